@@ -1,0 +1,1 @@
+//! libcuda.so.1 for a virtio-gpgpu guest.

@@ -1,0 +1,1 @@
+//! gpgpu-run and the preload for programs linked with the static CUDA runtime.

@@ -1,0 +1,1 @@
+//! vhost-user back end that runs CUDA for virtual machines without a GPU.
