@@ -1,4 +1,7 @@
 //! virtio-gpgpu: the API table, the command stream and every layout that guest and host share.
 
+pub mod api;
+pub mod codec;
 #[allow(non_snake_case, non_upper_case_globals)]
 pub mod cuda;
+pub mod layout;
