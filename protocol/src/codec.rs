@@ -1,1 +1,321 @@
-//! The stream codec.
+//! The stream codec: how arguments and results become bytes.
+//!
+//! A scalar takes eight bytes, little-endian and zero- or sign-extended. A byte string is its
+//! length, then its bytes, padded with zeros to a multiple of eight. So everything stays aligned,
+//! and a reader needs no other knowledge than the order of the fields.
+
+use thiserror::Error;
+
+/// Why bytes could not be read as what they should be.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum Malformed {
+    /// The bytes end before the value does.
+    #[error("Truncated")]
+    Truncated,
+    /// A scalar does not fit its type.
+    #[error("Value out of range")]
+    Range,
+    /// A byte string that should be text is not UTF-8.
+    #[error("Text is not UTF-8")]
+    Text,
+    /// There are bytes after the last value.
+    #[error("Trailing bytes")]
+    Trailing,
+}
+
+/// Appends values to a buffer.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// An empty writer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A writer that appends to `bytes`.
+    pub fn on(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// Appends a scalar.
+    pub fn word(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends a byte string.
+    pub fn bytes(&mut self, value: &[u8]) {
+        self.word(value.len() as u64);
+        self.bytes.extend_from_slice(value);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+
+    /// Appends a value.
+    pub fn put<T: Wire>(&mut self, value: &T) {
+        value.put(self);
+    }
+
+    /// What was written.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Takes values off a byte slice that cannot change meanwhile (a private copy).
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(Malformed::Truncated)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// Takes a scalar.
+    pub fn word(&mut self) -> Result<u64, Malformed> {
+        let bytes = self.take(8)?;
+        Ok(u64::from_le_bytes(
+            bytes.try_into().map_err(|_| Malformed::Truncated)?,
+        ))
+    }
+
+    /// Takes a byte string; it borrows from the slice that is read.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.word()?).map_err(|_| Malformed::Range)?;
+        let value = self.take(length)?;
+        self.take(length.next_multiple_of(8) - length)?;
+        Ok(value)
+    }
+
+    /// Takes a value.
+    pub fn get<T: Wire>(&mut self) -> Result<T, Malformed> {
+        T::get(self)
+    }
+
+    /// Checks that nothing is left.
+    pub fn end(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::Trailing)
+        }
+    }
+}
+
+/// A value that travels in a stream or an answer.
+pub trait Wire: Sized {
+    /// Appends the value.
+    fn put(&self, writer: &mut Writer);
+    /// Takes a value.
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+macro_rules! scalars {
+    ($($scalar:ty as $wide:ty),*) => {$(
+        #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+        impl Wire for $scalar {
+            fn put(&self, writer: &mut Writer) {
+                writer.word(<$wide>::from(*self) as u64);
+            }
+            fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+                <$scalar>::try_from(reader.word()? as $wide).map_err(|_| Malformed::Range)
+            }
+        }
+    )*};
+}
+
+scalars!(
+    u8 as u64, u16 as u64, u32 as u64, u64 as u64, i32 as i64, i64 as i64
+);
+
+impl Wire for usize {
+    fn put(&self, writer: &mut Writer) {
+        writer.word(*self as u64);
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        usize::try_from(reader.word()?).map_err(|_| Malformed::Range)
+    }
+}
+
+impl Wire for f32 {
+    fn put(&self, writer: &mut Writer) {
+        writer.word(u64::from(self.to_bits()));
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(f32::from_bits(reader.get::<u32>()?))
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, writer: &mut Writer) {
+        writer.word(u64::from(*self));
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.word()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Range),
+        }
+    }
+}
+
+impl Wire for () {
+    fn put(&self, _: &mut Writer) {}
+    fn get(_: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(())
+    }
+}
+
+impl<const N: usize> Wire for [u8; N] {
+    fn put(&self, writer: &mut Writer) {
+        writer.bytes(self);
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        reader.bytes()?.try_into().map_err(|_| Malformed::Range)
+    }
+}
+
+impl Wire for String {
+    fn put(&self, writer: &mut Writer) {
+        writer.bytes(self.as_bytes());
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| Malformed::Text)
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, writer: &mut Writer) {
+        writer.put(&self.is_some());
+        if let Some(value) = self {
+            writer.put(value);
+        }
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(if reader.get::<bool>()? {
+            Some(reader.get()?)
+        } else {
+            None
+        })
+    }
+}
+
+/// A byte string.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blob(pub Vec<u8>);
+
+impl Wire for Blob {
+    fn put(&self, writer: &mut Writer) {
+        writer.bytes(&self.0);
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(reader.bytes()?.to_vec()))
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, writer: &mut Writer) {
+        writer.put(&self.len());
+        for value in self {
+            writer.put(value);
+        }
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count: usize = reader.get()?;
+        // Reserving what a peer claims would let it choose the size of an allocation.
+        let mut values = Vec::with_capacity(count.min(reader.rest.len() / 8));
+        for _ in 0..count {
+            // A type of no bytes would let a short message ask for a long loop.
+            if reader.rest.is_empty() {
+                return Err(Malformed::Truncated);
+            }
+            values.push(reader.get()?);
+        }
+        Ok(values)
+    }
+}
+
+/// Makes a structure travel as its fields in their order.
+#[macro_export]
+macro_rules! wire_struct {
+    ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)* })*) => {$(
+        $(#[$meta])*
+        pub struct $name { $($(#[$field_meta])* pub $field: $ty,)* }
+
+        impl $crate::codec::Wire for $name {
+            fn put(&self, _writer: &mut $crate::codec::Writer) {
+                $(_writer.put(&self.$field);)*
+            }
+            fn get(_reader: &mut $crate::codec::Reader<'_>) -> Result<Self, $crate::codec::Malformed> {
+                Ok(Self { $($field: _reader.get()?,)* })
+            }
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip<T: Wire + PartialEq + std::fmt::Debug>(value: T) {
+        let mut writer = Writer::new();
+        writer.put(&value);
+        let bytes = writer.into_bytes();
+        assert_eq!(bytes.len() % 8, 0);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.get::<T>(), Ok(value));
+        assert_eq!(reader.end(), Ok(()));
+        for cut in 0..bytes.len() {
+            assert!(Reader::new(&bytes[..cut]).get::<T>().is_err());
+        }
+    }
+
+    #[test]
+    fn values_survive_and_every_truncation_is_noticed() {
+        round_trip(0xdead_beef_u32);
+        round_trip(-7_i32);
+        round_trip(u64::MAX);
+        round_trip(1.5_f32);
+        round_trip(true);
+        round_trip(String::from("seven b"));
+        round_trip(Blob(vec![1; 9]));
+        round_trip(vec![Some(3_u64), None]);
+        round_trip([7_u8; 16]);
+    }
+
+    #[test]
+    fn a_scalar_that_does_not_fit_is_refused() {
+        let mut writer = Writer::new();
+        writer.word(1 << 32);
+        let bytes = writer.into_bytes();
+        assert_eq!(Reader::new(&bytes).get::<u32>(), Err(Malformed::Range));
+        assert_eq!(Reader::new(&bytes).get::<i32>(), Err(Malformed::Range));
+        assert_eq!(Reader::new(&bytes).get::<bool>(), Err(Malformed::Range));
+    }
+
+    #[test]
+    fn a_claimed_count_does_not_choose_an_allocation() {
+        let mut writer = Writer::new();
+        writer.word(u64::MAX >> 1);
+        writer.word(0);
+        let bytes = writer.into_bytes();
+        assert_eq!(
+            Reader::new(&bytes).get::<Vec<u64>>(),
+            Err(Malformed::Truncated)
+        );
+        assert_eq!(Reader::new(&bytes).get::<Blob>(), Err(Malformed::Truncated));
+    }
+}

@@ -4,4 +4,5 @@ pub mod api;
 pub mod codec;
 #[allow(non_snake_case, non_upper_case_globals)]
 pub mod cuda;
+pub mod entry_points;
 pub mod layout;
