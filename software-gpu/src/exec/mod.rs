@@ -1,0 +1,121 @@
+//! Runs kernels of a parsed module on the CPU.
+//!
+//! A warp is 32 lanes that run one instruction at a time under a mask; registers are arrays of 32 lanes. Lanes that diverge
+//! become groups with a program counter each; the group with the lowest one runs first, so that groups meet again where
+//! their paths do. Warps are resumable: a barrier, or a time slice used up, hands over to the block's next warp. Blocks are
+//! spread over worker threads in ascending order; those of a cooperative launch are all resident at once.
+
+mod memory;
+mod module;
+
+use std::sync::atomic::AtomicBool;
+
+pub use memory::{Memory, Range};
+pub use module::LoadedModule;
+
+use crate::ptx;
+
+/// How a kernel is to be launched (`cuLaunchKernelEx`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z; 1024 at most in all.
+    pub block: [u32; 3],
+    /// Blocks of a cluster in x, y and z; `[1, 1, 1]` when none was asked for. Must divide the grid.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory of a block in bytes.
+    pub dynamic_shared_bytes: usize,
+    /// All blocks are to be resident at once, as grid-wide synchronisation needs.
+    pub cooperative: bool,
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            grid: [1; 3],
+            block: [1; 3],
+            cluster: [1; 3],
+            dynamic_shared_bytes: 0,
+            cooperative: false,
+        }
+    }
+}
+
+/// What stopped a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// An access of `len` bytes at an address where nothing is mapped, or a write to read-only memory
+    /// (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+    IllegalAddress {
+        /// The address.
+        address: u64,
+        /// Bytes accessed.
+        len: usize,
+        /// Whether it was a store or an atomic operation.
+        write: bool,
+    },
+    /// An address that is not a multiple of the access's size (`CUDA_ERROR_MISALIGNED_ADDRESS`).
+    MisalignedAddress {
+        /// The address.
+        address: u64,
+        /// Bytes accessed.
+        len: usize,
+    },
+    /// `trap`, or a brkpt (`CUDA_ERROR_LAUNCH_FAILED`).
+    Trap,
+    /// A failed `assert`, with the text that CUDA prints (`CUDA_ERROR_ASSERT`).
+    Assert(String),
+    /// An instruction that cannot be run as it was asked to, for instance an indirect call to something that is no
+    /// function (`CUDA_ERROR_ILLEGAL_INSTRUCTION`).
+    IllegalInstruction(String),
+    /// Every thread that is left waits for one that never comes (a GPU would hang; `CUDA_ERROR_LAUNCH_TIMEOUT`).
+    Deadlock,
+    /// The caller's flag stopped the kernel.
+    Cancelled,
+    /// The launch's shape or parameters do not fit the kernel (`CUDA_ERROR_INVALID_VALUE`); nothing ran.
+    InvalidLaunch(String),
+}
+
+/// What stopped a kernel, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind:?} in kernel {kernel}, ptx line {line}, block {block:?}, thread {thread:?}")]
+pub struct Fault {
+    /// What happened.
+    pub kind: FaultKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Line of the PTX text, zero when the fault has no place.
+    pub line: u32,
+    /// `%ctaid` of the first thread concerned.
+    pub block: [u32; 3],
+    /// `%tid` of the first thread concerned.
+    pub thread: [u32; 3],
+}
+
+/// Why a module could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError<E> {
+    /// The text has an instruction, modifier or operand that is not known (`CUDA_ERROR_INVALID_PTX`).
+    #[error(transparent)]
+    Ptx(#[from] ptx::Error),
+    /// The allocator refused; its error.
+    #[error("no room for a module variable")]
+    Allocate(E),
+}
+
+/// Runs `kernel` of `module` to its end and returns when all its effects are in memory. `params` is the parameter buffer as
+/// [`ptx::Kernel::params`] lays it out, `param_bytes` long. `cancel`, once true, makes the kernel stop soon.
+///
+/// # Errors
+/// The first fault found; other blocks may have run in part or not at all by then.
+pub fn launch(
+    module: &LoadedModule,
+    kernel: &str,
+    launch: &Launch,
+    params: &[u8],
+    memory: &dyn Memory,
+    cancel: &AtomicBool,
+) -> Result<(), Fault> {
+    todo!()
+}
