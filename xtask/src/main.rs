@@ -1,2 +1,59 @@
-//! Entry point.
-fn main() {}
+//! How people work on virtio-gpgpu: `cargo xtask --help`.
+
+mod cache;
+mod cuda;
+mod debian;
+mod kernel;
+mod paths;
+mod process;
+mod setup;
+mod ui;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use setup::Part;
+
+/// Set up, build, try and test virtio-gpgpu.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Fetch what the other commands need: nvcc, QEMU, guest kernels with headers.
+    Setup {
+        /// Only these parts.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<Part>,
+    },
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Task::Setup { only } => {
+            let parts = if only.is_empty() { vec![Part::Cuda, Part::Guest, Part::Oldest] } else { only };
+            setup::run(&parts)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let result = process::install_interrupt_handler().and_then(|()| run(Cli::parse()));
+    match result {
+        Ok(code) => code,
+        Err(_) if process::interrupted() => {
+            eprintln!("interrupted");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Where everything lies, in the repository and under `target/`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The repository's root and the folders derived from it.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// The repository's root.
+    pub root: PathBuf,
+}
+
+impl Paths {
+    /// Finds the repository from the place where this program was compiled, or from the current directory upwards.
+    pub fn find() -> Result<Self> {
+        let compiled = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let from_cwd = std::env::current_dir().context("no current directory")?;
+        let candidates = compiled
+            .into_iter()
+            .map(Path::to_path_buf)
+            .chain(from_cwd.ancestors().map(Path::to_path_buf));
+        for candidate in candidates {
+            if candidate.join("xtask/Cargo.toml").is_file() && candidate.join("protocol").is_dir() {
+                return Ok(Self { root: candidate });
+            }
+        }
+        anyhow::bail!("the virtio-gpgpu repository was not found: run this from inside it")
+    }
+
+    /// What is downloaded or derived from downloads; survives everything but `rm -rf target`.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join("target/cache")
+    }
+
+    /// What was built, laid out as it is installed.
+    pub fn stage(&self) -> PathBuf {
+        self.root.join("target/stage")
+    }
+
+    /// The full output of every command that was run for the user.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("target/logs")
+    }
+
+    /// Kernel modules, one folder for each kernel.
+    pub fn modules(&self) -> PathBuf {
+        self.root.join("target/modules")
+    }
+
+    /// Initramfs images.
+    pub fn guest(&self) -> PathBuf {
+        self.root.join("target/guest")
+    }
+
+    /// Cargo's own target directory, which a developer may have moved.
+    pub fn cargo_target(&self) -> PathBuf {
+        match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(dir) => self.root.join(dir),
+            None => self.root.join("target"),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Child processes that never outlive this program: each in its own process group, ended with its group when the guard
+//! is dropped, on Ctrl-C, and by the kernel if this program is killed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::ui::Step;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// How long a child may take to end by itself after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn live() -> MutexGuard<'static, BTreeSet<i32>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether Ctrl-C, SIGTERM or SIGHUP arrived.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Fails once Ctrl-C has been pressed; for loops that wait without a child to notice it by.
+pub fn check_interrupted() -> Result<()> {
+    if interrupted() {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// Installs the handler: children are told to end, the waits on them fail, and the ordinary unwinding then removes the
+/// temporary folders. A second Ctrl-C ends at once.
+pub fn install_interrupt_handler() -> Result<()> {
+    ctrlc::set_handler(|| {
+        let again = INTERRUPTED.swap(true, Ordering::SeqCst);
+        let signal = if again { libc::SIGKILL } else { libc::SIGTERM };
+        for &group in live().iter() {
+            signal_group(group, signal);
+        }
+        if again {
+            std::process::exit(130);
+        }
+    })
+    .context("cannot install the handler for Ctrl-C")
+}
+
+fn signal_group(group: i32, signal: i32) {
+    // SAFETY: kill takes two integers and touches no memory of ours; the group was created by us and its leader has not
+    // been reaped yet, so the number cannot have been given to a stranger.
+    unsafe { libc::kill(-group, signal) };
+}
+
+/// A running child and everything it started.
+pub struct Proc {
+    child: Child,
+    group: i32,
+}
+
+impl Proc {
+    /// Starts `command` in its own process group. `last_signal` is what the kernel sends it if this program dies.
+    pub fn spawn(command: &mut Command, last_signal: i32) -> Result<Self> {
+        check_interrupted()?;
+        command.process_group(0);
+        let parent = std::process::id();
+        // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe, and no memory is
+        // allocated.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, last_signal);
+                // The parent may have died before prctl took effect.
+                if libc::getppid() as u32 != parent {
+                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                Ok(())
+            })
+        };
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut registry = live();
+        let child = command.spawn().map_err(|error| {
+            let remedy = remedy(&program);
+            anyhow::anyhow!("cannot start {program}: {error}{remedy}")
+        })?;
+        let group = child.id() as i32;
+        registry.insert(group);
+        drop(registry);
+        Ok(Self { child, group })
+    }
+
+    /// The child's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child's standard output, if it was piped and not taken before.
+    pub fn stdout(&mut self) -> Option<std::process::ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// The child's standard error, if it was piped and not taken before.
+    pub fn stderr(&mut self) -> Option<std::process::ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// The exit status, if the child has ended.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits until the child ends.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
+    /// Waits until the child ends or `limit` has passed; `None` is the latter.
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Asks the child to end, waits a little, then ends it and whatever it left in its group.
+    pub fn stop(&mut self) -> Option<ExitStatus> {
+        if let Ok(None) = self.child.try_wait() {
+            signal_group(self.group, libc::SIGTERM);
+            let _ = self.wait_for(GRACE);
+        }
+        // The leader has been reaped or ignores SIGTERM. Members of the group keep its number from being reused; an
+        // empty group makes this a failing no-op.
+        signal_group(self.group, libc::SIGKILL);
+        let status = self.child.wait().ok();
+        live().remove(&self.group);
+        status
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What to install for a program that is not there; starts with a separator.
+fn remedy(program: &str) -> String {
+    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program);
+    let package = match name {
+        "gcc" | "cc" => "gcc",
+        "python3" => "python3",
+        "unshare" => "util-linux",
+        "apt-get" | "apt-cache" => return "; a Debian 12 or 13 machine is needed".to_owned(),
+        "dpkg-deb" => "dpkg",
+        "tar" => "tar",
+        "strip" | "readelf" => "binutils",
+        "make" => "make",
+        _ => return String::new(),
+    };
+    format!("; remedy: apt-get install {package}")
+}
+
+/// How a command ended, as a person would say it.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Runs `command` to its end with all output in the file `log`, the newest line beside the spinner, and returns the
+/// whole output. A failure carries the command's last lines.
+pub fn run_logged(command: &mut Command, step: Option<&Step>, log: &Path) -> Result<String> {
+    let (status, output) = run_status(command, step, log)?;
+    if !status.success() {
+        check_interrupted()?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        bail!("{program}: {}; the whole output is in {}\n{}", describe(status), log.display(), tail(&output, 25));
+    }
+    Ok(output)
+}
+
+/// Like [`run_logged`], but hands the exit status back instead of failing on it.
+pub fn run_status(command: &mut Command, step: Option<&Step>, log: &Path) -> Result<(ExitStatus, String)> {
+    if let Some(parent) = log.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+    }
+    let mut log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    command.stdin(Stdio::null());
+    command.stdout(writer.try_clone().context("cannot duplicate a pipe")?);
+    command.stderr(writer);
+    let mut child = Proc::spawn(command, libc::SIGKILL)?;
+    // The command still holds the pipe's writing end; without this the loop below would never see its end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut output = String::new();
+    let mut reader = BufReader::new(reader);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        if reader.read_until(b'\n', &mut bytes)? == 0 {
+            break;
+        }
+        log_file.write_all(&bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some(step) = step {
+            step.message(&text);
+        }
+        output.push_str(&text);
+    }
+    let status = child.wait()?;
+    check_interrupted()?;
+    Ok((status, output))
+}
+
+/// Runs a short command and returns its standard output; a failure carries its standard error.
+pub fn capture(command: &mut Command) -> Result<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = Proc::spawn(command, libc::SIGKILL)?;
+    let stderr = child.stderr();
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(mut stderr) = stderr {
+            let _ = stderr.read_to_end(&mut text);
+        }
+        text
+    });
+    let mut text = Vec::new();
+    if let Some(mut stdout) = child.stdout() {
+        stdout.read_to_end(&mut text)?;
+    }
+    let status = child.wait()?;
+    let errors = errors.join().unwrap_or_default();
+    if !status.success() {
+        check_interrupted()?;
+        bail!("{program}: {}: {}", describe(status), tail(&String::from_utf8_lossy(&errors), 5));
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The last `lines` lines of `text`.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
