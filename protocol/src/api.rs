@@ -117,7 +117,7 @@ macro_rules! with_api {
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);
             0x0707 call custom cuKernelGetFunction(function: u64, kernel: Kernel);
             0x0708 call plain cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
-            0x0709 call plain cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
+            0x0709 call guest cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
             0x070a call plain cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
 
             // Functions.
@@ -223,6 +223,10 @@ pub trait Object {
     const KIND: u8;
     /// Handles that are no ids and mean the same to every process.
     const SPECIAL: &'static [u64] = &[0];
+    /// The handle that stands for an id in the guest process, or for a host pointer in the worker.
+    fn handle(id: u64) -> Self::Handle;
+    /// The id that a handle stands for.
+    fn id(handle: Self::Handle) -> u64;
 }
 
 macro_rules! objects {
@@ -234,6 +238,14 @@ macro_rules! objects {
             type Handle = $handle;
             const KIND: u8 = $kind;
             $(const SPECIAL: &'static [u64] = $special;)?
+
+            fn handle(id: u64) -> $handle {
+                id as $handle
+            }
+
+            fn id(handle: $handle) -> u64 {
+                handle as u64
+            }
         }
 
         impl Arg for $name {
@@ -427,6 +439,21 @@ pub enum Completion {
     Wait,
 }
 
+/// One entry of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// Its number.
+    pub op: u16,
+    /// How it completes.
+    pub completion: Completion,
+    /// Its style: `plain`, `guest` or `custom`.
+    pub style: &'static str,
+    /// Its name: the CUDA function's symbol, or a name of ours.
+    pub name: &'static str,
+    /// The symbol of the variant with per-thread default streams, if the table makes it.
+    pub per_thread: &'static [&'static str],
+}
+
 /// The request of one operation.
 pub trait Request: Wire {
     /// The operation's number.
@@ -492,9 +519,14 @@ macro_rules! define {
             }
         }
 
-        /// Number, completion and name of every operation, in the table's order.
-        pub const OPERATIONS: &[(u16, Completion, &str)] =
-            &[$(($op, completion!($completion), stringify!($name)),)*];
+        /// Every operation, in the table's order.
+        pub const OPERATIONS: &[Operation] = &[$(Operation {
+            op: $op,
+            completion: completion!($completion),
+            style: stringify!($style),
+            name: stringify!($name),
+            per_thread: &[$(stringify!($per_thread))?],
+        },)*];
 
         const DIGESTED: &str = concat!($(
             stringify!($op $completion $name), $("(", stringify!($arg), ":", stringify!($ty), ")",)* ";",
@@ -522,10 +554,14 @@ mod tests {
 
     #[test]
     fn numbers_and_names_are_unique() {
-        for (i, (op, _, name)) in OPERATIONS.iter().enumerate() {
-            for (other_op, _, other) in &OPERATIONS[..i] {
-                assert_ne!(op, other_op, "{name} and {other}");
-                assert_ne!(name, other);
+        for (i, operation) in OPERATIONS.iter().enumerate() {
+            for other in &OPERATIONS[..i] {
+                assert_ne!(
+                    operation.op, other.op,
+                    "{} and {}",
+                    operation.name, other.name
+                );
+                assert_ne!(operation.name, other.name);
             }
         }
     }

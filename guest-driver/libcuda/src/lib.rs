@@ -1,1 +1,34 @@
-//! libcuda.so.1 for a virtio-gpgpu guest.
+//! `libcuda.so.1` for a virtio-gpgpu guest: the CUDA driver API as a command stream.
+//!
+//! A call enters through [`border`], which turns C arguments into checked ones ([`argument`]), is
+//! answered from what the process knows ([`client`], [`thread`]) or travels as an entry of the API
+//! table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel driver's device file, or a
+//! vhost-user socket where there is no VM. There is one file for each kind of CUDA object.
+
+#![allow(non_snake_case)]
+
+mod argument;
+mod border;
+mod callback;
+mod client;
+mod context;
+mod copy;
+mod device;
+mod entry;
+mod error;
+mod exports;
+mod fill;
+mod function;
+mod image;
+mod launch;
+mod library;
+mod log;
+mod memory;
+mod module;
+mod objects;
+mod older;
+mod pointer;
+mod stream;
+mod thread;
+mod transport;
+mod unsupported;

@@ -1,0 +1,177 @@
+//! Host callbacks: functions of the program that a stream calls.
+//!
+//! The worker's stream stops at a callback until the program has run it. Callbacks run on a thread
+//! of their own, which asks the worker for the next one and tells it when that is done: so no call
+//! of the program's threads ever waits behind a callback, nor a callback behind them.
+
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    sync::{Mutex, Once},
+};
+
+use gpgpu_protocol::{api::request, cuda::*};
+
+use crate::{
+    border::Result,
+    client::{Client, client},
+    cuda,
+    launch::Shape,
+    log::{self, Level},
+    stream,
+};
+
+#[derive(Clone, Copy)]
+enum Callback {
+    Host {
+        function: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    },
+    Stream {
+        function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
+        stream: CUstream,
+        data: *mut c_void,
+    },
+}
+
+impl Callback {
+    fn run(self, status: CUresult) {
+        match self {
+            // SAFETY: the program gave this function and this pointer for this one call.
+            Self::Host { function, data } => unsafe { function(data) },
+            Self::Stream {
+                function,
+                stream,
+                data,
+            } => {
+                // SAFETY: as above.
+                unsafe { function(stream, status, data) }
+            }
+        }
+    }
+}
+
+// SAFETY: CUDA runs callbacks on a thread of its own; the program's data pointer is handed on untouched.
+unsafe impl Send for Callback {}
+
+static PENDING: Mutex<Option<HashMap<u64, Callback>>> = Mutex::new(None);
+
+fn pending<T>(body: impl FnOnce(&mut HashMap<u64, Callback>) -> T) -> T {
+    body(
+        PENDING
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .get_or_insert_default(),
+    )
+}
+
+fn serve(client: &'static Client) {
+    loop {
+        let Ok(next) = client.call(&request::gpgpuNextCallback {
+            callback: true,
+            status: true,
+        }) else {
+            return; // The client is gone; no callback will come any more.
+        };
+        if let Some(callback) = pending(|callbacks| callbacks.remove(&next.callback)) {
+            callback.run(next.status);
+        }
+        if client
+            .post(&request::gpgpuCallbackDone {
+                callback: next.callback,
+            })
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn start(client: &'static Client) {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        let mut all = std::mem::MaybeUninit::uninit();
+        let mut before = std::mem::MaybeUninit::uninit();
+        // The program's signals are for the program's threads, so the new one starts with all blocked.
+        // SAFETY: both sets are written before they are read: the first by `sigfillset`, the
+        // second by the call that blocks.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        }
+        let started = std::thread::Builder::new()
+            .name("gpgpu-callbacks".into())
+            .spawn(move || serve(client));
+        // SAFETY: `before` was filled in by the call above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+        if let Err(error) = started {
+            log::say(Level::Error, || {
+                format!("Cannot start the thread for host callbacks: {error}")
+            });
+        }
+    });
+}
+
+fn enqueue(callback: Callback, send: impl FnOnce(&Client, u64) -> Result) -> Result {
+    let client = client()?;
+    start(client);
+    let id = client.new_serial();
+    pending(|callbacks| callbacks.insert(id, callback));
+    send(client, id).inspect_err(|_| {
+        pending(|callbacks| callbacks.remove(&id));
+    })
+}
+
+fn host(shape: Shape, stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result {
+    let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let hStream = stream::lower(shape, stream)?;
+    enqueue(Callback::Host { function, data }, |client, callback| {
+        client
+            .call(&request::cuLaunchHostFunc { hStream, callback })
+            .map(drop)
+    })
+}
+
+fn with_status(
+    shape: Shape,
+    stream: CUstream,
+    function: CUstreamCallback,
+    data: *mut c_void,
+    flags: u32,
+) -> Result {
+    let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let hStream = stream::lower(shape, stream)?;
+    enqueue(
+        Callback::Stream {
+            function,
+            stream,
+            data,
+        },
+        |client, callback| {
+            client
+                .call(&request::cuStreamAddCallback { hStream, callback })
+                .map(drop)
+        },
+    )
+}
+
+cuda! {
+    fn cuLaunchHostFunc(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void) {
+        host(Shape::Legacy, hStream, fnc, userData)
+    }
+
+    fn cuLaunchHostFunc_ptsz(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void) {
+        host(Shape::PerThread, hStream, fnc, userData)
+    }
+
+    fn cuStreamAddCallback(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
+        with_status(Shape::Legacy, hStream, callback, userData, flags)
+    }
+
+    fn cuStreamAddCallback_ptsz(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
+        with_status(Shape::PerThread, hStream, callback, userData, flags)
+    }
+}

@@ -1,0 +1,514 @@
+//! Copies: one and two dimensions, synchronous and asynchronous.
+//!
+//! Each side of a copy is either *far*, memory that the worker can address (device memory, and
+//! pinned host memory, which the worker shares), or *near*, pageable memory of this process, whose
+//! bytes travel beside the stream in blocks. Pinned memory is read and written in stream order; a pageable source
+//! has been read, and a pageable destination written, when the call returns, as CUDA documents.
+
+use gpgpu_protocol::{
+    api::{Copy2D, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr},
+    border::Result,
+    client::{Client, client},
+    cuda, thread,
+};
+
+/// One side of a copy.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Far(u64),
+    Near(HostPtr),
+}
+
+impl Side {
+    /// Host memory: far if pinned as a whole, near otherwise.
+    fn host(client: &Client, address: u64, bytes: usize) -> Self {
+        match client.pointers.find_whole(address, bytes) {
+            Some(range) if address.wrapping_sub(range.start) < range.bytes => {
+                Self::Far(range.far(address))
+            }
+            Some(_) => Self::Far(address),
+            None => Self::Near(HostPtr::at(address)),
+        }
+    }
+}
+
+/// The stream of a copy, and whether the caller waits for the copy.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    stream: u64,
+    synchronous: bool,
+}
+
+impl Order {
+    fn synchronous() -> Result<Self> {
+        Ok(Self {
+            stream: 0,
+            synchronous: true,
+        })
+    }
+
+    fn synchronous_per_thread() -> Result<Self> {
+        Ok(Self {
+            stream: thread::stream_id_per_thread(client()?, 0)?,
+            synchronous: true,
+        })
+    }
+
+    fn on(stream: CUstream) -> Result<Self> {
+        Ok(Self {
+            stream: thread::stream_id(client()?, stream as u64)?,
+            synchronous: false,
+        })
+    }
+
+    fn on_per_thread(stream: CUstream) -> Result<Self> {
+        Ok(Self {
+            stream: thread::stream_id_per_thread(client()?, stream as u64)?,
+            synchronous: false,
+        })
+    }
+}
+
+fn check(address: u64, bytes: usize) -> Result<bool> {
+    if thread::current_context() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if bytes == 0 {
+        return Ok(false);
+    }
+    if address == 0 {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    } else {
+        Ok(true)
+    }
+}
+
+fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
+    let client = client()?;
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
+    match (dst, src) {
+        (Side::Far(dst), Side::Far(src)) => {
+            let known = |address| client.pointers.find_whole(address, bytes).is_some();
+            let request = request::cuMemcpyAsync {
+                dst,
+                src,
+                ByteCount: bytes,
+                hStream,
+            };
+            if synchronous && hStream == 0 {
+                client
+                    .call(&request::cuMemcpy {
+                        dst,
+                        src,
+                        ByteCount: bytes,
+                    })
+                    .map(drop)
+            } else if synchronous {
+                client.call(&request)?;
+                synchronise(client, hStream)
+            } else if known(dst) && known(src) && client.objects.knows_stream(hStream) {
+                client.post(&request)
+            } else {
+                client.call(&request).map(drop)
+            }
+        }
+        (Side::Far(dst), Side::Near(src)) => {
+            for (offset, length) in blocks(bytes, client.block_bytes()) {
+                let request = request::gpgpuCopyIn {
+                    dst: dst + offset as u64,
+                    hStream,
+                    synchronous,
+                };
+                client.call_with(&request, src.add(offset).bytes(length), &mut [])?;
+            }
+            Ok(())
+        }
+        (Side::Near(dst), Side::Far(src)) => {
+            for (offset, length) in blocks(bytes, client.block_bytes()) {
+                let request = request::gpgpuCopyOut {
+                    src: src + offset as u64,
+                    hStream,
+                };
+                client.call_with(&request, &[], dst.add(offset).bytes_mut(length))?;
+            }
+            Ok(())
+        }
+        (Side::Near(dst), Side::Near(src)) => {
+            synchronise(client, hStream)?;
+            dst.store(src.bytes(bytes));
+            Ok(())
+        }
+    }
+}
+
+fn synchronise(client: &Client, hStream: u64) -> Result {
+    client
+        .call(&request::cuStreamSynchronize { hStream })
+        .map(drop)
+}
+
+/// Cuts `bytes` into blocks of at most `block`: each one's offset and length.
+fn blocks(bytes: usize, block: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes)
+        .step_by(block)
+        .map(move |offset| (offset, block.min(bytes - offset)))
+}
+
+fn to_device(dst: u64, src: HostPtr, bytes: usize, order: Order) -> Result {
+    if !check(src.address(), bytes)? {
+        return Ok(());
+    }
+    copy(
+        Side::Far(dst),
+        Side::host(client()?, src.address(), bytes),
+        bytes,
+        order,
+    )
+}
+
+fn from_device(dst: HostPtr, src: u64, bytes: usize, order: Order) -> Result {
+    if !check(dst.address(), bytes)? {
+        return Ok(());
+    }
+    copy(
+        Side::host(client()?, dst.address(), bytes),
+        Side::Far(src),
+        bytes,
+        order,
+    )
+}
+
+fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
+    let client = client()?;
+    check(dst, 0)?;
+    // A synchronous device-to-device copy is ordered like one but does not hold up the host.
+    if order.synchronous && order.stream == 0 {
+        return client
+            .call(&request::cuMemcpyDtoD_v2 {
+                dstDevice: dst,
+                srcDevice: src,
+                ByteCount: bytes,
+            })
+            .map(drop);
+    }
+    if bytes == 0 {
+        return Ok(());
+    }
+    copy(
+        Side::Far(dst),
+        Side::Far(src),
+        bytes,
+        Order {
+            synchronous: false,
+            ..order
+        },
+    )
+}
+
+/// `cuMemcpy`: the addresses say what they are.
+fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
+    if !check(dst, bytes)? {
+        return Ok(());
+    }
+    check(src, bytes)?;
+    let client = client()?;
+    copy(
+        Side::host(client, dst, bytes),
+        Side::host(client, src, bytes),
+        bytes,
+        order,
+    )
+}
+
+/// One side of a two-dimensional copy, its first byte and its pitch.
+#[derive(Debug, Clone, Copy)]
+struct Plane {
+    side: Side,
+    pitch: usize,
+}
+
+impl Plane {
+    fn new(
+        client: &Client,
+        kind: CUmemorytype,
+        (host, device): (u64, u64),
+        (x, y, pitch): (usize, usize, usize),
+        (width, height): (usize, usize),
+    ) -> Result<Self> {
+        let base = match kind {
+            CU_MEMORYTYPE_HOST => host,
+            CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
+            CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        let pitch = if pitch == 0 { x + width } else { pitch };
+        if x.checked_add(width).is_none_or(|end| end > pitch) && height > 1 || base == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let overflow = CUDA_ERROR_INVALID_VALUE;
+        let skipped = y
+            .checked_mul(pitch)
+            .and_then(|bytes| bytes.checked_add(x))
+            .ok_or(overflow)?;
+        let bytes = (height - 1)
+            .checked_mul(pitch)
+            .and_then(|bytes| bytes.checked_add(width))
+            .ok_or(overflow)?;
+        let start = base.checked_add(skipped as u64).ok_or(overflow)?;
+        let side = if kind == CU_MEMORYTYPE_DEVICE {
+            Side::Far(start)
+        } else {
+            Side::host(client, start, bytes)
+        };
+        Ok(Self { side, pitch })
+    }
+}
+
+fn rows(copy: InPtr<CUDA_MEMCPY2D>, order: Order) -> Result {
+    let client = client()?;
+    let copy2d = copy.get()?;
+    check(1, 1)?;
+    let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let extent = (width, height);
+    let dst = Plane::new(
+        client,
+        copy2d.dstMemoryType,
+        (copy2d.dstHost as u64, copy2d.dstDevice),
+        (copy2d.dstXInBytes, copy2d.dstY, copy2d.dstPitch),
+        extent,
+    )?;
+    let src = Plane::new(
+        client,
+        copy2d.srcMemoryType,
+        (copy2d.srcHost as u64, copy2d.srcDevice),
+        (copy2d.srcXInBytes, copy2d.srcY, copy2d.srcPitch),
+        extent,
+    )?;
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
+    match (dst.side, src.side) {
+        (Side::Far(to), Side::Far(from)) => {
+            let copy = Copy2D {
+                dst: to,
+                dst_pitch: dst.pitch,
+                src: from,
+                src_pitch: src.pitch,
+                width,
+                height,
+            };
+            client
+                .call(&request::gpgpuCopy2D {
+                    copy,
+                    hStream,
+                    synchronous,
+                })
+                .map(drop)
+        }
+        // Rows longer than a block go one by one.
+        _ if width > client.block_bytes() => {
+            for row in 0..height {
+                copy_row(dst, src, row, width, order)?;
+            }
+            Ok(())
+        }
+        (Side::Far(to), Side::Near(from)) => {
+            let mut packed = Vec::new();
+            for (row, count) in blocks(height, client.block_bytes() / width) {
+                packed.clear();
+                for y in row..row + count {
+                    packed.extend_from_slice(from.add(y * src.pitch).bytes(width));
+                }
+                let dst_row = to + (row * dst.pitch) as u64;
+                let request = request::gpgpuCopyIn2D {
+                    dst: dst_row,
+                    pitch: dst.pitch,
+                    width,
+                    height: count,
+                    hStream,
+                    synchronous,
+                };
+                client.call_with(&request, &packed, &mut [])?;
+            }
+            Ok(())
+        }
+        (Side::Near(to), Side::Far(from)) => {
+            let mut packed = vec![0; client.block_bytes().min(width * height)];
+            for (row, count) in blocks(height, client.block_bytes() / width) {
+                let src_row = from + (row * src.pitch) as u64;
+                let packed = &mut packed[..count * width];
+                let request = request::gpgpuCopyOut2D {
+                    src: src_row,
+                    pitch: src.pitch,
+                    width,
+                    height: count,
+                    hStream,
+                };
+                client.call_with(&request, &[], packed)?;
+                for (i, bytes) in packed.chunks_exact(width).enumerate() {
+                    to.add((row + i) * dst.pitch).store(bytes);
+                }
+            }
+            Ok(())
+        }
+        (Side::Near(_), Side::Near(_)) => {
+            synchronise(client, hStream)?;
+            for row in 0..height {
+                copy_row(
+                    dst,
+                    src,
+                    row,
+                    width,
+                    Order {
+                        synchronous: true,
+                        ..order
+                    },
+                )?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn copy_row(dst: Plane, src: Plane, row: usize, width: usize, order: Order) -> Result {
+    let at = |plane: Plane| match plane.side {
+        Side::Far(start) => Side::Far(start + (row * plane.pitch) as u64),
+        Side::Near(start) => Side::Near(start.add(row * plane.pitch)),
+    };
+    copy(at(dst), at(src), width, order)
+}
+
+cuda! {
+    fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) {
+        unified(dst, src, ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) {
+        unified(dst, src, ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        unified(dst, src, ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        unified(dst, src, ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize) {
+        to_device(dstDevice, srcHost, ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyHtoD_v2_ptds(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize) {
+        to_device(dstDevice, srcHost, ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
+        to_device(dstDevice, srcHost, ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyHtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
+        to_device(dstDevice, srcHost, ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyDtoH_v2(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize) {
+        from_device(dstHost, srcDevice, ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyDtoH_v2_ptds(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize) {
+        from_device(dstHost, srcDevice, ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyDtoHAsync_v2(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        from_device(dstHost, srcDevice, ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyDtoHAsync_v2_ptsz(dstHost: HostPtr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        from_device(dstHost, srcDevice, ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) {
+        in_device(dstDevice, srcDevice, ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyDtoD_v2_ptds(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) {
+        in_device(dstDevice, srcDevice, ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        in_device(dstDevice, srcDevice, ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyDtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
+        in_device(dstDevice, srcDevice, ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpy2D_v2(pCopy: InPtr<CUDA_MEMCPY2D>) {
+        rows(pCopy, Order::synchronous()?)
+    }
+    fn cuMemcpy2D_v2_ptds(pCopy: InPtr<CUDA_MEMCPY2D>) {
+        rows(pCopy, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpy2DUnaligned_v2(pCopy: InPtr<CUDA_MEMCPY2D>) {
+        rows(pCopy, Order::synchronous()?)
+    }
+    fn cuMemcpy2DUnaligned_v2_ptds(pCopy: InPtr<CUDA_MEMCPY2D>) {
+        rows(pCopy, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpy2DAsync_v2(pCopy: InPtr<CUDA_MEMCPY2D>, hStream: CUstream) {
+        rows(pCopy, Order::on(hStream)?)
+    }
+    fn cuMemcpy2DAsync_v2_ptsz(pCopy: InPtr<CUDA_MEMCPY2D>, hStream: CUstream) {
+        rows(pCopy, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
+        let request = request::cuMemcpyPeer {
+            dstDevice, dstContext: dstContext as u64, srcDevice, srcContext: srcContext as u64, ByteCount,
+        };
+        client()?.call(&request).map(drop)
+    }
+    fn cuMemcpyPeer_ptds(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
+        let order = Order::synchronous_per_thread()?;
+        peer_async(dstDevice, dstContext, srcDevice, srcContext, ByteCount, order)?;
+        synchronise(client()?, order.stream)
+    }
+    fn cuMemcpyPeerAsync(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream) {
+        peer_async(dstDevice, dstContext, srcDevice, srcContext, ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyPeerAsync_ptsz(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream) {
+        peer_async(dstDevice, dstContext, srcDevice, srcContext, ByteCount, Order::on_per_thread(hStream)?)
+    }
+}
+
+fn peer_async(
+    dst: u64,
+    dst_context: CUcontext,
+    src: u64,
+    src_context: CUcontext,
+    bytes: usize,
+    order: Order,
+) -> Result {
+    let request = request::cuMemcpyPeerAsync {
+        dstDevice: dst,
+        dstContext: dst_context as u64,
+        srcDevice: src,
+        srcContext: src_context as u64,
+        ByteCount: bytes,
+        hStream: order.stream,
+    };
+    client()?.call(&request).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_08_blocks_cover_every_byte_once() {
+        for bytes in [0, 1, 9, 10, 11, 20, 21] {
+            let mut next = 0;
+            for (offset, length) in blocks(bytes, 10) {
+                assert_eq!(offset, next);
+                assert!((1..=10).contains(&length));
+                next += length;
+            }
+            assert_eq!(next, bytes);
+        }
+    }
+}

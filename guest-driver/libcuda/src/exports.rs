@@ -1,0 +1,69 @@
+//! The exported functions that the API table describes completely.
+
+use gpgpu_protocol::{
+    api::{Arg, request, *},
+    cuda::*,
+    with_api,
+};
+
+use crate::{
+    argument::GuestArg,
+    border::{Result, enter},
+    client::{Client, client},
+};
+
+macro_rules! send {
+    (post, $client:ident, $request:ident, $known:expr) => {
+        if $known {
+            $client.post(&$request).map(|()| None)
+        } else {
+            $client.call(&$request).map(Some)
+        }
+    };
+    ($answered:ident, $client:ident, $request:ident, $known:expr) => {
+        $client.call(&$request).map(Some)
+    };
+}
+
+macro_rules! function {
+    ($lower:ident $completion:ident $travels:ident $name:ident ($($arg:ident : $ty:ty),*)) => {
+        /// As CUDA's documentation of the driver API describes it.
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL or valid for what the function reads or writes.
+        #[unsafe(no_mangle)]
+        #[allow(clippy::not_unsafe_ptr_arg_deref)]
+        pub unsafe extern "C" fn $name($($arg: <$ty as Arg>::C),*) -> CUresult {
+            fn body(client: &Client, $($arg: <$ty as Arg>::C),*) -> Result {
+                let request = request::$travels { $($arg: <$ty as GuestArg>::$lower(client, $arg)?),* };
+                let _known = true $(&& <$ty as GuestArg>::is_known(client, &request.$arg))*;
+                if let Some(_reply) = send!($completion, client, request, _known)? {
+                    $(<$ty as GuestArg>::raise(client, $arg, _reply.$arg);)*
+                }
+                $(<$ty as GuestArg>::settle(client, $arg, &request.$arg);)*
+                Ok(())
+            }
+            enter(stringify!($name), || body(client()?, $($arg),*))
+        }
+    };
+}
+
+macro_rules! export {
+    (plain $completion:ident $name:ident ($($args:tt)*)) => {
+        function!(lower $completion $name $name ($($args)*));
+    };
+    (plain $completion:ident $name:ident $per_thread:ident ($($args:tt)*)) => {
+        function!(lower $completion $name $name ($($args)*));
+        function!(lower_per_thread $completion $name $per_thread ($($args)*));
+    };
+    ($by_hand:ident $($rest:tt)*) => {};
+}
+
+macro_rules! exports {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        $(export!($style $completion $name $($per_thread)? ($($arg: $ty),*));)*
+    };
+}
+
+with_api!(exports);

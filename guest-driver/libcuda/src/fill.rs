@@ -1,0 +1,114 @@
+//! Fills: the `cuMemset` family.
+
+use gpgpu_protocol::{
+    api::{Stream, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::GuestArg,
+    border::Result,
+    client::{Client, client},
+    cuda, thread,
+};
+
+/// Posts a fill that lies in memory that the process knows; any other the host judges before the caller goes on.
+fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
+    Stream::is_known(client, &stream)
+        && bytes.is_some_and(|bytes| client.pointers.find_whole(start, bytes).is_some())
+}
+
+/// The bytes from the first to the last that a pitched fill touches.
+fn extent(pitch: usize, row: Option<usize>, rows: usize) -> Option<usize> {
+    let row = row?;
+    if rows > 1 && pitch < row {
+        return None;
+    }
+    if rows == 0 {
+        Some(0)
+    } else {
+        pitch.checked_mul(rows - 1)?.checked_add(row)
+    }
+}
+
+fn aligned<T>(address: u64) -> bool {
+    address.is_multiple_of(size_of::<T>() as u64)
+}
+
+macro_rules! linear {
+    ($($value:ident: $ty:ty, $request:ident, $async_request:ident, $per_thread:ident, $async:ident, $async_per_thread:ident;)*) => {cuda! {$(
+        /// As CUDA's documentation describes it.
+        fn $request(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
+            client()?.call(&request::$request { dstDevice, $value, N }).map(drop)
+        }
+        /// On the calling thread's default stream.
+        fn $per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
+            let client = client()?;
+            let hStream = thread::stream_id_per_thread(client, 0)?;
+            client.call(&request::$async_request { dstDevice, $value, N, hStream }).map(drop)
+        }
+        /// As CUDA's documentation describes it.
+        fn $async(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
+            let client = client()?;
+            let hStream = thread::stream_id(client, hStream as u64)?;
+            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            send(client, known, request::$async_request { dstDevice, $value, N, hStream })
+        }
+        /// With NULL for the calling thread's default stream.
+        fn $async_per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
+            let client = client()?;
+            let hStream = thread::stream_id_per_thread(client, hStream as u64)?;
+            let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            send(client, known, request::$async_request { dstDevice, $value, N, hStream })
+        }
+    )*}};
+}
+
+macro_rules! pitched {
+    ($($value:ident: $ty:ty, $request:ident, $async_request:ident, $per_thread:ident, $async:ident, $async_per_thread:ident;)*) => {cuda! {$(
+        /// As CUDA's documentation describes it.
+        fn $request(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
+            client()?.call(&request::$request { dstDevice, dstPitch, $value, Width, Height }).map(drop)
+        }
+        /// On the calling thread's default stream.
+        fn $per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
+            let client = client()?;
+            let hStream = thread::stream_id_per_thread(client, 0)?;
+            client.call(&request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream }).map(drop)
+        }
+        /// As CUDA's documentation describes it.
+        fn $async(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {
+            let client = client()?;
+            let hStream = thread::stream_id(client, hStream as u64)?;
+            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
+        }
+        /// With NULL for the calling thread's default stream.
+        fn $async_per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {
+            let client = client()?;
+            let hStream = thread::stream_id_per_thread(client, hStream as u64)?;
+            let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
+        }
+    )*}};
+}
+
+fn send<R: gpgpu_protocol::api::Request>(client: &Client, known: bool, request: R) -> Result {
+    if known {
+        client.post(&request)
+    } else {
+        client.call(&request).map(drop)
+    }
+}
+
+linear! {
+    uc: u8, cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD8_v2_ptds, cuMemsetD8Async, cuMemsetD8Async_ptsz;
+    us: u16, cuMemsetD16_v2, cuMemsetD16Async, cuMemsetD16_v2_ptds, cuMemsetD16Async, cuMemsetD16Async_ptsz;
+    ui: u32, cuMemsetD32_v2, cuMemsetD32Async, cuMemsetD32_v2_ptds, cuMemsetD32Async, cuMemsetD32Async_ptsz;
+}
+
+pitched! {
+    uc: u8, cuMemsetD2D8_v2, cuMemsetD2D8Async, cuMemsetD2D8_v2_ptds, cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz;
+    us: u16, cuMemsetD2D16_v2, cuMemsetD2D16Async, cuMemsetD2D16_v2_ptds, cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz;
+    ui: u32, cuMemsetD2D32_v2, cuMemsetD2D32Async, cuMemsetD2D32_v2_ptds, cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz;
+}

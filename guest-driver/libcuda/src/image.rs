@@ -1,0 +1,207 @@
+//! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
+
+use gpgpu_protocol::{
+    api::{JitLog, JitOption, request},
+    cuda::*,
+};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+
+use crate::{
+    argument::{HostPtr, InPtr, OutPtr},
+    border::Result,
+    client::Client,
+};
+
+const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+const FATBIN_MAGIC: u32 = 0xba55_ed50;
+
+fn word(image: HostPtr, offset: usize) -> u32 {
+    let bytes = image.add(offset).bytes(4);
+    u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn long(image: HostPtr, offset: usize) -> u64 {
+    u64::from(word(image, offset)) | u64::from(word(image, offset + 4)) << 32
+}
+
+/// The bytes of an image that a program points at: a fatbin or its wrapper, a cubin, or PTX text.
+fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
+    if image.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // Text may be shorter than a magic number, so look byte by byte.
+    if image.bytes(1)[0] == 0x7f && image.bytes(4) == b"\x7fELF" {
+        return elf_length(image).map(|length| image.bytes(length));
+    }
+    let starts_with = |magic: u32| {
+        magic
+            .to_ne_bytes()
+            .iter()
+            .enumerate()
+            .all(|(i, byte)| image.add(i).bytes(1)[0] == *byte)
+    };
+    if starts_with(WRAPPER_MAGIC) {
+        return contents(HostPtr::at(long(image, 8)));
+    }
+    if starts_with(FATBIN_MAGIC) {
+        let header = (word(image, 4) >> 16) as usize;
+        let length = usize::try_from(long(image, 8)).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+        return Ok(image.bytes(length.checked_add(header).ok_or(CUDA_ERROR_INVALID_IMAGE)?));
+    }
+    let mut length = 0;
+    while image.add(length).bytes(1)[0] != 0 {
+        length += 1;
+    }
+    Ok(image.bytes(length + 1))
+}
+
+/// An ELF file in memory is as long as what its headers point at.
+fn elf_length(image: HostPtr) -> Result<usize> {
+    type Header = object::elf::FileHeader64<object::Endianness>;
+    let invalid = CUDA_ERROR_INVALID_IMAGE;
+    let header = Header::parse(image.bytes(size_of::<Header>())).map_err(|_| invalid)?;
+    let endian = header.endian().map_err(|_| invalid)?;
+    let table =
+        |offset: u64, size: u16, count: u16| offset.checked_add(u64::from(size) * u64::from(count));
+    let sections_end = table(
+        header.e_shoff(endian),
+        header.e_shentsize(endian),
+        header.e_shnum(endian),
+    )
+    .ok_or(invalid)?;
+    let segments_end = table(
+        header.e_phoff(endian),
+        header.e_phentsize(endian),
+        header.e_phnum(endian),
+    )
+    .ok_or(invalid)?;
+    let tables = image.bytes(usize::try_from(sections_end.max(segments_end)).map_err(|_| invalid)?);
+    let mut end = tables.len() as u64;
+    for section in header
+        .section_headers(endian, tables)
+        .map_err(|_| invalid)?
+    {
+        if let Some((offset, size)) = section.file_range(endian) {
+            end = end.max(offset.checked_add(size).ok_or(invalid)?);
+        }
+    }
+    for segment in header
+        .program_headers(endian, tables)
+        .map_err(|_| invalid)?
+    {
+        let (offset, size) = segment.file_range(endian);
+        end = end.max(offset.checked_add(size).ok_or(invalid)?);
+    }
+    usize::try_from(end).map_err(|_| invalid)
+}
+
+/// Sends the image that a program points at; what comes back names it in a load request.
+pub fn upload(client: &Client, image: HostPtr) -> Result<u64> {
+    upload_bytes(client, contents(image)?)
+}
+
+/// Sends an image.
+pub fn upload_bytes(client: &Client, bytes: &[u8]) -> Result<u64> {
+    let image = client.new_serial();
+    let mut offset = 0;
+    for block in bytes.chunks(client.block_bytes()) {
+        client.call_with(&request::gpgpuImageAppend { image, offset }, block, &mut [])?;
+        offset += block.len() as u64;
+    }
+    Ok(image)
+}
+
+/// Reads an image from a file of the guest, with a NUL at its end in case it is text.
+pub fn from_file(path: &str) -> Result<Vec<u8>> {
+    let mut bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
+    bytes.push(0);
+    Ok(bytes)
+}
+
+/// The options of a just-in-time link as a program gives them: two arrays, the second of which takes results.
+pub struct Jit {
+    count: usize,
+    options: InPtr<CUjit_option>,
+    values: OutPtr<usize>,
+}
+
+impl Jit {
+    /// The options of a load; none where there are no arrays.
+    pub fn new(count: u32, options: InPtr<CUjit_option>, values: OutPtr<usize>) -> Result<Self> {
+        if count > 0 && (options.is_null() || values.is_null()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // CUDA knows a few dozen options; a count far above that is a wild one.
+        if count > 256 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Self {
+            count: count as usize,
+            options,
+            values,
+        })
+    }
+
+    /// No options.
+    pub fn none() -> Self {
+        Self {
+            count: 0,
+            options: InPtr::nested(std::ptr::null()),
+            values: OutPtr::nested(std::ptr::null_mut()),
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (CUjit_option, OutPtr<usize>)> {
+        (0..self.count).filter_map(|i| Some((self.options.at(i).ok()?, self.values.at(i))))
+    }
+
+    /// The options as they travel.
+    pub fn lower(&self) -> Vec<JitOption> {
+        self.each()
+            .map(|(option, value)| JitOption {
+                option,
+                value: value.read().unwrap_or(0) as u64,
+            })
+            .collect()
+    }
+
+    fn value(&self, wanted: CUjit_option) -> Option<usize> {
+        self.each()
+            .find(|(option, _)| *option == wanted)
+            .and_then(|(_, value)| value.read())
+    }
+
+    /// Gives the program what the linker said.
+    pub fn raise(&self, log: &JitLog) {
+        for (option, value) in self.each() {
+            match option {
+                CU_JIT_WALL_TIME => value.offer(log.wall_time.to_bits() as usize),
+                CU_JIT_THREADS_PER_BLOCK => value.offer(log.threads_per_block as usize),
+                CU_JIT_INFO_LOG_BUFFER => {
+                    self.give_log(value, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, &log.info.0);
+                }
+                CU_JIT_ERROR_LOG_BUFFER => {
+                    self.give_log(value, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, &log.error.0);
+                }
+                _ => {}
+            }
+        }
+        for (option, value) in self.each() {
+            match option {
+                CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => value.offer(log.info.0.len()),
+                CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => value.offer(log.error.0.len()),
+                _ => {}
+            }
+        }
+    }
+
+    fn give_log(&self, buffer: OutPtr<usize>, size: CUjit_option, text: &[u8]) {
+        let room = self.value(size).unwrap_or(0);
+        if let (Some(address), true) = (buffer.read(), room > 0) {
+            let count = text.len().min(room - 1);
+            let buffer = HostPtr::at(address as u64);
+            buffer.store(&text[..count]);
+            buffer.add(count).store(&[0]);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Libraries: images that are in every context, and their kernels.
+
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    sync::{Arc, Mutex},
+};
+
+use gpgpu_protocol::{
+    api::{Function, JitLog, Kernel, Library, Module, Object, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr, OutPtr, Text},
+    border::Result,
+    client::{Client, client},
+    cuda,
+    function::FunctionData,
+    image::{self, Jit},
+    module::{ModuleData, note_global},
+    objects::Known,
+    thread,
+};
+
+/// What the process knows of a library.
+#[derive(Debug, Default)]
+pub struct LibraryData {
+    kernels: Mutex<HashMap<String, u64>>,
+    /// By context.
+    modules: Mutex<HashMap<u64, u64>>,
+    /// By kernel and context.
+    functions: Mutex<HashMap<(u64, u64), u64>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn load(to: OutPtr<CUlibrary>, upload: impl FnOnce(&Client) -> Result<u64>, jit: &Jit) -> Result {
+    let client = client()?;
+    to.required()?;
+    let image = upload(client)?;
+    let library = client.new_id::<Library>();
+    // The host always keeps a copy of its own, so whether the program preserves its binary is all one.
+    let request = request::cuLibraryLoadData {
+        library,
+        image,
+        options: jit.lower(),
+        preserved: false,
+        log: true,
+    };
+    let (result, reply) = client.exchange(&request, &[], &mut [])?;
+    jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
+    if result != CUDA_SUCCESS {
+        return Err(result);
+    }
+    client
+        .objects
+        .insert(library, Known::Library(Arc::default()));
+    to.set(Library::handle(library))
+}
+
+fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
+    let data = client.objects.library(library)?;
+    let mut kernels = locked(&data.kernels);
+    if let Some(id) = kernels.get(name) {
+        return Ok(*id);
+    }
+    let id = client.new_id::<Kernel>();
+    let info = client
+        .call(&request::cuLibraryGetKernel {
+            kernel: id,
+            library,
+            name: name.to_owned(),
+            info: true,
+        })?
+        .info;
+    client
+        .objects
+        .insert(id, Known::Kernel(FunctionData::new(name, 0, library, info)));
+    kernels.insert(name.to_owned(), id);
+    Ok(id)
+}
+
+fn names(client: &Client, library: CUlibrary) -> Result<Vec<String>> {
+    Ok(client
+        .call(&request::gpgpuLibraryKernels {
+            library: Library::id(library),
+            names: true,
+        })?
+        .names)
+}
+
+fn current_context() -> Result<u64> {
+    match thread::current_context() {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        context => Ok(context),
+    }
+}
+
+cuda! {
+    fn cuLibraryLoadData(library: OutPtr<CUlibrary>, code: HostPtr, jitOptions: InPtr<CUjit_option>, jitOptionsValues: OutPtr<usize>, numJitOptions: u32, _libraryOptions: *mut CUlibraryOption, _libraryOptionValues: *mut *mut c_void, _numLibraryOptions: u32) {
+        load(library, |client| image::upload(client, code), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
+    }
+
+    fn cuLibraryLoadFromFile(library: OutPtr<CUlibrary>, fileName: Text, jitOptions: InPtr<CUjit_option>, jitOptionsValues: OutPtr<usize>, numJitOptions: u32, _libraryOptions: *mut CUlibraryOption, _libraryOptionValues: *mut *mut c_void, _numLibraryOptions: u32) {
+        client()?;
+        let bytes = image::from_file(&fileName.get()?)?;
+        load(library, |client| image::upload_bytes(client, &bytes), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
+    }
+
+    fn cuLibraryUnload(library: CUlibrary) {
+        let client = client()?;
+        let id = Library::id(library);
+        let data = client.objects.library(id)?;
+        client.call(&request::cuLibraryUnload { library: id })?;
+        client.objects.remove(id);
+        for dead in locked(&data.modules).values().chain(locked(&data.functions).values()) {
+            client.objects.remove(*dead);
+        }
+        client.objects.retain(|object| !matches!(object, Known::Kernel(kernel) if kernel.parent == id));
+        Ok(())
+    }
+
+    fn cuLibraryGetKernel(pKernel: OutPtr<CUkernel>, library: CUlibrary, name: Text) {
+        let client = client()?;
+        pKernel.required()?;
+        pKernel.set(Kernel::handle(kernel(client, Library::id(library), &name.get()?)?))
+    }
+
+    fn cuLibraryGetKernelCount(count: OutPtr<u32>, lib: CUlibrary) {
+        let client = client()?;
+        count.required()?;
+        count.set(names(client, lib)?.len() as u32)
+    }
+
+    fn cuLibraryEnumerateKernels(kernels: OutPtr<CUkernel>, numKernels: u32, lib: CUlibrary) {
+        let client = client()?;
+        kernels.required()?;
+        for (i, name) in names(client, lib)?.iter().take(numKernels as usize).enumerate() {
+            kernels.at(i).offer(Kernel::handle(kernel(client, Library::id(lib), name)?));
+        }
+        Ok(())
+    }
+
+    fn cuLibraryGetModule(pMod: OutPtr<CUmodule>, library: CUlibrary) {
+        let client = client()?;
+        pMod.required()?;
+        let context = current_context()?;
+        let data = client.objects.library(Library::id(library))?;
+        let mut modules = locked(&data.modules);
+        if let Some(id) = modules.get(&context).filter(|id| client.objects.contains(**id)) {
+            return pMod.set(Module::handle(*id));
+        }
+        let module = client.new_id::<Module>();
+        client.call(&request::cuLibraryGetModule { module, library: Library::id(library) })?;
+        client.objects.insert(module, Known::Module(ModuleData::new()));
+        modules.insert(context, module);
+        pMod.set(Module::handle(module))
+    }
+
+    fn cuLibraryGetGlobal(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, library: CUlibrary, name: Text) {
+        let client = client()?;
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let request = request::cuLibraryGetGlobal { library: Library::id(library), name: name.get()?, dptr: true, bytes: true };
+        let reply = client.call(&request)?;
+        note_global(client, reply.dptr, reply.bytes);
+        dptr.offer(reply.dptr);
+        bytes.offer(reply.bytes);
+        Ok(())
+    }
+
+    fn cuKernelGetFunction(pFunc: OutPtr<CUfunction>, kernel: CUkernel) {
+        let client = client()?;
+        pFunc.required()?;
+        let context = current_context()?;
+        let id = Kernel::id(kernel);
+        let data = client.objects.function(id)?;
+        let library = client.objects.library(data.parent)?;
+        let mut functions = locked(&library.functions);
+        if let Some(function) = functions.get(&(id, context)).filter(|id| client.objects.contains(**id)) {
+            return pFunc.set(Function::handle(*function));
+        }
+        let function = client.new_id::<Function>();
+        client.call(&request::cuKernelGetFunction { function, kernel: id })?;
+        let info = gpgpu_protocol::api::FunctionInfo { params: data.params.clone(), attributes: Vec::new() };
+        let name = data.name.to_string_lossy();
+        client.objects.insert(function, Known::Function(FunctionData::new(&name, context, data.parent, info)));
+        functions.insert((id, context), function);
+        pFunc.set(Function::handle(function))
+    }
+
+    fn cuKernelGetLibrary(pLib: OutPtr<CUlibrary>, kernel: CUkernel) {
+        let data = client()?.objects.function(Kernel::id(kernel))?;
+        pLib.set(Library::handle(data.parent))
+    }
+}

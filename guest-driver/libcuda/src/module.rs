@@ -1,0 +1,176 @@
+//! Modules: images loaded into one context.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use gpgpu_protocol::{
+    api::{Function, JitLog, Module, Object, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr, OutPtr, Text},
+    border::Result,
+    client::{Client, client},
+    cuda,
+    function::FunctionData,
+    image::{self, Jit},
+    objects::Known,
+    pointer::{Kind, Range},
+    thread,
+};
+
+/// What the process knows of a module.
+#[derive(Debug)]
+pub struct ModuleData {
+    /// The context that it was loaded into.
+    pub context: u64,
+    functions: Mutex<HashMap<String, u64>>,
+}
+
+impl ModuleData {
+    /// A module of the current context.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            context: thread::current_context(),
+            functions: Mutex::default(),
+        })
+    }
+}
+
+fn load(to: OutPtr<CUmodule>, upload: impl FnOnce(&Client) -> Result<u64>, jit: &Jit) -> Result {
+    let client = client()?;
+    to.required()?;
+    if thread::current_context() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let image = upload(client)?;
+    let module = client.new_id::<Module>();
+    let request = request::cuModuleLoadDataEx {
+        module,
+        image,
+        options: jit.lower(),
+        log: true,
+    };
+    let (result, reply) = client.exchange(&request, &[], &mut [])?;
+    jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
+    if result != CUDA_SUCCESS {
+        return Err(result);
+    }
+    client
+        .objects
+        .insert(module, Known::Module(ModuleData::new()));
+    to.set(Module::handle(module))
+}
+
+/// The function of a module with this name: found once, then known.
+fn function(client: &Client, hmod: u64, name: &str) -> Result<u64> {
+    let module = client.objects.module(hmod)?;
+    let mut functions = module
+        .functions
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(id) = functions.get(name) {
+        return Ok(*id);
+    }
+    let id = client.new_id::<Function>();
+    let request = request::cuModuleGetFunction {
+        function: id,
+        hmod,
+        name: name.to_owned(),
+        info: true,
+    };
+    let info = client.call(&request)?.info;
+    let data = FunctionData::new(name, module.context, hmod, info);
+    client.objects.insert(id, Known::Function(data));
+    functions.insert(name.to_owned(), id);
+    Ok(id)
+}
+
+/// Notes a global's memory, so that copies know it for what it is.
+pub fn note_global(client: &Client, start: u64, bytes: usize) {
+    if start != 0 && bytes != 0 && client.pointers.find(start).is_none() {
+        let context = thread::current_context();
+        client.pointers.insert(Range {
+            start,
+            bytes: bytes as u64,
+            context,
+            kind: Kind::Device,
+        });
+    }
+}
+
+cuda! {
+    fn cuModuleLoadData(module: OutPtr<CUmodule>, image: HostPtr) {
+        load(module, |client| image::upload(client, image), &Jit::none())
+    }
+
+    fn cuModuleLoadDataEx(module: OutPtr<CUmodule>, image: HostPtr, numOptions: u32, options: InPtr<CUjit_option>, optionValues: OutPtr<usize>) {
+        load(module, |client| image::upload(client, image), &Jit::new(numOptions, options, optionValues)?)
+    }
+
+    fn cuModuleLoadFatBinary(module: OutPtr<CUmodule>, fatCubin: HostPtr) {
+        load(module, |client| image::upload(client, fatCubin), &Jit::none())
+    }
+
+    fn cuModuleLoad(module: OutPtr<CUmodule>, fname: Text) {
+        client()?;
+        let bytes = image::from_file(&fname.get()?)?;
+        load(module, |client| image::upload_bytes(client, &bytes), &Jit::none())
+    }
+
+    fn cuModuleUnload(hmod: CUmodule) {
+        let client = client()?;
+        let id = Module::id(hmod);
+        let module = client.objects.module(id)?;
+        client.call(&request::cuModuleUnload { hmod: id })?;
+        client.objects.remove(id);
+        client.objects.retain(|object| !matches!(object, Known::Function(function) if function.parent == id));
+        drop(module);
+        Ok(())
+    }
+
+    fn cuModuleGetFunction(hfunc: OutPtr<CUfunction>, hmod: CUmodule, name: Text) {
+        let client = client()?;
+        hfunc.required()?;
+        hfunc.set(Function::handle(function(client, Module::id(hmod), &name.get()?)?))
+    }
+
+    fn cuModuleGetGlobal_v2(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, hmod: CUmodule, name: Text) {
+        let client = client()?;
+        let request = request::cuModuleGetGlobal_v2 { hmod: Module::id(hmod), name: name.get()?, dptr: true, bytes: true };
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let reply = client.call(&request)?;
+        note_global(client, reply.dptr, reply.bytes);
+        dptr.offer(reply.dptr);
+        bytes.offer(reply.bytes);
+        Ok(())
+    }
+
+    fn cuModuleGetFunctionCount(count: OutPtr<u32>, module: CUmodule) {
+        let client = client()?;
+        count.required()?;
+        let names = client.call(&request::gpgpuModuleFunctions { hmod: Module::id(module), names: true })?.names;
+        count.set(names.len() as u32)
+    }
+
+    fn cuModuleEnumerateFunctions(functions: OutPtr<CUfunction>, numFunctions: u32, module: CUmodule) {
+        let client = client()?;
+        functions.required()?;
+        let id = Module::id(module);
+        let names = client.call(&request::gpgpuModuleFunctions { hmod: id, names: true })?.names;
+        for (i, name) in names.iter().take(numFunctions as usize).enumerate() {
+            functions.at(i).offer(Function::handle(function(client, id, name)?));
+        }
+        Ok(())
+    }
+
+    fn cuModuleGetLoadingMode(mode: OutPtr<CUmoduleLoadingMode>) {
+        client()?;
+        mode.set(CU_MODULE_LAZY_LOADING)
+    }
+}

@@ -1,0 +1,35 @@
+//! Symbols of older headers whose functions did not change but in name.
+
+use gpgpu_protocol::cuda::*;
+
+use crate::exports;
+
+macro_rules! older_names {
+    ($($(#[$meta:meta])* $older:ident = $path:path as ($($arg:ident : $ty:ty),*);)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// As for the function that it names.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $older($($arg: $ty),*) -> CUresult {
+            // SAFETY: the caller vouches for the same arguments.
+            unsafe { $path($($arg),*) }
+        }
+    )*};
+}
+
+older_names! {
+    /// `cuEventDestroy` as headers before CUDA 4.0 named it.
+    cuEventDestroy = exports::cuEventDestroy_v2 as (event: CUevent);
+    /// `cuStreamDestroy` as headers before CUDA 4.0 named it.
+    cuStreamDestroy = crate::stream::cuStreamDestroy_v2 as (stream: CUstream);
+    /// `cuCtxDestroy` as headers before CUDA 4.0 named it.
+    cuCtxDestroy = crate::context::cuCtxDestroy_v2 as (context: CUcontext);
+    /// `cuDevicePrimaryCtxRelease` as headers before CUDA 11 named it.
+    cuDevicePrimaryCtxRelease = crate::context::cuDevicePrimaryCtxRelease_v2 as (device: CUdevice);
+    /// `cuDevicePrimaryCtxReset` as headers before CUDA 11 named it.
+    cuDevicePrimaryCtxReset = crate::context::cuDevicePrimaryCtxReset_v2 as (device: CUdevice);
+    /// `cuDevicePrimaryCtxSetFlags` as headers before CUDA 11 named it.
+    cuDevicePrimaryCtxSetFlags = exports::cuDevicePrimaryCtxSetFlags_v2 as (device: CUdevice, flags: u32);
+}

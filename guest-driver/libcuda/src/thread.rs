@@ -1,0 +1,136 @@
+//! What belongs to a thread of the program: its context stack, its default stream, its tag.
+//!
+//! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use gpgpu_protocol::{
+    api::{Stream, request},
+    cuda::*,
+    layout::MAX_ANSWER_BYTES,
+};
+
+use crate::{border::Result, client::Client, objects::Known};
+
+#[derive(Default)]
+struct Thread {
+    tag: u32,
+    contexts: Vec<u64>,
+    streams: HashMap<u64, u64>,
+    answer: Vec<u8>,
+    capture_mode: CUstreamCaptureMode,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+fn with<T>(body: impl FnOnce(&mut Thread) -> T) -> Option<T> {
+    THREAD
+        .try_with(|thread| {
+            thread
+                .try_borrow_mut()
+                .ok()
+                .map(|mut thread| body(&mut thread))
+        })
+        .ok()
+        .flatten()
+}
+
+/// A number that no other thread of the process has or had.
+pub fn tag() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    with(|thread| {
+        if thread.tag == 0 {
+            thread.tag = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        thread.tag
+    })
+    .unwrap_or(0)
+}
+
+/// The id of the current context, or 0.
+pub fn current_context() -> u64 {
+    with(|thread| thread.contexts.last().copied().unwrap_or(0)).unwrap_or(0)
+}
+
+/// `cuCtxSetCurrent`: replaces the top of the stack; 0 pops it.
+pub fn set_context(context: u64) {
+    with(|thread| {
+        thread.contexts.pop();
+        if context != 0 {
+            thread.contexts.push(context);
+        }
+    });
+}
+
+/// `cuCtxPushCurrent`.
+pub fn push_context(context: u64) -> Result {
+    with(|thread| thread.contexts.push(context)).ok_or(CUDA_ERROR_DEINITIALIZED)
+}
+
+/// `cuCtxPopCurrent`; `None` when the stack is empty.
+pub fn pop_context() -> Option<u64> {
+    with(|thread| thread.contexts.pop()).flatten()
+}
+
+/// The id of a stream handle, where NULL is the legacy stream.
+pub fn stream_id(client: &Client, handle: u64) -> Result<u64> {
+    if handle == CU_STREAM_PER_THREAD as u64 {
+        own_stream(client)
+    } else {
+        Ok(handle)
+    }
+}
+
+/// The id of a stream handle, where NULL is the calling thread's own stream.
+pub fn stream_id_per_thread(client: &Client, handle: u64) -> Result<u64> {
+    if handle == 0 {
+        own_stream(client)
+    } else {
+        stream_id(client, handle)
+    }
+}
+
+/// The calling thread's default stream in the current context: a blocking stream like any other.
+fn own_stream(client: &Client) -> Result<u64> {
+    let context = current_context();
+    if context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let known =
+        with(|thread| thread.streams.get(&context).copied()).ok_or(CUDA_ERROR_DEINITIALIZED)?;
+    if let Some(id) = known.filter(|id| client.objects.contains(*id)) {
+        return Ok(id);
+    }
+    let id = client.new_id::<Stream>();
+    client.call(&request::cuStreamCreate {
+        phStream: id,
+        Flags: CU_STREAM_DEFAULT,
+    })?;
+    client.objects.insert(id, Known::Plain { context });
+    with(|thread| thread.streams.insert(context, id));
+    Ok(id)
+}
+
+/// Sets the thread's capture mode and returns the one before.
+pub fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
+    with(|thread| std::mem::replace(&mut thread.capture_mode, mode))
+        .unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL)
+}
+
+/// A buffer for an answer, of the largest size.
+pub fn take_answer_buffer() -> Vec<u8> {
+    let mut buffer = with(|thread| std::mem::take(&mut thread.answer)).unwrap_or_default();
+    buffer.resize(MAX_ANSWER_BYTES, 0);
+    buffer
+}
+
+/// Gives the buffer back for the thread's next call.
+pub fn return_answer_buffer(buffer: Vec<u8>) {
+    with(|thread| thread.answer = buffer);
+}

@@ -1,0 +1,268 @@
+//! The kernel driver's device file (`guest-driver/kernel/uapi/linux/virtio_gpgpu.h`).
+
+use std::{
+    ffi::c_void,
+    fs::{File, OpenOptions},
+    io,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+};
+
+use gpgpu_protocol::{
+    api,
+    layout::{MAGIC, VERSION, status},
+};
+
+use super::{Backing, DEVICE, Failure, OpenError, Pinned, Submission, Transport, window};
+
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    magic: u32,
+    version: u32,
+    api_digest: u64,
+    max_clients: u32,
+    max_stream_bytes: u32,
+    max_answer_bytes: u32,
+    max_runs: u32,
+    max_data_bytes: u64,
+    max_block_bytes: u64,
+    max_segments: u32,
+    copy_bytes: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Open {
+    api_digest: u64,
+    version: u32,
+    status: u32,
+    client: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Submit {
+    stream_ptr: u64,
+    answer_ptr: u64,
+    in_ptr: u64,
+    out_ptr: u64,
+    in_bytes: u64,
+    out_bytes: u64,
+    stream_bytes: u32,
+    answer_bytes: u32,
+    thread: u32,
+    flags: u32,
+    status: u32,
+    reserved: u32,
+    token: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Register {
+    address: u64,
+    length: u64,
+    flags: u32,
+    region: u32,
+    status: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Unregister {
+    region: u32,
+    status: u32,
+}
+
+const SUBMIT_NOWAIT: u32 = 1;
+const REGISTER_READ_ONLY: u32 = 1;
+
+const fn ioctl_number<T>(direction: u64, number: u64) -> u64 {
+    direction << 30 | (size_of::<T>() as u64) << 16 | 0xe7 << 8 | number
+}
+
+const READ: u64 = 2;
+const READ_WRITE: u64 = 3;
+const INFO: u64 = ioctl_number::<Info>(READ, 0);
+const OPEN: u64 = ioctl_number::<Open>(READ_WRITE, 1);
+const SUBMIT: u64 = ioctl_number::<Submit>(READ_WRITE, 2);
+const REGISTER: u64 = ioctl_number::<Register>(READ_WRITE, 3);
+const UNREGISTER: u64 = ioctl_number::<Unregister>(READ_WRITE, 4);
+
+/// An open device file: a client of the device.
+pub struct Device {
+    file: File,
+    block_bytes: usize,
+}
+
+impl Device {
+    /// Opens the device file and makes this process a client.
+    pub fn open() -> Result<Self, OpenError> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(DEVICE);
+        let file = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::NoDevice,
+            _ => OpenError::Device(error),
+        })?;
+        let mut device = Self {
+            file,
+            block_bytes: 0,
+        };
+        let mut info = Info::default();
+        device.ioctl(INFO, &mut info).map_err(OpenError::Refused)?;
+        if (info.magic, info.version, info.api_digest) != (MAGIC, VERSION, api::digest()) {
+            return Err(OpenError::Version);
+        }
+        device.block_bytes = info.max_block_bytes as usize;
+        let mut open = Open {
+            api_digest: api::digest(),
+            version: VERSION,
+            ..Open::default()
+        };
+        device.ioctl(OPEN, &mut open).map_err(OpenError::Refused)?;
+        check(open.status).map_err(OpenError::Refused)?;
+        Ok(device)
+    }
+
+    /// One ioctl. A signal does not end it: the driver takes up an interrupted submission by its token.
+    fn ioctl<T>(&self, number: u64, argument: &mut T) -> Result<(), Failure> {
+        loop {
+            // SAFETY: `argument` is the structure of this ioctl, whose size its number holds, and
+            // the buffers that a submission names are borrowed for longer than the call.
+            let result =
+                unsafe { libc::ioctl(self.file.as_raw_fd(), number, std::ptr::from_mut(argument)) };
+            if result == 0 {
+                return Ok(());
+            }
+            match Failure::last() {
+                Failure::Os(libc::EINTR) => continue,
+                failure => return Err(failure),
+            }
+        }
+    }
+
+    fn register(&self, address: u64, bytes: usize, flags: u32) -> Result<u32, Failure> {
+        let mut register = Register {
+            address,
+            length: bytes as u64,
+            flags,
+            ..Register::default()
+        };
+        self.ioctl(REGISTER, &mut register)?;
+        check(register.status)?;
+        Ok(register.region)
+    }
+}
+
+fn check(answered: u32) -> Result<(), Failure> {
+    if answered == status::OK {
+        Ok(())
+    } else {
+        Err(Failure::Status(answered))
+    }
+}
+
+impl Transport for Device {
+    fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure> {
+        let mut submit = Submit {
+            stream_ptr: submission.stream.as_ptr() as u64,
+            answer_ptr: submission.answer.as_mut_ptr() as u64,
+            in_ptr: submission.input.as_ptr() as u64,
+            out_ptr: submission.output.as_mut_ptr() as u64,
+            in_bytes: submission.input.len() as u64,
+            out_bytes: submission.output.len() as u64,
+            stream_bytes: submission.stream.len() as u32,
+            answer_bytes: submission.answer.len() as u32,
+            thread: submission.thread,
+            ..Submit::default()
+        };
+        self.ioctl(SUBMIT, &mut submit)?;
+        check(submit.status)?;
+        Ok(submit.answer_bytes as usize)
+    }
+
+    fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure> {
+        let mut submit = Submit {
+            stream_ptr: stream.as_ptr() as u64,
+            stream_bytes: stream.len() as u32,
+            thread,
+            flags: SUBMIT_NOWAIT,
+            ..Submit::default()
+        };
+        self.ioctl(SUBMIT, &mut submit)
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Pinned, Failure> {
+        let bytes = bytes
+            .checked_next_multiple_of(4096)
+            .ok_or(Failure::Os(libc::ENOMEM))?;
+        let memory = window::map(bytes, None)?;
+        // SAFETY: advice about a range that was just mapped. Huge pages make few runs; a child
+        // of a fork must not share pages that the device writes.
+        unsafe {
+            libc::madvise(memory, bytes, libc::MADV_HUGEPAGE);
+            libc::madvise(memory, bytes, libc::MADV_DONTFORK);
+        }
+        match self.register(memory as u64, bytes, 0) {
+            Ok(region) => Ok(Pinned {
+                address: memory as u64,
+                bytes,
+                region,
+                backing: Backing::Own,
+            }),
+            Err(failure) => {
+                window::unmap(memory, bytes);
+                Err(failure)
+            }
+        }
+    }
+
+    fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure> {
+        let region = self.register(
+            address,
+            bytes,
+            if read_only { REGISTER_READ_ONLY } else { 0 },
+        )?;
+        Ok(Pinned {
+            address,
+            bytes,
+            region,
+            backing: Backing::Program,
+        })
+    }
+
+    fn release(&self, pinned: Pinned) {
+        let mut unregister = Unregister {
+            region: pinned.region,
+            status: 0,
+        };
+        // A failure leaves the pages pinned until the client ends, which costs memory but nothing else.
+        let _ = self.ioctl(UNREGISTER, &mut unregister);
+        if let Backing::Own = pinned.backing {
+            window::unmap(pinned.address as *mut c_void, pinned.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_sizes_of_the_uapi_header() {
+        assert_eq!(size_of::<Info>(), 56);
+        assert_eq!(size_of::<Open>(), 24);
+        assert_eq!(size_of::<Submit>(), 80);
+        assert_eq!(size_of::<Register>(), 32);
+        assert_eq!(size_of::<Unregister>(), 8);
+    }
+}

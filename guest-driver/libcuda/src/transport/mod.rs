@@ -1,0 +1,171 @@
+//! How requests reach the device: the kernel driver's device file, or a vhost-user socket.
+
+mod kernel;
+mod queue;
+mod shared;
+mod socket;
+mod window;
+
+use std::{env, fmt, io, path::PathBuf};
+
+use gpgpu_protocol::{cuda::*, layout::status};
+use thiserror::Error;
+
+/// The kernel driver's device file.
+const DEVICE: &str = "/dev/virtio-gpgpu";
+/// Names a socket in place of the device file: `unix:` and a path.
+const VARIABLE: &str = "VIRTIO_GPGPU";
+
+/// One exchange.
+pub struct Submission<'a> {
+    /// The calling thread's tag.
+    pub thread: u32,
+    /// The commands.
+    pub stream: &'a [u8],
+    /// Data for the device, at most [`Transport::block_bytes`].
+    pub input: &'a [u8],
+    /// Where the answer goes.
+    pub answer: &'a mut [u8],
+    /// Where data from the device goes, at most [`Transport::block_bytes`].
+    pub output: &'a mut [u8],
+}
+
+/// Why an exchange did not take place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The device answered with this status.
+    Status(u32),
+    /// A system call failed with this errno, or the connection broke.
+    Os(i32),
+}
+
+impl Failure {
+    fn last() -> Self {
+        Self::Os(
+            io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO),
+        )
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Os(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Status(status::CLIENT_DEAD) => {
+                f.write_str("The process that served this one on the host is gone")
+            }
+            Self::Status(status) => write!(f, "The device answers with status {status}"),
+            Self::Os(errno) => write!(f, "{}", io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Memory that the worker reaches at the address that the program has it at.
+#[derive(Debug)]
+pub struct Pinned {
+    /// The first page's address.
+    pub address: u64,
+    bytes: usize,
+    region: u32,
+    backing: Backing,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Backing {
+    /// A mapping that was made for it.
+    Own,
+    /// The program's own pages.
+    Program,
+    /// A part of the memory shared with the device process, in place of the program's pages if it had any there.
+    Shared { offset: u64, program: bool },
+}
+
+/// How requests reach the device. Every method may be called by many threads at once.
+pub trait Transport: Send + Sync {
+    /// Sends commands and waits for the answer, of which it returns the length.
+    fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure>;
+    /// Sends commands that have no answer. They run after everything sent before and ahead of everything sent after.
+    fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure>;
+    /// The most bytes of data in one exchange.
+    fn block_bytes(&self) -> usize;
+    /// Makes pinned memory, filled with zeros.
+    fn allocate(&self, bytes: usize) -> Result<Pinned, Failure>;
+    /// Pins the program's own pages.
+    fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure>;
+    /// Gives pinned memory back, or lets the program's pages go.
+    fn release(&self, pinned: Pinned);
+}
+
+/// Why there is no connection, with what to do about it.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is no device.
+    #[error(
+        "No GPU here: {DEVICE} is missing. Add the device to the virtual machine and load virtio_gpgpu, or set {VARIABLE}=unix:PATH"
+    )]
+    NoDevice,
+    /// The device file cannot be opened.
+    #[error("Cannot open {DEVICE}: {0}")]
+    Device(#[source] io::Error),
+    /// [`VARIABLE`] has another form.
+    #[error("{VARIABLE}={0} is not of the form unix:PATH")]
+    Variable(String),
+    /// The socket's other end cannot be reached or does not speak vhost-user.
+    #[error("Cannot reach the device at {0}: {1}")]
+    Socket(PathBuf, String),
+    /// The other end is no virtio-gpgpu device of this version.
+    #[error(
+        "The device speaks another version of the protocol than this library: install the guest libraries of the host's version"
+    )]
+    Version,
+    /// The device did not make this process a client.
+    #[error("The host refuses this process ({0}); its log says why")]
+    Refused(Failure),
+}
+
+impl OpenError {
+    /// What `cuInit` returns for it.
+    pub fn code(&self) -> CUresult {
+        match self {
+            Self::Version | Self::Refused(Failure::Status(status::VERSION_MISMATCH)) => {
+                CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+            }
+            Self::Refused(Failure::Status(status::NO_RESOURCES | status::LIMIT)) => {
+                CUDA_ERROR_OUT_OF_MEMORY
+            }
+            _ => CUDA_ERROR_NO_DEVICE,
+        }
+    }
+}
+
+/// Connects to the device that the environment names.
+pub fn open() -> Result<Box<dyn Transport>, OpenError> {
+    match env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => match name.strip_prefix("unix:") {
+            Some(path) => Ok(Box::new(socket::Socket::connect(path.into())?)),
+            None => Err(OpenError::Variable(name)),
+        },
+        _ => Ok(Box::new(kernel::Device::open()?)),
+    }
+}
+
+/// This process's name, as the host's log shows it.
+fn process_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    if let Ok(comm) = std::fs::read("/proc/self/comm") {
+        for (to, from) in name
+            .iter_mut()
+            .zip(comm.into_iter().take_while(|byte| *byte != b'\n').take(15))
+        {
+            *to = from;
+        }
+    }
+    name
+}

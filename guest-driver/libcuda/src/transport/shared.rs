@@ -1,0 +1,287 @@
+//! The memory that this process shares with the device process when there is no VM: it stands for
+//! a guest's RAM.
+
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::fs::FileExt,
+    },
+    ptr::NonNull,
+    sync::Mutex,
+};
+
+use super::{Failure, window};
+
+/// Bytes at the start that the virtqueues and their buffers take; the rest is for pinned memory.
+pub const RESERVED_BYTES: u64 = 80 << 20;
+const PAGE: u64 = 4096;
+/// What is given out starts at multiples of a huge page where it is as long as one.
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// The shared memory.
+pub struct Shared {
+    file: File,
+    base: NonNull<u8>,
+    bytes: u64,
+    free: Mutex<BTreeMap<u64, u64>>,
+}
+
+// SAFETY: the mapping lives as long as the process; `free` is locked, and who is given a part of the
+// memory is the only one to use it.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Shared memory as large as the host's RAM; only what is used takes any.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no arguments that point anywhere.
+        let ram =
+            unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) * libc::sysconf(libc::_SC_PAGESIZE) };
+        let bytes = (ram.max(1 << 30) as u64).next_multiple_of(1 << 30) + RESERVED_BYTES;
+        // SAFETY: the name is NUL-terminated; the descriptor is checked before it is owned.
+        let file = unsafe {
+            let fd = libc::memfd_create(
+                c"virtio-gpgpu".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            );
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from_raw_fd(fd)
+        };
+        file.set_len(bytes)?;
+        // The device process must not be at the mercy of a file that shrinks under it.
+        // SAFETY: the descriptor is open.
+        if unsafe {
+            libc::fcntl(
+                file.as_raw_fd(),
+                libc::F_ADD_SEALS,
+                libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
+            )
+        } < 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+            libc::mmap(
+                std::ptr::null_mut(),
+                RESERVED_BYTES as usize,
+                protection,
+                flags,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: advice about the mapping just made: a forked child must not reach the queues.
+        unsafe { libc::madvise(base, RESERVED_BYTES as usize, libc::MADV_DONTFORK) };
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let free = Mutex::new(BTreeMap::from([(RESERVED_BYTES, bytes - RESERVED_BYTES)]));
+        Ok(Self {
+            file,
+            base,
+            bytes,
+            free,
+        })
+    }
+
+    /// The file that the device process maps.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// How large it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The address of the byte at `offset`, which lies in the reserved part.
+    pub fn at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset < RESERVED_BYTES);
+        self.base.as_ptr().wrapping_add(offset as usize)
+    }
+
+    /// Takes `bytes` bytes, a multiple of the page size; they are zero. Returns their offset.
+    pub fn take(&self, bytes: u64) -> Result<u64, Failure> {
+        let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = free
+            .iter()
+            .map(|(start, length)| (*start, *length))
+            .find_map(|(start, length)| {
+                let aligned = start.next_multiple_of(alignment);
+                (aligned + bytes <= start + length).then_some((start, length, aligned))
+            });
+        let (start, length, aligned) = found.ok_or(Failure::Os(libc::ENOMEM))?;
+        free.remove(&start);
+        if aligned > start {
+            free.insert(start, aligned - start);
+        }
+        if start + length > aligned + bytes {
+            free.insert(aligned + bytes, start + length - aligned - bytes);
+        }
+        Ok(aligned)
+    }
+
+    /// Gives bytes back to the host.
+    pub fn give_back(&self, offset: u64, bytes: u64) {
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the descriptor is open; the range is one that was taken and that nobody uses now.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), punch, offset as i64, bytes as i64) };
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (mut start, mut length) = (offset, bytes);
+        if let Some((before, size)) = free.range(..offset).next_back().map(|(a, b)| (*a, *b))
+            && before + size == offset
+        {
+            free.remove(&before);
+            (start, length) = (before, size + length);
+        }
+        if let Some(size) = free.remove(&(offset + bytes)) {
+            length += size;
+        }
+        free.insert(start, length);
+    }
+
+    /// Maps a part in the window for pinned memory.
+    pub fn map(&self, offset: u64, bytes: usize) -> Result<*mut c_void, Failure> {
+        window::map(bytes, Some((self.file.as_raw_fd(), offset)))
+    }
+
+    /// Puts a part in the place of the program's own pages, with what they hold.
+    ///
+    /// Another thread that writes to these pages meanwhile can lose what it writes; a program that registers
+    /// memory while it is written to has no business with either content. In a VM nothing is moved.
+    pub fn replace(
+        &self,
+        offset: u64,
+        address: u64,
+        bytes: usize,
+        read_only: bool,
+    ) -> Result<(), Failure> {
+        self.file.write_all_at(
+            // SAFETY: the program vouches that the memory is readable.
+            unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
+            offset,
+        )?;
+        let protection = if read_only {
+            libc::PROT_READ
+        } else {
+            libc::PROT_READ | libc::PROT_WRITE
+        };
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: the range is the program's own memory, which it registers; its content is the same after.
+        let mapped = unsafe {
+            libc::mmap(
+                address as *mut c_void,
+                bytes,
+                protection,
+                flags,
+                self.file.as_raw_fd(),
+                offset as i64,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            Err(Failure::last())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Undoes [`Shared::replace`]: private pages again, with what the shared ones hold.
+    pub fn restore(&self, address: u64, bytes: usize) {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, filled from the range, is moved over the range, which the program
+        // owns; the device no longer knows it.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let fresh = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+            if fresh == libc::MAP_FAILED {
+                return; // The pages stay shared, which the program does not notice.
+            }
+            std::ptr::copy_nonoverlapping(address as *const u8, fresh.cast::<u8>(), bytes);
+            libc::mremap(
+                fresh,
+                bytes,
+                bytes,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                address as *mut c_void,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_come_back() {
+        let shared = Shared::new().unwrap();
+        let (a, b) = (shared.take(PAGE).unwrap(), shared.take(HUGE_PAGE).unwrap());
+        assert!(a >= RESERVED_BYTES && b.is_multiple_of(HUGE_PAGE) && b >= a + PAGE);
+        let c = shared.take(PAGE).unwrap();
+        assert!(c != a && !(b..b + HUGE_PAGE).contains(&c));
+        for (offset, bytes) in [(a, PAGE), (b, HUGE_PAGE), (c, PAGE)] {
+            shared.give_back(offset, bytes);
+        }
+        let free = shared.free.lock().unwrap().clone();
+        assert_eq!(
+            free,
+            BTreeMap::from([(RESERVED_BYTES, shared.bytes - RESERVED_BYTES)])
+        );
+        assert_eq!(shared_take_all(&shared), RESERVED_BYTES);
+    }
+
+    fn shared_take_all(shared: &Shared) -> u64 {
+        shared.take(shared.bytes - RESERVED_BYTES).unwrap()
+    }
+
+    #[test]
+    fn pitfall_15_pages_that_change_places_keep_their_content_and_their_neighbours() {
+        let shared = Shared::new().unwrap();
+        // SAFETY: a new private mapping of three pages.
+        let memory = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(
+                std::ptr::null_mut(),
+                3 * 4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+            .cast::<u8>()
+        };
+        // SAFETY: the mapping is this test's alone.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(memory, 3 * 4096) };
+        bytes.fill(7);
+        let offset = shared.take(PAGE).unwrap();
+        shared
+            .replace(offset, memory as u64 + 4096, 4096, false)
+            .unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 7));
+        shared.file.write_all_at(&[9], offset + 5).unwrap();
+        assert_eq!(bytes[4096 + 5], 9);
+        shared.restore(memory as u64 + 4096, 4096);
+        assert_eq!((bytes[4096 + 5], bytes[4095], bytes[8192]), (9, 7, 7));
+        shared.file.write_all_at(&[1], offset + 5).unwrap();
+        assert_eq!(bytes[4096 + 5], 9);
+    }
+}

@@ -1,0 +1,529 @@
+//! A vhost-user socket: the library is its own front end, with memory of its own in place of a
+//! guest's RAM.
+
+use std::{
+    ffi::c_void,
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicI32, Ordering},
+    },
+};
+
+use gpgpu_protocol::{
+    api,
+    layout::{
+        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, Config, ControlAnswer,
+        ControlHeader, EVENT_QUEUE, MAGIC, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES,
+        NUM_QUEUES, Open, OpenAnswer, Register, RegisterAnswer, Run, Unregister, VERSION, control,
+        status,
+    },
+};
+use vhost::{
+    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    vhost_user::{
+        Frontend, VhostUserFrontend,
+        message::{VhostUserConfigFlags, VhostUserProtocolFeatures},
+    },
+};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{
+    Backing, Failure, OpenError, Pinned, Submission, Transport, process_name,
+    queue::{Claimed, Geometry, Part, Queue},
+    shared::{RESERVED_BYTES, Shared},
+    window,
+};
+
+const VIRTIO_F_VERSION_1: u64 = 1 << 32;
+const VHOST_USER_F_PROTOCOL_FEATURES: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+const NOTHING: Part = (0, 0);
+
+const CONTROL: Geometry = Geometry {
+    start: 0,
+    slots: 8,
+    buffers: 64 << 10,
+    buffer_bytes: PAGE,
+};
+const COMMAND: Geometry = Geometry {
+    start: 256 << 10,
+    slots: 256,
+    buffers: 1 << 20,
+    buffer_bytes: (if MAX_STREAM_BYTES > MAX_ANSWER_BYTES {
+        MAX_STREAM_BYTES
+    } else {
+        MAX_ANSWER_BYTES
+    }) as u64
+        + PAGE,
+};
+const EVENT: Geometry = Geometry {
+    start: 192 << 10,
+    slots: 4,
+    buffers: 224 << 10,
+    buffer_bytes: PAGE,
+};
+const BLOCKS: u64 = 40 << 20;
+const BLOCK_COUNT: u64 = 8;
+
+/// The connection to a device process, and one client of it.
+pub struct Socket {
+    shared: Arc<Shared>,
+    control: Arc<Queue>,
+    command: Arc<Queue>,
+    blocks: Mutex<Vec<u64>>,
+    returned: Condvar,
+    client: u32,
+    // Kept open: the device process ends with the connection.
+    _frontend: Frontend,
+}
+
+fn vring(shared: &Shared, geometry: &Geometry) -> VringConfigData {
+    let base = shared.at(0) as u64;
+    VringConfigData {
+        queue_max_size: geometry.size(),
+        queue_size: geometry.size(),
+        flags: 0,
+        desc_table_addr: base + geometry.start,
+        used_ring_addr: base + geometry.used(),
+        avail_ring_addr: base + geometry.available(),
+        log_addr: None,
+    }
+}
+
+fn event_fd() -> Result<EventFd, String> {
+    EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(|error| error.to_string())
+}
+
+impl Socket {
+    /// Connects, sets the device up as a VMM and a driver would, and makes this process a client.
+    pub fn connect(path: PathBuf) -> Result<Self, OpenError> {
+        let broken = |reason: String| OpenError::Socket(path.clone(), reason);
+        let stream = UnixStream::connect(&path).map_err(|error| broken(error.to_string()))?;
+        // A peer that accepts and then says nothing is an error, not a reason to hang.
+        let limit = Some(std::time::Duration::from_secs(20));
+        stream
+            .set_read_timeout(limit)
+            .map_err(|error| broken(error.to_string()))?;
+        let fd = stream.as_raw_fd();
+        let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
+        let mut frontend = Frontend::from_stream(stream, NUM_QUEUES as u64);
+        let config =
+            negotiate(&mut frontend, &shared).map_err(|error| broken(error.to_string()))?;
+        if (
+            config.magic.get(),
+            config.version.get(),
+            config.api_digest.get(),
+        ) != (MAGIC, VERSION, api::digest())
+        {
+            return Err(OpenError::Version);
+        }
+        let mut queues = Vec::new();
+        let mut calls = Vec::new();
+        for (index, geometry) in [
+            (CONTROL_QUEUE, CONTROL),
+            (COMMAND_QUEUE, COMMAND),
+            (EVENT_QUEUE, EVENT),
+        ] {
+            let (kick, call) = (event_fd().map_err(broken)?, event_fd().map_err(broken)?);
+            start_queue(
+                &mut frontend,
+                index,
+                &vring(&shared, &geometry),
+                &kick,
+                &call,
+            )
+            .map_err(|error| broken(error.to_string()))?;
+            queues.push(Arc::new(Queue::new(Arc::clone(&shared), geometry, kick)));
+            calls.push(call);
+        }
+        close_in_children(fd);
+        watch(queues.clone(), calls, fd).map_err(|error| broken(error.to_string()))?;
+        let mut socket = Self {
+            shared,
+            control: Arc::clone(&queues[CONTROL_QUEUE]),
+            command: Arc::clone(&queues[COMMAND_QUEUE]),
+            blocks: Mutex::new(
+                (0..BLOCK_COUNT)
+                    .map(|i| BLOCKS + i * MAX_DATA_BYTES as u64)
+                    .collect(),
+            ),
+            returned: Condvar::new(),
+            client: 0,
+            _frontend: frontend,
+        };
+        socket.client = socket.open_client().map_err(OpenError::Refused)?;
+        Ok(socket)
+    }
+
+    fn open_client(&self) -> Result<u32, Failure> {
+        let open = Open {
+            header: header(control::OPEN, 0),
+            version: VERSION.into(),
+            pid: std::process::id().into(),
+            api_digest: api::digest().into(),
+            name: process_name(),
+        };
+        let answer: OpenAnswer = self.request(&[open.as_bytes()])?;
+        check(answer.status.get())?;
+        Ok(answer.client.get())
+    }
+
+    /// A request on the control queue.
+    fn request<A: FromBytes + IntoBytes>(&self, pieces: &[&[u8]]) -> Result<A, Failure> {
+        let slot = self.control.claim()?;
+        let request = slot.write(pieces)?;
+        slot.send([request, NOTHING], [slot.answer(size_of::<A>())?, NOTHING])?;
+        Ok(answer(&slot))
+    }
+
+    fn register(&self, address: u64, offset: u64, bytes: usize) -> Result<u32, Failure> {
+        let register = Register {
+            header: header(control::REGISTER, self.client),
+            address: address.into(),
+            length: (bytes as u64).into(),
+            runs: 1.into(),
+            reserved: 0.into(),
+        };
+        let run = Run {
+            address: offset.into(),
+            length: (bytes as u64).into(),
+        };
+        let answer: RegisterAnswer = self.request(&[register.as_bytes(), run.as_bytes()])?;
+        check(answer.status.get())?;
+        Ok(answer.region.get())
+    }
+
+    fn unregister(&self, region: u32) -> Result<(), Failure> {
+        let header = header(control::UNREGISTER, self.client);
+        let unregister = Unregister {
+            header,
+            region: region.into(),
+            reserved: 0.into(),
+        };
+        let answer: ControlAnswer = self.request(&[unregister.as_bytes()])?;
+        check(answer.status.get())
+    }
+
+    /// A block for data, if there is any; blocks come back when the exchange is over.
+    fn block(&self, needed: bool) -> Option<u64> {
+        if !needed {
+            return None;
+        }
+        let mut blocks = self
+            .blocks
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        loop {
+            if let Some(block) = blocks.pop() {
+                return Some(block);
+            }
+            blocks = self
+                .returned
+                .wait(blocks)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn command_header(
+        &self,
+        thread: u32,
+        stream: &[u8],
+        answer: usize,
+        input: usize,
+        output: usize,
+    ) -> CommandHeader {
+        CommandHeader {
+            client: self.client.into(),
+            thread: thread.into(),
+            stream_bytes: (stream.len() as u32).into(),
+            answer_bytes: (answer as u32).into(),
+            in_bytes: (input as u64).into(),
+            out_bytes: (output as u64).into(),
+        }
+    }
+
+    fn exchange(&self, submission: Submission<'_>, block: Option<u64>) -> Result<usize, Failure> {
+        let Submission {
+            thread,
+            stream,
+            input,
+            answer: to,
+            output,
+        } = submission;
+        if input.len() + output.len() > MAX_DATA_BYTES {
+            return Err(Failure::Os(libc::E2BIG));
+        }
+        let at = block.unwrap_or(0);
+        if !input.is_empty() {
+            // SAFETY: the block is this exchange's alone and long enough.
+            unsafe {
+                self.shared
+                    .at(at)
+                    .copy_from_nonoverlapping(input.as_ptr(), input.len())
+            };
+        }
+        let slot = self.command.claim()?;
+        let head = self.command_header(thread, stream, to.len(), input.len(), output.len());
+        let request = slot.write(&[head.as_bytes(), stream])?;
+        let answer_part = slot.answer(size_of::<CommandAnswer>() + to.len())?;
+        let out_at = at + input.len() as u64;
+        slot.send(
+            [request, (at, input.len())],
+            [answer_part, (out_at, output.len())],
+        )?;
+        let head: CommandAnswer = answer(&slot);
+        check(head.status.get())?;
+        let length = (head.answer_bytes.get() as usize).min(to.len());
+        slot.read(size_of::<CommandAnswer>(), &mut to[..length]);
+        if !output.is_empty() {
+            // SAFETY: as above; the device has returned the block.
+            unsafe {
+                self.shared
+                    .at(out_at)
+                    .copy_to_nonoverlapping(output.as_mut_ptr(), output.len())
+            };
+        }
+        Ok(length)
+    }
+}
+
+fn header(kind: u32, client: u32) -> ControlHeader {
+    ControlHeader {
+        kind: kind.into(),
+        client: client.into(),
+    }
+}
+
+fn answer<A: FromBytes + IntoBytes>(slot: &Claimed<'_>) -> A {
+    let mut answer = A::new_zeroed();
+    slot.read(0, answer.as_mut_bytes());
+    answer
+}
+
+fn check(answered: u32) -> Result<(), Failure> {
+    if answered == status::OK {
+        Ok(())
+    } else {
+        Err(Failure::Status(answered))
+    }
+}
+
+fn negotiate(frontend: &mut Frontend, shared: &Shared) -> vhost::Result<Config> {
+    frontend.set_owner()?;
+    let offered = frontend.get_features()?;
+    frontend.set_features(offered & (VIRTIO_F_VERSION_1 | VHOST_USER_F_PROTOCOL_FEATURES))?;
+    let wanted = VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK;
+    let offered = frontend.get_protocol_features()?;
+    frontend.set_protocol_features(offered & wanted)?;
+    let empty = [0; size_of::<Config>()];
+    let (_, bytes) =
+        frontend.get_config(0, empty.len() as u32, VhostUserConfigFlags::empty(), &empty)?;
+    let config = Config::read_from_bytes(&bytes).unwrap_or_else(|_| Config::new_zeroed());
+    frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
+        guest_phys_addr: 0,
+        memory_size: shared.bytes(),
+        userspace_addr: shared.at(0) as u64,
+        mmap_offset: 0,
+        mmap_handle: shared.file().as_raw_fd(),
+    }])?;
+    Ok(config)
+}
+
+fn start_queue(
+    frontend: &mut Frontend,
+    index: usize,
+    vring: &VringConfigData,
+    kick: &EventFd,
+    call: &EventFd,
+) -> vhost::Result<()> {
+    frontend.set_vring_num(index, vring.queue_size)?;
+    frontend.set_vring_addr(index, vring)?;
+    frontend.set_vring_base(index, 0)?;
+    frontend.set_vring_call(index, call)?;
+    frontend.set_vring_kick(index, kick)?;
+    frontend.set_vring_enable(index, true)
+}
+
+/// The thread that takes the device's interrupts, and notices its end.
+fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io::Result<()> {
+    let run = move || {
+        let poll = |fd: RawFd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut fds: Vec<_> = calls
+            .iter()
+            .map(|call| poll(call.as_raw_fd()))
+            .chain([poll(socket)])
+            .collect();
+        loop {
+            // SAFETY: the array is as long as it is said to be.
+            let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+            if ready < 0
+                && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
+            {
+                break;
+            }
+            for (call, queue) in calls.iter().zip(&queues) {
+                // The counter is read before the ring, so that a return in between is seen next time.
+                let _ = call.read();
+                queue.reap();
+            }
+            // The device never speaks first, so anything here is its end.
+            if ready > 0 && fds[calls.len()].revents != 0 {
+                break;
+            }
+        }
+        for queue in &queues {
+            queue.bury();
+        }
+    };
+    with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name("gpgpu-interrupts".into())
+            .spawn(run)
+            .map(drop)
+    })
+}
+
+/// A thread of the library must not be the one that runs the program's signal handlers.
+fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::uninit();
+    let mut before = std::mem::MaybeUninit::uninit();
+    // SAFETY: both sets are written before they are read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = body();
+    // SAFETY: `before` was filled in by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+/// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copy.
+fn close_in_children(fd: RawFd) {
+    static SOCKET: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn in_child() {
+        // SAFETY: closes the child's own copy of the descriptor, which nothing in the child uses.
+        unsafe { libc::close(SOCKET.load(Ordering::Relaxed)) };
+    }
+    if SOCKET.swap(fd, Ordering::Relaxed) == -1 {
+        // SAFETY: the handler only closes a descriptor, which a forked child may do.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+impl Transport for Socket {
+    fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure> {
+        let block = self.block(!submission.input.is_empty() || !submission.output.is_empty());
+        let result = self.exchange(submission, block);
+        if let Some(block) = block {
+            self.blocks
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .push(block);
+            self.returned.notify_one();
+        }
+        result
+    }
+
+    fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure> {
+        let slot = self.command.claim()?;
+        let head = self.command_header(thread, stream, 0, 0, 0);
+        let request = slot.write(&[head.as_bytes(), stream])?;
+        let answer = slot.answer(size_of::<CommandAnswer>())?;
+        slot.post([request, NOTHING], [answer, NOTHING]);
+        Ok(())
+    }
+
+    fn block_bytes(&self) -> usize {
+        MAX_DATA_BYTES
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Pinned, Failure> {
+        let bytes = bytes
+            .checked_next_multiple_of(PAGE as usize)
+            .ok_or(Failure::Os(libc::ENOMEM))?;
+        let offset = self.shared.take(bytes as u64)?;
+        let placed = self.shared.map(offset, bytes).and_then(|memory| {
+            let registered = self.register(memory as u64, offset, bytes);
+            registered
+                .map(|region| (memory, region))
+                .inspect_err(|_| window::unmap(memory, bytes))
+        });
+        match placed {
+            Ok((memory, region)) => {
+                let backing = Backing::Shared {
+                    offset,
+                    program: false,
+                };
+                Ok(Pinned {
+                    address: memory as u64,
+                    bytes,
+                    region,
+                    backing,
+                })
+            }
+            Err(failure) => {
+                self.shared.give_back(offset, bytes as u64);
+                Err(failure)
+            }
+        }
+    }
+
+    fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure> {
+        let offset = self.shared.take(bytes as u64)?;
+        let placed = self.shared.replace(offset, address, bytes, read_only);
+        let registered = placed.and_then(|()| {
+            self.register(address, offset, bytes)
+                .inspect_err(|_| self.shared.restore(address, bytes))
+        });
+        match registered {
+            Ok(region) => Ok(Pinned {
+                address,
+                bytes,
+                region,
+                backing: Backing::Shared {
+                    offset,
+                    program: true,
+                },
+            }),
+            Err(failure) => {
+                self.shared.give_back(offset, bytes as u64);
+                Err(failure)
+            }
+        }
+    }
+
+    fn release(&self, pinned: Pinned) {
+        let Backing::Shared { offset, program } = pinned.backing else {
+            return;
+        };
+        if program {
+            self.shared.restore(pinned.address, pinned.bytes);
+        } else {
+            window::unmap(pinned.address as *mut c_void, pinned.bytes);
+        }
+        // Where the device did not let go, the memory stays taken, so that nothing else is written there.
+        if self.unregister(pinned.region).is_ok() {
+            self.shared.give_back(offset, pinned.bytes as u64);
+        }
+    }
+}
+
+const _: () = {
+    assert!(CONTROL.rings_end() <= CONTROL.buffers && CONTROL.buffers_end() <= EVENT.start);
+    assert!(EVENT.buffers_end() <= COMMAND.start && COMMAND.rings_end() <= COMMAND.buffers);
+    assert!(COMMAND.buffers_end() <= BLOCKS);
+    assert!(BLOCKS + BLOCK_COUNT * MAX_DATA_BYTES as u64 <= RESERVED_BYTES);
+};
