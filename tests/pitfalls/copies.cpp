@@ -1,0 +1,537 @@
+// Copies and memsets: what blocks the host, what is ordered with what, and every size (pitfalls 1 to 6, 8, 9, 82).
+#include "driver.h"
+
+// "For transfers from device memory to pageable host memory, the function will return only once the copy has completed."
+PITFALL(01, async_dtoh_pageable) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction fill = gpu.function("fill");
+    for (unsigned words : {1u, 1024u, 16 * 1024u + 1, 256 * 1024u}) {
+        CUdeviceptr device = device_words(words);
+        std::vector<unsigned> pageable(words, 0xeeeeeeee);
+        Gate gate(gpu);
+        gate.close(stream);
+        LAUNCH(fill, 4, 64, stream, device, 0x600d0000 + words, words);
+        gate.open_later();
+        CK(cuMemcpyDtoHAsync(pageable.data(), device, words * 4, stream));
+        EXPECT(gate.is_open(), "a copy of %u words returned before the kernel that it follows could run", words);
+        EXPECT_WORDS(pageable.data(), words, 0x600d0000 + words);
+        gate.wait_opened();
+        CK(cuMemFree(device));
+    }
+}
+
+PITFALL(01, async_dtoh_pinned_returns) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 256 * 1024;
+    CUdeviceptr device = device_words(words);
+    unsigned *pinned = pinned_words(words, 0xeeeeeeee);
+    Gate gate(gpu);
+    gate.close(stream);
+    LAUNCH(fill, 4, 64, stream, device, 77u, words);
+    CK(cuMemcpyDtoHAsync(pinned, device, words * 4, stream));
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    EXPECT_WORDS(pinned, words, 0xeeeeeeee);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    EXPECT_WORDS(pinned, words, 77);
+}
+
+// The bytes of a pageable source are taken before the call returns.
+PITFALL(02, async_htod_pageable_snapshot) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    for (size_t bytes : {size_t(4), size_t(4096), size_t(64 * 1024), size_t(1 << 20), size_t(8 << 20) + 3}) {
+        CUdeviceptr device = device_words(bytes / 4 + 1);
+        std::vector<unsigned char> source(bytes), expected(bytes), got(bytes);
+        pattern(source.data(), bytes, 5);
+        expected = source;
+        Gate gate(gpu);
+        gate.close(stream);
+        if (bytes > 64 * 1024)
+            gate.open_later(); // larger copies may wait for their staging buffer
+        CK(cuMemcpyHtoDAsync(device, source.data(), bytes, stream));
+        memset(source.data(), 0xff, bytes);
+        gate.open();
+        CK(cuStreamSynchronize(stream));
+        gate.wait_opened();
+        CK(cuMemcpyDtoH(got.data(), device, bytes));
+        EXPECT(got == expected, "%zu bytes: the copy saw what was written to its source after the call", bytes);
+        CK(cuMemFree(device));
+    }
+}
+
+PITFALL(02, small_async_htod_does_not_wait) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr device = device_words(1024);
+    std::vector<unsigned> source(1024, 9), got(1024);
+    Gate gate(gpu);
+    gate.close(stream);
+    CK(cuMemcpyHtoDAsync(device, source.data(), 4096, stream));
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemcpyDtoH(got.data(), device, 4096));
+    EXPECT_WORDS(got.data(), 1024, 9);
+}
+
+// A pinned source is read when the stream reaches the copy. What a program may rely on is only that it is read no later.
+PITFALL(02, async_htod_pinned_reads_in_stream_order) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    const size_t words = 1 << 20;
+    CUdeviceptr device = device_words(words);
+    unsigned *pinned = pinned_words(words, 1);
+    std::vector<unsigned> got(words);
+    Gate gate(gpu);
+    gate.close(stream);
+    CK(cuMemcpyHtoDAsync(device, pinned, words * 4, stream));
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    std::fill_n(pinned, words, 2);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    std::fill_n(pinned, words, 3);
+    CK(cuMemcpyDtoH(got.data(), device, words * 4));
+    pitfall::observed("pinned_source_read_at=%s", first_other(got.data(), words, 2) < 0   ? "execution"
+                                                  : first_other(got.data(), words, 1) < 0 ? "call"
+                                                                                           : "neither");
+    EXPECT(std::count(got.begin(), got.end(), 3u) == 0, "the source was read after its stream was synchronised");
+}
+
+// Pinned memory as the hop between two queued copies.
+PITFALL(03, pinned_written_then_read_by_the_stream) {
+    Gpu gpu;
+    std::vector<size_t> sizes = {4096, 12 << 20};
+    if (pitfall::large())
+        sizes.push_back(64 << 20);
+    for (size_t bytes : sizes) {
+        size_t words = bytes / 4;
+        CUdeviceptr a = device_words(words, 0x1234), b = device_words(words, 0);
+        unsigned *pinned = pinned_words(words, 0xbad);
+        std::vector<unsigned> got(words);
+        CUstream stream = new_stream(false);
+        CK(cuMemcpyDtoHAsync(pinned, a, bytes, stream));
+        CK(cuMemcpyHtoDAsync(b, pinned, bytes, stream));
+        CK(cuStreamSynchronize(stream));
+        CK(cuMemcpyDtoH(got.data(), b, bytes));
+        EXPECT_WORDS(got.data(), words, 0x1234);
+
+        // The same with a synchronous copy: it follows the blocking stream.
+        CK(cuMemsetD32(a, 0x5678, words));
+        CK(cuMemcpyDtoHAsync(pinned, a, bytes, stream));
+        CK(cuMemcpyHtoD(b, pinned, bytes));
+        CK(cuMemcpyDtoH(got.data(), b, bytes));
+        EXPECT_WORDS(got.data(), words, 0x5678);
+        CK(cuMemFree(a));
+        CK(cuMemFree(b));
+        CK(cuMemFreeHost(pinned));
+        CK(cuStreamDestroy(stream));
+    }
+}
+
+PITFALL(04, copy_stays_on_its_stream) {
+    Gpu gpu;
+    CUstream stream = new_stream(), other = new_stream();
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 4096, quarter = words / 4;
+    CUdeviceptr device = device_words(words, 7);
+    unsigned *source = pinned_words(words, 2), *result = pinned_words(words), *early = pinned_words(words);
+    Gate gate(gpu);
+    gate.close(stream);
+    LAUNCH(fill, 4, 64, stream, device, 1u, words);
+    CK(cuMemcpyHtoDAsync(device, source, quarter * 4, stream));
+    CK(cuMemsetD32Async(device + quarter * 4, 3, quarter, stream));
+    CK(cuMemcpyDtoDAsync(device + 2 * quarter * 4, device + quarter * 4, quarter * 4, stream));
+    CK(cuMemcpyDtoHAsync(result, device, words * 4, stream));
+    // Nothing of that may have happened yet, as another stream sees.
+    CK(cuMemcpyDtoHAsync(early, device, words * 4, other));
+    CK(cuStreamSynchronize(other));
+    EXPECT(!gate.is_open(), "the gate is open");
+    EXPECT_WORDS(early, words, 7);
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    EXPECT_WORDS(result, quarter, 2);
+    EXPECT_WORDS(result + quarter, quarter, 3);
+    EXPECT_WORDS(result + 2 * quarter, quarter, 3);
+    EXPECT_WORDS(result + 3 * quarter, quarter, 1);
+}
+
+PITFALL(05, sync_copy_ignores_non_blocking_streams) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr device = device_words(1024, 5);
+    std::vector<unsigned> host(1024, 6), got(1024);
+    Gate gate(gpu);
+    gate.close(stream);
+    CK(cuMemcpyDtoH(got.data(), device, 4096));
+    EXPECT_WORDS(got.data(), 1024, 5);
+    CK(cuMemcpyHtoD(device, host.data(), 4096));
+    CK(cuMemcpyDtoH(got.data(), device, 4096));
+    EXPECT_WORDS(got.data(), 1024, 6);
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+}
+
+PITFALL(05, sync_copy_follows_blocking_streams) {
+    Gpu gpu;
+    CUstream stream = new_stream(false);
+    CUfunction fill = gpu.function("fill");
+    CUdeviceptr device = device_words(1024, 5);
+    std::vector<unsigned> got(1024);
+    {
+        Gate gate(gpu);
+        gate.close(stream);
+        LAUNCH(fill, 1, 64, stream, device, 8u, 1024u);
+        gate.open_later();
+        CK(cuMemcpyDtoH(got.data(), device, 4096));
+        EXPECT(gate.is_open(), "a synchronous copy overtook a kernel of a blocking stream");
+        EXPECT_WORDS(got.data(), 1024, 8);
+    }
+    // And the blocking stream follows the legacy one.
+    Gate gate(gpu);
+    gate.close(CU_STREAM_LEGACY);
+    LAUNCH(fill, 1, 64, stream, device, 9u, 1024u);
+    CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemcpyDtoH(got.data(), device, 4096));
+    EXPECT_WORDS(got.data(), 1024, 9);
+}
+
+// "For transfers from device memory to device memory, no host-side synchronization is performed"; memsets of device
+// memory are asynchronous with respect to the host.
+PITFALL(05, sync_memset_and_dtod_do_not_block_the_host) {
+    Gpu gpu;
+    CUstream stream = new_stream(false);
+    CUdeviceptr a = device_words(4096, 1), b = device_words(4096, 2);
+    std::vector<unsigned> got(4096);
+    Gate gate(gpu);
+    gate.close(stream);
+    gate.open_later(5);
+    CK(cuMemsetD32(a, 3, 4096));
+    EXPECT(!gate.is_open(), "cuMemsetD32 waited for the device");
+    CK(cuMemcpyDtoD(b, a, 4096 * 4));
+    EXPECT(!gate.is_open(), "cuMemcpyDtoD waited for the device");
+    gate.open();
+    CK(cuMemcpyDtoH(got.data(), b, 4096 * 4));
+    EXPECT_WORDS(got.data(), 4096, 3);
+}
+
+PITFALL(06, event_delivers_what_it_covers) {
+    Gpu gpu;
+    CUstream a = new_stream(), b = new_stream();
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 64 * 1024;
+    CUdeviceptr da = device_words(words), db = device_words(words);
+    unsigned *ha = pinned_words(words, 1), *hb = pinned_words(words, 1);
+    CUevent ea, eb;
+    CK(cuEventCreate(&ea, CU_EVENT_DISABLE_TIMING));
+    CK(cuEventCreate(&eb, CU_EVENT_DISABLE_TIMING));
+    Gate gate_a(gpu), gate_b(gpu);
+    gate_a.close(a);
+    gate_b.close(b);
+    LAUNCH(fill, 4, 64, a, da, 0xaau, words);
+    LAUNCH(fill, 4, 64, b, db, 0xbbu, words);
+    CK(cuMemcpyDtoHAsync(ha, da, words * 4, a));
+    CK(cuMemcpyDtoHAsync(hb, db, words * 4, b));
+    CK(cuEventRecord(ea, a));
+    CK(cuEventRecord(eb, b));
+    gate_a.open();
+    CK(cuEventSynchronize(ea));
+    EXPECT_WORDS(ha, words, 0xaa);
+    EXPECT_WORDS(hb, words, 1);
+    CK_IS(cuEventQuery(eb), CUDA_ERROR_NOT_READY);
+    gate_b.open();
+    while (cuEventQuery(eb) == CUDA_ERROR_NOT_READY) {
+    }
+    EXPECT_WORDS(hb, words, 0xbb);
+}
+
+PITFALL(06, default_stream_event_delivers) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 64 * 1024;
+    CUdeviceptr device = device_words(words);
+    unsigned *host = pinned_words(words, 1);
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    for (unsigned round = 1; round <= 8; round++) {
+        LAUNCH(fill, 4, 64, nullptr, device, round * 3, words);
+        CK(cuMemcpyDtoHAsync(host, device, words * 4, nullptr));
+        CK(cuEventRecord(event, nullptr));
+        CK(cuEventSynchronize(event));
+        EXPECT_WORDS(host, words, round * 3);
+    }
+}
+
+static void round_trip(size_t bytes) {
+    CUdeviceptr a = 0, b = 0;
+    CK(cuMemAlloc(&a, bytes));
+    CK(cuMemAlloc(&b, bytes));
+    std::vector<unsigned char> source(bytes), got(bytes, 0x11);
+    pattern(source.data(), bytes, (unsigned)bytes);
+    CK(cuMemcpyHtoD(a, source.data(), bytes));
+    CK(cuMemcpyDtoD(b, a, bytes));
+    CK(cuMemcpyDtoH(got.data(), b, bytes));
+    EXPECT(memcmp(source.data(), got.data(), bytes) == 0, "%zu bytes came back changed", bytes);
+    CK(cuMemFree(a));
+    CK(cuMemFree(b));
+}
+
+PITFALL(08, chunk_boundaries) {
+    Gpu gpu;
+    for (size_t at : {size_t(4) << 10, size_t(64) << 10, size_t(1) << 20, size_t(2) << 20, size_t(4) << 20, size_t(16) << 20,
+                      size_t(64) << 20})
+        for (long off : {-1L, 0L, 1L})
+            round_trip(at + off);
+}
+
+PITFALL(08, large_copies) {
+    if (!pitfall::large())
+        pitfall::skip("needs PITFALL_LARGE=1");
+    Gpu gpu;
+    for (size_t at : {size_t(256) << 20, size_t(2) << 30})
+        for (long off : {-1L, 0L, 1L})
+            round_trip(at + off);
+    round_trip((size_t(4) << 30) + 1);
+}
+
+PITFALL(09, direction_by_address) {
+    Gpu gpu;
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING))
+        pitfall::skip("no unified addressing");
+    const size_t bytes = 100'000, inner = 4321;
+    CUdeviceptr device = device_words(bytes / 4), second = device_words(bytes / 4);
+    auto *pinned = (unsigned char *)pinned_words(bytes / 4);
+    std::vector<unsigned char> heap(bytes), expected(bytes), got(bytes);
+    static unsigned char global[bytes];
+    auto check = [&](const char *what, CUdeviceptr to, CUdeviceptr from, void *source, unsigned seed) {
+        pattern(expected.data(), bytes, seed);
+        memcpy(source, expected.data(), bytes);
+        size_t count = bytes - inner - 17;
+        if ((CUdeviceptr)source != from)
+            CK(cuMemcpyHtoD(from, source, bytes));
+        CK(cuMemcpy(to + inner, from + inner, count));
+        CK(cuCtxSynchronize());
+        if (to == device || to == second)
+            CK(cuMemcpyDtoH(got.data(), to + inner, count));
+        else
+            memcpy(got.data(), (void *)(to + inner), count);
+        EXPECT(memcmp(got.data(), expected.data() + inner, count) == 0, "%s: wrong bytes", what);
+    };
+    auto at = [](void *memory) { return (CUdeviceptr)memory; };
+    std::vector<unsigned char> scratch(bytes);
+    check("pageable to device", device, at(heap.data()), heap.data(), 1);
+    check("device to pageable", at(heap.data()), device, scratch.data(), 2);
+    check("pinned to device", device, at(pinned), pinned, 3);
+    check("device to pinned", at(pinned), device, scratch.data(), 4);
+    check("device to device", second, device, scratch.data(), 5);
+    check("pageable to pageable", at(global), at(heap.data()), heap.data(), 6);
+    check("pinned to pageable", at(global), at(pinned), pinned, 7);
+    check("static to device", device, at(global), global, 8);
+
+    unsigned *registered = (unsigned *)aligned_alloc(4096, 1 << 17);
+    CK(cuMemHostRegister(registered, 1 << 17, 0));
+    check("registered to device", device, at(registered), registered, 9);
+    check("device to registered", at(registered), device, scratch.data(), 10);
+    CK(cuMemHostUnregister(registered));
+    check("device to what was registered", at(registered), device, scratch.data(), 11);
+    free(registered);
+    OBSERVE("zero_bytes", cuMemcpy(device, second, 0));
+    OBSERVE("zero_bytes_null", cuMemcpy(0, 0, 0));
+}
+
+PITFALL(09, two_and_three_dimensions) {
+    Gpu gpu;
+    const size_t width = 37, height = 19, host_pitch = 53;
+    CUdeviceptr device = 0;
+    size_t pitch = 0;
+    CK(cuMemAllocPitch(&device, &pitch, width, height, 4));
+    EXPECT(pitch >= width, "pitch %zu", pitch);
+    pitfall::observed("hw.pitch=%zu", pitch);
+    CK(cuMemsetD8(device, 0x77, pitch * height));
+    std::vector<unsigned char> source(host_pitch * height), got(host_pitch * height, 0x55);
+    pattern(source.data(), source.size(), 3);
+    CUstream stream = new_stream();
+    for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+        for (bool unified : {false, true}) {
+            std::fill(got.begin(), got.end(), 0x55);
+            CUDA_MEMCPY2D up = {};
+            up.srcMemoryType = unified ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_HOST;
+            up.srcHost = source.data();
+            up.srcDevice = (CUdeviceptr)source.data();
+            up.srcPitch = host_pitch;
+            up.srcXInBytes = 2;
+            up.srcY = 1;
+            up.dstMemoryType = unified ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_DEVICE;
+            up.dstDevice = device;
+            up.dstPitch = pitch;
+            up.dstXInBytes = 3;
+            up.dstY = 2;
+            up.WidthInBytes = width - 5;
+            up.Height = height - 4;
+            CUDA_MEMCPY2D down = {};
+            down.srcMemoryType = up.dstMemoryType;
+            down.srcDevice = device;
+            down.srcPitch = pitch;
+            down.srcXInBytes = 3;
+            down.srcY = 2;
+            down.dstMemoryType = up.srcMemoryType;
+            down.dstHost = got.data();
+            down.dstDevice = (CUdeviceptr)got.data();
+            down.dstPitch = host_pitch;
+            down.dstXInBytes = 2;
+            down.dstY = 1;
+            down.WidthInBytes = up.WidthInBytes;
+            down.Height = up.Height;
+            if (asynchronous) {
+                CK(cuMemcpy2DAsync(&up, stream));
+                CK(cuMemcpy2DAsync(&down, stream));
+                CK(cuStreamSynchronize(stream));
+            } else {
+                CK(cuMemcpy2D(&up));
+                CK(cuMemcpy2D(&down));
+            }
+            for (size_t y = 0; y < height; y++)
+                for (size_t x = 0; x < host_pitch; x++) {
+                    bool inside = y >= 1 && y < 1 + height - 4 && x >= 2 && x < 2 + width - 5;
+                    size_t i = y * host_pitch + x;
+                    EXPECT(got[i] == (inside ? source[i] : 0x55), "row %zu column %zu is %02x", y, x, got[i]);
+                }
+        }
+    }
+    CUDA_MEMCPY2D bad = {};
+    bad.srcMemoryType = CU_MEMORYTYPE_HOST;
+    bad.srcHost = source.data();
+    bad.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    bad.dstDevice = device;
+    bad.dstPitch = pitch;
+    bad.WidthInBytes = width;
+    bad.Height = 4;
+    bad.srcPitch = width - 1;
+    CK_IS(cuMemcpy2D(&bad), CUDA_ERROR_INVALID_VALUE); // a pitch smaller than the row
+    bad.srcPitch = host_pitch;
+    bad.WidthInBytes = 0;
+    OBSERVE("zero_width", cuMemcpy2D(&bad));
+    bad.WidthInBytes = width;
+    bad.Height = 0;
+    OBSERVE("zero_height", cuMemcpy2D(&bad));
+
+    // Three dimensions: a box inside a box, there and back, and the 2D memset.
+    const size_t depth = 5;
+    CUdeviceptr volume = device_words(64 * 32 * depth / 4);
+    std::vector<unsigned char> box(host_pitch * height * depth), back(box.size(), 0x44);
+    pattern(box.data(), box.size(), 8);
+    CUDA_MEMCPY3D up = {};
+    up.srcMemoryType = CU_MEMORYTYPE_HOST;
+    up.srcHost = box.data();
+    up.srcPitch = host_pitch;
+    up.srcHeight = height;
+    up.srcZ = 1;
+    up.srcY = 2;
+    up.srcXInBytes = 3;
+    up.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    up.dstDevice = volume;
+    up.dstPitch = 64;
+    up.dstHeight = 32;
+    up.dstXInBytes = 7;
+    up.dstY = 3;
+    up.WidthInBytes = 31;
+    up.Height = 11;
+    up.Depth = depth - 1;
+    CK(cuMemcpy3D(&up));
+    CUDA_MEMCPY3D down = {};
+    down.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    down.srcDevice = volume;
+    down.srcPitch = 64;
+    down.srcHeight = 32;
+    down.srcXInBytes = 7;
+    down.srcY = 3;
+    down.dstMemoryType = CU_MEMORYTYPE_HOST;
+    down.dstHost = back.data();
+    down.dstPitch = host_pitch;
+    down.dstHeight = height;
+    down.dstZ = 1;
+    down.dstY = 2;
+    down.dstXInBytes = 3;
+    down.WidthInBytes = 31;
+    down.Height = 11;
+    down.Depth = depth - 1;
+    CK(cuMemcpy3DAsync(&down, stream));
+    CK(cuStreamSynchronize(stream));
+    for (size_t z = 0; z < depth; z++)
+        for (size_t y = 0; y < height; y++)
+            for (size_t x = 0; x < host_pitch; x++) {
+                bool inside = z >= 1 && y >= 2 && y < 13 && x >= 3 && x < 34;
+                size_t i = (z * height + y) * host_pitch + x;
+                EXPECT(back[i] == (inside ? box[i] : 0x44), "plane %zu row %zu column %zu is %02x", z, y, x, back[i]);
+            }
+}
+
+PITFALL(82, memsets) {
+    Gpu gpu;
+    const size_t bytes = 64 * 1024;
+    CUdeviceptr device = device_words(bytes / 4, 0x01010101);
+    std::vector<unsigned char> got(bytes), expected(bytes, 1);
+    CUstream stream = new_stream();
+    CK(cuMemsetD8Async(device + 3, 0xa5, 1001, stream));
+    CK(cuMemsetD16Async(device + 2002, 0xbeef, 777, stream));
+    CK(cuMemsetD32Async(device + 4000, 0xcafef00d, 333, stream));
+    CK(cuMemsetD2D8Async(device + 8001, 100, 0x3c, 33, 7, stream));
+    CK(cuMemsetD2D16Async(device + 12000, 100, 0x1234, 21, 5, stream));
+    CK(cuMemsetD2D32Async(device + 16000, 256, 0x89abcdef, 40, 9, stream));
+    memset(&expected[3], 0xa5, 1001);
+    auto rows = [&](size_t at, size_t pitch, uint64_t value, size_t size, size_t width, size_t height) {
+        for (size_t y = 0; y < height; y++)
+            for (size_t x = 0; x < width; x++)
+                memcpy(&expected[at + y * pitch + x * size], &value, size);
+    };
+    rows(2002, 0, 0xbeef, 2, 777, 1);
+    rows(4000, 0, 0xcafef00d, 4, 333, 1);
+    rows(8001, 100, 0x3c, 1, 33, 7);
+    rows(12000, 100, 0x1234, 2, 21, 5);
+    rows(16000, 256, 0x89abcdef, 4, 40, 9);
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemcpyDtoH(got.data(), device, bytes));
+    for (size_t i = 0; i < bytes; i++)
+        EXPECT(got[i] == expected[i], "byte %zu is %02x, expected %02x", i, got[i], expected[i]);
+    CK_IS(cuMemsetD16(device + 1, 1, 4), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemsetD32(device + 2, 1, 4), CUDA_ERROR_INVALID_VALUE);
+}
+
+// Every size around the powers of two, at odd offsets, pageable and pinned, synchronous and asynchronous.
+PITFALL(82, copy_size_sweep) {
+    Gpu gpu;
+    const size_t room = (8 << 20) + 4096;
+    CUdeviceptr device = device_words(room / 4);
+    auto *pinned = (unsigned char *)pinned_words(room / 4);
+    std::vector<unsigned char> source(room), got(room);
+    pattern(source.data(), room, 99);
+    CUstream stream = new_stream();
+    unsigned turn = 0;
+    for (size_t power = 1; power <= size_t(8) << 20; power *= 2) {
+        for (long off : {-1L, 0L, 1L, 7L}) {
+            size_t bytes = power + off;
+            if (bytes == 0 || bytes > room - 64)
+                continue;
+            size_t skew = turn++ % 13;
+            memset(got.data(), 0, bytes + 32);
+            CK(cuMemcpyHtoD(device + skew, source.data() + skew, bytes));
+            CK(cuMemcpyDtoH(got.data() + 5, device + skew, bytes));
+            EXPECT(memcmp(got.data() + 5, source.data() + skew, bytes) == 0, "%zu pageable bytes", bytes);
+            EXPECT(got[bytes + 5] == 0 && got[4] == 0, "%zu bytes: a neighbour changed", bytes);
+            memcpy(pinned + skew, source.data(), bytes);
+            CK(cuMemcpyHtoDAsync(device, pinned + skew, bytes, stream));
+            CK(cuMemcpyDtoHAsync(pinned + 21, device, bytes, stream));
+            CK(cuStreamSynchronize(stream));
+            EXPECT(memcmp(pinned + 21, source.data(), bytes) == 0, "%zu pinned bytes", bytes);
+        }
+    }
+}
+
+PITFALL_MAIN

@@ -1,0 +1,331 @@
+// Reset, retain, fork and exit; pools (pitfalls 58 to 61, 68).
+#include "driver.h"
+#include <dlfcn.h>
+
+PITFALL(58, reset_leaves_nothing_stale) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    for (unsigned round = 0; round < (pitfall::large() ? 100u : 8u); round++) {
+        Gpu gpu;
+        CUstream stream = new_stream();
+        CUdeviceptr memory = device_words(65536);
+        std::vector<unsigned> got(65536);
+        unsigned *pinned = pinned_words(65536, round);
+        CK(cuMemcpyHtoDAsync(memory, pinned, 65536 * 4, stream));
+        LAUNCH(gpu.function("step"), 1, 1, stream, memory, 2u, 1u);
+        CK(cuStreamSynchronize(stream));
+        CK(cuMemcpyDtoH(got.data(), memory, 65536 * 4));
+        EXPECT(got[0] == round * 2 + 1, "round %u: %u", round, got[0]);
+        EXPECT_WORDS(got.data() + 1, 65535, round);
+        CK(cuDevicePrimaryCtxReset(device));
+        unsigned flags = 0;
+        int active = 1;
+        CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+        EXPECT(!active, "active after its reset");
+    }
+}
+
+PITFALL(58, reset_while_other_threads_hold_the_context) {
+    Gpu gpu;
+    std::atomic<int> stage{0};
+    std::thread other([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        CUdeviceptr memory = device_words(16);
+        stage = 1;
+        while (stage < 2)
+            std::this_thread::yield();
+        // The context is gone; what this thread still holds is an error and no crash.
+        CUcontext current = nullptr;
+        OBSERVE("get_current_after_reset", cuCtxGetCurrent(&current));
+        OBSERVE("alloc_after_reset", cuMemAlloc(&memory, 4096));
+        OBSERVE("synchronize_after_reset", cuCtxSynchronize());
+    });
+    while (stage < 1)
+        std::this_thread::yield();
+    CK(cuDevicePrimaryCtxReset(gpu.device));
+    stage = 2;
+    other.join();
+    Gpu again;
+    CUdeviceptr memory = device_words(16, 5);
+    unsigned got[16];
+    CK(cuMemcpyDtoH(got, memory, sizeof got));
+    EXPECT_WORDS(got, 16, 5);
+}
+
+PITFALL(59, retain_and_release_balance) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    unsigned flags = 9;
+    int active = 9;
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(!active, "active before the first retain");
+    pitfall::observed("flags_before=%u", flags);
+    CUcontext first = nullptr, again = nullptr;
+    CK(cuDevicePrimaryCtxRetain(&first, device));
+    CK(cuDevicePrimaryCtxRetain(&again, device));
+    EXPECT(first == again, "two primary contexts");
+    std::thread([&] { CK(cuDevicePrimaryCtxRetain(&again, device)); }).join();
+    EXPECT(first == again, "two primary contexts");
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active, "not active");
+    OBSERVE("set_flags_while_active", cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_YIELD));
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    pitfall::observed("flags_while_active=%u", flags);
+    CUcontext current = (CUcontext)0x77;
+    CK(cuCtxGetCurrent(&current));
+    EXPECT(current == nullptr, "a retain makes the context current");
+    CK(cuDevicePrimaryCtxRelease(device));
+    std::thread([&] { CK(cuDevicePrimaryCtxRelease(device)); }).join();
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active, "gone while it is still retained once");
+    CK(cuDevicePrimaryCtxRelease(device));
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(!active, "active after the last release");
+    OBSERVE("release_too_many", cuDevicePrimaryCtxRelease(device));
+    CK(cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_BLOCKING_SYNC));
+    CK(cuDevicePrimaryCtxRetain(&first, device));
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active && (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC, "flags %u", flags);
+    CK(cuCtxSetCurrent(first));
+    CUdeviceptr memory = device_words(16, 4);
+    CK(cuMemFree(memory));
+    OBSERVE("destroy_of_primary", cuCtxDestroy(first));
+}
+
+// The child of a process that uses CUDA gets errors; its end takes nothing from the parent.
+PITFALL(60, child_of_fork_leaves_the_parent_alone) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUdeviceptr word = device_words(1, 1);
+    unsigned expected = 1, got = 0;
+    for (int round = 0; round < 4; round++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            CUdeviceptr memory = 0;
+            int count = 0;
+            if (round == 1) {
+                OBSERVE("alloc_in_child", cuMemAlloc(&memory, 4096));
+                OBSERVE("count_in_child", cuDeviceGetCount(&count));
+                OBSERVE("sync_in_child", cuCtxSynchronize());
+                OBSERVE("init_in_child", cuInit(0));
+                OBSERVE("driver_version_in_child", cuDriverGetVersion(&count));
+            }
+            if (round % 2)
+                exit(0); // destructors and at-exit handlers run
+            _exit(0);
+        }
+        LAUNCH(step, 1, 1, nullptr, word, 3u, 1u);
+        expected = expected * 3 + 1;
+        int status = pitfall::wait_for(child);
+        pitfall::observed("child_%d_ended=%d", round, status);
+        LAUNCH(step, 1, 1, nullptr, word, 3u, 2u);
+        expected = expected * 3 + 2;
+        CK(cuMemcpyDtoH(&got, word, 4));
+        EXPECT(got == expected, "round %d: %u, expected %u", round, got, expected);
+        CUdeviceptr memory = device_words(1000);
+        CK(cuMemFree(memory));
+    }
+}
+
+PITFALL(60, fork_before_init_works_in_the_child) {
+    std::vector<pid_t> children;
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            Gpu gpu;
+            CUdeviceptr word = device_words(1, i);
+            unsigned got = 99;
+            LAUNCH(gpu.function("step"), 1, 1, nullptr, word, 2u, 7u);
+            CK(cuMemcpyDtoH(&got, word, 4));
+            _exit(got == 2u * i + 7 ? 0 : 5);
+        }
+        children.push_back(child);
+    }
+    Gpu gpu;
+    CUdeviceptr word = device_words(1, 3);
+    CK(cuMemFree(word));
+    for (pid_t child : children) {
+        int status = pitfall::wait_for(child);
+        EXPECT(status == 0, "a child ended with %d", status);
+    }
+}
+
+// A child that executes another program, as subprocess does.
+PITFALL(60, exec_from_a_cuda_process) {
+    Gpu gpu;
+    CUdeviceptr word = device_words(1, 3);
+    for (int i = 0; i < 5; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            execl("/bin/true", "true", (char *)nullptr);
+            _exit(127);
+        }
+        int status = pitfall::wait_for(child);
+        EXPECT(status == 0, "the child ended with %d", status);
+        unsigned got = 0;
+        CK(cuMemcpyDtoH(&got, word, 4));
+        EXPECT(got == 3, "%u", got);
+    }
+}
+
+struct FreesAtExit {
+    CUdeviceptr memory = 0;
+    CUstream stream = nullptr;
+    bool armed = false;
+    ~FreesAtExit() {
+        if (!armed)
+            return;
+        CUresult free_code = cuMemFree(memory), stream_code = cuStreamDestroy(stream);
+        pitfall::observed("in_static_destructor=%d,%d", (int)free_code, (int)stream_code);
+        bool fine = (free_code == CUDA_SUCCESS || free_code == CUDA_ERROR_DEINITIALIZED) &&
+                    (stream_code == CUDA_SUCCESS || stream_code == CUDA_ERROR_DEINITIALIZED);
+        if (!fine)
+            pitfall::fail("calls in a static destructor returned %d and %d", (int)free_code, (int)stream_code);
+    }
+};
+static FreesAtExit at_exit; // constructed before libcuda is used: destroyed after what it registers at exit
+
+PITFALL(61, static_destructor_calls_cuda) {
+    Gpu gpu;
+    at_exit.memory = device_words(1024);
+    at_exit.stream = new_stream();
+    at_exit.armed = true;
+}
+
+PITFALL(61, at_exit_handler_calls_cuda) {
+    Gpu gpu;
+    static CUdeviceptr memory;
+    memory = device_words(1024);
+    atexit([] {
+        CUresult code = cuMemFree(memory);
+        pitfall::observed("in_atexit=%d", (int)code);
+        if (code != CUDA_SUCCESS && code != CUDA_ERROR_DEINITIALIZED)
+            pitfall::fail("cuMemFree in an atexit handler returned %d", (int)code);
+    });
+}
+
+PITFALL(61, exit_with_work_pending) {
+    pid_t child = fork();
+    if (child == 0) {
+        Gpu gpu;
+        CUstream stream = new_stream();
+        CUdeviceptr device = device_words(1 << 20);
+        unsigned *pinned = pinned_words(1 << 20);
+        for (int i = 0; i < 50; i++) {
+            LAUNCH(gpu.function("fill"), 1, 32, stream, device, (unsigned)i, 4096u);
+            CK(cuMemcpyDtoHAsync(pinned, device, 4 << 20, stream));
+        }
+        exit(0);
+    }
+    int status = pitfall::wait_for(child);
+    EXPECT(status == 0, "the process ended with %d", status);
+}
+
+PITFALL(61, exit_while_another_thread_launches) {
+    pid_t child = fork();
+    if (child == 0) {
+        Gpu gpu;
+        static std::atomic<int> launched{0};
+        CUfunction step = gpu.function("step");
+        CUdeviceptr word = device_words(1);
+        std::thread([&gpu, step, word] {
+            cuCtxSetCurrent(gpu.context);
+            for (;;) {
+                if (try_launch(step, 1, 1, nullptr, word, 1u, 1u) != CUDA_SUCCESS)
+                    std::this_thread::yield();
+                launched++;
+            }
+        }).detach();
+        while (launched < 100)
+            std::this_thread::yield();
+        exit(0);
+    }
+    pitfall::observed("exit_while_launching=%d", pitfall::wait_for(child));
+}
+
+PITFALL(61, library_opened_and_closed) {
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 3; i++) {
+            void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+            EXPECT(library, "%s", dlerror());
+            auto init = (CUresult(*)(unsigned))dlsym(library, "cuInit");
+            EXPECT(init && init(0) == CUDA_SUCCESS, "cuInit by dlsym");
+            dlclose(library);
+        }
+        exit(0);
+    }
+    int status = pitfall::wait_for(child);
+    EXPECT(status == 0, "the process ended with %d", status);
+}
+
+PITFALL(61, pthread_exit_of_the_main_thread) {
+    pid_t child = fork();
+    if (child == 0) {
+        static Gpu gpu;
+        std::thread([] {
+            CK(cuCtxSetCurrent(gpu.context));
+            for (int i = 0; i < 20; i++) {
+                CUdeviceptr memory = device_words(64, 1);
+                CK(cuMemFree(memory));
+            }
+            exit(0);
+        }).detach();
+        pthread_exit(nullptr);
+    }
+    int status = pitfall::wait_for(child);
+    EXPECT(status == 0, "the process ended with %d", status);
+}
+
+PITFALL(68, pool_memory_after_free) {
+    Gpu gpu;
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)) {
+        CUmemoryPool pool = nullptr;
+        CUdeviceptr memory = 0;
+        CUresult code = cuMemAllocAsync(&memory, 4096, nullptr);
+        EXPECT(code != CUDA_SUCCESS, "the attribute says no pools, cuMemAllocAsync works");
+        EXPECT(cuDeviceGetDefaultMemPool(&pool, gpu.device) != CUDA_SUCCESS, "the attribute says no pools, there is one");
+        pitfall::skip("no memory pools");
+    }
+    CUmemoryPool pool;
+    CK(cuDeviceGetDefaultMemPool(&pool, gpu.device));
+    cuuint64_t threshold = ~0ull, used = 0, reserved = 0, high = 0;
+    CK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    CUstream stream = new_stream();
+    CUfunction fill = gpu.function("fill");
+    std::vector<unsigned> got(1024);
+    for (unsigned round = 0; round < 50; round++) {
+        CUdeviceptr a = 0, b = 0;
+        CK(cuMemAllocAsync(&a, 4096, stream));
+        CK(cuMemAllocAsync(&b, (1 + round % 8) << 20, stream));
+        EXPECT(a != b, "one address twice");
+        LAUNCH(fill, 1, 64, stream, a, round, 1024u);
+        LAUNCH(fill, 1, 64, stream, b, round + 1, 1024u);
+        CK(cuMemcpyDtoHAsync(got.data(), a, 4096, stream));
+        CK(cuStreamSynchronize(stream));
+        EXPECT_WORDS(got.data(), 1024, round);
+        CK(cuMemFreeAsync(b, stream));
+        CK(cuMemFreeAsync(a, stream));
+    }
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    CK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    CK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+    EXPECT(used == 0, "%llu bytes used after every free", (unsigned long long)used);
+    EXPECT(reserved >= 8 << 20, "%llu bytes reserved under an unlimited threshold", (unsigned long long)reserved);
+    EXPECT(high >= 8 << 20, "high-water mark %llu", (unsigned long long)high);
+    CK(cuMemPoolTrimTo(pool, 0));
+    CK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    EXPECT(reserved == 0, "%llu bytes reserved after a trim to 0", (unsigned long long)reserved);
+    // cuMemFree is for pool memory, too.
+    CUdeviceptr memory = 0;
+    CK(cuMemAllocAsync(&memory, 4096, stream));
+    CK(cuStreamSynchronize(stream));
+    CK(cuMemFree(memory));
+}
+
+PITFALL_MAIN

@@ -1,0 +1,423 @@
+// Pinned, mapped and managed memory, pointer attributes, staging (pitfalls 10 to 12, 14 to 18, 88).
+#include "driver.h"
+#include <sys/mman.h>
+
+static void need_unified(const Gpu &gpu) {
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING))
+        pitfall::skip("no unified addressing");
+}
+
+// Under unified addressing every pinned buffer is the kernel's too, whatever its flags.
+PITFALL(10, plain_pinned_written_by_kernel) {
+    Gpu gpu;
+    need_unified(gpu);
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 100'000;
+    unsigned *plain = pinned_words(words);
+    LAUNCH(fill, 4, 64, nullptr, plain, 0x10u, words);
+    CK(cuCtxSynchronize());
+    EXPECT_WORDS(plain, words, 0x10);
+
+    void *host = nullptr;
+    CK(cuMemHostAlloc(&host, words * 4, 0));
+    LAUNCH(fill, 4, 64, nullptr, host, 0x11u, words);
+    CK(cuStreamSynchronize(nullptr));
+    EXPECT_WORDS((unsigned *)host, words, 0x11);
+    CK(cuMemHostAlloc(&host, words * 4, CU_MEMHOSTALLOC_WRITECOMBINED));
+    LAUNCH(fill, 4, 64, nullptr, host, 0x12u, words);
+    CK(cuStreamSynchronize(nullptr));
+    EXPECT_WORDS((unsigned *)host, words, 0x12);
+
+    // And read: the kernel sees the CPU's last writes.
+    *plain = 5;
+    CUfunction step = gpu.function("step");
+    for (unsigned i = 0; i < 20; i++) {
+        unsigned before = *(volatile unsigned *)plain;
+        LAUNCH(step, 1, 1, nullptr, plain, 3u, 1u);
+        CK(cuCtxSynchronize());
+        unsigned after = *(volatile unsigned *)plain;
+        EXPECT(after == before * 3 + 1, "step %u: %u after %u", i, after, before);
+        *(volatile unsigned *)plain = after + 1;
+    }
+}
+
+struct Box {
+    unsigned *target;
+    unsigned value;
+    Box *next;
+};
+
+PITFALL(11, mapped_pointers_inside_structs) {
+    Gpu gpu;
+    need_unified(gpu);
+    unsigned *first = pinned_words(16), *second = pinned_words(16);
+    CUdeviceptr alias = 0;
+    CK(cuMemHostGetDevicePointer(&alias, first + 3, 0));
+    EXPECT(alias == (CUdeviceptr)(first + 3), "device pointer %llx of host pointer %p", (unsigned long long)alias, (void *)(first + 3));
+    // Device memory points at pinned memory, a box of pinned memory at device memory and back.
+    CUdeviceptr head = device_words(16), word = device_words(1);
+    void *middle_memory = pinned_words(16);
+    auto *middle = (Box *)middle_memory;
+    CUdeviceptr tail = device_words(16);
+    Box on_tail = {second + 5, 333, nullptr};
+    *middle = {(unsigned *)word, 222, (Box *)tail};
+    Box on_head = {first + 7, 111, middle};
+    CK(cuMemcpyHtoD(tail, &on_tail, sizeof on_tail));
+    CK(cuMemcpyHtoD(head, &on_head, sizeof on_head));
+    LAUNCH(gpu.function("store_through"), 1, 1, nullptr, head);
+    CK(cuCtxSynchronize());
+    unsigned got = 0;
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(first[7] == 111 && got == 222 && second[5] == 333, "%u %u %u", first[7], got, second[5]);
+}
+
+// Coherent, or refused with a null pointer and an attribute that says so; nothing between.
+PITFALL(12, managed_coherent_or_refused) {
+    Gpu gpu;
+    int managed = gpu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+    pitfall::observed("hw.managed=%d", managed);
+    CUdeviceptr memory = 0x5555;
+    CUresult code = cuMemAllocManaged(&memory, 1 << 20, CU_MEM_ATTACH_GLOBAL);
+    if (!managed) {
+        EXPECT(code != CUDA_SUCCESS, "the attribute says no, the call says yes");
+        EXPECT(memory == 0, "the refused allocation left pointer %llx", (unsigned long long)memory);
+        return;
+    }
+    CK(code);
+    auto *words = (volatile unsigned *)memory;
+    words[0] = 4;
+    words[1000] = 5;
+    LAUNCH(gpu.function("step"), 1, 1, nullptr, memory, 10u, 2u);
+    LAUNCH(gpu.function("step"), 1, 1, nullptr, memory + 4000, 10u, 3u);
+    CK(cuCtxSynchronize());
+    EXPECT(words[0] == 42 && words[1000] == 53, "%u %u", words[0], words[1000]);
+    CK(cuMemFree(memory));
+}
+
+PITFALL(14, free_races_synchronise) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; t++)
+        threads.emplace_back([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            for (int i = 0; i < 100; i++) {
+                unsigned *memory = pinned_words(16384 + 1024 * (i % 5), i);
+                EXPECT_WORDS(memory, 16384, (unsigned)i);
+                CK(cuMemFreeHost(memory));
+            }
+            stop = true;
+        });
+    CUstream stream = new_stream();
+    CUdeviceptr word = device_words(1);
+    unsigned expected = 0, got = 0;
+    while (!stop) {
+        LAUNCH(step, 1, 1, stream, word, 3u, 1u);
+        expected = expected * 3 + 1;
+        CK(cuStreamSynchronize(stream));
+        CK(cuCtxSynchronize());
+    }
+    for (auto &thread : threads)
+        thread.join();
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == expected, "%u, expected %u", got, expected);
+}
+
+PITFALL(15, register_edges) {
+    Gpu gpu;
+    auto *memory = (unsigned char *)aligned_alloc(4096, 64 * 4096);
+    memset(memory, 1, 64 * 4096);
+    CK(cuMemHostRegister(memory, 8 * 4096, 0));
+    CK_IS(cuMemHostRegister(memory, 8 * 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    OBSERVE("overlap_inside", cuMemHostRegister(memory + 4096, 4096, 0));
+    OBSERVE("overlap_tail", cuMemHostRegister(memory + 4 * 4096, 8 * 4096, 0));
+    OBSERVE("unregister_interior", cuMemHostUnregister(memory + 4096));
+    unsigned flags = 99;
+    pitfall::observed("flags_of_plain=%d", cuMemHostGetFlags(&flags, memory));
+    pitfall::observed("flags_of_plain_value=%u", flags);
+    CK(cuMemHostUnregister(memory));
+    CK_IS(cuMemHostUnregister(memory), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    CK_IS(cuMemHostUnregister(memory + 20 * 4096), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    OBSERVE("zero_size", cuMemHostRegister(memory, 0, 0));
+    OBSERVE("null", cuMemHostRegister(nullptr, 4096, 0));
+    OBSERVE("unregister_null", cuMemHostUnregister(nullptr));
+    OBSERVE("bad_flags", cuMemHostRegister(memory, 4096, 0x8000));
+    CUresult mapped = cuMemHostRegister(memory, 4096, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+    CK(mapped);
+    CK(cuMemHostGetFlags(&flags, memory));
+    pitfall::observed("flags_of_mapped_portable=%u", flags);
+    CK(cuMemHostUnregister(memory));
+    OBSERVE("free_host_of_registered_or_heap", cuMemFreeHost(memory));
+    void *pinned = nullptr;
+    CK(cuMemAllocHost(&pinned, 4096));
+    OBSERVE("unregister_of_allocated", cuMemHostUnregister(pinned));
+    OBSERVE("register_of_allocated", cuMemHostRegister(pinned, 4096, 0));
+    OBSERVE("free_host_interior", cuMemFreeHost((char *)pinned + 64));
+    CK(cuMemFreeHost(pinned));
+    OBSERVE("free_host_twice", cuMemFreeHost(pinned));
+    OBSERVE("free_host_null", cuMemFreeHost(nullptr));
+    void *zero = (void *)0x55;
+    OBSERVE("alloc_host_zero", cuMemAllocHost(&zero, 0));
+    OBSERVE("host_alloc_bad_flags", cuMemHostAlloc(&zero, 4096, 0x8000));
+    // Two neighbours that share a page.
+    auto *page = memory + 32 * 4096;
+    CUresult low = cuMemHostRegister(page + 100, 1000, 0);
+    CUresult high = cuMemHostRegister(page + 2100, 1000, 0);
+    pitfall::observed("unaligned=%d", (int)low);
+    pitfall::observed("unaligned_same_page=%d", (int)high);
+    if (low == CUDA_SUCCESS)
+        CK(cuMemHostUnregister(page + 100));
+    if (high == CUDA_SUCCESS)
+        CK(cuMemHostUnregister(page + 2100));
+    free(memory);
+}
+
+// The bytes beside an unaligned registered buffer belong to the CPU alone.
+PITFALL(15, neighbours_of_a_registered_buffer) {
+    Gpu gpu;
+    need_unified(gpu);
+    auto *words = (volatile unsigned *)aligned_alloc(4096, 3 * 4096);
+    memset((void *)words, 0, 3 * 4096);
+    const unsigned first = 100, count = 1024; // not a page's begin, not a page's end
+    CUresult code = cuMemHostRegister((void *)(words + first), count * 4, CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (code != CUDA_SUCCESS)
+        pitfall::skip("an unaligned range cannot be registered: %s", name_of(code));
+    CUdeviceptr device = 0;
+    CK(cuMemHostGetDevicePointer(&device, (void *)(words + first), 0));
+    std::atomic<bool> stop{false};
+    std::thread neighbour([&] {
+        unsigned turn = 0;
+        while (!stop) {
+            turn++;
+            for (unsigned i : {first - 1, first + count, 0u})
+                words[i] = turn;
+            EXPECT(words[first - 1] == turn && words[first + count] == turn && words[0] == turn, "turn %u: %u %u %u", turn,
+                   words[first - 1], words[first + count], words[0]);
+        }
+    });
+    CUfunction fill = gpu.function("fill");
+    for (unsigned round = 1; round <= 50; round++) {
+        LAUNCH(fill, 1, 64, nullptr, device, round, count);
+        CK(cuCtxSynchronize());
+        EXPECT_WORDS((unsigned *)words + first, count, round);
+    }
+    stop = true;
+    neighbour.join();
+    CK(cuMemHostUnregister((void *)(words + first)));
+}
+
+PITFALL(15, alignment_and_exhaustion) {
+    Gpu gpu;
+    for (size_t bytes : {1, 3, 100, 257, 5000, 70000, 3 << 20}) {
+        CUdeviceptr a = 0, b = 0;
+        CK(cuMemAlloc(&a, bytes));
+        CK(cuMemAlloc(&b, bytes));
+        EXPECT(a % 256 == 0 && b % 256 == 0, "%zu bytes at %llx and %llx", bytes, (unsigned long long)a, (unsigned long long)b);
+        EXPECT(a + bytes <= b || b + bytes <= a, "two allocations overlap");
+        void *host = nullptr;
+        CK(cuMemAllocHost(&host, bytes));
+        EXPECT((uintptr_t)host % 256 == 0, "pinned %p", host);
+    }
+    CUdeviceptr memory = 0;
+    CK_IS(cuMemAlloc(&memory, size_t(1) << 50), CUDA_ERROR_OUT_OF_MEMORY);
+    void *host = nullptr;
+    OBSERVE("pinned_1_PiB", cuMemAllocHost(&host, size_t(1) << 50));
+    CK_IS(cuMemAlloc(&memory, 0), CUDA_ERROR_INVALID_VALUE);
+    size_t free_before = 0, free_after = 0, total = 0;
+    CK(cuMemGetInfo(&free_before, &total));
+    EXPECT(free_before <= total && total > 0, "%zu of %zu free", free_before, total);
+    CK(cuMemAlloc(&memory, 64 << 20));
+    CK(cuMemGetInfo(&free_after, &total));
+    EXPECT(free_after + (60 << 20) <= free_before, "free before %zu, after 64 MiB %zu", free_before, free_after);
+    size_t device_total = 0;
+    CK(cuDeviceTotalMem(&device_total, gpu.device));
+    EXPECT(device_total == total, "cuDeviceTotalMem %zu, cuMemGetInfo %zu", device_total, total);
+}
+
+PITFALL(16, pageable_is_not_pinned) {
+    Gpu gpu;
+    unsigned type = 77;
+    int on_stack = 0;
+    std::vector<char> heap(100'000);
+    void *mapped = mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static int in_data = 0;
+    for (void *pageable : {(void *)&on_stack, (void *)(heap.data() + 5000), mapped, (void *)&in_data})
+        CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)pageable), CUDA_ERROR_INVALID_VALUE);
+    // The batched form answers with "nothing known" instead.
+    int ordinal = 77;
+    CUdeviceptr device_pointer = 77;
+    CUcontext context = (CUcontext)77;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_CONTEXT};
+    void *into[] = {&type, &ordinal, &device_pointer, &context};
+    type = 77;
+    CK(cuPointerGetAttributes(4, which, into, (CUdeviceptr)heap.data()));
+    EXPECT(type == 0, "memory type %u for heap memory", type);
+    pitfall::observed("batched_ordinal=%d", ordinal);
+    pitfall::observed("batched_device_pointer=%llu", (unsigned long long)device_pointer);
+    pitfall::observed("batched_context_null=%d", context == nullptr);
+
+    unsigned *pinned = pinned_words(25'000);
+    CK(cuPointerGetAttributes(4, which, into, (CUdeviceptr)(pinned + 777)));
+    EXPECT(type == CU_MEMORYTYPE_HOST && ordinal == 0, "type %u, ordinal %d of pinned memory's inside", type, ordinal);
+    EXPECT(device_pointer == (CUdeviceptr)(pinned + 777) && context == gpu.context, "device pointer %llx", (unsigned long long)device_pointer);
+    CUdeviceptr device = device_words(1000);
+    CK(cuPointerGetAttributes(4, which, into, device + 128));
+    EXPECT(type == CU_MEMORYTYPE_DEVICE && ordinal == 0 && device_pointer == device + 128, "type %u, ordinal %d", type, ordinal);
+    CK(cuMemFree(device));
+    CK(cuMemFreeHost(pinned));
+    OBSERVE("type_of_freed_device", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device));
+    OBSERVE("type_of_freed_pinned", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)pinned));
+    OBSERVE("type_of_null", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0));
+}
+
+PITFALL(17, attributes_die_with_the_registration) {
+    Gpu gpu;
+    auto *memory = (char *)mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(memory, 1, 1 << 20);
+    unsigned type = 0;
+    for (int round = 0; round < 20; round++) {
+        CK(cuMemHostRegister(memory, 1 << 20, 0));
+        CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(memory + 70'000)));
+        EXPECT(type == CU_MEMORYTYPE_HOST, "round %d: type %u", round, type);
+        CK(cuMemHostUnregister(memory));
+        CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(memory + 70'000)), CUDA_ERROR_INVALID_VALUE);
+    }
+    // Addresses are used again: each allocation answers for itself, by its new kind and size.
+    for (int round = 0; round < 50; round++) {
+        size_t bytes = 4096 * (1 + round % 7), size = 0;
+        CUdeviceptr device = device_words(bytes / 4), base = 0;
+        CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device));
+        EXPECT(type == CU_MEMORYTYPE_DEVICE, "round %d: type %u", round, type);
+        CK(cuMemGetAddressRange(&base, &size, device + bytes / 2));
+        EXPECT(base == device && size == bytes, "round %d: %zu bytes at %llx", round, size, (unsigned long long)base);
+        unsigned *pinned = pinned_words(bytes / 4);
+        CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)pinned));
+        EXPECT(type == CU_MEMORYTYPE_HOST, "round %d: type %u", round, type);
+        CK(cuMemFreeHost(pinned));
+        CK(cuMemFree(device));
+    }
+}
+
+PITFALL(17, every_allocator_is_known) {
+    Gpu gpu;
+    unsigned type = 0, on = 1, got = 99;
+    unsigned long long first = 0, second = 0;
+    CUdeviceptr start = 0, device = device_words(1000), other = device_words(1000);
+    size_t size = 0;
+    CK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, device));
+    CK(cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, device));
+    EXPECT((got & 0xff) == 1, "SYNC_MEMOPS reads %u", got);
+    CK(cuPointerGetAttribute(&first, CU_POINTER_ATTRIBUTE_BUFFER_ID, device));
+    CK(cuPointerGetAttribute(&second, CU_POINTER_ATTRIBUTE_BUFFER_ID, other));
+    EXPECT(first != second, "two allocations with buffer id %llu", first);
+    CK(cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, device + 99));
+    CK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, device + 99));
+    EXPECT(start == device && size == 4000, "range %llx of %zu", (unsigned long long)start, size);
+
+    CUdeviceptr global = 0;
+    CK(cuModuleGetGlobal(&global, &size, gpu.module, "table"));
+    CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, global + 8));
+    EXPECT(type == CU_MEMORYTYPE_DEVICE, "type %u of a module's variable", type);
+
+    if (gpu.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)) {
+        CUstream stream = new_stream();
+        CUdeviceptr pooled = 0;
+        CK(cuMemAllocAsync(&pooled, 4096, stream));
+        CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pooled + 100));
+        EXPECT(type == CU_MEMORYTYPE_DEVICE, "type %u of pool memory", type);
+        CK(cuMemFreeAsync(pooled, stream));
+        CK(cuStreamSynchronize(stream));
+    } else {
+        pitfall::observed("hw.pools=0");
+    }
+    if (gpu.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+        CUmemAllocationProp prop = {};
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        size_t granularity = 0;
+        CK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        CUmemGenericAllocationHandle handle;
+        CUdeviceptr address = 0;
+        CK(cuMemCreate(&handle, granularity, &prop, 0));
+        CK(cuMemAddressReserve(&address, granularity, 0, 0, 0));
+        CK(cuMemMap(address, granularity, 0, handle, 0));
+        CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CK(cuMemSetAccess(address, granularity, &access, 1));
+        CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 12345));
+        EXPECT(type == CU_MEMORYTYPE_DEVICE, "type %u of mapped memory", type);
+        std::vector<unsigned> words(1024, 3), back(1024);
+        CK(cuMemcpy(address + 4096, (CUdeviceptr)words.data(), 4096));
+        CK(cuMemcpy((CUdeviceptr)back.data(), address + 4096, 4096));
+        EXPECT_WORDS(back.data(), 1024, 3);
+        CK(cuMemUnmap(address, granularity));
+        OBSERVE("type_after_unmap", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+        CK(cuMemRelease(handle));
+        CK(cuMemAddressFree(address, granularity));
+    } else {
+        pitfall::observed("hw.virtual_memory_management=0");
+    }
+}
+
+static long resident_bytes() {
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2)
+        pitfall::fail("/proc/self/statm");
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+PITFALL(18, staging_is_given_back) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    const size_t bytes = (pitfall::large() ? size_t(256) : size_t(32)) << 20;
+    const int copies = 8;
+    auto once = [&](size_t size) {
+        CUdeviceptr device = device_words(size / 4);
+        std::vector<unsigned> source(size / 4, 1);
+        for (int i = 0; i < copies; i++)
+            CK(cuMemcpyHtoDAsync(device, source.data(), size, stream));
+        CK(cuStreamSynchronize(stream));
+        CK(cuMemFree(device));
+    };
+    once(8 << 20);
+    long before = resident_bytes();
+    once(bytes);
+    once(bytes);
+    long grown = resident_bytes() - before;
+    EXPECT(grown < (long)(2 * bytes), "%ld MiB more resident memory after %d copies of %zu MiB", grown >> 20, 2 * copies, bytes >> 20);
+}
+
+PITFALL(88, free_right_after_async_dtoh) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    const size_t words = 2 << 20;
+    CUdeviceptr device = device_words(words, 0xdddddddd);
+    for (int round = 0; round < 10; round++) {
+        unsigned *pinned = pinned_words(words);
+        CK(cuMemcpyDtoHAsync(pinned, device, words * 4, stream));
+        CK(cuMemFreeHost(pinned));
+        // Whatever takes the address now must not receive the copy.
+        auto *fresh = (unsigned *)mmap(pinned, words * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT(fresh != MAP_FAILED, "mmap");
+        std::fill_n(fresh, words, 0x11111111);
+        CK(cuStreamSynchronize(stream));
+        EXPECT_WORDS(fresh, words, 0x11111111);
+        munmap(fresh, words * 4);
+    }
+    // The same with a registered buffer.
+    for (int round = 0; round < 10; round++) {
+        auto *memory = (unsigned *)mmap(nullptr, words * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        std::fill_n(memory, words, 1);
+        CK(cuMemHostRegister(memory, words * 4, 0));
+        CK(cuMemcpyDtoHAsync(memory, device, words * 4, stream));
+        CK(cuStreamSynchronize(stream));
+        EXPECT_WORDS(memory, words, 0xdddddddd);
+        CK(cuMemHostUnregister(memory));
+        munmap(memory, words * 4);
+    }
+}
+
+PITFALL_MAIN

@@ -1,0 +1,386 @@
+// The runtime API: last error, properties, symbols, launches by <<<>>>, both APIs on one stream
+// (pitfalls 1, 16, 20, 28, 30 to 32, 49, 55, 58).
+#include "harness.h"
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#define CKR_IS(CALL, CODE)                                                                                             \
+    do {                                                                                                               \
+        cudaError_t code_ = (CALL);                                                                                    \
+        if (code_ != (CODE))                                                                                           \
+            pitfall::fail("%s:%d: %s returned %d (%s), expected %d", __FILE__, __LINE__, #CALL, (int)code_,             \
+                          cudaGetErrorName(code_), (int)(CODE));                                                       \
+    } while (0)
+#define CKR(CALL) CKR_IS(CALL, cudaSuccess)
+#define OBSERVE(KEY, CALL) pitfall::observed("%s=%d", KEY, (int)(CALL))
+
+__global__ void step(unsigned *word, unsigned factor, unsigned term) { *word = *word * factor + term; }
+__global__ void hold(volatile unsigned *flag, long long clocks) {
+    long long start = clock64();
+    while (*flag == 0 && clock64() - start < clocks) {
+    }
+}
+__global__ void illegal(unsigned *word) { *word = 1; }
+__device__ unsigned variable = 11;
+__device__ unsigned array[64];
+__constant__ unsigned constant[4] = {1, 2, 3, 4};
+__global__ void read_symbols(unsigned *out) { *out = variable + array[63] * 10 + constant[3] * 100; }
+
+static const long long hold_clocks = 15'000'000'000;
+
+PITFALL(01, runtime_async_dtoh_pageable) {
+    unsigned *word, *flag, got = 0;
+    cudaStream_t stream;
+    CKR(cudaMalloc(&word, 4));
+    CKR(cudaMemset(word, 0, 4));
+    CKR(cudaHostAlloc(&flag, 4, cudaHostAllocMapped));
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    *flag = 0;
+    hold<<<1, 1, 0, stream>>>(flag, hold_clocks);
+    step<<<1, 1, 0, stream>>>(word, 1, 42);
+    CKR(cudaGetLastError());
+    std::thread opener([&] {
+        usleep(50'000);
+        *(volatile unsigned *)flag = 1;
+    });
+    CKR(cudaMemcpyAsync(&got, word, 4, cudaMemcpyDeviceToHost, stream));
+    EXPECT(got == 42, "%u", got);
+    opener.join();
+}
+
+PITFALL(16, runtime_pointer_attributes) {
+    cudaPointerAttributes attributes;
+    int on_stack = 0;
+    std::vector<char> heap(10000);
+    char *pinned, *device;
+    CKR(cudaFree(nullptr));
+    for (void *pageable : {(void *)&on_stack, (void *)heap.data()}) {
+        memset(&attributes, 0x55, sizeof attributes);
+        CKR(cudaPointerGetAttributes(&attributes, pageable));
+        EXPECT(attributes.type == cudaMemoryTypeUnregistered, "type %d of pageable memory", (int)attributes.type);
+        EXPECT(attributes.devicePointer == nullptr, "device pointer %p of pageable memory", attributes.devicePointer);
+        pitfall::observed("pageable_device=%d", attributes.device);
+        pitfall::observed("pageable_host_pointer=%s", attributes.hostPointer == pageable ? "itself" : attributes.hostPointer ? "other" : "null");
+    }
+    CKR(cudaMallocHost(&pinned, 10000));
+    CKR(cudaMalloc(&device, 10000));
+    CKR(cudaPointerGetAttributes(&attributes, pinned + 5000));
+    EXPECT(attributes.type == cudaMemoryTypeHost && attributes.hostPointer == pinned + 5000 && attributes.device == 0, "type %d", (int)attributes.type);
+    CKR(cudaPointerGetAttributes(&attributes, device + 5000));
+    EXPECT(attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == device + 5000, "type %d", (int)attributes.type);
+    EXPECT(attributes.hostPointer == nullptr, "host pointer %p of device memory", attributes.hostPointer);
+    CKR(cudaFreeHost(pinned));
+    CKR(cudaFree(device));
+    CKR(cudaGetLastError());
+}
+
+// Launches of the runtime and of the driver API alternate on one stream, with no synchronisation between.
+PITFALL(20, runtime_and_driver_on_one_stream) {
+    unsigned *word, expected = 1, got = 0;
+    cudaStream_t stream;
+    CKR(cudaMalloc(&word, 4));
+    CKR(cudaMemcpy(word, &expected, 4, cudaMemcpyHostToDevice));
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUcontext current = nullptr, primary = nullptr;
+    EXPECT(cuCtxGetCurrent(&current) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS, "contexts");
+    EXPECT(current == primary, "the runtime's context is not the primary one");
+    cudaFunction_t function;
+    CKR(cudaGetFuncBySymbol(&function, (const void *)step));
+    for (unsigned i = 0; i < 200; i++) {
+        step<<<1, 1, 0, stream>>>(word, 3, i);
+        unsigned factor = 5, term = i + 1;
+        void *params[] = {&word, &factor, &term};
+        CUresult code = cuLaunchKernel((CUfunction)function, 1, 1, 1, 1, 1, 1, 0, (CUstream)stream, params, nullptr);
+        EXPECT(code == CUDA_SUCCESS, "cuLaunchKernel returned %d", (int)code);
+        CKR(cudaLaunchKernel((const void *)step, dim3(1), dim3(1), params, 0, stream));
+        expected = ((expected * 3 + i) * 5 + i + 1) * 5 + i + 1;
+    }
+    CKR(cudaMemcpyAsync(&got, word, 4, cudaMemcpyDeviceToHost, stream));
+    CKR(cudaStreamSynchronize(stream));
+    EXPECT(got == expected, "%u, expected %u", got, expected);
+    // Memory and events cross over, too.
+    CUdeviceptr memory = 0;
+    EXPECT(cuMemAlloc(&memory, 4096) == CUDA_SUCCESS, "cuMemAlloc");
+    CKR(cudaMemset((void *)memory, 7, 4096));
+    CKR(cudaFree((void *)memory));
+    cudaEvent_t event;
+    CKR(cudaEventCreate(&event));
+    EXPECT(cuEventRecord((CUevent)event, (CUstream)stream) == CUDA_SUCCESS, "cuEventRecord");
+    CKR(cudaEventSynchronize(event));
+}
+
+PITFALL(28, rejected_runtime_launches) {
+    unsigned *word, got = 9;
+    CKR(cudaMalloc(&word, 4));
+    CKR(cudaMemset(word, 0, 4));
+    step<<<0, 1>>>(word, 1, 1);
+    CKR_IS(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
+    CKR_IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    CKR(cudaGetLastError());
+    CKR(cudaDeviceSynchronize());
+    step<<<1, 2048>>>(word, 1, 1);
+    CKR_IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    step<<<1, 1, 1 << 20>>>(word, 1, 1);
+    CKR_IS(cudaGetLastError(), cudaErrorInvalidValue);
+    CKR(cudaDeviceSynchronize());
+    step<<<1, 1>>>(word, 1, 1);
+    CKR(cudaGetLastError());
+    CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
+    EXPECT(got == 1, "%u", got);
+}
+
+PITFALL(30, sticky_error_stays_in_the_runtime) {
+    unsigned *word;
+    int current = 0;
+    CKR(cudaMalloc(&word, 4));
+    illegal<<<1, 1>>>((unsigned *)0x10);
+    CKR(cudaPeekAtLastError());
+    CKR_IS(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    for (int i = 0; i < 3; i++) {
+        void *memory = nullptr;
+        CKR_IS(cudaGetLastError(), cudaErrorIllegalAddress);
+        CKR_IS(cudaMalloc(&memory, 4096), cudaErrorIllegalAddress);
+        CKR_IS(cudaMemset(word, 0, 4), cudaErrorIllegalAddress);
+    }
+    step<<<1, 1>>>(word, 1, 1);
+    CKR_IS(cudaGetLastError(), cudaErrorIllegalAddress);
+    OBSERVE("get_device", cudaGetDevice(&current));
+    OBSERVE("free", cudaFree(word));
+    OBSERVE("reset", cudaDeviceReset());
+    void *memory = nullptr;
+    OBSERVE("malloc_after_reset", cudaMalloc(&memory, 4096));
+    OBSERVE("last_after_reset", cudaGetLastError());
+    _exit(write(STDOUT_FILENO, "@PASS\n", 6) == 6 ? 0 : 1);
+}
+
+PITFALL(31, last_error_is_the_threads) {
+    void *memory = nullptr;
+    CKR(cudaFree(nullptr));
+    CKR_IS(cudaMalloc(&memory, size_t(1) << 50), cudaErrorMemoryAllocation);
+    std::thread([] {
+        CKR(cudaPeekAtLastError());
+        void *mine = nullptr;
+        CKR(cudaMalloc(&mine, 4096));
+        CKR_IS(cudaSetDevice(9999), cudaErrorInvalidDevice);
+        CKR_IS(cudaPeekAtLastError(), cudaErrorInvalidDevice);
+        CKR(cudaFree(mine));
+    }).join();
+    CKR(cudaMalloc(&memory, 4096)); // a success leaves it
+    CKR_IS(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
+    CKR_IS(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
+    CKR_IS(cudaSetDevice(-1), cudaErrorInvalidDevice); // a later failure replaces it
+    CKR_IS(cudaGetLastError(), cudaErrorInvalidDevice);
+    CKR(cudaGetLastError());
+    CKR(cudaPeekAtLastError());
+    // The driver API has no part in it.
+    CUdeviceptr none = 0;
+    EXPECT(cuMemAlloc(&none, 0) != CUDA_SUCCESS, "cuMemAlloc of nothing");
+    CKR(cudaGetLastError());
+}
+
+PITFALL(31, not_ready_and_last_error) {
+    unsigned *flag;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    CKR(cudaHostAlloc(&flag, 4, cudaHostAllocMapped));
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CKR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *flag = 0;
+    hold<<<1, 1, 0, stream>>>(flag, hold_clocks);
+    CKR(cudaEventRecord(event, stream));
+    CKR(cudaGetLastError());
+    CKR_IS(cudaStreamQuery(stream), cudaErrorNotReady);
+    OBSERVE("last_error_after_stream_query", cudaGetLastError());
+    CKR_IS(cudaEventQuery(event), cudaErrorNotReady);
+    OBSERVE("last_error_after_event_query", cudaGetLastError());
+    *(volatile unsigned *)flag = 1;
+    CKR(cudaStreamSynchronize(stream));
+    cudaPointerAttributes attributes;
+    int local;
+    CKR(cudaPointerGetAttributes(&attributes, &local));
+    CKR(cudaGetLastError()); // what the runtime asks for itself leaves no trace
+    cudaFuncAttributes function;
+    OBSERVE("attributes_of_no_kernel", cudaFuncGetAttributes(&function, (const void *)&local));
+    OBSERVE("last_error_after_it", cudaGetLastError());
+}
+
+PITFALL(32, runtime_names_and_strings) {
+    uint64_t hash = 1469598103934665603ull;
+    for (int code = 0; code < 1100; code++) {
+        const char *name = cudaGetErrorName((cudaError_t)code), *text = cudaGetErrorString((cudaError_t)code);
+        EXPECT(name && text, "code %d has a null name or text", code);
+        EXPECT(name == cudaGetErrorName((cudaError_t)code), "the name of code %d moved", code);
+        if (strcmp(name, cudaGetErrorName((cudaError_t)1099)) != 0)
+            pitfall::observed("%d=%s", code, name);
+        for (const char *at = text; *at; at++)
+            hash = (hash ^ (unsigned char)*at) * 1099511628211ull;
+    }
+    pitfall::observed("unknown=%s", cudaGetErrorName((cudaError_t)1099));
+    pitfall::observed("hash_of_strings=%llx", (unsigned long long)hash);
+}
+
+// Each field of the properties against the attribute that says the same: a shifted structure shows.
+PITFALL(49, properties_match_attributes) {
+    cudaDeviceProp prop;
+    struct {
+        cudaDeviceProp prop;
+        unsigned char guard[256];
+    } guarded;
+    memset(&guarded, 0xa5, sizeof guarded);
+    CKR(cudaGetDeviceProperties(&guarded.prop, 0));
+    for (unsigned i = 0; i < 256; i++)
+        EXPECT(guarded.guard[i] == 0xa5, "cudaGetDeviceProperties writes %u bytes beyond the structure", i + 1);
+    prop = guarded.prop;
+    auto attribute = [](cudaDeviceAttr which) {
+        int value = -1;
+        CKR(cudaDeviceGetAttribute(&value, which, 0));
+        return (long long)value;
+    };
+#define FIELD(NAME, ATTRIBUTE)                                                                                         \
+    EXPECT((long long)prop.NAME == attribute(ATTRIBUTE), #NAME " is %lld, the attribute %lld", (long long)prop.NAME, attribute(ATTRIBUTE))
+    FIELD(sharedMemPerBlock, cudaDevAttrMaxSharedMemoryPerBlock);
+    FIELD(regsPerBlock, cudaDevAttrMaxRegistersPerBlock);
+    FIELD(warpSize, cudaDevAttrWarpSize);
+    FIELD(memPitch, cudaDevAttrMaxPitch);
+    FIELD(maxThreadsPerBlock, cudaDevAttrMaxThreadsPerBlock);
+    FIELD(maxThreadsDim[0], cudaDevAttrMaxBlockDimX);
+    FIELD(maxThreadsDim[1], cudaDevAttrMaxBlockDimY);
+    FIELD(maxThreadsDim[2], cudaDevAttrMaxBlockDimZ);
+    FIELD(maxGridSize[0], cudaDevAttrMaxGridDimX);
+    FIELD(maxGridSize[1], cudaDevAttrMaxGridDimY);
+    FIELD(maxGridSize[2], cudaDevAttrMaxGridDimZ);
+    FIELD(totalConstMem, cudaDevAttrTotalConstantMemory);
+    FIELD(major, cudaDevAttrComputeCapabilityMajor);
+    FIELD(minor, cudaDevAttrComputeCapabilityMinor);
+    FIELD(textureAlignment, cudaDevAttrTextureAlignment);
+    FIELD(texturePitchAlignment, cudaDevAttrTexturePitchAlignment);
+    FIELD(multiProcessorCount, cudaDevAttrMultiProcessorCount);
+    FIELD(integrated, cudaDevAttrIntegrated);
+    FIELD(canMapHostMemory, cudaDevAttrCanMapHostMemory);
+    FIELD(maxTexture1D, cudaDevAttrMaxTexture1DWidth);
+    FIELD(maxTexture2D[0], cudaDevAttrMaxTexture2DWidth);
+    FIELD(maxTexture2D[1], cudaDevAttrMaxTexture2DHeight);
+    FIELD(maxTexture3D[0], cudaDevAttrMaxTexture3DWidth);
+    FIELD(maxTexture3D[1], cudaDevAttrMaxTexture3DHeight);
+    FIELD(maxTexture3D[2], cudaDevAttrMaxTexture3DDepth);
+    FIELD(maxSurface1D, cudaDevAttrMaxSurface1DWidth);
+    FIELD(surfaceAlignment, cudaDevAttrSurfaceAlignment);
+    FIELD(concurrentKernels, cudaDevAttrConcurrentKernels);
+    FIELD(ECCEnabled, cudaDevAttrEccEnabled);
+    FIELD(pciBusID, cudaDevAttrPciBusId);
+    FIELD(pciDeviceID, cudaDevAttrPciDeviceId);
+    FIELD(pciDomainID, cudaDevAttrPciDomainId);
+    FIELD(tccDriver, cudaDevAttrTccDriver);
+    FIELD(asyncEngineCount, cudaDevAttrAsyncEngineCount);
+    FIELD(unifiedAddressing, cudaDevAttrUnifiedAddressing);
+    FIELD(memoryBusWidth, cudaDevAttrGlobalMemoryBusWidth);
+    FIELD(l2CacheSize, cudaDevAttrL2CacheSize);
+    FIELD(persistingL2CacheMaxSize, cudaDevAttrMaxPersistingL2CacheSize);
+    FIELD(maxThreadsPerMultiProcessor, cudaDevAttrMaxThreadsPerMultiProcessor);
+    FIELD(streamPrioritiesSupported, cudaDevAttrStreamPrioritiesSupported);
+    FIELD(globalL1CacheSupported, cudaDevAttrGlobalL1CacheSupported);
+    FIELD(localL1CacheSupported, cudaDevAttrLocalL1CacheSupported);
+    FIELD(sharedMemPerMultiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    FIELD(regsPerMultiprocessor, cudaDevAttrMaxRegistersPerMultiprocessor);
+    FIELD(managedMemory, cudaDevAttrManagedMemory);
+    FIELD(isMultiGpuBoard, cudaDevAttrIsMultiGpuBoard);
+    FIELD(multiGpuBoardGroupID, cudaDevAttrMultiGpuBoardGroupID);
+    FIELD(hostNativeAtomicSupported, cudaDevAttrHostNativeAtomicSupported);
+    FIELD(pageableMemoryAccess, cudaDevAttrPageableMemoryAccess);
+    FIELD(concurrentManagedAccess, cudaDevAttrConcurrentManagedAccess);
+    FIELD(computePreemptionSupported, cudaDevAttrComputePreemptionSupported);
+    FIELD(canUseHostPointerForRegisteredMem, cudaDevAttrCanUseHostPointerForRegisteredMem);
+    FIELD(cooperativeLaunch, cudaDevAttrCooperativeLaunch);
+    FIELD(sharedMemPerBlockOptin, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    FIELD(pageableMemoryAccessUsesHostPageTables, cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    FIELD(directManagedMemAccessFromHost, cudaDevAttrDirectManagedMemAccessFromHost);
+    FIELD(maxBlocksPerMultiProcessor, cudaDevAttrMaxBlocksPerMultiprocessor);
+    FIELD(accessPolicyMaxWindowSize, cudaDevAttrMaxAccessPolicyWindowSize);
+    FIELD(reservedSharedMemPerBlock, cudaDevAttrReservedSharedMemoryPerBlock);
+    FIELD(sparseCudaArraySupported, cudaDevAttrSparseCudaArraySupported);
+    FIELD(hostRegisterSupported, cudaDevAttrHostRegisterSupported);
+    FIELD(hostRegisterReadOnlySupported, cudaDevAttrHostRegisterReadOnlySupported);
+    FIELD(timelineSemaphoreInteropSupported, cudaDevAttrTimelineSemaphoreInteropSupported);
+    FIELD(memoryPoolsSupported, cudaDevAttrMemoryPoolsSupported);
+    FIELD(gpuDirectRDMASupported, cudaDevAttrGPUDirectRDMASupported);
+    FIELD(clusterLaunch, cudaDevAttrClusterLaunch);
+    FIELD(deferredMappingCudaArraySupported, cudaDevAttrDeferredMappingCudaArraySupported);
+    FIELD(ipcEventSupported, cudaDevAttrIpcEventSupport);
+    FIELD(memoryPoolSupportedHandleTypes, cudaDevAttrMemoryPoolSupportedHandleTypes);
+    size_t free_bytes = 0, total = 0;
+    CKR(cudaMemGetInfo(&free_bytes, &total));
+    EXPECT(prop.totalGlobalMem == total, "totalGlobalMem %zu, cudaMemGetInfo %zu", prop.totalGlobalMem, total);
+    CUuuid uuid;
+    EXPECT(cuDeviceGetUuid(&uuid, 0) == CUDA_SUCCESS && memcmp(&uuid, &prop.uuid, 16) == 0, "the UUID differs from cuDeviceGetUuid's");
+    char name[256] = "";
+    EXPECT(cuDeviceGetName(name, sizeof name, 0) == CUDA_SUCCESS && strcmp(name, prop.name) == 0, "name %s, cuDeviceGetName %s", prop.name, name);
+    pitfall::observed("hw.name=%s", prop.name);
+    // The whole structure, eight bytes at a time.
+    std::string hex;
+    for (size_t i = 256; i < sizeof prop; i += 8) {
+        char word[24];
+        unsigned long long value;
+        memcpy(&value, (char *)&prop + i, 8);
+        snprintf(word, sizeof word, "%llx ", value);
+        hex += word;
+    }
+    pitfall::observed("hw.prop=%s", hex.c_str());
+    for (int which = 1; which < 150; which++) {
+        int value = -1;
+        cudaError_t code = cudaDeviceGetAttribute(&value, (cudaDeviceAttr)which, 0);
+        pitfall::observed("hw.attribute_%d=%d,%d", which, (int)code, code == cudaSuccess ? value : 0);
+    }
+}
+
+PITFALL(55, symbols) {
+    unsigned *out, value = 0, got[64] = {}, fresh[64];
+    CKR(cudaMalloc(&out, 4));
+    read_symbols<<<1, 1>>>(out);
+    CKR(cudaMemcpy(&value, out, 4, cudaMemcpyDeviceToHost));
+    EXPECT(value == 11 + 0 + 400, "%u", value);
+    for (unsigned i = 0; i < 64; i++)
+        fresh[i] = i;
+    unsigned five = 5;
+    cudaStream_t stream;
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CKR(cudaMemcpyToSymbol(variable, &five, 4));
+    CKR(cudaMemcpyToSymbolAsync(array, fresh, sizeof fresh, 0, cudaMemcpyHostToDevice, stream));
+    CKR(cudaMemcpyToSymbolAsync(constant, &five, 4, 12, cudaMemcpyHostToDevice, stream));
+    read_symbols<<<1, 1, 0, stream>>>(out);
+    CKR(cudaMemcpyAsync(&value, out, 4, cudaMemcpyDeviceToHost, stream));
+    CKR(cudaStreamSynchronize(stream));
+    EXPECT(value == 5 + 630 + 500, "%u", value);
+    CKR(cudaMemcpyFromSymbol(got, array, 16 * 4, 8 * 4));
+    for (unsigned i = 0; i < 16; i++)
+        EXPECT(got[i] == i + 8, "word %u is %u", i, got[i]);
+    void *address = nullptr;
+    size_t size = 0;
+    CKR(cudaGetSymbolAddress(&address, array));
+    CKR(cudaGetSymbolSize(&size, array));
+    EXPECT(size == 256, "%zu bytes", size);
+    CKR(cudaMemset(address, 0, 256));
+    CKR(cudaMemcpyFromSymbol(got, array, 256));
+    EXPECT(got[0] == 0 && got[63] == 0, "the symbol's address is another memory");
+    OBSERVE("beyond_the_symbol", cudaMemcpyToSymbol(array, fresh, 256, 4));
+    OBSERVE("no_symbol", cudaGetSymbolAddress(&address, (const void *)&five));
+    cudaGetLastError();
+}
+
+PITFALL(58, runtime_reset) {
+    for (unsigned round = 0; round < 8; round++) {
+        unsigned *word, value = round, got = 0;
+        CKR(cudaMalloc(&word, 4));
+        CKR(cudaMemcpy(word, &value, 4, cudaMemcpyHostToDevice));
+        step<<<1, 1>>>(word, 10, 1); // its module is loaded again
+        CKR(cudaGetLastError());
+        CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
+        EXPECT(got == round * 10 + 1, "round %u: %u", round, got);
+        unsigned symbol = 0, changed = 1000 + round;
+        CKR(cudaMemcpyFromSymbol(&symbol, variable, 4));
+        EXPECT(symbol == 11, "round %u: the variable is %u and not its initial value", round, symbol);
+        CKR(cudaMemcpyToSymbol(variable, &changed, 4));
+        CKR(cudaDeviceReset());
+    }
+}
+
+PITFALL_MAIN

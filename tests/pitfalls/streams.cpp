@@ -1,0 +1,344 @@
+// Streams, events, ordering over threads (pitfalls 19, 21 to 24).
+#include "driver.h"
+#include <memory>
+
+// Spins the CPU until the turn is ours: an order of calls over two threads with no GPU synchronisation in it.
+static void await_turn(const std::atomic<unsigned> &turn, unsigned wanted) {
+    while (turn.load(std::memory_order_acquire) != wanted)
+        std::this_thread::yield();
+}
+
+struct Wide {
+    unsigned first;
+    unsigned char filling[4072];
+    unsigned last;
+};
+
+// A launch that takes long to encode, then a short call of another thread on the same stream: call order is stream order.
+PITFALL(19, calls_of_two_threads_keep_their_order) {
+    Gpu gpu;
+    CUfunction wide = gpu.function("params_wide");
+    CUstream stream = new_stream();
+    CUdeviceptr word = device_words(1);
+    unsigned *results = pinned_words(512, 0xeeeeeeee);
+    std::atomic<unsigned> turn{0};
+    const unsigned rounds = 512;
+    std::thread launcher([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        auto params = std::make_unique<Wide>();
+        for (unsigned i = 0; i < rounds; i++) {
+            await_turn(turn, 2 * i);
+            params->first = i;
+            params->last = 1000;
+            LAUNCH(wide, 1, 1, stream, *params, word);
+            params->first = params->last = 0xbad; // taken at the call
+            turn.store(2 * i + 1, std::memory_order_release);
+        }
+    });
+    for (unsigned i = 0; i < rounds; i++) {
+        await_turn(turn, 2 * i + 1);
+        CK(cuMemcpyDtoHAsync(results + i, word, 4, stream));
+        CK(cuMemsetD32Async(word, 0x55, 1, stream));
+        turn.store(2 * i + 2, std::memory_order_release);
+    }
+    launcher.join();
+    CK(cuStreamSynchronize(stream));
+    for (unsigned i = 0; i < rounds; i++)
+        EXPECT(results[i] == i + 1000, "round %u read %u", i, results[i]);
+}
+
+// The same, where the second thread's call is synchronous.
+PITFALL(19, synchronous_call_follows_other_threads_launch) {
+    Gpu gpu;
+    CUfunction wide = gpu.function("params_wide");
+    CUdeviceptr word = device_words(1);
+    std::atomic<unsigned> turn{0};
+    const unsigned rounds = 256;
+    std::thread launcher([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        Wide params = {};
+        for (unsigned i = 0; i < rounds; i++) {
+            await_turn(turn, 2 * i);
+            params.first = i;
+            LAUNCH(wide, 1, 1, nullptr, params, word);
+            turn.store(2 * i + 1, std::memory_order_release);
+        }
+    });
+    for (unsigned i = 0; i < rounds; i++) {
+        await_turn(turn, 2 * i + 1);
+        unsigned got = 0;
+        CK(cuMemcpyDtoH(&got, word, 4));
+        EXPECT(got == i, "round %u read %u", i, got);
+        turn.store(2 * i + 2, std::memory_order_release);
+    }
+    launcher.join();
+}
+
+PITFALL(21, legacy_and_per_thread_handles) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUdeviceptr a = device_words(64), b = device_words(64), c = device_words(64);
+    Gate gate(gpu);
+    gate.close(CU_STREAM_PER_THREAD); // this thread's
+    LAUNCH(fill, 1, 32, CU_STREAM_PER_THREAD, a, 1u, 64u);
+    std::thread other([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        // Another thread's per-thread stream is another stream.
+        LAUNCH(fill, 1, 32, CU_STREAM_PER_THREAD, b, 2u, 64u);
+        CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    });
+    other.join();
+    EXPECT(!gate.is_open(), "the gate is open");
+    CK_IS(cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
+    // The legacy stream follows every per-thread one.
+    LAUNCH(fill, 1, 32, CU_STREAM_LEGACY, c, 3u, 64u);
+    CK_IS(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(CU_STREAM_LEGACY));
+    CK(cuStreamQuery(CU_STREAM_PER_THREAD));
+    unsigned got[64];
+    CUdeviceptr all[] = {a, b, c};
+    for (unsigned i = 0; i < 3; i++) {
+        CK(cuMemcpyDtoH(got, all[i], sizeof got));
+        EXPECT_WORDS(got, 64, i + 1);
+    }
+}
+
+PITFALL(21, null_is_the_legacy_stream) {
+    Gpu gpu;
+    CUstream blocking = new_stream(false), free_standing = new_stream(true);
+    Gate gate(gpu);
+    gate.close(nullptr);
+    CK_IS(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+    CUdeviceptr word = 0;
+    CK(cuMemAlloc(&word, 4));
+    CK(cuMemsetD32Async(word, 1, 1, free_standing));
+    CK(cuStreamSynchronize(free_standing));
+    CK(cuMemsetD32Async(word, 2, 1, blocking));
+    CK_IS(cuStreamQuery(blocking), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuStreamSynchronize(blocking));
+    unsigned flags = 9;
+    CK(cuStreamGetFlags(free_standing, &flags));
+    EXPECT(flags == CU_STREAM_NON_BLOCKING, "flags %u", flags);
+    CK(cuStreamGetFlags(blocking, &flags));
+    EXPECT(flags == CU_STREAM_DEFAULT, "flags %u", flags);
+    OBSERVE("flags_of_null", cuStreamGetFlags(nullptr, &flags));
+    pitfall::observed("flags_of_null_value=%u", flags);
+    CUcontext context = nullptr;
+    CK(cuStreamGetCtx(blocking, &context));
+    EXPECT(context == gpu.context, "cuStreamGetCtx gave another context");
+}
+
+PITFALL(21, priorities) {
+    Gpu gpu;
+    int least = 99, greatest = 99;
+    CK(cuCtxGetStreamPriorityRange(&least, &greatest));
+    EXPECT(greatest <= least && least == 0, "priorities %d to %d", least, greatest);
+    pitfall::observed("hw.greatest_priority=%d", greatest);
+    for (int asked : {least, greatest, greatest - 5, least + 5}) {
+        CUstream stream;
+        int got = 99;
+        CK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, asked));
+        CK(cuStreamGetPriority(stream, &got));
+        EXPECT(got == std::clamp(asked, greatest, least), "asked %d, got %d", asked, got);
+        CK(cuStreamDestroy(stream));
+    }
+    unsigned long long first = 0, second = 0;
+    CUstream one = new_stream(), two = new_stream();
+    CK(cuStreamGetId(one, &first));
+    CK(cuStreamGetId(two, &second));
+    EXPECT(first != second, "two streams with id %llu", first);
+}
+
+// NOT_READY while it runs, and a loop that only asks comes to its end.
+PITFALL(22, query_is_honest_and_ends) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (int by_event = 0; by_event < 2; by_event++) {
+        Gate gate(gpu);
+        gate.close(stream);
+        CK(cuEventRecord(event, stream));
+        for (int i = 0; i < 100; i++) {
+            CK_IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+            CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        }
+        gate.open();
+        CUresult code;
+        do
+            code = by_event ? cuEventQuery(event) : cuStreamQuery(stream);
+        while (code == CUDA_ERROR_NOT_READY);
+        CK(code);
+    }
+}
+
+// A destroyed stream's work still runs to its end.
+PITFALL(22, destroy_with_work_pending) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUdeviceptr device = device_words(64);
+    CUstream stream = new_stream();
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    Gate gate(gpu);
+    gate.close(stream);
+    LAUNCH(fill, 1, 32, stream, device, 4u, 64u);
+    CK(cuEventRecord(event, stream));
+    gate.open_later(1);
+    CK(cuStreamDestroy(stream));
+    pitfall::observed("stream_destroy_waits=%d", gate.is_open());
+    gate.open();
+    CK(cuEventSynchronize(event));
+    CK(cuEventDestroy(event));
+    unsigned got[64];
+    CK(cuMemcpyDtoH(got, device, sizeof got));
+    EXPECT_WORDS(got, 64, 4);
+}
+
+PITFALL(23, recreated_event_is_not_stale) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    Gate gate(gpu);
+    for (int round = 0; round < 32; round++) {
+        CUevent event;
+        CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        CK(cuEventQuery(event)); // never recorded is complete
+        CK(cuEventSynchronize(event));
+        CK(cuEventRecord(event, stream));
+        CK(cuEventSynchronize(event));
+        CK(cuEventQuery(event));
+        if (round % 2) { // destroyed and created again, perhaps at the same handle
+            CK(cuEventDestroy(event));
+            CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        }
+        gate.close(stream);
+        CK(cuEventRecord(event, stream));
+        CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuEventSynchronize(event));
+        CK(cuEventQuery(event));
+        CK(cuEventDestroy(event));
+    }
+}
+
+PITFALL(24, elapsed_time_errors) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUevent timed, later, untimed;
+    float ms = -1;
+    CK(cuEventCreate(&timed, CU_EVENT_DEFAULT));
+    CK(cuEventCreate(&later, CU_EVENT_DEFAULT));
+    CK(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
+    CK_IS(cuEventElapsedTime(&ms, timed, later), CUDA_ERROR_INVALID_HANDLE); // never recorded
+    CK(cuEventRecord(timed, stream));
+    CK_IS(cuEventElapsedTime(&ms, timed, later), CUDA_ERROR_INVALID_HANDLE);
+    CK(cuEventRecord(untimed, stream));
+    CK(cuStreamSynchronize(stream));
+    CK_IS(cuEventElapsedTime(&ms, timed, untimed), CUDA_ERROR_INVALID_HANDLE);
+    CK(cuEventElapsedTime(&ms, timed, timed));
+    EXPECT(ms == 0, "%g ms between an event and itself", ms);
+    Gate gate(gpu);
+    gate.close(stream);
+    CK(cuEventRecord(later, stream));
+    CK_IS(cuEventElapsedTime(&ms, timed, later), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuEventSynchronize(later));
+    CK(cuEventElapsedTime(&ms, timed, later));
+    EXPECT(ms >= 0, "%g ms", ms);
+    float back = 0;
+    CK(cuEventElapsedTime(&back, later, timed));
+    EXPECT(std::abs(back + ms) < 0.01, "%g ms one way, %g the other", ms, back);
+}
+
+// The time is the stream's: at least what passed between "the first event is complete" and "the gate opens".
+PITFALL(24, elapsed_time_is_the_streams) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUevent begin, end;
+    CK(cuEventCreate(&begin, CU_EVENT_DEFAULT));
+    CK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    Gate gate(gpu);
+    CK(cuEventRecord(begin, stream));
+    gate.close(stream);
+    CK(cuEventRecord(end, stream)); // both are recorded long before the second happens
+    CK(cuEventSynchronize(begin));
+    double from = pitfall::seconds();
+    while (pitfall::seconds() - from < 0.1)
+        std::this_thread::yield();
+    double least = (pitfall::seconds() - from) * 1000;
+    gate.open();
+    CK(cuEventSynchronize(end));
+    double most = (pitfall::seconds() - from) * 1000;
+    float ms = 0;
+    CK(cuEventElapsedTime(&ms, begin, end));
+    EXPECT(ms >= least * 0.99, "%g ms for a kernel that was held for %g ms (%g at the most)", ms, least, most);
+}
+
+PITFALL(24, wait_binds_to_the_latest_record) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUstream a = new_stream(), b = new_stream();
+    CUdeviceptr word = device_words(1, 1);
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    unsigned *got = pinned_words(1);
+    {
+        // Never recorded: the wait is no wait.
+        Gate gate(gpu);
+        gate.close(a);
+        CK(cuStreamWaitEvent(b, event, 0));
+        CK(cuEventRecord(event, a)); // too late for the wait above
+        LAUNCH(step, 1, 1, b, word, 1u, 1u);
+        CK(cuStreamSynchronize(b));
+        EXPECT(!gate.is_open(), "the gate is open");
+        // Recorded now: this wait holds, also after the event was recorded again elsewhere.
+        CK(cuStreamWaitEvent(b, event, 0));
+        LAUNCH(step, 1, 1, a, word, 10u, 0u);
+        CUstream c = new_stream();
+        CK(cuEventRecord(event, c));
+        CK(cuEventSynchronize(event));
+        CK(cuMemcpyDtoHAsync(got, word, 4, b));
+        CK_IS(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuStreamSynchronize(b));
+        EXPECT(*got == 2 || *got == 20, "%u", *got);
+        CK(cuStreamSynchronize(a));
+    }
+}
+
+// Two threads, two streams, ordered by events alone.
+PITFALL(24, event_ping_pong_over_threads) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUdeviceptr word = device_words(1, 1);
+    CUstream streams[2] = {new_stream(), new_stream()};
+    CUevent events[2];
+    for (auto &event : events)
+        CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    std::atomic<unsigned> turn{0};
+    const unsigned rounds = 200;
+    auto player = [&](unsigned me) {
+        CK(cuCtxSetCurrent(gpu.context));
+        for (unsigned i = 0; i < rounds; i++) {
+            await_turn(turn, 2 * i + me);
+            CK(cuStreamWaitEvent(streams[me], events[1 - me], 0));
+            LAUNCH(step, 1, 1, streams[me], word, 3u + 2 * me, 1u + me);
+            CK(cuEventRecord(events[me], streams[me]));
+            turn.store(2 * i + me + 1, std::memory_order_release);
+        }
+    };
+    std::thread other(player, 1);
+    player(0);
+    other.join();
+    CK(cuStreamSynchronize(streams[0]));
+    CK(cuStreamSynchronize(streams[1]));
+    unsigned expected = 1, got = 0;
+    for (unsigned i = 0; i < rounds; i++)
+        expected = (expected * 3 + 1) * 5 + 2;
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == expected, "%u, expected %u", got, expected);
+}
+
+PITFALL_MAIN
