@@ -1,2 +1,225 @@
-//! Entry point.
-fn main() {}
+//! Runs a program with virtio-gpgpu's libraries in place of NVIDIA's.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use gpgpu_preload::program::Kind;
+
+const PRELOAD: &str = "libgpgpu_preload.so";
+const LIBRARIES: [&str; 4] = [
+    "libcuda.so.1",
+    "libcudart.so.13",
+    "libcudart.so.12",
+    PRELOAD,
+];
+const DEVICE: &str = "/dev/virtio-gpgpu";
+const CONNECTION: &str = "VIRTIO_GPGPU";
+
+/// Run a program with virtio-gpgpu's CUDA libraries
+///
+/// CUDA calls of PROGRAM, and of the programs that it starts, go to the virtual GPU. PROGRAM itself is not changed.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Options {
+    /// Say what kind of program it is and what would happen, and run nothing
+    #[arg(long)]
+    check: bool,
+
+    /// Folder of the libraries [default: ../lib/virtio-gpgpu beside this program, then /usr/lib/virtio-gpgpu]
+    #[arg(long, value_name = "DIR", env = "GPGPU_LIBDIR", hide_env_values = true)]
+    libdir: Option<PathBuf>,
+
+    /// Run without a virtual GPU too, say with the software GPU's libcuda.so.1 in the libraries' folder
+    #[arg(long)]
+    no_device_check: bool,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// A message and the exit code that a shell would give: 1 refused, 126 cannot run, 127 not found.
+struct Failure(u8, String);
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(code, message)) => {
+            eprintln!("gpgpu-run: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let program = find_program(&options.command[0])?;
+    let shown = program.display();
+    let kind = Kind::of(&program).map_err(|error| Failure(126, format!("{shown}: {error}")))?;
+    let libraries = libraries(options.libdir.as_deref());
+    if options.check {
+        return check(&program, &kind, &libraries);
+    }
+    if let Some(obstacle) = kind.obstacle() {
+        return Err(Failure(
+            1,
+            format!("{shown} cannot use the virtual GPU: {obstacle}"),
+        ));
+    }
+    let folder = libraries.map_err(|message| Failure(1, message))?;
+    if kind != Kind::NotElf
+        && !options.no_device_check
+        && let Some(message) = no_device()
+    {
+        return Err(Failure(1, message));
+    }
+    let preload = folder.join(PRELOAD);
+    let error = Command::new(&program)
+        .arg0(&options.command[0])
+        .args(&options.command[1..])
+        .env("GPGPU_LIBDIR", &folder)
+        .env(
+            "LD_LIBRARY_PATH",
+            joined(
+                folder.as_os_str(),
+                env::var_os("LD_LIBRARY_PATH").as_deref(),
+            ),
+        )
+        .env(
+            "LD_PRELOAD",
+            match env::var_os("LD_PRELOAD") {
+                Some(others) => joined(&others, Some(preload.as_os_str())),
+                None => preload.into(),
+            },
+        )
+        .exec();
+    Err(Failure(126, format!("{shown}: {error}")))
+}
+
+/// Explains; fails where a run would be refused.
+fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Result<(), Failure> {
+    println!("program:   {}", program.display());
+    println!("kind:      {}", kind.describe());
+    match libraries {
+        Ok(folder) => {
+            println!("libraries: {}", folder.display());
+            for name in LIBRARIES.iter().filter(|name| !folder.join(name).exists()) {
+                println!("           {name} is missing");
+            }
+        }
+        Err(message) => println!("libraries: {message}"),
+    }
+    let device = no_device();
+    match (&device, env::var(CONNECTION)) {
+        (Some(message), _) => println!("device:    {message}"),
+        (None, Ok(connection)) if !connection.is_empty() => {
+            println!("device:    {CONNECTION}={connection}")
+        }
+        _ => println!("device:    {DEVICE}"),
+    }
+    match (kind.obstacle(), libraries, device) {
+        (Some(obstacle), ..) => {
+            println!("result:    refused: {obstacle}");
+            Err(Failure(1, "the program would be refused".into()))
+        }
+        (None, Ok(_), None) => {
+            println!("result:    runs");
+            Ok(())
+        }
+        (None, Ok(_), Some(_)) if *kind == Kind::NotElf => {
+            println!("result:    runs, and CUDA finds no device");
+            Ok(())
+        }
+        _ => {
+            println!("result:    refused until the above is put right");
+            Err(Failure(1, "the program would be refused".into()))
+        }
+    }
+}
+
+/// What to do about a missing device; `None` if there is one.
+fn no_device() -> Option<String> {
+    let connected = env::var_os(CONNECTION).is_some_and(|value| !value.is_empty());
+    (!connected && !Path::new(DEVICE).exists()).then(|| {
+        format!(
+            "no virtual GPU: {DEVICE} does not exist. In a VM, load the driver (modprobe virtio_gpgpu); elsewhere set \
+             {CONNECTION}=unix:/path/to.sock"
+        )
+    })
+}
+
+/// The program's path, sought along PATH as a shell would.
+fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
+    let runs = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    let shown = name.to_string_lossy();
+    if shown.contains('/') {
+        let path = PathBuf::from(name);
+        return match (path.exists(), runs(&path)) {
+            (_, true) => Ok(path),
+            (true, false) => Err(Failure(126, format!("{shown} is not an executable file"))),
+            (false, false) => Err(Failure(127, format!("{shown} does not exist"))),
+        };
+    }
+    let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    env::split_paths(&folders)
+        .map(|folder| folder.join(name))
+        .find(|path| runs(path))
+        .ok_or_else(|| Failure(127, format!("{shown} was not found along PATH")))
+}
+
+/// The folder of our libraries, as an absolute path: the program may change its working folder.
+fn libraries(wished: Option<&Path>) -> Result<PathBuf, String> {
+    let candidates = match wished {
+        Some(folder) => vec![folder.to_owned()],
+        None => {
+            let own = env::current_exe().ok();
+            let beside = own
+                .as_deref()
+                .and_then(Path::parent)
+                .map(|bin| bin.join("../lib/virtio-gpgpu"));
+            beside
+                .into_iter()
+                .chain([PathBuf::from("/usr/lib/virtio-gpgpu")])
+                .collect()
+        }
+    };
+    let found = candidates
+        .iter()
+        .find(|folder| folder.join(PRELOAD).is_file());
+    let found = found.and_then(|folder| folder.canonicalize().ok());
+    found.ok_or_else(|| {
+        let places: Vec<_> = candidates
+            .iter()
+            .map(|folder| folder.display().to_string())
+            .collect();
+        format!(
+            "{PRELOAD} was not found in {}; --libdir names its folder",
+            places.join(" or ")
+        )
+    })
+}
+
+/// Two lists for the dynamic linker as one.
+fn joined(first: &OsStr, second: Option<&OsStr>) -> OsString {
+    let mut list = first.to_owned();
+    if let Some(second) = second.filter(|second| !second.is_empty()) {
+        if !list.is_empty() {
+            list.push(":");
+        }
+        list.push(second);
+    }
+    list
+}

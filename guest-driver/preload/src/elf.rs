@@ -1,0 +1,342 @@
+//! Finds the static CUDA runtime's functions in an ELF file.
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+use object::read::elf::{ElfFile64, FileHeader as _, Sym as _};
+use object::{Endianness, Object as _, ObjectSection as _, elf};
+
+/// The functions of the CUDA runtime that NVIDIA's static libraries of versions 12 and 13 define, one a line.
+static RUNTIME_FUNCTIONS: &str = include_str!("runtime-functions.txt");
+
+/// Any static runtime has it, and the compiler's code needs it: the name to look for first.
+const MARKER: &[u8] = b"__cudaRegisterFatBinary";
+
+/// An ELF file in memory.
+pub struct Image {
+    map: Mmap,
+}
+
+/// A function of the static CUDA runtime in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeFunction {
+    /// CUDA's name, without what link-time optimisation may have added.
+    pub name: String,
+    /// Where it is, as the file was linked: the load address has to be added.
+    pub address: u64,
+    /// Bytes that belong to the function or are padding behind it.
+    pub room: u64,
+    /// The symbol is an indirect function: `address` is its resolver.
+    pub indirect: bool,
+}
+
+impl Image {
+    /// Maps the file; `None` if it cannot be read or is empty.
+    pub fn open(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        // SAFETY: the mapping is private and read only, and the bytes are parsed with bounds checks throughout. A file
+        // that shrinks meanwhile would raise SIGBUS; the files are those that the dynamic linker itself has mapped or
+        // is about to.
+        let map = unsafe { Mmap::map(&file) }.ok()?;
+        Some(Self { map })
+    }
+
+    /// The file's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// The file as 64-bit little-endian ELF for x86-64; `None` if it is anything else.
+    pub fn elf(&self) -> Option<Elf<'_>> {
+        let file = ElfFile64::<Endianness>::parse(self.bytes()).ok()?;
+        let header = file.elf_header();
+        let fits =
+            header.is_little_endian() && header.e_machine(Endianness::Little) == elf::EM_X86_64;
+        fits.then_some(Elf { file })
+    }
+}
+
+/// A parsed 64-bit x86-64 ELF file.
+pub struct Elf<'a> {
+    file: ElfFile64<'a, Endianness>,
+}
+
+impl<'a> Elf<'a> {
+    /// The parsed file, for what this module does not answer.
+    pub fn file(&self) -> &ElfFile64<'a, Endianness> {
+        &self.file
+    }
+
+    /// Whether the file holds a section of that name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.file.section_by_name(name).is_some()
+    }
+
+    /// The static runtime's functions, none twice at one address. Empty where there is no static runtime or no
+    /// symbol table; found out at the cost of one search through the names then.
+    pub fn runtime_functions(&self) -> Vec<RuntimeFunction> {
+        let has_marker = self
+            .file
+            .section_by_name(".strtab")
+            .and_then(|section| section.data().ok())
+            .is_some_and(|names| memchr::memmem::find(names, MARKER).is_some());
+        if !has_marker {
+            return Vec::new();
+        }
+        let endian = Endianness::Little;
+        let table = self.file.elf_symbol_table();
+        let mut starts = Vec::new();
+        let mut found = Vec::new();
+        for symbol in table.iter() {
+            let kind = symbol.st_type();
+            let is_function = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
+            if symbol.st_shndx(endian) == elf::SHN_UNDEF || !is_function {
+                continue;
+            }
+            let address = symbol.st_value(endian);
+            starts.push(address);
+            let Some(name) = symbol
+                .name(endian, table.strings())
+                .ok()
+                .and_then(cuda_name)
+            else {
+                continue;
+            };
+            found.push(RuntimeFunction {
+                name: name.to_owned(),
+                address,
+                room: symbol.st_size(endian),
+                indirect: kind == elf::STT_GNU_IFUNC,
+            });
+        }
+        if !found
+            .iter()
+            .any(|function| function.name.as_bytes() == MARKER)
+        {
+            return Vec::new();
+        }
+        starts.sort_unstable();
+        for function in &mut found {
+            let next = starts.partition_point(|start| *start <= function.address);
+            let limit = starts.get(next).copied().unwrap_or(u64::MAX);
+            function.room = self.room(function, limit);
+        }
+        found.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        found.dedup_by(|a, b| a.address == b.address && a.name == b.name);
+        found
+    }
+
+    /// The function's size, cut where the next one begins, with the padding up to there.
+    fn room(&self, function: &RuntimeFunction, limit: u64) -> u64 {
+        let gap = limit - function.address;
+        let mut room = function.room.min(gap);
+        let most = gap.min(32);
+        while room < most {
+            let Some(&byte) = self
+                .code(function.address, most)
+                .and_then(|code| code.get(room as usize..))
+                .and_then(|rest| rest.first())
+            else {
+                break;
+            };
+            // What compilers and linkers put between functions: int3, zero, nop and the long nops' bytes. The last
+            // are recognised only as whole instructions.
+            match padding(self.code(function.address, most), room as usize, byte) {
+                0 => break,
+                length => room = (room + length).min(most),
+            }
+        }
+        room
+    }
+
+    /// Up to `length` bytes of an executable section from `address` on.
+    fn code(&self, address: u64, length: u64) -> Option<&'a [u8]> {
+        self.file.sections().find_map(|section| {
+            let start = section.address();
+            if section.kind() != object::SectionKind::Text
+                || !(start..start.saturating_add(section.size())).contains(&address)
+            {
+                return None;
+            }
+            let data = section.data().ok()?.get((address - start) as usize..)?;
+            Some(&data[..data.len().min(length as usize)])
+        })
+    }
+
+    /// The shared libraries that the file names (`DT_NEEDED`).
+    pub fn needed(&self) -> Vec<String> {
+        self.dynamic_strings(elf::DT_NEEDED)
+    }
+
+    /// The name that the file gives itself as a shared library.
+    pub fn soname(&self) -> Option<String> {
+        self.dynamic_strings(elf::DT_SONAME).pop()
+    }
+
+    fn dynamic_strings(&self, tag: u32) -> Vec<String> {
+        use object::read::elf::{Dyn as _, SectionHeader as _};
+        let endian = Endianness::Little;
+        let sections = self.file.elf_section_table();
+        for section in sections.iter() {
+            let Ok(Some((entries, link))) = section.dynamic(endian, self.file.data()) else {
+                continue;
+            };
+            let strings = sections
+                .strings(endian, self.file.data(), link)
+                .unwrap_or_default();
+            return entries
+                .iter()
+                .filter(|entry| entry.tag32(endian) == Some(tag))
+                .filter_map(|entry| entry.string(endian, strings).ok())
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
+        }
+        Vec::new()
+    }
+
+    /// Whether the file takes a function of that name from a shared library.
+    pub fn imports(&self, name: &str) -> bool {
+        let endian = Endianness::Little;
+        let table = self.file.elf_dynamic_symbol_table();
+        table.iter().any(|symbol| {
+            symbol.st_shndx(endian) == elf::SHN_UNDEF
+                && symbol
+                    .name(endian, table.strings())
+                    .is_ok_and(|found| found == name.as_bytes())
+        })
+    }
+
+    /// Whether the dynamic linker loads the file's libraries, and so the preload, when it runs.
+    pub fn has_interpreter(&self) -> bool {
+        use object::read::elf::ProgramHeader as _;
+        let endian = Endianness::Little;
+        self.file
+            .elf_program_headers()
+            .iter()
+            .any(|header| header.p_type(endian) == elf::PT_INTERP)
+    }
+}
+
+/// The length of the padding instruction at `at`, 0 if it is none.
+fn padding(code: Option<&[u8]>, at: usize, first: u8) -> u64 {
+    if matches!(first, 0x90 | 0xcc | 0x00) {
+        return 1;
+    }
+    let Some(rest) = code.and_then(|code| code.get(at..)) else {
+        return 0;
+    };
+    // 66 prefixes, perhaps a CS prefix, then 0f 1f /0 (nop r/m) or 90.
+    let prefixes = rest
+        .iter()
+        .take_while(|byte| matches!(byte, 0x66 | 0x2e))
+        .count();
+    match rest.get(prefixes..) {
+        Some([0x90, ..]) => prefixes as u64 + 1,
+        Some([0x0f, 0x1f, modrm, ..]) => {
+            let length = match modrm {
+                0x00 => 3,
+                0x40 => 4,
+                0x44 => 5,
+                0x80 => 7,
+                0x84 => 8,
+                _ => return 0,
+            };
+            prefixes as u64 + length
+        }
+        _ => 0,
+    }
+}
+
+/// CUDA's name of a symbol, `None` if the symbol is no runtime function. Link-time optimisation renames functions that
+/// it made local; the copies that it specialised (`.constprop`, `.isra`, `.part`) take other arguments and are none.
+fn cuda_name(symbol: &[u8]) -> Option<&str> {
+    if !symbol.starts_with(b"cuda") && !symbol.starts_with(b"__cuda") {
+        return None;
+    }
+    let symbol = std::str::from_utf8(symbol).ok()?;
+    let (name, suffix) = symbol.split_at(symbol.find('.').unwrap_or(symbol.len()));
+    let suffix_keeps_arguments =
+        suffix.is_empty() || suffix.starts_with(".lto_priv.") || suffix == ".localalias";
+    suffix_keeps_arguments.then_some(name)
+}
+
+/// Whether NVIDIA's runtime has a function of that name. A program may well have a `cudaCheck` of its own.
+pub fn is_runtime_function(name: &str) -> bool {
+    RUNTIME_FUNCTIONS.lines().any(|known| known == name)
+}
+
+/// The major version of the static runtime with these functions: 13 if `cudaGetDeviceProperties` stands alone, 12
+/// if it has a `_v2` beside it (13 made that one the only one), `None` for older ones, which still have texture
+/// references.
+pub fn runtime_version(functions: &[RuntimeFunction]) -> Option<u32> {
+    let has = |name: &str| functions.iter().any(|function| function.name == name);
+    match () {
+        () if has("cudaBindTexture") => None,
+        () if has("cudaGetDeviceProperties_v2") => Some(12),
+        () => Some(13),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_link_time_optimisation_only_with_their_arguments() {
+        assert_eq!(cuda_name(b"cudaMalloc"), Some("cudaMalloc"));
+        assert_eq!(
+            cuda_name(b"__cudaRegisterVar.lto_priv.0"),
+            Some("__cudaRegisterVar")
+        );
+        assert_eq!(cuda_name(b"cudaMalloc.localalias"), Some("cudaMalloc"));
+        assert_eq!(cuda_name(b"cudaMalloc.constprop.0"), None);
+        assert_eq!(cuda_name(b"cudaMalloc.part.0"), None);
+        assert_eq!(cuda_name(b"_Z10cudaMallocv"), None);
+        assert_eq!(cuda_name(b"mycudaMalloc"), None);
+    }
+
+    #[test]
+    fn padding_is_whole_instructions() {
+        assert_eq!(padding(Some(&[0x90]), 0, 0x90), 1);
+        assert_eq!(
+            padding(
+                Some(&[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]),
+                0,
+                0x66
+            ),
+            10
+        );
+        assert_eq!(padding(Some(&[0x0f, 0x1f, 0x40, 0x00]), 0, 0x0f), 4);
+        assert_eq!(padding(Some(&[0x0f, 0x05]), 0, 0x0f), 0);
+        assert_eq!(padding(Some(&[0x48, 0x89, 0xe5]), 0, 0x48), 0);
+    }
+
+    #[test]
+    fn versions_are_told_apart() {
+        let functions = |names: &[&str]| -> Vec<RuntimeFunction> {
+            let function = |name: &&str| RuntimeFunction {
+                name: (*name).into(),
+                address: 0,
+                room: 0,
+                indirect: false,
+            };
+            names.iter().map(function).collect()
+        };
+        assert_eq!(
+            runtime_version(&functions(&["cudaGetDeviceProperties"])),
+            Some(13)
+        );
+        assert_eq!(
+            runtime_version(&functions(&[
+                "cudaGetDeviceProperties",
+                "cudaGetDeviceProperties_v2"
+            ])),
+            Some(12)
+        );
+        assert_eq!(
+            runtime_version(&functions(&["cudaGetDeviceProperties", "cudaBindTexture"])),
+            None
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! What kind of program a file is, and so what a run under `gpgpu-run` will be.
+
+use std::path::Path;
+
+use object::elf;
+use object::read::elf::FileHeader as _;
+
+use crate::elf::{Elf, Image, RuntimeFunction, runtime_version};
+
+/// How a program comes by CUDA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No ELF file: a script, most likely.
+    NotElf,
+    /// An ELF file for another machine or word size.
+    OtherMachine,
+    /// An ELF file that the dynamic linker has no part in, so that no library can be put before it.
+    FullyStatic,
+    /// Linked with a shared libcudart of that name, directly or through another library (`None`).
+    SharedRuntime(Option<String>),
+    /// Holds the static runtime of that major version (`None`: older than 12) with its symbols.
+    StaticRuntime {
+        /// Major version.
+        version: Option<u32>,
+        /// How many of the runtime's functions were found.
+        functions: usize,
+    },
+    /// Holds the static runtime, stripped of its symbols.
+    StrippedRuntime,
+    /// Linked with libcuda and no runtime.
+    DriverApi,
+    /// Nothing of CUDA in the file; a library that it loads may still use it.
+    NoCuda,
+}
+
+impl Kind {
+    /// What the file is.
+    ///
+    /// # Errors
+    /// What the system says when the file cannot be read.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        if std::fs::metadata(path)?.len() == 0 {
+            return Ok(Self::NotElf);
+        }
+        let Some(image) = Image::open(path) else {
+            return Err(std::fs::File::open(path)
+                .err()
+                .unwrap_or_else(std::io::Error::last_os_error));
+        };
+        if !image.bytes().starts_with(&elf::ELFMAG) {
+            return Ok(Self::NotElf);
+        }
+        Ok(image
+            .elf()
+            .map_or(Self::OtherMachine, |elf| Self::of_elf(&elf)))
+    }
+
+    fn of_elf(elf: &Elf<'_>) -> Self {
+        let functions: Vec<RuntimeFunction> = elf.runtime_functions();
+        let needed = elf.needed();
+        let needs = |prefix: &str| needed.iter().find(|name| name.starts_with(prefix)).cloned();
+        if !elf.has_interpreter() && needed.is_empty() && !is_library(elf) {
+            return Self::FullyStatic;
+        }
+        if !functions.is_empty() {
+            return Self::StaticRuntime {
+                version: runtime_version(&functions),
+                functions: functions.len(),
+            };
+        }
+        if let Some(name) = needs("libcudart.so") {
+            return Self::SharedRuntime(Some(name));
+        }
+        if elf.imports("__cudaRegisterFatBinary") {
+            return Self::SharedRuntime(None);
+        }
+        if elf.has_section(".nvFatBinSegment") || elf.has_section(".nv_fatbin") {
+            return Self::StrippedRuntime;
+        }
+        match needs("libcuda.so") {
+            Some(_) => Self::DriverApi,
+            None => Self::NoCuda,
+        }
+    }
+
+    /// One line about the program and what becomes of its CUDA calls.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::NotElf => "a script or no ELF file: runs as it is; the programs that it starts inherit the libraries".into(),
+            Self::OtherMachine => "not an ELF program for x86-64".into(),
+            Self::FullyStatic => "fully static: it loads no libraries, ours neither".into(),
+            Self::SharedRuntime(Some(name)) => format!("linked with the shared CUDA runtime ({name}): uses ours"),
+            Self::SharedRuntime(None) => "linked with the shared CUDA runtime through another library: uses ours".into(),
+            Self::StaticRuntime { version: Some(version), functions } => format!(
+                "linked with the static CUDA runtime {version}: the preload sends {functions} functions to libcudart.so.{version}"
+            ),
+            Self::StaticRuntime { version: None, .. } => "linked with a static CUDA runtime older than 12".into(),
+            Self::StrippedRuntime => "linked with the static CUDA runtime and stripped of its symbols".into(),
+            Self::DriverApi => "uses the CUDA driver API: runs on our libcuda.so.1".into(),
+            Self::NoCuda => "nothing of CUDA in the file itself: libraries that it loads find ours".into(),
+        }
+    }
+
+    /// Why the program cannot use the virtual GPU, and what to do; `None` if it can.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        match self {
+            Self::OtherMachine => Some("it is no 64-bit x86 program; only those are supported"),
+            Self::FullyStatic => Some(
+                "it is linked fully statically, so no library can be put in its way; relink it without -static",
+            ),
+            Self::StaticRuntime { version: None, .. } => {
+                Some("its static CUDA runtime is older than 12; rebuild it with CUDA 12 or 13")
+            }
+            Self::StrippedRuntime => Some(
+                "it is linked with the static CUDA runtime and stripped, so the runtime's functions cannot be found; \
+                 relink it with nvcc -cudart shared, or do not strip it",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// A shared object without an interpreter and without libraries of its own is a library if it has a name.
+fn is_library(elf: &Elf<'_>) -> bool {
+    let header = elf.file().elf_header();
+    header.e_type(object::Endianness::Little) == elf::ET_DYN && elf.soname().is_some()
+}

@@ -1,0 +1,149 @@
+//! Programs and libraries that the tests make with the C compiler.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A "static runtime": every function says WRONG, so a call that is not redirected shows.
+pub const STATIC_RUNTIME: &str = r#"
+#include <stdio.h>
+#define W(name) __attribute__((noipa)) int name(int x) { printf("WRONG " #name "\n"); return x + 1000; }
+W(__cudaRegisterFatBinary) W(cudaMalloc) W(cudaLaunchKernel) W(cudaGetDeviceProperties) W(cudaGraphCreate)
+W(cudaOwnHelper)
+#ifdef V12
+W(cudaGetDeviceProperties_v2)
+#endif
+"#;
+
+/// Calls the runtime from a constructor, as code made by nvcc does, and from main.
+pub const MAIN: &str = r#"
+#include <stdio.h>
+int __cudaRegisterFatBinary(int), cudaMalloc(int), cudaLaunchKernel(int), cudaGetDeviceProperties(int);
+__attribute__((constructor)) static void registers(void) { __cudaRegisterFatBinary(1); }
+int main(int argc, char **argv) {
+    int (*volatile by_pointer)(int) = cudaLaunchKernel;
+    printf("%d %d %d\n", cudaMalloc(2), by_pointer(3), cudaGetDeviceProperties(4));
+    return 0;
+}
+"#;
+
+/// Our libcudart's stand-in: every function says RIGHT and the library's version.
+const SHARED_RUNTIME: &str = r#"
+#include <stdio.h>
+#define R(name) int name(int x) { printf("RIGHT " VERSION " " #name "\n"); return x + 1; }
+R(__cudaRegisterFatBinary) R(cudaMalloc) R(cudaLaunchKernel) R(cudaGetDeviceProperties)
+"#;
+
+pub struct Bench {
+    pub folder: TempDir,
+}
+
+impl Bench {
+    /// A folder with `lib/libcudart.so.12`, `.13`, an empty libcuda.so.1 and the preload.
+    pub fn new() -> Self {
+        let bench = Self {
+            folder: TempDir::new().unwrap(),
+        };
+        std::fs::create_dir(bench.path("lib")).unwrap();
+        for version in ["12", "13"] {
+            let name = format!("lib/libcudart.so.{version}");
+            let define = format!("-DVERSION=\"{version}\"");
+            bench.compile(
+                &name,
+                &[("runtime.c", SHARED_RUNTIME)],
+                &["-shared", "-fPIC", &define],
+            );
+        }
+        bench.compile(
+            "lib/libcuda.so.1",
+            &[("empty.c", "")],
+            &["-shared", "-fPIC"],
+        );
+        std::fs::copy(preload(), bench.path("lib/libgpgpu_preload.so")).unwrap();
+        bench
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn compile(&self, output: &str, sources: &[(&str, &str)], flags: &[&str]) -> PathBuf {
+        let output = self.path(output);
+        let mut command = Command::new("gcc");
+        command
+            .current_dir(self.folder.path())
+            .args(["-w", "-o"])
+            .arg(&output);
+        for (name, text) in sources {
+            std::fs::write(self.path(name), text).unwrap();
+            command.arg(name);
+        }
+        let result = command
+            .args(flags)
+            .output()
+            .expect("gcc is needed for these tests");
+        assert!(
+            result.status.success(),
+            "{}",
+            String::from_utf8_lossy(&result.stderr)
+        );
+        output
+    }
+
+    /// A program with the fake static runtime.
+    pub fn static_program(&self, flags: &[&str]) -> PathBuf {
+        self.compile(
+            "program",
+            &[("main.c", MAIN), ("static.c", STATIC_RUNTIME)],
+            flags,
+        )
+    }
+
+    /// The program with the preload alone, as gpgpu-run starts it.
+    pub fn run(&self, program: &Path) -> Output {
+        Command::new(program)
+            .env("LD_PRELOAD", self.path("lib/libgpgpu_preload.so"))
+            .env_remove("GPGPU_LIBDIR")
+            .output()
+            .unwrap()
+    }
+
+    /// `gpgpu-run` with the test's libraries and, unless `device` is false, a connection to name.
+    pub fn gpgpu_run(&self, device: bool, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpgpu-run"));
+        command
+            .env("GPGPU_LIBDIR", self.path("lib"))
+            .env_remove("LD_PRELOAD")
+            .env_remove("LD_LIBRARY_PATH");
+        match device {
+            true => command.env("VIRTIO_GPGPU", "unix:/nonexistent.sock"),
+            false => command.env_remove("VIRTIO_GPGPU"),
+        };
+        command.args(arguments).output().unwrap()
+    }
+}
+
+/// The library that Cargo has built beside the programs.
+fn preload() -> PathBuf {
+    let programs = Path::new(env!("CARGO_BIN_EXE_gpgpu-run")).parent().unwrap();
+    let candidates = [
+        programs.join("deps/libgpgpu_preload.so"),
+        programs.join("libgpgpu_preload.so"),
+    ];
+    let newest = candidates
+        .into_iter()
+        .filter(|file| file.exists())
+        .max_by_key(|file| file.metadata().and_then(|data| data.modified()).unwrap());
+    newest.expect("cargo builds libgpgpu_preload.so")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

@@ -1,0 +1,192 @@
+//! `gpgpu-run` as its users meet it.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use common::{Bench, STATIC_RUNTIME, stderr, stdout};
+
+fn text(path: &std::path::Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn runs_a_static_program_on_our_runtime_and_passes_its_arguments_and_exit_code() {
+    let bench = Bench::new();
+    let main = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        int cudaMalloc(int);
+        int main(int argc, char **argv) {
+            cudaMalloc(1);
+            for (int i = 1; i < argc; ++i) puts(argv[i]);
+            puts(getenv("LD_LIBRARY_PATH")); puts(getenv("LD_PRELOAD"));
+            return 42;
+        }"#;
+    let program = bench.compile(
+        "program",
+        &[("main.c", main), ("static.c", STATIC_RUNTIME)],
+        &[],
+    );
+    let output = bench.gpgpu_run(true, &["--", text(&program), "--check", "-x", "--"]);
+    let lib = bench.path("lib").canonicalize().unwrap();
+    let expected = format!(
+        "RIGHT 13 cudaMalloc\n--check\n-x\n--\n{0}\n{0}/libgpgpu_preload.so\n",
+        lib.display()
+    );
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(42));
+}
+
+#[test]
+fn keeps_the_users_own_libraries() {
+    let bench = Bench::new();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"))
+        .env("LD_LIBRARY_PATH", "/users/libraries")
+        .env("LD_PRELOAD", bench.path("lib/libcuda.so.1"))
+        .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
+        .args(["--libdir", text(&bench.path("lib")), "env"])
+        .output()
+        .unwrap();
+    let lib = bench.path("lib").canonicalize().unwrap();
+    let lines = stdout(&output);
+    assert!(
+        lines.contains(&format!(
+            "LD_LIBRARY_PATH={}:/users/libraries\n",
+            lib.display()
+        )),
+        "{lines}"
+    );
+    let preload = format!(
+        "LD_PRELOAD={}:{}/libgpgpu_preload.so\n",
+        text(&bench.path("lib/libcuda.so.1")),
+        lib.display()
+    );
+    assert!(lines.contains(&preload), "{lines}");
+}
+
+#[test]
+fn refuses_a_stripped_static_program_and_says_how_to_relink_it() {
+    let bench = Bench::new();
+    let segment =
+        format!("{STATIC_RUNTIME}\n__attribute__((section(\".nvFatBinSegment\"))) int fatbin = 1;");
+    let program = bench.compile(
+        "program",
+        &[("main.c", common::MAIN), ("static.c", &segment)],
+        &["-s"],
+    );
+    for arguments in [vec![text(&program)], vec!["--check", text(&program)]] {
+        let output = bench.gpgpu_run(true, &arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stdout(&output) + &stderr(&output);
+        assert!(
+            said.contains("stripped") && said.contains("-cudart shared"),
+            "{said}"
+        );
+        assert!(!said.contains("WRONG"));
+    }
+}
+
+#[test]
+fn without_a_device_says_what_to_do_in_one_line_but_runs_scripts() {
+    let bench = Bench::new();
+    let program = bench.static_program(&[]);
+    let output = bench.gpgpu_run(false, &[text(&program)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output), "");
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(
+        stderr(&output).contains("modprobe virtio_gpgpu"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(
+        bench
+            .gpgpu_run(false, &["--no-device-check", text(&program)])
+            .status
+            .code(),
+        Some(0)
+    );
+
+    let script = bench.path("script");
+    std::fs::write(&script, "#!/bin/sh\necho script $1\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(
+        stdout(&bench.gpgpu_run(false, &[text(&script), "one"])),
+        "script one\n"
+    );
+}
+
+#[test]
+fn check_tells_the_kinds_apart_and_runs_nothing() {
+    let bench = Bench::new();
+    let kind = |arguments: &[&str], path: &std::path::Path| {
+        let output = bench.gpgpu_run(true, &[&["--check"], arguments, &[text(path)]].concat());
+        assert!(!stdout(&output).contains("WRONG") && !stdout(&output).contains("RIGHT"));
+        (stdout(&output), output.status.code())
+    };
+    let (said, code) = kind(&[], &bench.static_program(&[]));
+    assert!(
+        said.contains("static CUDA runtime 13") && said.contains("runs"),
+        "{said}"
+    );
+    assert_eq!(code, Some(0));
+    let plain = ("main.c", "int main(void) { return 0; }");
+    assert!(
+        kind(&[], &bench.compile("plain", &[plain], &[]))
+            .0
+            .contains("nothing of CUDA")
+    );
+    let (said, code) = kind(&[], &bench.compile("full", &[plain], &["-static"]));
+    assert!(said.contains("fully static"), "{said}");
+    assert_eq!(code, Some(1));
+    let driver = ["-Wl,--no-as-needed", "lib/libcuda.so.1"];
+    let soname = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    bench.compile("lib/libcuda.so.1", &[("empty.c", "")], &soname);
+    assert!(
+        kind(&[], &bench.compile("driver", &[plain], &driver))
+            .0
+            .contains("driver API")
+    );
+    let shared = ["-shared", "-fPIC", "-Wl,-soname,libcudart.so.12"];
+    bench.compile("lib/libcudart.so.12", &[("empty.c", "")], &shared);
+    let shared = bench.compile(
+        "shared",
+        &[plain],
+        &["-Wl,--no-as-needed", "lib/libcudart.so.12"],
+    );
+    assert!(
+        kind(&[], &shared)
+            .0
+            .contains("shared CUDA runtime (libcudart.so.12)")
+    );
+
+    // The same program for a 32-bit machine: the class and the machine of its header.
+    let mut bytes = std::fs::read(bench.path("plain")).unwrap();
+    bytes[4] = 1;
+    bytes[18] = 3;
+    std::fs::write(bench.path("plain"), bytes).unwrap();
+    let (said, code) = kind(&[], &bench.path("plain"));
+    assert!(said.contains("not an ELF program for x86-64"), "{said}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn says_what_is_missing() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench
+            .gpgpu_run(true, &["no-such-program-anywhere"])
+            .status
+            .code(),
+        Some(127)
+    );
+    assert_eq!(
+        bench.gpgpu_run(true, &["/etc/passwd"]).status.code(),
+        Some(126)
+    );
+    std::fs::remove_file(bench.path("lib/libgpgpu_preload.so")).unwrap();
+    let output = bench.gpgpu_run(true, &["true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("--libdir"), "{}", stderr(&output));
+}
