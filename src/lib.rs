@@ -1,3 +1,102 @@
 //! vhost-user back end that runs CUDA for virtual machines without a GPU.
+//!
+//! One program in several roles, each a process of its own:
+//! - [`supervisor`]: the one that the operator starts; it starts and watches the others.
+//! - [`device`]: one for each VM; the vhost-user back end.
+//! - the worker: one for each CUDA process of a guest; it alone calls CUDA.
+//!
+//! [`ipc`] is what device processes and workers say to each other.
 
+pub mod args;
+pub mod device;
 pub mod ipc;
+mod log_limit;
+mod role;
+pub mod supervisor;
+
+use std::{error::Error, ffi::OsString, os::fd::AsFd, process::ExitCode};
+
+use clap::Parser;
+use nix::sys::{
+    resource::{Resource, getrlimit, setrlimit},
+    signal::{SigSet, Signal},
+    signalfd::{SfdFlags, SignalFd},
+};
+
+use args::{Args, Config};
+use supervisor::{Program, Supervisor};
+
+/// The program: does what its command line says, and logs why it cannot.
+pub fn main() -> ExitCode {
+    start_log();
+    let role = std::env::args_os().nth(1);
+    match run(role) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
+    match role.as_ref().and_then(|role| role.to_str()) {
+        Some(role::DEVICE) => {
+            role::settle()?;
+            device::run(role::take_channel()?)?;
+        }
+        Some(role::WORKER) => {
+            role::settle()?;
+            let _ = ipc::WorkerEnd::new(role::take_channel()?);
+        }
+        Some(role::PROBE) => {
+            role::settle()?;
+            return Ok(supervisor::probe());
+        }
+        _ => supervise(Args::parse().try_into()?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
+    // First of all, so that a signal is an orderly end from the start.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+
+    // Each client costs each process a few descriptors, and the default is 1024.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+
+    let mut worker = Program::own(role::WORKER)?;
+    let probe = Program::own(role::PROBE)?;
+    supervisor::choose(
+        config.gpu,
+        config.software_gpu.as_deref(),
+        &mut worker,
+        &probe,
+    )?;
+    let supervisor = Supervisor::new(supervisor::Config {
+        sockets: config.sockets,
+        max_connections: config.max_connections,
+        device: Program::own(role::DEVICE)?,
+        worker,
+    })?;
+    supervisor.run(stop.as_fd())?;
+    Ok(())
+}
+
+fn start_log() {
+    let filter = ["VIRTIO_GPGPU_LOG", "RUST_LOG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .unwrap_or_else(|| "info".to_owned());
+    // The library logs an error for each kick of a guest whose ring makes no sense.
+    let filter = tracing_subscriber::EnvFilter::new(format!("{filter},virtio_queue=off"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+}

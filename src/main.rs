@@ -1,2 +1,5 @@
-//! Entry point.
-fn main() {}
+//! vhost-user back end that runs CUDA for virtual machines without a GPU: see the library.
+
+fn main() -> std::process::ExitCode {
+    vhost_device_gpgpu::main()
+}

@@ -1,1 +1,221 @@
 use super::*;
+use gpgpu_protocol::layout::status;
+
+fn channel() -> (DeviceEnd, WorkerEnd) {
+    let (device, worker) = pair().unwrap();
+    (DeviceEnd::new(device), WorkerEnd::new(worker))
+}
+
+fn file(bytes: &[u8]) -> Arc<File> {
+    let file = sealed_memfd(c"test", bytes.len() as u64).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    Arc::new(file)
+}
+
+#[test]
+fn what_the_device_sends_is_what_the_worker_receives() {
+    let (device, worker) = channel();
+    assert!(device.send(&Message::setup(file(b"staging!"), 8)).unwrap());
+    let Some(ToWorker::Setup { staging, size: 8 }) = worker.recv().unwrap() else {
+        panic!("no setup");
+    };
+    let mut content = [0; 8];
+    File::from(staging).read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(&content, b"staging!");
+
+    let input = Span { offset: 4, len: 2 };
+    let output = Span { offset: 6, len: 1 };
+    let mut message = Message::command(9, 7, 100, input, output, 3);
+    message.payload_mut().copy_from_slice(b"abc");
+    assert!(device.send(&message).unwrap());
+    match worker.recv().unwrap().unwrap() {
+        ToWorker::Command {
+            seq: 9,
+            thread: 7,
+            answer_bytes: 100,
+            input: i,
+            output: o,
+            stream,
+        } => {
+            assert_eq!((i, o, &stream[..]), (input, output, &b"abc"[..]));
+        }
+        other => panic!("{other:?}"),
+    }
+
+    let files = vec![file(b"first"), file(b"second")];
+    let runs = [(1, 0x1000, 0x2000), (0, 0, 0x1000), (1, 0x8000, 0x1000)];
+    assert!(
+        device
+            .send(&Message::map(10, 3, 0x7000_0000, 0x4000, files, &runs).unwrap())
+            .unwrap()
+    );
+    match worker.recv().unwrap().unwrap() {
+        ToWorker::Map {
+            seq: 10,
+            region: 3,
+            address: 0x7000_0000,
+            length: 0x4000,
+            runs: got,
+        } => {
+            let got: Vec<_> = got
+                .into_iter()
+                .map(|run| {
+                    let mut byte = [0];
+                    let file = File::from(run.file.try_clone().unwrap());
+                    file.read_exact_at(&mut byte, 0).unwrap();
+                    (byte[0], run.offset, run.length)
+                })
+                .collect();
+            assert_eq!(
+                got,
+                [
+                    (b's', 0x1000, 0x2000),
+                    (b'f', 0, 0x1000),
+                    (b's', 0x8000, 0x1000)
+                ]
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+
+    assert!(device.send(&Message::unmap(11, 3)).unwrap());
+    assert!(matches!(
+        worker.recv().unwrap(),
+        Some(ToWorker::Unmap { seq: 11, region: 3 })
+    ));
+    drop(device);
+    assert!(
+        worker.recv().unwrap().is_none(),
+        "the end of the channel is no error"
+    );
+}
+
+#[test]
+fn what_the_worker_sends_is_what_the_device_receives() {
+    let (device, worker) = channel();
+    let mut buffer = Vec::new();
+    assert_eq!(device.recv(&mut buffer).unwrap(), None);
+    worker.ready(status::NO_GPU).unwrap();
+    let ready = FromWorker::Ready {
+        status: status::NO_GPU,
+    };
+    assert_eq!(device.recv(&mut buffer).unwrap(), Some(ready));
+    let answer = vec![0xa5; MAX_ANSWER_BYTES];
+    worker.answer(1, status::OK, &answer, 77).unwrap();
+    assert_eq!(
+        device.recv(&mut buffer).unwrap(),
+        Some(FromWorker::Answer {
+            seq: 1,
+            status: status::OK,
+            out_bytes: 77,
+            answer: &answer
+        })
+    );
+    assert!(
+        worker
+            .answer(1, status::OK, &vec![0; MAX_ANSWER_BYTES + 1], 0)
+            .is_err()
+    );
+    worker.done(2, status::NO_RESOURCES).unwrap();
+    let done = FromWorker::Done {
+        seq: 2,
+        status: status::NO_RESOURCES,
+    };
+    assert_eq!(device.recv(&mut buffer).unwrap(), Some(done));
+    drop(worker);
+    assert!(matches!(device.recv(&mut buffer), Err(Error::Closed)));
+    assert!(matches!(
+        device.send(&Message::unmap(1, 1)),
+        Err(Error::Closed)
+    ));
+}
+
+/// Threads of a worker answer at once; every answer arrives whole.
+#[test]
+fn any_thread_may_answer() {
+    let (device, worker) = channel();
+    let mut seen = [false; 400];
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let worker = &worker;
+            scope.spawn(move || {
+                for seq in (thread..400u64).step_by(4) {
+                    worker
+                        .answer(seq, 0, &vec![seq as u8; 1000 + seq as usize], seq)
+                        .unwrap();
+                }
+            });
+        }
+        let mut buffer = Vec::new();
+        let mut left = seen.len();
+        while left > 0 {
+            let mut fds = [nix::poll::PollFd::new(
+                device.as_fd(),
+                nix::poll::PollFlags::POLLIN,
+            )];
+            nix::poll::poll(&mut fds, nix::poll::PollTimeout::NONE).unwrap();
+            while let Some(message) = device.recv(&mut buffer).unwrap() {
+                let FromWorker::Answer {
+                    seq,
+                    out_bytes,
+                    answer,
+                    ..
+                } = message
+                else {
+                    panic!("{message:?}");
+                };
+                assert_eq!((out_bytes, answer.len()), (seq, 1000 + seq as usize));
+                assert!(answer.iter().all(|&byte| byte == seq as u8));
+                assert!(!std::mem::replace(&mut seen[seq as usize], true));
+                left -= 1;
+            }
+        }
+    });
+}
+
+/// A worker that does not read makes the channel full, not the device process wait; the longest
+/// message goes through once it reads.
+#[test]
+fn pitfall_82_a_full_channel_does_not_block() {
+    let (device, worker) = channel();
+    let none = Span::default();
+    let message = |seq| Message::command(seq, 0, 0, none, none, MAX_STREAM_BYTES);
+    let mut sent = 0;
+    while device.send(&message(sent)).unwrap() {
+        sent += 1;
+    }
+    assert!(sent > 0);
+    for expected in 0..sent {
+        let received = worker.recv().unwrap();
+        let Some(ToWorker::Command { seq, stream, .. }) = received else {
+            panic!("{received:?}");
+        };
+        assert_eq!((seq, stream.len()), (expected, MAX_STREAM_BYTES));
+    }
+    assert!(device.send(&message(sent)).unwrap());
+}
+
+#[test]
+fn nonsense_from_a_worker_is_an_error() {
+    let (device, worker) = pair().unwrap();
+    let device = DeviceEnd::new(device);
+    let mut buffer = Vec::new();
+    let mut refused = |bytes: &[u8], fds: &[RawFd]| {
+        assert!(send(worker.as_fd(), &[bytes], fds, MsgFlags::empty()).unwrap());
+        matches!(device.recv(&mut buffer), Err(Error::Malformed(_)))
+    };
+    let header = |kind, payload| Header {
+        kind,
+        payload,
+        ..Header::default()
+    };
+    assert!(refused(b"short", &[]));
+    assert!(refused(header(99, 0).as_bytes(), &[]));
+    assert!(refused(header(kind::ANSWER, 5).as_bytes(), &[]));
+    assert!(refused(&vec![0; MAX_MESSAGE_BYTES + 1], &[]));
+    assert!(refused(
+        header(kind::DONE, 0).as_bytes(),
+        &[worker.as_raw_fd()]
+    ));
+    assert!(!refused(header(kind::DONE, 0).as_bytes(), &[]));
+}

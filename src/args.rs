@@ -1,0 +1,202 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::supervisor::Gpu;
+
+/// The longest path that a socket can have, in bytes.
+const MAX_SOCKET_PATH: usize = 107;
+/// More sockets than any host runs VMs.
+const MAX_SOCKETS: u32 = 1024;
+
+/// Runs CUDA for virtual machines that have no GPU, as a vhost-user back end.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "The log goes to standard error; VIRTIO_GPGPU_LOG or RUST_LOG chooses its level \
+                  (error, warn, info, debug)."
+)]
+pub struct Args {
+    /// Where to listen for VMMs; with several sockets, 0, 1, ... is appended
+    #[arg(short, long, value_name = "PATH")]
+    pub socket_path: PathBuf,
+
+    /// How many sockets to listen at, one for each VM
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1)]
+    pub socket_count: u32,
+
+    /// What runs the guests' kernels: an NVIDIA GPU, the software GPU, or the first of them that works
+    #[arg(long, value_enum, default_value_t = Gpu::Auto)]
+    pub gpu: Gpu,
+
+    /// The directory of the software GPU's libcuda.so.1 [default: ../software-gpu beside this
+    /// program's directory, or /usr/lib/virtio-gpgpu/software-gpu]
+    #[arg(long, value_name = "DIR")]
+    pub software_gpu: Option<PathBuf>,
+
+    /// How many connections to serve at a time on each socket; more have to wait
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub max_connections: usize,
+}
+
+/// A command line that has been checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where to listen.
+    pub sockets: Vec<PathBuf>,
+    /// What runs the guests' kernels.
+    pub gpu: Gpu,
+    /// The directory of the software GPU's libcuda, absolute.
+    pub software_gpu: Option<PathBuf>,
+    /// How many connections to serve at a time on each socket.
+    pub max_connections: usize,
+}
+
+/// What is wrong with a command line.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// See [`Args::socket_count`].
+    #[error("--socket-count must be 1 to {MAX_SOCKETS}")]
+    SocketCount,
+    /// See [`Args::socket_path`].
+    #[error("--socket-path is longer than a socket's path can be: {MAX_SOCKET_PATH} bytes")]
+    SocketPathTooLong,
+    /// See [`Args::socket_path`].
+    #[error("--socket-path is in a directory that does not exist: {}", .0.display())]
+    NoSuchDirectory(PathBuf),
+    /// See [`Args::max_connections`].
+    #[error("--max-connections must be at least 1")]
+    MaxConnections,
+    /// See [`Args::software_gpu`].
+    #[error("--software-gpu is not a directory: {}", .0.display())]
+    NotADirectory(PathBuf),
+    /// See [`Args::software_gpu`].
+    #[error("--software-gpu has no effect with --gpu cuda")]
+    SoftwareWithCuda,
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Error;
+
+    fn try_from(args: Args) -> Result<Self, Error> {
+        if !(1..=MAX_SOCKETS).contains(&args.socket_count) {
+            return Err(Error::SocketCount);
+        }
+        if args.max_connections == 0 {
+            return Err(Error::MaxConnections);
+        }
+        let sockets: Vec<PathBuf> = match args.socket_count {
+            1 => vec![args.socket_path.clone()],
+            count => (0..count)
+                .map(|number| {
+                    let mut path = args.socket_path.clone().into_os_string();
+                    path.push(number.to_string());
+                    path.into()
+                })
+                .collect(),
+        };
+        if sockets
+            .iter()
+            .any(|path| path.as_os_str().len() > MAX_SOCKET_PATH)
+        {
+            return Err(Error::SocketPathTooLong);
+        }
+        let directory = args
+            .socket_path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+            return Err(Error::NoSuchDirectory(directory.to_owned()));
+        }
+        let software_gpu = match args.software_gpu {
+            Some(_) if args.gpu == Gpu::Cuda => return Err(Error::SoftwareWithCuda),
+            Some(directory) => {
+                let whole = directory
+                    .canonicalize()
+                    .ok()
+                    .filter(|directory| directory.is_dir());
+                Some(whole.ok_or(Error::NotADirectory(directory))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            sockets,
+            gpu: args.gpu,
+            software_gpu,
+            max_connections: args.max_connections,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn config(arguments: &[&str]) -> Result<Config, Error> {
+        let whole = ["vhost-device-gpgpu"].iter().chain(arguments);
+        Args::try_parse_from(whole).unwrap().try_into()
+    }
+
+    #[test]
+    fn one_socket_keeps_its_name_and_several_are_numbered() {
+        let one = config(&["-s", "/tmp/gpgpu.sock"]).unwrap();
+        assert_eq!(one.sockets, [PathBuf::from("/tmp/gpgpu.sock")]);
+        assert_eq!((one.gpu, one.max_connections), (Gpu::Auto, 64));
+        let two = config(&["--socket-path", "vm", "-c", "2", "--gpu", "software"]).unwrap();
+        assert_eq!(two.sockets, [PathBuf::from("vm0"), PathBuf::from("vm1")]);
+        assert_eq!(two.gpu, Gpu::Software);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        assert_eq!(config(&["-s", "x", "-c", "0"]), Err(Error::SocketCount));
+        assert_eq!(
+            config(&["-s", "x", "--max-connections", "0"]),
+            Err(Error::MaxConnections)
+        );
+        assert_eq!(
+            config(&["-s", &"x".repeat(108)]),
+            Err(Error::SocketPathTooLong)
+        );
+        assert_eq!(
+            config(&["-s", &"x".repeat(107), "-c", "2"]),
+            Err(Error::SocketPathTooLong)
+        );
+        assert_eq!(
+            config(&["-s", "/nowhere/x"]),
+            Err(Error::NoSuchDirectory("/nowhere".into()))
+        );
+        assert_eq!(
+            config(&["-s", "x", "--software-gpu", "/nowhere"]),
+            Err(Error::NotADirectory("/nowhere".into()))
+        );
+        assert_eq!(
+            config(&["-s", "x", "--gpu", "cuda", "--software-gpu", "/tmp"]),
+            Err(Error::SoftwareWithCuda)
+        );
+    }
+
+    #[test]
+    fn the_manual_page_has_every_flag() {
+        let page = include_str!("../docs/vhost-device-gpgpu.1").replace("\\-", "-");
+        for argument in Args::command().get_arguments() {
+            let flag = format!("--{}", argument.get_long().unwrap());
+            assert!(page.contains(&flag), "{flag} is missing");
+            for value in argument.get_possible_values() {
+                assert!(
+                    page.contains(value.get_name()),
+                    "{} is missing",
+                    value.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,248 @@
+//! The device as the vhost-user library sees it.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::layout::{Config, MAX_QUEUE_SIZE, NUM_QUEUES};
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use virtio_bindings::{
+    virtio_config::VIRTIO_F_VERSION_1,
+    virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
+};
+use vmm_sys_util::{
+    epoll::EventSet,
+    event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    queue::{Memory, Restart},
+    vm::Vm,
+};
+use crate::ipc;
+
+/// A message of the supervisor. The library keeps the numbers up to [`NUM_QUEUES`] for itself.
+pub const LINK_EVENT: u16 = 8;
+/// Time to look at clients that are being opened.
+pub const TIMER_EVENT: u16 = 9;
+/// A worker's channel; the slot is added.
+pub const FIRST_CHANNEL_EVENT: u16 = 16;
+
+/// How long a reset waits for workers to be gone; they are killed without ceremony.
+const RESET_LIMIT: Duration = Duration::from_secs(5);
+
+/// See the module's page.
+pub struct Backend {
+    vm: Mutex<Vm>,
+    /// A worker is gone.
+    gone: Condvar,
+}
+
+impl Backend {
+    /// A back end for a device.
+    pub fn new(vm: Vm) -> Self {
+        Self {
+            vm: Mutex::new(vm),
+            gone: Condvar::new(),
+        }
+    }
+
+    /// The device's state.
+    pub fn lock(&self) -> MutexGuard<'_, Vm> {
+        // A panic in one thread must not end the VM: the state is as good as it was.
+        self.vm
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Lets `act` change the device's state, and sees to what follows from it.
+    fn with(&self, act: impl FnOnce(&mut Vm)) {
+        let mut vm = self.lock();
+        act(&mut vm);
+        let mut more = vm.settle();
+        while more {
+            // A driver that never stops making chains available does not keep others out.
+            drop(vm);
+            std::thread::yield_now();
+            vm = self.lock();
+            more = vm.resume();
+        }
+    }
+
+    fn hear_supervisor(&self) {
+        loop {
+            let message = self.lock().receive_from_supervisor();
+            match message {
+                Ok(Some(message)) => self.with(|vm| vm.supervisor_says(message)),
+                Ok(None) => break,
+                Err(error) => {
+                    // Without the supervisor there are no workers, and nobody would know of this
+                    // process.
+                    if !matches!(error, ipc::Error::Closed) {
+                        tracing::error!("The supervisor: {error}");
+                    }
+                    std::process::exit(1);
+                }
+            }
+        }
+        self.gone.notify_all();
+    }
+}
+
+/// The bytes of the configuration space from `offset` on, zero past its end.
+///
+/// Always as many as asked for: a VMM may end its VM over an answer of another length.
+pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
+    let bytes = config.as_bytes();
+    let start = bytes.len().min(offset as usize);
+    let end = bytes.len().min(start.saturating_add(size as usize));
+    let mut part = bytes[start..end].to_vec();
+    part.resize(size as usize, 0);
+    part
+}
+
+impl VhostUserBackend for Backend {
+    type Bitmap = ();
+    type Vring = VringRwLock;
+
+    fn num_queues(&self) -> usize {
+        NUM_QUEUES
+    }
+
+    fn max_queue_size(&self) -> usize {
+        MAX_QUEUE_SIZE
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::RESET_DEVICE
+    }
+
+    fn reset_device(&self) {
+        let mut vm = self.lock();
+        vm.reset();
+        // What the guest does with its memory next must not be written to by the last of the DMA.
+        let deadline = Instant::now() + RESET_LIMIT;
+        while !vm.leaving.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::error!("Workers do not end after a reset of the device");
+                return;
+            }
+            vm = match self.gone.wait_timeout(vm, left) {
+                Ok((vm, _)) => vm,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {
+        // The rings themselves keep it.
+    }
+
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        config_bytes(&Config::current(), offset, size)
+    }
+
+    fn set_config(&self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
+        // The space is read-only, and a VMM may end its VM over an error.
+        Ok(())
+    }
+
+    fn update_memory(&self, memory: Memory) -> io::Result<()> {
+        self.lock().memory = memory;
+        Ok(())
+    }
+
+    fn queues_per_thread(&self) -> Vec<u64> {
+        (0..NUM_QUEUES).map(|queue| 1 << queue).collect()
+    }
+
+    fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
+        // A new pair each time: the library does not consume the event, so another thread of the
+        // same pair would end at once.
+        new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)
+            .inspect_err(|error| tracing::error!("No exit event: {error}"))
+            .ok()
+    }
+
+    fn stop_vring(&self, queue: u32) -> io::Result<()> {
+        if let Some(queue) = self.lock().queues.get_mut(queue as usize) {
+            queue.stop();
+        }
+        Ok(())
+    }
+
+    fn handle_event(
+        &self,
+        event: u16,
+        _set: EventSet,
+        vrings: &[VringRwLock],
+        thread: usize,
+    ) -> io::Result<()> {
+        // An error would end the thread, and the VM would wait for ever.
+        match event {
+            0 => self.with(|vm| {
+                let (Some(queue), Some(vring)) = (vm.queues.get_mut(thread), vrings.first()) else {
+                    return;
+                };
+                if queue.attach(vring) == Restart::Reset {
+                    vm.reset();
+                }
+                vm.process(thread);
+            }),
+            LINK_EVENT => self.hear_supervisor(),
+            TIMER_EVENT => self.with(|vm| vm.tick(Instant::now())),
+            FIRST_CHANNEL_EVENT.. => {
+                self.with(|vm| vm.worker_speaks(usize::from(event - FIRST_CHANNEL_EVENT)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// [`Backend`] as the library wants it.
+pub type SharedBackend = Arc<Backend>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpgpu_protocol::layout::CONFIG_SPACE_BYTES;
+
+    #[test]
+    fn config_reads_have_the_length_that_was_asked_for() {
+        let config = Config::current();
+        let whole = config_bytes(&config, 0, 64);
+        assert_eq!(whole, config.as_bytes());
+        for offset in [0, 1, 4, 7, 60, 63, 64, 65, 256, 4095, u32::MAX] {
+            for size in [0, 1, 2, 4, 8, 63, 64, 65, 256, 4096] {
+                let part = config_bytes(&config, offset, size);
+                assert_eq!(part.len(), size as usize);
+                for (at, byte) in part.iter().enumerate() {
+                    let from = offset as usize + at;
+                    let expected = if from < CONFIG_SPACE_BYTES {
+                        whole[from]
+                    } else {
+                        0
+                    };
+                    assert_eq!(*byte, expected, "offset {offset}, size {size}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A descriptor chain, taken off its queue and checked as far as its form goes.
+//!
+//! The guest can rewrite descriptors and buffers at any time. The descriptors are therefore read
+//! once, here, and what is read of a buffer is copied out before it is looked at.
+
+use std::sync::Arc;
+
+use virtio_queue::DescriptorChain;
+use vm_memory::{GuestAddress, GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
+use zerocopy::FromBytes;
+
+/// The most descriptors of one chain: an answer, a stream and 4 MiB in 4 KiB pages each way, and
+/// then some. It bounds what a chain in flight costs the host.
+const MAX_PARTS: usize = 4096;
+
+/// What is wrong with a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An offset and a length reach past the end of this part of the chain.
+    #[error("Shorter than its content")]
+    Short,
+    /// A descriptor names memory that the guest does not have.
+    #[error("Outside the guest's memory")]
+    Address,
+}
+
+/// One direction of a chain: a run of bytes scattered over the guest's memory.
+#[derive(Debug, Default)]
+pub struct Segments {
+    parts: Vec<(GuestAddress, usize)>,
+    len: u64,
+}
+
+impl Segments {
+    fn push(&mut self, address: GuestAddress, len: u32) {
+        if len > 0 {
+            self.parts.push((address, len as usize));
+            self.len += u64::from(len);
+        }
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Calls `copy` with each stretch of memory of `len` bytes from `offset` on, in order, and with
+    /// how many bytes came before it.
+    fn for_each(
+        &self,
+        memory: &GuestMemoryMmap,
+        offset: u64,
+        len: usize,
+        access: Permissions,
+        mut copy: impl FnMut(VolatileSlice<'_>, usize),
+    ) -> Result<(), Error> {
+        if offset
+            .checked_add(len as u64)
+            .is_none_or(|end| end > self.len)
+        {
+            return Err(Error::Short);
+        }
+        let (mut skip, mut done) = (offset, 0);
+        for &(address, part) in &self.parts {
+            if done == len {
+                break;
+            }
+            if skip >= part as u64 {
+                skip -= part as u64;
+                continue;
+            }
+            let take = (part - skip as usize).min(len - done);
+            let start = address.0.checked_add(skip).ok_or(Error::Address)?;
+            let slices = memory
+                .get_slices(GuestAddress(start), take, access)
+                .map_err(|_| Error::Address)?;
+            for slice in slices {
+                let slice = slice.map_err(|_| Error::Address)?;
+                let slice_len = slice.len();
+                copy(slice, done);
+                done += slice_len;
+            }
+            skip = 0;
+        }
+        if done == len {
+            Ok(())
+        } else {
+            Err(Error::Address)
+        }
+    }
+}
+
+/// A chain: what the device may read, what it may write, and the memory that it was made with.
+#[derive(Debug)]
+pub struct Chain {
+    pub(super) head: u16,
+    pub(super) queue: usize,
+    pub(super) generation: u64,
+    /// The memory of the moment at which the chain was taken: were the VMM to change the map, the
+    /// chain's bytes stay where they were.
+    memory: Arc<GuestMemoryMmap>,
+    /// What the device reads.
+    pub readable: Segments,
+    /// What the device writes.
+    pub writable: Segments,
+    /// Whether there are too many descriptors, or a readable one after a writable one.
+    pub misshapen: bool,
+}
+
+impl Chain {
+    /// Reads the descriptors of a chain.
+    pub fn new(
+        chain: DescriptorChain<Arc<GuestMemoryMmap>>,
+        memory: Arc<GuestMemoryMmap>,
+        queue: usize,
+        generation: u64,
+    ) -> Self {
+        let mut this = Self {
+            head: chain.head_index(),
+            queue,
+            generation,
+            memory,
+            readable: Segments::default(),
+            writable: Segments::default(),
+            misshapen: false,
+        };
+        for (count, descriptor) in chain.enumerate() {
+            if count == MAX_PARTS {
+                this.misshapen = true;
+                break;
+            }
+            if descriptor.is_write_only() {
+                this.writable.push(descriptor.addr(), descriptor.len());
+            } else {
+                this.misshapen |= this.writable.len > 0;
+                this.readable.push(descriptor.addr(), descriptor.len());
+            }
+        }
+        this
+    }
+
+    /// A copy of the structure at `offset` of the readable part.
+    pub fn read_object<T: FromBytes>(&self, offset: u64) -> Result<T, Error> {
+        let mut bytes = vec![0; size_of::<T>()];
+        self.read(offset, &mut bytes)?;
+        T::read_from_bytes(&bytes).map_err(|_| Error::Short)
+    }
+
+    /// Copies bytes from `offset` of the readable part.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let access = Permissions::Read;
+        self.readable
+            .for_each(&self.memory, offset, into.len(), access, |slice, at| {
+                slice.copy_to(&mut into[at..]);
+            })
+    }
+
+    /// Copies `into.len()` bytes from `offset` of the readable part.
+    pub fn read_volatile(&self, offset: u64, into: VolatileSlice<'_>) -> Result<(), Error> {
+        let access = Permissions::Read;
+        self.readable
+            .for_each(&self.memory, offset, into.len(), access, |slice, at| {
+                if let Ok(into) = into.offset(at) {
+                    slice.copy_to_volatile_slice(into);
+                }
+            })
+    }
+
+    /// Copies bytes to `offset` of the writable part.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        let access = Permissions::Write;
+        self.writable
+            .for_each(&self.memory, offset, from.len(), access, |slice, at| {
+                slice.copy_from(&from[at..]);
+            })
+    }
+
+    /// Copies `from` to `offset` of the writable part.
+    pub fn write_volatile(&self, offset: u64, from: VolatileSlice<'_>) -> Result<(), Error> {
+        let access = Permissions::Write;
+        self.writable
+            .for_each(&self.memory, offset, from.len(), access, |slice, at| {
+                if let Ok(from) = from.offset(at) {
+                    from.copy_to_volatile_slice(slice);
+                }
+            })
+    }
+}

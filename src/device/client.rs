@@ -1,0 +1,348 @@
+//! A client: one CUDA process of the guest, and the device's side of its worker.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use gpgpu_protocol::layout::{CommandHeader, status};
+
+use super::{
+    chain::Chain,
+    staging::{Block, Staging},
+};
+use crate::ipc::{DeviceEnd, Message, Result, Span};
+
+/// The most registrations of one client; a worker has room for about twice as many mappings.
+pub const MAX_REGIONS: usize = 32 << 10;
+
+/// Where a client is in its life.
+#[derive(Debug)]
+pub enum Phase {
+    /// Its worker is being started, and the `OPEN` has not been answered.
+    Starting {
+        /// The `OPEN`.
+        chain: Chain,
+        /// When the device gives up.
+        deadline: Instant,
+    },
+    /// Its worker serves it.
+    Live,
+    /// Its channel is closed, but its worker may still be there and reach guest memory.
+    Ending,
+    /// Its worker is gone.
+    Dead,
+}
+
+/// A command that waits for room.
+#[derive(Debug)]
+struct Waiting {
+    chain: Chain,
+    header: CommandHeader,
+}
+
+/// A command that the worker has, or is about to get.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The command.
+    pub chain: Chain,
+    /// How many bytes of answer the driver asked for.
+    pub answer_bytes: u32,
+    /// Where the worker puts data for the guest.
+    pub out: Option<Block>,
+    /// Where data from the guest lies; held until the answer.
+    _input: Option<Block>,
+}
+
+/// A control request that the worker has, or is about to get.
+#[derive(Debug)]
+pub struct Request {
+    /// The request.
+    pub chain: Chain,
+    /// What it does.
+    pub kind: RequestKind,
+}
+
+/// What a [`Request`] does.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestKind {
+    /// Maps this registration.
+    Map(u32),
+    /// Unmaps this registration.
+    Unmap(u32),
+}
+
+/// The registrations of a client.
+#[derive(Debug, Default)]
+pub struct Regions {
+    last: u32,
+    address_of: HashMap<u32, u64>,
+    /// Ends of registrations, and their numbers, by address.
+    by_address: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Regions {
+    /// Notes a registration, and gives it a number.
+    ///
+    /// # Errors
+    /// A [`status`]: `BAD_ADDRESS` where it overlaps another or wraps around, `LIMIT`.
+    pub fn insert(&mut self, address: u64, length: u64) -> std::result::Result<u32, u32> {
+        let end = address.checked_add(length).ok_or(status::BAD_ADDRESS)?;
+        let before = self.by_address.range(..end).next_back();
+        if before.is_some_and(|(_, &(before_end, _))| before_end > address) {
+            return Err(status::BAD_ADDRESS);
+        }
+        if self.address_of.len() >= MAX_REGIONS {
+            return Err(status::LIMIT);
+        }
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if self.last != 0 && !self.address_of.contains_key(&self.last) {
+                break;
+            }
+        }
+        self.address_of.insert(self.last, address);
+        self.by_address.insert(address, (end, self.last));
+        Ok(self.last)
+    }
+
+    /// Whether there is a registration of this number.
+    pub fn contains(&self, region: u32) -> bool {
+        self.address_of.contains_key(&region)
+    }
+
+    /// Forgets a registration.
+    pub fn remove(&mut self, region: u32) {
+        if let Some(address) = self.address_of.remove(&region) {
+            self.by_address.remove(&address);
+        }
+    }
+}
+
+/// The channel to a worker, and what is under way on it.
+#[derive(Debug)]
+pub struct Channel {
+    /// The channel.
+    pub end: DeviceEnd,
+    /// Where the event loop knows it.
+    pub slot: usize,
+    /// Whether the event loop waits for room in it.
+    pub wants_room: bool,
+    staging: Arc<Staging>,
+    /// What goes before any further command: the setup, maps and unmaps, and one command for which
+    /// there was no room.
+    outbox: VecDeque<Message>,
+}
+
+impl Channel {
+    /// A channel, with the setup to be sent.
+    pub fn new(end: DeviceEnd, slot: usize, staging: Arc<Staging>) -> Self {
+        let setup = Message::setup(staging.file(), super::staging::STAGING_BYTES);
+        Self {
+            end,
+            slot,
+            wants_room: false,
+            staging,
+            outbox: VecDeque::from([setup]),
+        }
+    }
+}
+
+/// How far [`Client::pump`] came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pumped {
+    /// Nothing is left to send, or it waits for the worker's answers.
+    Idle,
+    /// The channel is full.
+    Full,
+    /// The worker is gone.
+    Closed,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Client {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// The channel, in phases `Starting` and `Live`.
+    pub channel: Option<Channel>,
+    /// Commands for which there is no room in the channel or the staging area yet, oldest first.
+    waiting: VecDeque<Waiting>,
+    /// Commands that the worker has.
+    pub in_flight: HashMap<u64, InFlight>,
+    /// Control requests that the worker has.
+    pub requests: HashMap<u64, Request>,
+    /// Control requests that are answered with `CLIENT_DEAD` once the worker is gone: what they name
+    /// is in its reach until then.
+    pub deferred: Vec<Chain>,
+    /// The `CLOSE`, once there is one.
+    pub closing: Option<Chain>,
+    /// What is registered.
+    pub regions: Regions,
+}
+
+impl Client {
+    /// A client whose worker is being started.
+    pub fn new(chain: Chain, deadline: Instant) -> Self {
+        Self {
+            phase: Phase::Starting { chain, deadline },
+            channel: None,
+            waiting: VecDeque::new(),
+            in_flight: HashMap::new(),
+            requests: HashMap::new(),
+            deferred: Vec::new(),
+            closing: None,
+            regions: Regions::default(),
+        }
+    }
+
+    /// Queues a command behind all earlier ones.
+    pub fn push_command(&mut self, chain: Chain, header: CommandHeader) {
+        self.waiting.push_back(Waiting { chain, header });
+    }
+
+    /// Queues a control request.
+    pub fn push_request(&mut self, seq: u64, message: Message, chain: Chain, kind: RequestKind) {
+        if let Some(channel) = &mut self.channel {
+            channel.outbox.push_back(message);
+            self.requests.insert(seq, Request { chain, kind });
+        }
+    }
+
+    /// Whether there is a registration of this number that is neither being made nor taken back.
+    pub fn can_unmap(&self, region: u32) -> bool {
+        let busy = |request: &Request| {
+            let (RequestKind::Map(other) | RequestKind::Unmap(other)) = request.kind;
+            other == region
+        };
+        self.regions.contains(region) && !self.requests.values().any(busy)
+    }
+
+    /// Sends what there is room for; `refuse` gets commands whose buffers are not the guest's.
+    pub fn pump(&mut self, next_seq: &mut u64, mut refuse: impl FnMut(Chain)) -> Pumped {
+        let Some(channel) = &mut self.channel else {
+            return Pumped::Idle;
+        };
+        loop {
+            while let Some(message) = channel.outbox.front() {
+                match channel.end.send(message) {
+                    Ok(true) => drop(channel.outbox.pop_front()),
+                    Ok(false) => return Pumped::Full,
+                    Err(_) => return Pumped::Closed,
+                }
+            }
+            let Some(Waiting { header, .. }) = self.waiting.front() else {
+                return Pumped::Idle;
+            };
+            let blocks = channel
+                .staging
+                .blocks(header.in_bytes.get(), header.out_bytes.get());
+            // Blocks come back with answers, and each answer comes back here.
+            let Some((input, out)) = blocks else {
+                return Pumped::Idle;
+            };
+            let Some(Waiting { chain, header }) = self.waiting.pop_front() else {
+                return Pumped::Idle;
+            };
+            *next_seq += 1;
+            match prepare(&chain, &header, *next_seq, input.as_ref(), out.as_ref()) {
+                Ok(message) => {
+                    let answer_bytes = header.answer_bytes.get();
+                    let command = InFlight {
+                        chain,
+                        answer_bytes,
+                        out,
+                        _input: input,
+                    };
+                    self.in_flight.insert(*next_seq, command);
+                    channel.outbox.push_back(message);
+                }
+                Err(_) => refuse(chain),
+            }
+        }
+    }
+
+    /// Closes the channel, and gives back the commands that will not be answered any more.
+    pub fn end(&mut self) -> (Option<Channel>, Vec<Chain>) {
+        let waiting = self.waiting.drain(..).map(|command| command.chain);
+        let mut in_flight: Vec<_> = self.in_flight.drain().collect();
+        in_flight.sort_unstable_by_key(|&(seq, _)| seq);
+        let commands = in_flight
+            .into_iter()
+            .map(|(_, command)| command.chain)
+            .chain(waiting)
+            .collect();
+        self.deferred
+            .extend(self.requests.drain().map(|(_, request)| request.chain));
+        self.phase = Phase::Ending;
+        (self.channel.take(), commands)
+    }
+
+    /// The next message of the worker.
+    ///
+    /// # Errors
+    /// See [`DeviceEnd::recv`].
+    pub fn recv<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<Option<crate::ipc::FromWorker<'a>>> {
+        self.channel
+            .as_ref()
+            .map_or(Ok(None), |channel| channel.end.recv(buffer))
+    }
+}
+
+/// Copies a command out of the guest's memory.
+fn prepare(
+    chain: &Chain,
+    header: &CommandHeader,
+    seq: u64,
+    input: Option<&Block>,
+    out: Option<&Block>,
+) -> std::result::Result<Message, super::chain::Error> {
+    let stream_at = size_of::<CommandHeader>() as u64;
+    let stream_bytes = header.stream_bytes.get();
+    if let Some(data) = input.and_then(|block| block.slice(header.in_bytes.get())) {
+        chain.read_volatile(stream_at + u64::from(stream_bytes), data)?;
+    }
+    let span = |block: Option<&Block>| block.map_or(Span::default(), Block::span);
+    let mut message = Message::command(
+        seq,
+        header.thread.get(),
+        header.answer_bytes.get(),
+        span(input),
+        span(out),
+        stream_bytes as usize,
+    );
+    chain.read(stream_at, message.payload_mut())?;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registrations_do_not_overlap() {
+        let mut regions = Regions::default();
+        let first = regions.insert(0x2000, 0x2000).unwrap();
+        assert_ne!(first, 0);
+        for (address, length) in [
+            (0x2000, 0x2000),
+            (0x1000, 0x2000),
+            (0x3000, 0x1000),
+            (0x0, 0x10000),
+            (0x3000, 0x9000),
+        ] {
+            assert_eq!(regions.insert(address, length), Err(status::BAD_ADDRESS));
+        }
+        let before = regions.insert(0x1000, 0x1000).unwrap();
+        let after = regions.insert(0x4000, 0x1000).unwrap();
+        assert_eq!(
+            regions.insert(u64::MAX - 0xfff, 0x2000),
+            Err(status::BAD_ADDRESS)
+        );
+        regions.remove(first);
+        assert!(!regions.contains(first));
+        let again = regions.insert(0x2000, 0x2000).unwrap();
+        assert!(![first, before, after].contains(&again));
+    }
+}

@@ -1,0 +1,189 @@
+//! Requests on the control queue.
+
+use gpgpu_protocol::{
+    api,
+    layout::{
+        ControlAnswer, ControlHeader, MAX_CLIENTS, MAX_RUNS, Open, PAGE_BYTES, Register, Run,
+        Unregister, VERSION, control, status,
+    },
+};
+use vm_memory::GuestAddressSpace;
+use zerocopy::FromBytes;
+
+use super::{
+    chain::Chain,
+    client::{Client, Phase, RequestKind},
+    memory::translate,
+    queue::Answer,
+    vm::Vm,
+};
+use crate::{ipc::Message, supervisor::link::ToSupervisor};
+
+impl Vm {
+    /// Carries out a control request, or starts to.
+    pub(super) fn control(&mut self, chain: Chain) {
+        if chain.writable.bytes() < size_of::<ControlAnswer>() as u64 {
+            return self.complete(chain, Answer::None);
+        }
+        let header = chain.read_object::<ControlHeader>(0);
+        let Ok(header) = header.and_then(|header| match chain.misshapen {
+            true => Err(super::chain::Error::Short),
+            false => Ok(header),
+        }) else {
+            return self.refuse(chain, status::MALFORMED);
+        };
+        let client = header.client.get();
+        match header.kind.get() {
+            control::OPEN => self.open(chain),
+            control::CLOSE => self.close(chain, client),
+            control::REGISTER => self.register(chain, client),
+            control::UNREGISTER => self.unregister(chain, client),
+            _ => self.refuse(chain, status::UNKNOWN_REQUEST),
+        }
+    }
+
+    /// Answers a control request that is not carried out.
+    fn refuse(&mut self, chain: Chain, status: u32) {
+        if self.log.allow() {
+            tracing::warn!("A control request was refused with status {status}");
+        }
+        self.complete(chain, Answer::control(status, 0));
+    }
+
+    fn open(&mut self, chain: Chain) {
+        let Ok(open) = chain.read_object::<Open>(0) else {
+            return self.refuse(chain, status::MALFORMED);
+        };
+        if open.header.client.get() != 0 {
+            return self.refuse(chain, status::MALFORMED);
+        }
+        if open.version.get() != VERSION || open.api_digest.get() != api::digest() {
+            return self.refuse(chain, status::VERSION_MISMATCH);
+        }
+        if self.clients.len() >= MAX_CLIENTS {
+            return self.refuse(chain, status::LIMIT);
+        }
+        let id = self.new_client_id();
+        let request = ToSupervisor::StartWorker {
+            client: id,
+            pid: open.pid.get(),
+            name: open.name,
+        };
+        if let Err(error) = self.link.send(&request) {
+            tracing::error!("Client {id}: cannot ask for a worker: {error}");
+            return self.refuse(chain, status::NO_RESOURCES);
+        }
+        let deadline = self.start_deadline();
+        self.clients.insert(id, Client::new(chain, deadline));
+    }
+
+    fn close(&mut self, chain: Chain, id: u32) {
+        // A client that is being opened has no number that its driver could know.
+        match self.clients.get_mut(&id) {
+            Some(client) if client.closing.is_none() => match client.phase {
+                Phase::Starting { .. } => self.refuse(chain, status::NO_CLIENT),
+                Phase::Live => {
+                    client.closing = Some(chain);
+                    self.end(id, false);
+                }
+                Phase::Ending => client.closing = Some(chain),
+                Phase::Dead => {
+                    self.forget(id);
+                    self.complete(chain, Answer::control(status::OK, 0));
+                }
+            },
+            _ => self.refuse(chain, status::NO_CLIENT),
+        }
+    }
+
+    /// Hands the chain back if its client has a worker, and sees to it otherwise.
+    fn for_live_client(&mut self, chain: Chain, id: u32) -> Option<Chain> {
+        match self
+            .clients
+            .get_mut(&id)
+            .map(|client| (&client.phase, &mut client.deferred))
+        {
+            Some((Phase::Live, _)) => return Some(chain),
+            // Its worker may still reach what the request names.
+            Some((Phase::Ending, deferred)) => deferred.push(chain),
+            Some((Phase::Dead, _)) => {
+                self.complete(chain, Answer::control(status::CLIENT_DEAD, 0));
+            }
+            Some((Phase::Starting { .. }, _)) | None => self.refuse(chain, status::NO_CLIENT),
+        }
+        None
+    }
+
+    fn register(&mut self, chain: Chain, id: u32) {
+        let Ok(request) = chain.read_object::<Register>(0) else {
+            return self.refuse(chain, status::MALFORMED);
+        };
+        let Some(chain) = self.for_live_client(chain, id) else {
+            return;
+        };
+        match self.map(&chain, id, &request) {
+            Ok((seq, message, region)) => {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.push_request(seq, message, chain, RequestKind::Map(region));
+                }
+                self.pump(id);
+            }
+            Err(status) => self.refuse(chain, status),
+        }
+    }
+
+    /// Checks a registration, and makes the message to the worker.
+    fn map(
+        &mut self,
+        chain: &Chain,
+        id: u32,
+        request: &Register,
+    ) -> Result<(u64, Message, u32), u32> {
+        let (address, length) = (request.address.get(), request.length.get());
+        let count = request.runs.get() as usize;
+        if count == 0 || length == 0 || address % PAGE_BYTES != 0 || length % PAGE_BYTES != 0 {
+            return Err(status::MALFORMED);
+        }
+        if count > MAX_RUNS {
+            return Err(status::LIMIT);
+        }
+        let mut bytes = vec![0; count * size_of::<Run>()];
+        chain
+            .read(size_of::<Register>() as u64, &mut bytes)
+            .map_err(|_| status::MALFORMED)?;
+        let runs = <[Run]>::ref_from_bytes(&bytes).map_err(|_| status::MALFORMED)?;
+        let pieces = translate(&self.memory.memory(), runs, length)?;
+        let client = self.clients.get_mut(&id).ok_or(status::NO_CLIENT)?;
+        let region = client.regions.insert(address, length)?;
+        self.next_seq += 1;
+        let seq = self.next_seq;
+        match Message::map(seq, region, address, length, pieces.files, &pieces.runs) {
+            Ok(message) => Ok((seq, message, region)),
+            Err(error) => {
+                client.regions.remove(region);
+                tracing::error!("Client {id}: cannot pass memory to its worker: {error}");
+                Err(status::NO_RESOURCES)
+            }
+        }
+    }
+
+    fn unregister(&mut self, chain: Chain, id: u32) {
+        let Ok(request) = chain.read_object::<Unregister>(0) else {
+            return self.refuse(chain, status::MALFORMED);
+        };
+        let Some(chain) = self.for_live_client(chain, id) else {
+            return;
+        };
+        let region = request.region.get();
+        self.next_seq += 1;
+        let seq = self.next_seq;
+        match self.clients.get_mut(&id) {
+            Some(client) if client.can_unmap(region) => {
+                let kind = RequestKind::Unmap(region);
+                client.push_request(seq, Message::unmap(seq, region), chain, kind);
+                self.pump(id);
+            }
+            _ => self.refuse(chain, status::BAD_ADDRESS),
+        }
+    }
+}

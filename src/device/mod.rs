@@ -1,0 +1,124 @@
+//! The device process: one for each connection of a VMM.
+//!
+//! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows
+//! the VM's clients ([`client`]) and passes their commands to their workers ([`control`],
+//! [`command`]), through staging memory that a worker may reach in place of the guest's
+//! ([`staging`]). The state of it all is in [`vm`], and [`backend`] connects it to the vhost-user
+//! library's threads.
+//!
+//! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
+//! code of the guest's, no wait and no allocation without a bound, and no panic.
+
+pub mod backend;
+pub mod chain;
+mod client;
+mod command;
+mod control;
+mod memory;
+pub mod queue;
+pub mod staging;
+pub mod vm;
+pub mod watch;
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    sync::Arc,
+};
+
+use vhost::vhost_user::{Error as VhostUserError, Listener};
+use vhost_user_backend::VhostUserDaemon;
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+
+use crate::{
+    ipc,
+    supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
+};
+use backend::{Backend, LINK_EVENT};
+use vm::Vm;
+use watch::{Loops, Watch};
+
+/// Why a device process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The supervisor is gone, or not of this build.
+    #[error("The supervisor: {0}")]
+    Link(#[from] ipc::Error),
+    /// The supervisor's first message is not the one that it should be.
+    #[error("The supervisor does not say what to serve")]
+    NothingToServe,
+    /// Setting up failed.
+    #[error("{0}: {1}")]
+    Io(&'static str, #[source] io::Error),
+    /// The vhost-user library failed, or the front end sent what is not vhost-user.
+    #[error("vhost-user: {0}")]
+    VhostUser(vhost_user_backend::Error),
+}
+
+/// Serves one connection until the VMM closes it.
+///
+/// # Errors
+/// See [`Error`]; a VMM that goes away is none.
+pub fn run(link: OwnedFd) -> Result<(), Error> {
+    let link = DeviceEnd::new(link);
+    let ToDevice::Serve { listener } = link.wait()? else {
+        return Err(Error::NothingToServe);
+    };
+    // The state owns the link; this is for the event loop.
+    let link_events = link
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| Error::Io("Copying the link", error))?;
+
+    let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+    let backend = Arc::new(Backend::new(Vm::new(
+        memory.clone(),
+        link,
+        Box::new(Nothing),
+    )));
+    let mut daemon = VhostUserDaemon::new("vhost-user".to_owned(), Arc::clone(&backend), memory)
+        .map_err(Error::VhostUser)?;
+    let handlers = daemon.get_epoll_handlers();
+    let [control, command, _] = &handlers[..] else {
+        return Err(Error::NothingToServe);
+    };
+    let loops = Loops::new(control, Arc::clone(command))
+        .map_err(|error| Error::Io("Setting up a timer", error))?;
+    backend.lock().set_watch(Box::new(loops));
+    control
+        .register_listener(link_events.as_raw_fd(), EventSet::IN, u64::from(LINK_EVENT))
+        .map_err(|error| Error::Io("Watching the link", error))?;
+
+    let mut listener = Listener::from(UnixListener::from(listener));
+    daemon.start(&mut listener).map_err(Error::VhostUser)?;
+    drop(listener);
+    backend.lock().tell_supervisor(&ToSupervisor::Accepted)?;
+    match daemon.wait() {
+        // A front end that goes away in the middle of a message, or is killed, has gone away.
+        Err(vhost_user_backend::Error::HandleRequest(
+            VhostUserError::Disconnected | VhostUserError::PartialMessage,
+        )) => Ok(()),
+        result => result.map_err(Error::VhostUser),
+    }
+    // The process ends: the workers see their channels closed, and the supervisor ends them.
+}
+
+/// Stands in for the event loops before they exist; no client does either, then.
+struct Nothing;
+
+impl Watch for Nothing {
+    fn add(&self, _: &ipc::DeviceEnd, _: usize, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &ipc::DeviceEnd, _: usize, _: bool) {}
+
+    fn tick(&self, _: bool) {}
+}
+
+#[cfg(test)]
+mod tests;

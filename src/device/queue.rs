@@ -1,0 +1,338 @@
+//! A virtqueue: taking chains off it and giving them back.
+//!
+//! Nothing is written to the guest for a chain unless its ring is running, and the ring's lock is
+//! held while it is: a VMM that stops or disables a ring takes that lock too, so that once its
+//! request is answered the device writes no more. What completes meanwhile waits until the ring
+//! runs again, or is forgotten where the driver has reset the device.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use gpgpu_protocol::layout::{CommandAnswer, ControlAnswer, status};
+use vhost_user_backend::{VringRwLock, VringT};
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use zerocopy::IntoBytes;
+
+use super::{chain::Chain, staging::Block};
+
+/// How many chains are taken off a queue before others get a chance at the device's lock.
+const BATCH: usize = 1024;
+
+/// The memory of a VM.
+pub type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
+
+/// What goes into a chain's writable part.
+#[derive(Debug)]
+pub enum Answer {
+    /// Nothing: there is no room for an answer.
+    None,
+    /// A structure.
+    Bytes(Vec<u8>),
+    /// A command's answer.
+    Command {
+        /// One of [`status`].
+        status: u32,
+        /// The answer, at most `wanted` bytes.
+        answer: Vec<u8>,
+        /// How many bytes of answer the driver asked for; data follows after that many.
+        wanted: u32,
+        /// Where data for the guest lies, and how many bytes of it there are.
+        out: Option<(Block, u64)>,
+    },
+}
+
+impl Answer {
+    /// The answer to a control request.
+    pub fn control(status: u32, value: u32) -> Self {
+        let answer = ControlAnswer {
+            status: status.into(),
+            reserved: value.into(),
+        };
+        Self::Bytes(answer.as_bytes().to_vec())
+    }
+
+    /// The answer to a command that was not carried out.
+    pub fn refusal(status: u32) -> Self {
+        Self::Command {
+            status,
+            answer: Vec::new(),
+            wanted: 0,
+            out: None,
+        }
+    }
+
+    /// Writes it into the chain, and says how many bytes that were.
+    fn write(&self, chain: &Chain) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => chain.write(0, bytes).map_or(0, |()| bytes.len() as u32),
+            Self::Command {
+                status,
+                answer,
+                wanted,
+                out,
+            } => {
+                Self::write_command(chain, *status, answer, *wanted, out.as_ref()).unwrap_or_else(
+                    // The answer's buffers are not all in the guest's memory; its head may be.
+                    |_| Self::write_command(chain, status::BAD_ADDRESS, &[], 0, None).unwrap_or(0),
+                )
+            }
+        }
+    }
+
+    fn write_command(
+        chain: &Chain,
+        status: u32,
+        answer: &[u8],
+        wanted: u32,
+        out: Option<&(Block, u64)>,
+    ) -> Result<u32, super::chain::Error> {
+        const HEAD: u64 = size_of::<CommandAnswer>() as u64;
+        let head = CommandAnswer {
+            status: status.into(),
+            answer_bytes: (answer.len() as u32).into(),
+        };
+        let mut used = HEAD + answer.len() as u64;
+        chain.write(HEAD, answer)?;
+        if let Some((block, len)) = out
+            && let Some(data) = block.slice(*len)
+            && !data.is_empty()
+        {
+            // The used length covers the room that the answer did not fill.
+            chain.write(used, &vec![0; wanted as usize - answer.len()])?;
+            used = HEAD + u64::from(wanted) + data.len() as u64;
+            chain.write_volatile(HEAD + u64::from(wanted), data)?;
+        }
+        chain.write(0, head.as_bytes())?;
+        Ok(used as u32)
+    }
+}
+
+/// What a queue's ring has been through since it was last looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// It runs on, or goes on where it was stopped.
+    None,
+    /// It was set up anew: the driver has reset the device.
+    Reset,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Queue {
+    index: usize,
+    vring: Option<Vring>,
+    /// Counts resets: a chain of an earlier generation is the device's no more.
+    generation: u64,
+    outstanding: usize,
+    parked: VecDeque<(Chain, Answer)>,
+    stopped_at: Option<u16>,
+    /// Whether the driver has not been told of a used chain yet.
+    unannounced: bool,
+    /// Whether chains were left on the ring because as many are under way as it can hold.
+    stalled: bool,
+}
+
+/// [`VringRwLock`], which has no `Debug` of its own.
+struct Vring(VringRwLock);
+
+impl std::fmt::Debug for Vring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Vring")
+    }
+}
+
+impl Queue {
+    /// The queue of this number, without a ring.
+    pub fn new(index: usize) -> Self {
+        Self {
+            index,
+            ..Self::default()
+        }
+    }
+
+    /// Notes the ring, which has been started, enabled or kicked.
+    pub fn attach(&mut self, vring: &VringRwLock) -> Restart {
+        if self.vring.is_none() {
+            self.vring = Some(Vring(vring.clone()));
+        }
+        if !self.running() {
+            return Restart::None;
+        }
+        match self.stopped_at.take() {
+            // A ring that is set up anew starts at 0, one that goes on at the index that the VMM was
+            // given. One that goes on at 0 is told apart only if nothing of it is under way, and
+            // then it does not matter to the queue which it is.
+            Some(stopped_at)
+                if vring.queue_next_avail() == 0 && (stopped_at != 0 || self.outstanding > 0) =>
+            {
+                Restart::Reset
+            }
+            _ => Restart::None,
+        }
+    }
+
+    /// Notes that the ring was stopped.
+    pub fn stop(&mut self) {
+        if let Some(Vring(vring)) = &self.vring {
+            self.stopped_at = Some(vring.queue_next_avail());
+        }
+        self.unannounced = false;
+    }
+
+    /// Forgets all chains.
+    pub fn reset(&mut self) {
+        self.generation += 1;
+        self.outstanding = 0;
+        self.parked.clear();
+        self.stopped_at = None;
+        self.stalled = false;
+        self.unannounced = false;
+    }
+
+    fn running(&self) -> bool {
+        self.vring.as_ref().is_some_and(|Vring(vring)| {
+            let state = vring.get_ref();
+            state.is_enabled() && state.get_queue().ready()
+        })
+    }
+
+    /// Calls `take` with chains of the ring, until there are none, too many are under way or a
+    /// batch is full; `true` says that there may be more.
+    pub fn drain<T>(
+        this: &mut T,
+        queue: impl Fn(&mut T) -> &mut Self,
+        memory: &Memory,
+        mut take: impl FnMut(&mut T, Chain),
+    ) -> bool {
+        let mut taken = 0;
+        loop {
+            queue(this).notify_me(false);
+            let before = taken;
+            while taken < BATCH {
+                let Some(chain) = queue(this).pop(memory) else {
+                    break;
+                };
+                taken += 1;
+                take(this, chain);
+            }
+            if taken == BATCH {
+                return true;
+            }
+            // Without progress, what the available ring says is nonsense, or there is no room.
+            if queue(this).stalled || !queue(this).notify_me(true) || taken == before {
+                return false;
+            }
+        }
+    }
+
+    /// The next chain.
+    pub fn pop(&mut self, memory: &Memory) -> Option<Chain> {
+        self.stalled = false;
+        if self.stopped_at.is_some() {
+            return None;
+        }
+        let Vring(vring) = self.vring.as_ref()?;
+        let mut state = vring.get_mut();
+        if !state.is_enabled() || !state.get_queue().ready() {
+            return None;
+        }
+        // A driver cannot have more chains under way than the ring has descriptors, unless it makes
+        // the same one available again and again.
+        if self.outstanding >= usize::from(state.get_queue().size()) {
+            self.stalled = true;
+            return None;
+        }
+        let memory = memory.memory().into_inner();
+        let chain = state
+            .get_queue_mut()
+            .pop_descriptor_chain(Arc::clone(&memory))?;
+        self.outstanding += 1;
+        Some(Chain::new(chain, memory, self.index, self.generation))
+    }
+
+    /// Asks the driver to kick when it makes chains available, or not to; `true` says that there are
+    /// some already.
+    pub fn notify_me(&mut self, wanted: bool) -> bool {
+        let Some(Vring(vring)) = self.vring.as_ref() else {
+            return false;
+        };
+        let mut state = vring.get_mut();
+        if !state.is_enabled() || !state.get_queue().ready() {
+            return false;
+        }
+        if wanted {
+            state.enable_notification().unwrap_or(false)
+        } else {
+            // Kicks that come all the same do no harm.
+            let _ = state.disable_notification();
+            false
+        }
+    }
+
+    /// Gives a chain back.
+    pub fn complete(&mut self, chain: Chain, answer: Answer) {
+        if chain.generation != self.generation {
+            return;
+        }
+        if let Some(unwritten) = self.write(chain, answer) {
+            self.parked.push_back(unwritten);
+        }
+    }
+
+    /// Gives back what completed while the ring did not run.
+    pub fn flush(&mut self) {
+        while let Some((chain, answer)) = self.parked.pop_front() {
+            if let Some(unwritten) = self.write(chain, answer) {
+                self.parked.push_front(unwritten);
+                return;
+            }
+        }
+    }
+
+    /// Writes an answer, or hands it back if the ring does not run.
+    fn write(&mut self, chain: Chain, answer: Answer) -> Option<(Chain, Answer)> {
+        let Some(Vring(vring)) = self.vring.as_ref() else {
+            return Some((chain, answer));
+        };
+        let mut state = vring.get_mut();
+        if self.stopped_at.is_some() || !state.is_enabled() || !state.get_queue().ready() {
+            return Some((chain, answer));
+        }
+        let used = answer.write(&chain);
+        // This fails where the driver has put the ring outside its memory, or has made available a
+        // descriptor that does not exist: it waits for an answer that it cannot get.
+        let _ = state.add_used(chain.head, used);
+        self.outstanding -= 1;
+        self.unannounced = true;
+        None
+    }
+
+    /// Interrupts the driver where chains were given back and it wants to know.
+    pub fn announce(&mut self) {
+        if !std::mem::take(&mut self.unannounced) {
+            return;
+        }
+        let Some(Vring(vring)) = self.vring.as_ref() else {
+            return;
+        };
+        let mut state = vring.get_mut();
+        if state.needs_notification().unwrap_or(true) {
+            let _ = state.signal_used_queue();
+        }
+    }
+
+    /// Whether chains were left on the ring for which there may be room now.
+    pub fn has_room_again(&self) -> bool {
+        let Some(Vring(vring)) = self.vring.as_ref() else {
+            return false;
+        };
+        self.stalled && self.outstanding < usize::from(vring.get_ref().get_queue().size())
+    }
+
+    /// Whether chains are under way.
+    #[cfg(test)]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}

@@ -1,0 +1,533 @@
+//! The state of a VM's device: its queues and its clients.
+//!
+//! One lock guards it. Nothing waits while it is held: what takes time is asked for, and carried on
+//! when the answer comes in as an event.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::layout::{
+    self, COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, Event, NUM_QUEUES, PAGE_BYTES, status,
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    chain::Chain,
+    client::{Channel, Client, Phase, Pumped, RequestKind},
+    queue::{Answer, Memory, Queue},
+    staging::Staging,
+    watch::Watch,
+};
+use crate::{
+    ipc::{self, FromWorker},
+    log_limit::LogLimit,
+    supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
+};
+
+/// How long a worker may take to say that it is ready; a first context on a busy host with eight
+/// GPUs takes some ten seconds.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How many messages of one worker are handled before others get a turn.
+const MESSAGE_BATCH: usize = 64;
+
+const _: () = assert!(PAGE_BYTES == 4096);
+
+/// See the module's page.
+pub struct Vm {
+    /// The guest's memory, as the VMM last described it.
+    pub memory: Memory,
+    /// The three virtqueues.
+    pub queues: [Queue; NUM_QUEUES],
+    pub(super) clients: HashMap<u32, Client>,
+    /// Clients that are forgotten, but whose worker may still be there.
+    pub leaving: HashSet<u32>,
+    pub(super) link: DeviceEnd,
+    pub(super) log: LogLimit,
+    pub(super) next_seq: u64,
+    last_client: u32,
+    slots: Vec<Option<u32>>,
+    /// Queues that had more than a batch.
+    unfinished: [bool; NUM_QUEUES],
+    events: VecDeque<Event>,
+    watch: Box<dyn Watch>,
+    /// What a worker's message is read into.
+    buffer: Vec<u8>,
+}
+
+impl Vm {
+    /// A device without clients.
+    pub fn new(memory: Memory, link: DeviceEnd, watch: Box<dyn Watch>) -> Self {
+        Self {
+            memory,
+            queues: std::array::from_fn(Queue::new),
+            clients: HashMap::new(),
+            leaving: HashSet::new(),
+            link,
+            log: LogLimit::default(),
+            next_seq: 0,
+            last_client: 0,
+            slots: Vec::new(),
+            unfinished: [false; NUM_QUEUES],
+            events: VecDeque::new(),
+            watch,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Replaces what tells the event loop about channels.
+    pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
+        self.watch = watch;
+    }
+
+    /// Handles what is on a queue.
+    pub fn process(&mut self, queue: usize) {
+        self.queues[queue].flush();
+        match queue {
+            EVENT_QUEUE => self.send_events(),
+            _ => self.drain(queue),
+        }
+        if queue == COMMAND_QUEUE {
+            // Answers that waited for the ring held blocks of the staging areas.
+            let ids: Vec<u32> = self.clients.keys().copied().collect();
+            for id in ids {
+                self.pump(id);
+            }
+        }
+    }
+
+    fn drain(&mut self, queue: usize) {
+        let memory = self.memory.clone();
+        let handle = if queue == CONTROL_QUEUE {
+            Self::control
+        } else {
+            Self::command
+        };
+        self.unfinished[queue] = Queue::drain(self, |vm| &mut vm.queues[queue], &memory, handle);
+    }
+
+    /// Takes up what completions have made room for, and tells the driver of them; `true` says that
+    /// [`Self::resume`] has more to do once others have had the lock.
+    pub fn settle(&mut self) -> bool {
+        for queue in [CONTROL_QUEUE, COMMAND_QUEUE] {
+            if self.queues[queue].has_room_again() {
+                self.drain(queue);
+            }
+        }
+        for queue in &mut self.queues {
+            queue.announce();
+        }
+        self.unfinished.contains(&true)
+    }
+
+    /// Goes on with queues that had more than a batch.
+    pub fn resume(&mut self) -> bool {
+        for queue in [CONTROL_QUEUE, COMMAND_QUEUE] {
+            if self.unfinished[queue] {
+                self.drain(queue);
+            }
+        }
+        self.settle()
+    }
+
+    pub(super) fn complete(&mut self, chain: Chain, answer: Answer) {
+        self.queues[chain.queue].complete(chain, answer);
+    }
+
+    /// A number for a new client: not 0, and none that was used lately.
+    pub(super) fn new_client_id(&mut self) -> u32 {
+        loop {
+            self.last_client = self.last_client.wrapping_add(1);
+            let id = self.last_client;
+            if id != 0 && !self.clients.contains_key(&id) && !self.leaving.contains(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(super) fn start_deadline(&mut self) -> Instant {
+        self.watch.tick(true);
+        Instant::now() + START_LIMIT
+    }
+
+    /// Gives up on workers that do not become ready.
+    pub fn tick(&mut self, now: Instant) {
+        let late: Vec<u32> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| matches!(client.phase, Phase::Starting { deadline, .. } if deadline <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in late {
+            tracing::error!("Client {id}: its worker did not become ready");
+            self.fail_open(id, status::NO_RESOURCES);
+        }
+        if !self
+            .clients
+            .values()
+            .any(|client| matches!(client.phase, Phase::Starting { .. }))
+        {
+            self.watch.tick(false);
+        }
+    }
+
+    /// The next message of the supervisor.
+    ///
+    /// # Errors
+    /// See [`DeviceEnd::recv`].
+    pub fn receive_from_supervisor(&self) -> ipc::Result<Option<ToDevice>> {
+        self.link.recv()
+    }
+
+    /// Sends a message to the supervisor.
+    ///
+    /// # Errors
+    /// See [`DeviceEnd::send`].
+    pub fn tell_supervisor(&self, message: &ToSupervisor) -> ipc::Result<()> {
+        self.link.send(message)
+    }
+
+    /// Handles a message of the supervisor.
+    pub fn supervisor_says(&mut self, message: ToDevice) {
+        match message {
+            ToDevice::WorkerStarted { client, channel } => self.worker_started(client, channel),
+            ToDevice::WorkerFailed { client, status } => {
+                self.fail_open(client, status);
+                self.leaving.remove(&client);
+            }
+            ToDevice::WorkerExited { client, signal, .. } => self.worker_exited(client, signal),
+            ToDevice::Serve { .. } => {}
+        }
+    }
+
+    fn worker_started(&mut self, id: u32, socket: std::os::fd::OwnedFd) {
+        // The client may have been given up meanwhile; its worker sees its channel closed.
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let staging = match Staging::new() {
+            Ok(staging) => Arc::new(staging),
+            Err(error) => {
+                tracing::error!("Client {id}: no staging area: {error}");
+                return self.fail_open(id, status::NO_RESOURCES);
+            }
+        };
+        let slot = self
+            .slots
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.slots.len());
+        let channel = Channel::new(ipc::DeviceEnd::new(socket), slot, staging);
+        if let Err(error) = self.watch.add(&channel.end, slot, false) {
+            tracing::error!("Client {id}: cannot watch its worker: {error}");
+            return self.fail_open(id, status::NO_RESOURCES);
+        }
+        client.channel = Some(channel);
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(id);
+        self.pump(id);
+    }
+
+    /// Answers an `OPEN` with a failure, and forgets the client.
+    pub(super) fn fail_open(&mut self, id: u32, status: u32) {
+        let starting = |client: &Client| matches!(client.phase, Phase::Starting { .. });
+        if !self.clients.get(&id).is_some_and(starting) {
+            return;
+        }
+        let Some(mut client) = self.clients.remove(&id) else {
+            return;
+        };
+        if let Some(channel) = client.channel.take() {
+            self.unwatch(channel);
+        }
+        self.leaving.insert(id);
+        self.close_worker(id, true);
+        if let Phase::Starting { chain, .. } = client.phase {
+            self.complete(chain, Answer::control(status, 0));
+        }
+    }
+
+    fn unwatch(&mut self, channel: Channel) {
+        self.watch
+            .remove(&channel.end, channel.slot, channel.wants_room);
+        self.slots[channel.slot] = None;
+    }
+
+    fn close_worker(&mut self, client: u32, kill: bool) {
+        if let Err(error) = self.link.send(&ToSupervisor::CloseWorker { client, kill }) {
+            // The closed channel ends the worker too, if it is not stuck.
+            if self.log.allow() {
+                tracing::error!("Client {client}: cannot tell the supervisor to end it: {error}");
+            }
+        }
+    }
+
+    /// Ends a client's worker. Its commands are answered now, and the control requests that name
+    /// memory once the worker is gone.
+    pub(super) fn end(&mut self, id: u32, kill: bool) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let (channel, commands) = client.end();
+        if let Some(channel) = channel {
+            self.unwatch(channel);
+        }
+        self.close_worker(id, kill);
+        for chain in commands {
+            self.complete(chain, Answer::refusal(status::CLIENT_DEAD));
+        }
+    }
+
+    fn worker_exited(&mut self, id: u32, signal: u32) {
+        self.leaving.remove(&id);
+        if !self.clients.contains_key(&id) {
+            return;
+        }
+        // What it said before it went still counts.
+        while self
+            .clients
+            .get(&id)
+            .is_some_and(|client| client.channel.is_some())
+        {
+            if !self.receive(id) {
+                break;
+            }
+        }
+        self.fail_open(id, status::NO_RESOURCES);
+        self.leaving.remove(&id);
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        if client.channel.is_some() {
+            self.end(id, false);
+        }
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        client.phase = Phase::Dead;
+        let deferred = std::mem::take(&mut client.deferred);
+        let closing = client.closing.take();
+        for chain in deferred {
+            self.complete(chain, Answer::control(status::CLIENT_DEAD, 0));
+        }
+        if let Some(chain) = closing {
+            self.clients.remove(&id);
+            self.complete(chain, Answer::control(status::OK, 0));
+            return;
+        }
+        self.events.push_back(Event {
+            kind: layout::event::CLIENT_DIED.into(),
+            client: id.into(),
+            detail: signal.into(),
+            reserved: 0.into(),
+        });
+        self.send_events();
+    }
+
+    /// Forgets a client whose worker is gone, and what the driver has not been told of it.
+    pub(super) fn forget(&mut self, id: u32) {
+        self.clients.remove(&id);
+        self.events.retain(|event| event.client.get() != id);
+    }
+
+    /// Puts events into the driver's buffers, as far as there are any.
+    fn send_events(&mut self) {
+        let memory = self.memory.clone();
+        // More buffers than a ring has would be a driver that gives back useless ones for ever.
+        for _ in 0..layout::MAX_QUEUE_SIZE {
+            if self.events.is_empty() {
+                return;
+            }
+            let queue = &mut self.queues[EVENT_QUEUE];
+            // Only where there is no buffer does the device want to know of new ones.
+            let chain = queue
+                .pop(&memory)
+                .or_else(|| queue.notify_me(true).then(|| queue.pop(&memory)).flatten());
+            let Some(chain) = chain else { return };
+            if chain.misshapen || chain.writable.bytes() < size_of::<Event>() as u64 {
+                queue.complete(chain, Answer::None);
+            } else if let Some(event) = self.events.pop_front() {
+                queue.complete(chain, Answer::Bytes(event.as_bytes().to_vec()));
+            }
+        }
+    }
+
+    /// Handles an event of the channel in a slot.
+    pub fn worker_speaks(&mut self, slot: usize) {
+        let Some(id) = self.slots.get(slot).copied().flatten() else {
+            return;
+        };
+        // Where there is more, the event loop says so again.
+        self.receive(id);
+        self.pump(id);
+    }
+
+    /// Handles messages of a worker; `true` says that there may be more.
+    fn receive(&mut self, id: u32) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut more = true;
+        for _ in 0..MESSAGE_BATCH {
+            let Some(client) = self.clients.get(&id) else {
+                more = false;
+                break;
+            };
+            let fine = match client.recv(&mut buffer) {
+                Ok(None) => {
+                    more = false;
+                    break;
+                }
+                Ok(Some(message)) => self.message(id, message),
+                Err(ipc::Error::Closed) => {
+                    self.fail_open(id, status::NO_RESOURCES);
+                    self.end(id, false);
+                    false
+                }
+                Err(error) => {
+                    tracing::error!("Client {id}: {error}");
+                    self.fail_open(id, status::NO_RESOURCES);
+                    self.end(id, true);
+                    false
+                }
+            };
+            if !fine {
+                more = false;
+                break;
+            }
+        }
+        self.buffer = buffer;
+        more
+    }
+
+    /// Handles a message of a worker; `false` says that it was its last.
+    fn message(&mut self, id: u32, message: FromWorker<'_>) -> bool {
+        let fine = match message {
+            FromWorker::Ready { status } => self.ready(id, status),
+            FromWorker::Answer {
+                seq,
+                status,
+                out_bytes,
+                answer,
+            } => self.answered(id, seq, status, out_bytes, answer),
+            FromWorker::Done { seq, status } => self.done(id, seq, status),
+        };
+        if fine.is_none() {
+            tracing::error!("Client {id}: its worker sent nonsense");
+            self.end(id, true);
+        }
+        fine.unwrap_or(false)
+    }
+
+    fn ready(&mut self, id: u32, status: u32) -> Option<bool> {
+        let client = self.clients.get_mut(&id)?;
+        if !matches!(client.phase, Phase::Starting { .. }) {
+            return None;
+        }
+        if status != status::OK {
+            self.fail_open(id, status);
+            return Some(false);
+        }
+        if let Phase::Starting { chain, .. } = std::mem::replace(&mut client.phase, Phase::Live) {
+            self.complete(chain, Answer::control(status::OK, id));
+        }
+        Some(true)
+    }
+
+    fn answered(
+        &mut self,
+        id: u32,
+        seq: u64,
+        status: u32,
+        out_bytes: u64,
+        answer: &[u8],
+    ) -> Option<bool> {
+        let client = self.clients.get_mut(&id)?;
+        let command = client.in_flight.get(&seq)?;
+        let room = command.out.as_ref().map_or(0, |block| block.span().len);
+        if answer.len() > command.answer_bytes as usize || out_bytes > room {
+            return None;
+        }
+        let command = client.in_flight.remove(&seq)?;
+        let answer = Answer::Command {
+            status,
+            answer: answer.to_vec(),
+            wanted: command.answer_bytes,
+            out: command.out.map(|block| (block, out_bytes)),
+        };
+        self.complete(command.chain, answer);
+        Some(true)
+    }
+
+    fn done(&mut self, id: u32, seq: u64, status: u32) -> Option<bool> {
+        let client = self.clients.get_mut(&id)?;
+        let request = client.requests.remove(&seq)?;
+        let value = match request.kind {
+            RequestKind::Map(region) if status == status::OK => region,
+            RequestKind::Map(region) => {
+                client.regions.remove(region);
+                0
+            }
+            RequestKind::Unmap(region) => {
+                if status == status::OK {
+                    client.regions.remove(region);
+                }
+                0
+            }
+        };
+        self.complete(request.chain, Answer::control(status, value));
+        Some(true)
+    }
+
+    /// Sends a client's worker what there is room for.
+    pub(super) fn pump(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let queues = &mut self.queues;
+        let pumped = client.pump(&mut self.next_seq, |chain| {
+            queues[chain.queue].complete(chain, Answer::refusal(status::BAD_ADDRESS));
+        });
+        if let Some(channel) = &mut client.channel {
+            let full = pumped == Pumped::Full;
+            if channel.wants_room != full {
+                self.watch
+                    .remove(&channel.end, channel.slot, channel.wants_room);
+                channel.wants_room = full;
+                if let Err(error) = self.watch.add(&channel.end, channel.slot, full) {
+                    tracing::error!("Client {id}: cannot watch its worker: {error}");
+                    self.end(id, true);
+                }
+            }
+        }
+        // A closed channel is readable: its end is handled there, after what it said last.
+    }
+
+    /// Ends all clients and forgets all chains: the driver has reset the device. Their workers are
+    /// gone once [`Self::leaving`] is empty.
+    pub fn reset(&mut self) {
+        for queue in &mut self.queues {
+            queue.reset();
+        }
+        let ids: Vec<u32> = self.clients.keys().copied().collect();
+        for id in ids {
+            let Some(mut client) = self.clients.remove(&id) else {
+                continue;
+            };
+            let gone = matches!(client.phase, Phase::Dead);
+            let (channel, _) = client.end();
+            if let Some(channel) = channel {
+                self.unwatch(channel);
+            }
+            if !gone {
+                self.leaving.insert(id);
+                self.close_worker(id, true);
+            }
+        }
+        self.events.clear();
+        self.unfinished = [false; NUM_QUEUES];
+    }
+}

@@ -1,0 +1,185 @@
+//! Which libcuda the workers load: NVIDIA's or the software GPU's.
+//!
+//! CUDA is never called in the supervisor. Whether a library works is found out by a process that
+//! does nothing else and is gone before any VM connects.
+
+use std::{
+    io::Read,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use cudarc::driver::{DriverError, result, sys};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::process::Program;
+
+/// How long a driver may take to come up; on hosts with eight GPUs and no persistence daemon it
+/// takes some twenty seconds.
+const PROBE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the operator asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Gpu {
+    /// A GPU where the NVIDIA driver has one, the software GPU elsewhere.
+    Auto,
+    /// A GPU of the NVIDIA driver.
+    Cuda,
+    /// The software GPU.
+    Software,
+}
+
+/// Why there is no GPU.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `--gpu cuda`, and CUDA does not work.
+    #[error(
+        "No usable NVIDIA GPU: {0}. Check that nvidia-smi works for this user, that libcuda.so.1 is \
+         in the loader's path and /dev/nvidia* can be opened; or use --gpu software"
+    )]
+    NoCuda(String),
+    /// The software GPU does not work.
+    #[error(
+        "No software GPU in {0}: {1}. Say where libcuda.so.1 of the software GPU is with \
+         --software-gpu"
+    )]
+    NoSoftware(String, String),
+    /// Neither works.
+    #[error("{0}; and no NVIDIA GPU either: {1}")]
+    Neither(Box<Error>, String),
+}
+
+/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role.
+///
+/// # Errors
+/// What was asked for is not there; see [`Error`].
+pub fn choose(
+    gpu: Gpu,
+    software: Option<&Path>,
+    worker: &mut Program,
+    probe: &Program,
+) -> Result<(), Error> {
+    let cuda = match gpu {
+        Gpu::Software => None,
+        Gpu::Auto | Gpu::Cuda => match run(probe) {
+            Ok(devices) => {
+                tracing::info!("GPU: {devices}");
+                return Ok(());
+            }
+            Err(reason) if gpu == Gpu::Cuda => return Err(Error::NoCuda(reason)),
+            Err(reason) => Some(reason),
+        },
+    };
+    let directory = software.map_or_else(default_directory, Path::to_owned);
+    let found = use_software(&directory, worker, probe);
+    match (found, cuda) {
+        (Ok(()), None) => tracing::info!("Software GPU: {}", directory.display()),
+        (Ok(()), Some(reason)) => tracing::info!(
+            "Software GPU: {}, as there is no usable NVIDIA GPU: {reason}",
+            directory.display()
+        ),
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(reason)) => return Err(Error::Neither(Box::new(error), reason)),
+    }
+    Ok(())
+}
+
+fn use_software(directory: &Path, worker: &mut Program, probe: &Program) -> Result<(), Error> {
+    let error = |reason: String| Error::NoSoftware(directory.display().to_string(), reason);
+    if !directory.join("libcuda.so.1").is_file() {
+        return Err(error("libcuda.so.1 is not there".to_owned()));
+    }
+    let mut probe = probe.clone();
+    probe.prefer_libraries_of(directory.as_os_str());
+    run(&probe).map_err(error)?;
+    worker.prefer_libraries_of(directory.as_os_str());
+    Ok(())
+}
+
+/// Beside the program's directory, as the workspace and packages lay it out, or the system's.
+fn default_directory() -> PathBuf {
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.parent()?.join("software-gpu")))
+        .filter(|directory| directory.join("libcuda.so.1").is_file());
+    beside.unwrap_or_else(|| PathBuf::from("/usr/lib/virtio-gpgpu/software-gpu"))
+}
+
+/// Runs a probe; it says what it found, or why it found nothing.
+fn run(probe: &Program) -> Result<String, String> {
+    let mut child = probe
+        .command()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", probe.program.display()))?;
+    let mut said = Vec::new();
+    let deadline = Instant::now() + PROBE_LIMIT;
+    if let Some(mut output) = child.stdout.take() {
+        let mut buffer = [0; 512];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) => {
+                    let _ = child.kill();
+                    return Err("the driver does not answer".to_owned());
+                }
+                Ok(_) => match output.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(len) => said.extend_from_slice(&buffer[..len]),
+                },
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+    let ended = child.wait().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    match ended.success() {
+        true => Ok(said),
+        false if said.is_empty() => Err(format!("its driver failed ({})", super::reason(ended))),
+        false => Err(said),
+    }
+}
+
+/// The probe itself: prints the devices and succeeds, or prints why there are none.
+pub fn probe() -> std::process::ExitCode {
+    match devices() {
+        Ok(devices) => {
+            println!("{devices}");
+            std::process::ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            println!("{reason}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn devices() -> Result<String, String> {
+    // SAFETY: libcuda is loaded, which runs its initialisers; that is what it was installed for.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("libcuda.so.1 cannot be loaded".to_owned());
+    }
+    let name = |error: DriverError| match error.error_name() {
+        Ok(name) => name.to_string_lossy().into_owned(),
+        Err(_) => format!("CUDA error {}", error.0 as u32),
+    };
+    result::init().map_err(name)?;
+    let count = result::device::get_count().map_err(name)?;
+    let mut names = Vec::new();
+    for ordinal in 0..count {
+        let device = result::device::get(ordinal).map_err(name)?;
+        names.push(result::device::get_name(device).map_err(name)?);
+    }
+    if names.is_empty() {
+        Err("no devices".to_owned())
+    } else {
+        Ok(names.join(", "))
+    }
+}

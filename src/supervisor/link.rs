@@ -1,0 +1,264 @@
+//! Messages between the supervisor and a device process, over a pair of `SOCK_SEQPACKET` sockets.
+//!
+//! Neither end ever waits for the other: messages are few and small, and a socket holds more of
+//! them than one VM can have under way.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use nix::sys::socket::MsgFlags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::ipc::{self, Error, Result};
+
+mod kind {
+    pub const SERVE: u32 = 1;
+    pub const WORKER_STARTED: u32 = 2;
+    pub const WORKER_FAILED: u32 = 3;
+    pub const WORKER_EXITED: u32 = 4;
+    pub const ACCEPTED: u32 = 65;
+    pub const START_WORKER: u32 = 66;
+    pub const CLOSE_WORKER: u32 = 67;
+}
+
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    kind: u32,
+    client: u32,
+    first: u32,
+    second: u32,
+    name: [u8; 16],
+}
+
+/// What a device process receives.
+#[derive(Debug)]
+pub enum ToDevice {
+    /// The first message: a connection waits at this listening socket.
+    Serve {
+        /// The socket; blocking, and shared with the supervisor.
+        listener: OwnedFd,
+    },
+    /// A client's worker was started.
+    WorkerStarted {
+        /// The client.
+        client: u32,
+        /// The device's end of the channel.
+        channel: OwnedFd,
+    },
+    /// A client's worker could not be started.
+    WorkerFailed {
+        /// The client.
+        client: u32,
+        /// One of [`gpgpu_protocol::layout::status`].
+        status: u32,
+    },
+    /// A client's worker is gone: its process has been reaped.
+    WorkerExited {
+        /// The client.
+        client: u32,
+        /// The exit status, if it was not a signal.
+        code: u32,
+        /// The signal that ended it, or 0.
+        signal: u32,
+    },
+}
+
+/// What the supervisor receives.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ToSupervisor {
+    /// The connection was accepted; the socket can be watched again.
+    Accepted,
+    /// A client wants a worker.
+    StartWorker {
+        /// The client.
+        client: u32,
+        /// The process's id in the guest, for the log.
+        pid: u32,
+        /// The process's name, padded with zeros, for the log.
+        name: [u8; 16],
+    },
+    /// A client's channel is closed; its worker has to go.
+    CloseWorker {
+        /// The client.
+        client: u32,
+        /// Whether at once, without a chance to end by itself.
+        kill: bool,
+    },
+}
+
+/// The supervisor's end.
+#[derive(Debug)]
+pub struct SupervisorEnd(OwnedFd);
+
+/// The device process's end.
+#[derive(Debug)]
+pub struct DeviceEnd(OwnedFd);
+
+impl SupervisorEnd {
+    /// Takes one end of an [`ipc::pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the device process does not read what it is sent.
+    pub fn send(&self, message: &ToDevice) -> Result<()> {
+        let raw = |kind, client, first, second| Raw {
+            kind,
+            client,
+            first,
+            second,
+            ..Raw::default()
+        };
+        let (raw, fd) = match message {
+            ToDevice::Serve { listener } => (raw(kind::SERVE, 0, 0, 0), Some(listener)),
+            ToDevice::WorkerStarted { client, channel } => {
+                (raw(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
+            }
+            ToDevice::WorkerFailed { client, status } => {
+                (raw(kind::WORKER_FAILED, *client, *status, 0), None)
+            }
+            ToDevice::WorkerExited {
+                client,
+                code,
+                signal,
+            } => (raw(kind::WORKER_EXITED, *client, *code, *signal), None),
+        };
+        send(self.0.as_fd(), &raw, fd.map(AsFd::as_fd))
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`].
+    pub fn recv(&self) -> Result<Option<ToSupervisor>> {
+        let Some((raw, _)) = recv(self.0.as_fd(), MsgFlags::MSG_DONTWAIT)? else {
+            return Ok(None);
+        };
+        let client = raw.client;
+        match raw.kind {
+            kind::ACCEPTED => Ok(Some(ToSupervisor::Accepted)),
+            kind::START_WORKER => Ok(Some(ToSupervisor::StartWorker {
+                client,
+                pid: raw.first,
+                name: raw.name,
+            })),
+            kind::CLOSE_WORKER => Ok(Some(ToSupervisor::CloseWorker {
+                client,
+                kill: raw.first != 0,
+            })),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+}
+
+impl AsRawFd for SupervisorEnd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl DeviceEnd {
+    /// Takes one end of an [`ipc::pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
+    pub fn send(&self, message: &ToSupervisor) -> Result<()> {
+        let raw = match *message {
+            ToSupervisor::Accepted => Raw {
+                kind: kind::ACCEPTED,
+                ..Raw::default()
+            },
+            ToSupervisor::StartWorker { client, pid, name } => Raw {
+                kind: kind::START_WORKER,
+                client,
+                first: pid,
+                second: 0,
+                name,
+            },
+            ToSupervisor::CloseWorker { client, kill } => Raw {
+                kind: kind::CLOSE_WORKER,
+                client,
+                first: kill.into(),
+                ..Raw::default()
+            },
+        };
+        send(self.0.as_fd(), &raw, None)
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`].
+    pub fn wait(&self) -> Result<ToDevice> {
+        match recv(self.0.as_fd(), MsgFlags::empty())? {
+            Some((raw, fd)) => Self::parse(raw, fd),
+            None => Err(Error::Malformed("a blocking socket would block")),
+        }
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`].
+    pub fn recv(&self) -> Result<Option<ToDevice>> {
+        match recv(self.0.as_fd(), MsgFlags::MSG_DONTWAIT)? {
+            Some((raw, fd)) => Self::parse(raw, fd).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn parse(raw: Raw, fd: Option<OwnedFd>) -> Result<ToDevice> {
+        let client = raw.client;
+        match (raw.kind, fd) {
+            (kind::SERVE, Some(listener)) => Ok(ToDevice::Serve { listener }),
+            (kind::WORKER_STARTED, Some(channel)) => {
+                Ok(ToDevice::WorkerStarted { client, channel })
+            }
+            (kind::WORKER_FAILED, None) => Ok(ToDevice::WorkerFailed {
+                client,
+                status: raw.first,
+            }),
+            (kind::WORKER_EXITED, None) => Ok(ToDevice::WorkerExited {
+                client,
+                code: raw.first,
+                signal: raw.second,
+            }),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+}
+
+impl AsFd for DeviceEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, raw: &Raw, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    let fds: Vec<_> = fd.iter().map(|fd| fd.as_raw_fd()).collect();
+    if ipc::send(socket, &[raw.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
+        Ok(())
+    } else {
+        Err(Error::Malformed("the other end does not read"))
+    }
+}
+
+fn recv(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<(Raw, Option<OwnedFd>)>> {
+    let mut bytes = [0; size_of::<Raw>()];
+    let Some((len, fds)) = ipc::recv(socket, &mut bytes, flags)? else {
+        return Ok(None);
+    };
+    if len != bytes.len() {
+        return Err(Error::Malformed("not as long as a message"));
+    }
+    let raw = Raw::read_from_bytes(&bytes).map_err(|_| Error::Malformed("not a message"))?;
+    Ok(Some((raw, fds.into_iter().next())))
+}

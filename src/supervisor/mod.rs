@@ -1,0 +1,580 @@
+//! The supervisor: starts and watches all other processes, and reads no guest data.
+//!
+//! For each connection of a VMM it starts a device process, and for each client that a device
+//! process opens a worker, whose channel it passes on. Nothing that a guest sends reaches it but
+//! the name and number of a guest process, which it logs.
+
+mod gpu;
+pub mod link;
+mod process;
+mod socket;
+
+use std::{
+    collections::HashMap,
+    io,
+    os::{
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
+use gpgpu_protocol::layout::{MAX_CLIENTS, status};
+
+use crate::{ipc, log_limit::LogLimit};
+use link::{SupervisorEnd, ToDevice, ToSupervisor};
+use process::{Process, reason};
+use socket::Socket;
+
+pub use gpu::{Error as GpuError, Gpu, choose, probe};
+pub use process::Program;
+
+/// How long a worker has to end by itself once its client is closed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What cannot be done without.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A socket cannot be listened at.
+    #[error("Cannot listen at {0}: {1}")]
+    Listen(String, #[source] io::Error),
+    /// The event loop cannot go on.
+    #[error("The event loop failed: {0}")]
+    Events(event_manager::Error),
+}
+
+/// What a supervisor does.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it listens.
+    pub sockets: Vec<PathBuf>,
+    /// How many connections it serves at a time on each of them; more wait.
+    pub max_connections: usize,
+    /// How device processes are started; their standard input is their [`link`].
+    pub device: Program,
+    /// How workers are started; their standard input is their [`ipc::WorkerEnd`].
+    pub worker: Program,
+}
+
+/// What a watched descriptor is.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Stop,
+    Listener(usize),
+    Link(u32),
+    Device(u32),
+    Worker(u32),
+}
+
+struct Listener {
+    socket: Socket,
+    token: u32,
+    connections: usize,
+    /// Whether it is being watched: not while a device process is about to accept a connection, nor
+    /// while there are as many as there may be.
+    armed: bool,
+    accepting: bool,
+}
+
+struct Device {
+    process: Process,
+    link: SupervisorEnd,
+    link_token: u32,
+    listener: usize,
+    accepted: bool,
+    /// Keys of workers by client.
+    workers: HashMap<u32, u32>,
+    log: LogLimit,
+}
+
+struct Worker {
+    process: Process,
+    device: u32,
+    client: u32,
+    /// The guest process, for the log.
+    who: String,
+    /// When it is killed, once its client is closed.
+    deadline: Option<Instant>,
+    closed: bool,
+}
+
+/// See the module's page.
+pub struct Supervisor {
+    config: Config,
+    listeners: Vec<Listener>,
+    devices: HashMap<u32, Device>,
+    workers: HashMap<u32, Worker>,
+    sources: HashMap<u32, Source>,
+    last_token: u32,
+    stop: i32,
+    stopped: bool,
+}
+
+impl Supervisor {
+    /// Listens at all sockets.
+    ///
+    /// # Errors
+    /// [`Error::Listen`]; those that were bound before are removed.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let mut listeners = Vec::new();
+        for path in &config.sockets {
+            let socket = Socket::bind(path)
+                .map_err(|error| Error::Listen(path.display().to_string(), error))?;
+            tracing::info!("Listening at {}", path.display());
+            listeners.push(Listener {
+                socket,
+                token: 0,
+                connections: 0,
+                armed: false,
+                accepting: false,
+            });
+        }
+        Ok(Self {
+            config,
+            listeners,
+            devices: HashMap::new(),
+            workers: HashMap::new(),
+            sources: HashMap::new(),
+            last_token: 0,
+            stop: -1,
+            stopped: false,
+        })
+    }
+
+    /// Serves until `stop` can be read. Then all processes are gone, and the sockets removed.
+    ///
+    /// # Errors
+    /// [`Error::Events`].
+    pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), Error> {
+        self.stop = stop.as_raw_fd();
+        let this = Arc::new(Mutex::new(self));
+        let mut events = EventManager::<Arc<Mutex<Self>>>::new().map_err(Error::Events)?;
+        events.add_subscriber(Arc::clone(&this));
+        loop {
+            let timeout = {
+                let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+                if this.stopped {
+                    break;
+                }
+                this.kill_late(Instant::now())
+            };
+            events.run_with_timeout(timeout).map_err(Error::Events)?;
+        }
+        tracing::info!("Stopping");
+        this.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .end_all();
+        Ok(())
+    }
+
+    fn token(&mut self, source: Source) -> u32 {
+        loop {
+            self.last_token = self.last_token.wrapping_add(1);
+            if !self.sources.contains_key(&self.last_token) {
+                break;
+            }
+        }
+        self.sources.insert(self.last_token, source);
+        self.last_token
+    }
+
+    /// Watches the listeners that may have another connection.
+    fn arm(&mut self, ops: &mut EventOps<'_>) {
+        for listener in &mut self.listeners {
+            let full = listener.connections >= self.config.max_connections;
+            let wanted = !listener.accepting && !full;
+            if wanted == listener.armed {
+                continue;
+            }
+            let events = Events::with_data(&listener.socket, listener.token, EventSet::IN);
+            let done = if wanted {
+                ops.add(events)
+            } else {
+                ops.remove(events)
+            };
+            match done {
+                Ok(()) => listener.armed = wanted,
+                Err(error) => {
+                    tracing::error!("{}: {error}", listener.socket.path().display());
+                }
+            }
+            if full {
+                tracing::warn!(
+                    "{}: {} connections, further ones have to wait",
+                    listener.socket.path().display(),
+                    listener.connections
+                );
+            }
+        }
+    }
+
+    /// Starts a device process for the connection that waits at a listener.
+    fn connect(&mut self, index: usize, ops: &mut EventOps<'_>) {
+        let key = self.token(Source::Device(0));
+        let path = self.listeners[index].socket.path().to_owned();
+        match self.start_device(key, index, ops) {
+            Ok(device) => {
+                tracing::info!(
+                    "{}: VM connected (process {})",
+                    path.display(),
+                    device.process.id()
+                );
+                self.devices.insert(key, device);
+                self.sources.insert(key, Source::Device(key));
+                self.listeners[index].connections += 1;
+                self.listeners[index].accepting = true;
+            }
+            Err(error) => {
+                self.sources.remove(&key);
+                tracing::error!("{}: cannot start a device process: {error}", path.display());
+                // It would be there for ever.
+                self.listeners[index].socket.reject();
+            }
+        }
+    }
+
+    fn start_device(
+        &mut self,
+        key: u32,
+        index: usize,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<Device> {
+        let socket = &self.listeners[index].socket;
+        let (ours, theirs) = ipc::pair()?;
+        let process = self
+            .config
+            .device
+            .start(theirs, socket.path().as_os_str())?;
+        let link = SupervisorEnd::new(ours);
+        let listener = socket.listener().try_clone()?.into();
+        link.send(&ToDevice::Serve { listener })
+            .map_err(io::Error::other)?;
+        let link_token = self.token(Source::Link(key));
+        let watch = |ops: &mut EventOps<'_>, events| ops.add(events).map_err(io::Error::other);
+        watch(ops, Events::with_data(&process, key, EventSet::IN))?;
+        watch(ops, Events::with_data(&link, link_token, EventSet::IN))?;
+        Ok(Device {
+            process,
+            link,
+            link_token,
+            listener: index,
+            accepted: false,
+            workers: HashMap::new(),
+            log: LogLimit::default(),
+        })
+    }
+
+    /// Handles what a device process says.
+    fn hear(&mut self, key: u32, ops: &mut EventOps<'_>) {
+        loop {
+            let Some(device) = self.devices.get_mut(&key) else {
+                return;
+            };
+            match device.link.recv() {
+                Ok(None) => return,
+                Ok(Some(ToSupervisor::Accepted)) => {
+                    device.accepted = true;
+                    let index = device.listener;
+                    self.listeners[index].accepting = false;
+                }
+                Ok(Some(ToSupervisor::StartWorker { client, pid, name })) => {
+                    self.start_worker(key, client, pid, &name, ops);
+                }
+                Ok(Some(ToSupervisor::CloseWorker { client, kill })) => {
+                    let worker = device.workers.get(&client);
+                    if let Some(worker) = worker.and_then(|worker| self.workers.get_mut(worker)) {
+                        worker.close(kill);
+                    }
+                }
+                Err(error) => {
+                    // The end of the link comes before the end of the process, and says less.
+                    let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
+                    let _ = ops.remove(events);
+                    if !matches!(error, ipc::Error::Closed) {
+                        tracing::error!("Device process {}: {error}", device.process.id());
+                    }
+                    device.process.kill();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start_worker(
+        &mut self,
+        key: u32,
+        client: u32,
+        pid: u32,
+        name: &[u8; 16],
+        ops: &mut EventOps<'_>,
+    ) {
+        let token = self.token(Source::Worker(0));
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        let path = self.listeners[device.listener].socket.path();
+        let who = format!(
+            "{}: client {client} ({}, guest process {pid})",
+            path.display(),
+            Name(name)
+        );
+        let started = if device.workers.len() >= MAX_CLIENTS || device.workers.contains_key(&client)
+        {
+            Err(io::Error::other("it has as many workers as it may have"))
+        } else {
+            start_worker(&self.config.worker, path, token, ops)
+        };
+        let answer = match started {
+            Ok((process, channel)) => {
+                if device.log.allow() {
+                    tracing::info!("{who} opened (worker {})", process.id());
+                }
+                let worker = Worker {
+                    process,
+                    device: key,
+                    client,
+                    who,
+                    deadline: None,
+                    closed: false,
+                };
+                self.workers.insert(token, worker);
+                self.sources.insert(token, Source::Worker(token));
+                device.workers.insert(client, token);
+                ToDevice::WorkerStarted { client, channel }
+            }
+            Err(error) => {
+                self.sources.remove(&token);
+                if device.log.allow() {
+                    tracing::error!("{who}: cannot start a worker: {error}");
+                }
+                ToDevice::WorkerFailed {
+                    client,
+                    status: status::NO_RESOURCES,
+                }
+            }
+        };
+        device.tell(&answer);
+    }
+
+    fn device_ended(&mut self, key: u32, ops: &mut EventOps<'_>) {
+        let Some(ended) = self
+            .devices
+            .get_mut(&key)
+            .and_then(|device| device.process.ended())
+        else {
+            return;
+        };
+        let Some(device) = self.devices.remove(&key) else {
+            return;
+        };
+        self.sources.remove(&key);
+        self.sources.remove(&device.link_token);
+        let _ = ops.remove(Events::with_data(&device.process, key, EventSet::IN));
+        // It is not watched any more if it was closed before.
+        let _ = ops.remove(Events::with_data(
+            &device.link,
+            device.link_token,
+            EventSet::IN,
+        ));
+        for worker in device.workers.values() {
+            if let Some(worker) = self.workers.get_mut(worker) {
+                worker.close(false);
+            }
+        }
+        let listener = &mut self.listeners[device.listener];
+        listener.connections -= 1;
+        if !device.accepted {
+            listener.accepting = false;
+            listener.socket.reject();
+        }
+        let path = listener.socket.path().display();
+        if ended.success() {
+            tracing::info!("{path}: VM disconnected (process {})", device.process.id());
+        } else {
+            let reason = reason(ended);
+            tracing::error!(
+                "{path}: device process {} failed: {reason}",
+                device.process.id()
+            );
+        }
+    }
+
+    fn worker_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        let Some(ended) = self
+            .workers
+            .get_mut(&token)
+            .and_then(|worker| worker.process.ended())
+        else {
+            return;
+        };
+        let Some(worker) = self.workers.remove(&token) else {
+            return;
+        };
+        self.sources.remove(&token);
+        let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+        let device = self.devices.get_mut(&worker.device);
+        let limit = device.map(|device| {
+            device.workers.remove(&worker.client);
+            device.tell(&ToDevice::WorkerExited {
+                client: worker.client,
+                code: ended.code().unwrap_or(0) as u32,
+                signal: ended.signal().unwrap_or(0) as u32,
+            });
+            &mut device.log
+        });
+        worker.log_end(ended, limit);
+    }
+
+    /// Kills workers that had their time, and says in how many milliseconds the next has.
+    fn kill_late(&mut self, now: Instant) -> i32 {
+        let mut timeout = -1;
+        for worker in self.workers.values_mut() {
+            let Some(deadline) = worker.deadline else {
+                continue;
+            };
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() {
+                worker.deadline = None;
+                worker.process.kill();
+            } else {
+                let left = left.as_millis() as i32 + 1;
+                timeout = if timeout < 0 { left } else { timeout.min(left) };
+            }
+        }
+        timeout
+    }
+
+    /// Ends all processes, and waits until they are gone, but not for ever.
+    fn end_all(&mut self) {
+        let devices = self.devices.values_mut().map(|device| &mut device.process);
+        let workers = self.workers.values_mut().map(|worker| &mut worker.process);
+        let mut processes: Vec<&mut Process> = devices.chain(workers).collect();
+        for process in &mut processes {
+            process.kill();
+        }
+        let deadline = Instant::now() + GRACE;
+        for process in &mut processes {
+            if !process.wait(deadline) {
+                tracing::error!("Process {} does not end", process.id());
+            }
+        }
+        self.devices.clear();
+        self.workers.clear();
+        self.listeners.clear();
+    }
+}
+
+/// Starts a worker, and gives back the device's end of its channel.
+fn start_worker(
+    program: &Program,
+    path: &Path,
+    token: u32,
+    ops: &mut EventOps<'_>,
+) -> io::Result<(Process, OwnedFd)> {
+    let (ours, theirs) = ipc::pair()?;
+    let process = program.start(theirs, path.as_os_str())?;
+    ops.add(Events::with_data(&process, token, EventSet::IN))
+        .map_err(io::Error::other)?;
+    Ok((process, ours))
+}
+
+impl Device {
+    /// Sends a message; a device process that does not listen is ended.
+    fn tell(&mut self, message: &ToDevice) {
+        match self.link.send(message) {
+            // One that is gone is seen to end.
+            Ok(()) | Err(ipc::Error::Closed) => {}
+            Err(error) => {
+                tracing::error!("Device process {}: {error}", self.process.id());
+                self.process.kill();
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Its client is closed: it has to go.
+    fn close(&mut self, kill: bool) {
+        self.closed = true;
+        if kill {
+            self.process.kill();
+        } else if self.deadline.is_none() {
+            self.deadline = Some(Instant::now() + GRACE);
+        }
+    }
+
+    fn log_end(&self, ended: ExitStatus, limit: Option<&mut LogLimit>) {
+        if !limit.is_none_or(LogLimit::allow) {
+            return;
+        }
+        if ended.success() || self.closed {
+            tracing::info!("{} closed", self.who);
+        } else {
+            tracing::warn!("{}: its worker died: {}", self.who, reason(ended));
+        }
+    }
+}
+
+/// A guest process's name, as far as it can be printed.
+struct Name<'a>(&'a [u8; 16]);
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let len = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.0.len());
+        write!(f, "{}", self.0[..len].escape_ascii())
+    }
+}
+
+impl MutEventSubscriber for Supervisor {
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        for index in 0..self.listeners.len() {
+            self.listeners[index].token = self.token(Source::Listener(index));
+        }
+        let token = self.token(Source::Stop);
+        if let Err(error) = ops.add(Events::with_data_raw(self.stop, token, EventSet::IN)) {
+            tracing::error!("Cannot watch for signals: {error}");
+            self.stopped = true;
+        }
+        self.arm(ops);
+    }
+
+    fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
+        match self.sources.get(&events.data()) {
+            Some(Source::Stop) => self.stopped = true,
+            Some(&Source::Listener(index)) if !self.listeners[index].accepting => {
+                self.connect(index, ops);
+            }
+            Some(&Source::Link(key)) => self.hear(key, ops),
+            Some(&Source::Device(key)) => {
+                // What it said last comes first.
+                self.hear(key, ops);
+                self.device_ended(key, ops);
+            }
+            Some(&Source::Worker(token)) => self.worker_ended(token, ops),
+            Some(Source::Listener(_)) | None => {}
+        }
+        self.arm(ops);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_guests_cannot_forge_log_lines() {
+        assert_eq!(Name(b"python3\0\0\0\0\0\0\0\0\0").to_string(), "python3");
+        assert_eq!(
+            Name(b"a\nERROR b\x1b[2J\xff\0\0").to_string(),
+            "a\\nERROR b\\x1b[2J\\xff"
+        );
+    }
+}

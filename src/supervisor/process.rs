@@ -1,0 +1,231 @@
+//! Starting the other roles of this program, and watching them end.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::{
+            ffi::OsStringExt,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Instant,
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How a role's process is started: a program, what comes before its own arguments, and variables.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// The program.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables in addition to the supervisor's own.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    /// This program, in another role.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted.
+    pub fn own(role: &str) -> io::Result<Self> {
+        let program = fs::read_link("/proc/self/exe")?;
+        let whole: Vec<OsString> = fs::read("/proc/self/cmdline")?
+            .split_inclusive(|&byte| byte == 0)
+            .map(|argument| OsString::from_vec(argument[..argument.len() - 1].to_vec()))
+            .collect();
+        Ok(Self {
+            // The file itself, even where it was replaced meanwhile.
+            program: if program.exists() {
+                program
+            } else {
+                PathBuf::from("/proc/self/exe")
+            },
+            arguments: loader_arguments(&whole, std::env::args_os().len())
+                .into_iter()
+                .chain([role.into()])
+                .collect(),
+            environment: Vec::new(),
+        })
+    }
+
+    /// Makes the dynamic loader look into a directory before all others.
+    pub fn prefer_libraries_of(&mut self, directory: &OsStr) {
+        let before = |rest: Option<OsString>| {
+            let mut path = directory.to_owned();
+            if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+                path.push(":");
+                path.push(rest);
+            }
+            path
+        };
+        // An explicit loader's own option hides the variable.
+        let option = self
+            .arguments
+            .iter()
+            .position(|argument| argument == "--library-path");
+        if let Some(value) = option.and_then(|option| self.arguments.get_mut(option + 1)) {
+            *value = before(Some(value.clone()));
+        }
+        let variable = "LD_LIBRARY_PATH";
+        self.environment
+            .push((variable.into(), before(std::env::var_os(variable))));
+    }
+
+    /// The command that starts it, in a process group of its own: a terminal's signals go to the
+    /// supervisor alone, which ends the others in order.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .process_group(0);
+        command
+    }
+
+    /// Starts it with `channel` as its standard input.
+    ///
+    /// # Errors
+    /// The program cannot be run, or the host is out of processes or file descriptors.
+    pub fn start(&self, channel: OwnedFd, label: &OsStr) -> io::Result<Process> {
+        let child = self
+            .command()
+            .arg(label)
+            .stdin(Stdio::from(channel))
+            .spawn()?;
+        Process::new(child)
+    }
+}
+
+/// What was passed to the dynamic loader where it was started by name (`ld.so --library-path …
+/// program …`): all that stands before this program's own `own` arguments, and the program.
+fn loader_arguments(whole: &[OsString], own: usize) -> Vec<OsString> {
+    match whole.len().checked_sub(own) {
+        Some(before) if before > 0 => whole[1..=before].to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// A child process; it is killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl Process {
+    fn new(mut child: Child) -> io::Result<Self> {
+        // SAFETY: the call takes two integers and touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+        if fd < 0 {
+            let error = io::Error::last_os_error();
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        // SAFETY: the kernel has just made this descriptor for the call, so nothing else owns it.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Self { child, pidfd })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has; it is reaped then.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        // This fails only for a process that has ended.
+        let _ = self.child.kill();
+    }
+}
+
+impl Process {
+    /// Waits until it has ended, or the time is up.
+    pub fn wait(&mut self, deadline: Instant) -> bool {
+        while self.ended().is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut fds, timeout);
+        }
+        true
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl AsRawFd for Process {
+    fn as_raw_fd(&self) -> i32 {
+        self.pidfd.as_raw_fd()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.try_wait();
+    }
+}
+
+/// Why a process ended, in words.
+pub fn reason(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
+            Ok(name) => format!("killed by {name}"),
+            Err(_) => format!("killed by signal {signal}"),
+        },
+        (None, Some(code)) => format!("exit status {code}"),
+        (None, None) => "no exit status".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn os(arguments: &[&str]) -> Vec<OsString> {
+        arguments.iter().map(Into::into).collect()
+    }
+
+    #[test]
+    fn an_explicit_loader_is_used_for_the_children_too() {
+        let whole = os(&["ld.so", "--library-path", "/lib", "/bin/prog", "-s", "x"]);
+        assert_eq!(
+            loader_arguments(&whole, 3),
+            os(&["--library-path", "/lib", "/bin/prog"])
+        );
+        assert!(loader_arguments(&os(&["/bin/prog", "-s", "x"]), 3).is_empty());
+    }
+
+    #[test]
+    fn a_loaders_library_path_is_extended() {
+        let mut program = Program {
+            program: "ld.so".into(),
+            arguments: os(&["--library-path", "/lib", "/bin/prog", "role"]),
+            environment: Vec::new(),
+        };
+        program.prefer_libraries_of(OsStr::new("/gpu"));
+        assert_eq!(program.arguments[1], "/gpu:/lib");
+        let (name, value) = &program.environment[0];
+        assert_eq!(name, "LD_LIBRARY_PATH");
+        assert!(value.to_str().unwrap().starts_with("/gpu"));
+    }
+}

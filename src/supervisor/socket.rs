@@ -1,0 +1,141 @@
+//! The listening sockets.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A listening socket; its file is removed when this is dropped.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file, so that a successor's file is left alone.
+    file: (u64, u64),
+}
+
+impl Socket {
+    /// Listens at `path`. A socket that is there and that nobody listens at is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there, another kind of file is there, or the directory does not allow it.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "A file that is not a socket is there",
+                ));
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path)?;
+                }
+                _ => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AddrInUse,
+                        "Another process listens there",
+                    ));
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let listener = UnixListener::bind(path)?;
+        let file = fs::symlink_metadata(path)?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            file: (file.dev(), file.ino()),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The socket itself.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// Drops the connection that waits longest, if one does.
+    pub fn reject(&self) {
+        let mut fds = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+            let _ = self.listener.accept();
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> i32 {
+        self.listener.as_raw_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let ours = |file: fs::Metadata| (file.dev(), file.ino()) == self.file;
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stale_socket_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gpgpu.sock");
+        let stale = UnixListener::bind(&path).unwrap();
+        assert_eq!(
+            Socket::bind(&path).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
+        drop(stale);
+        let socket = Socket::bind(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+        drop(socket);
+        assert!(!path.exists());
+
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(
+            Socket::bind(&path).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_successors_file_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gpgpu.sock");
+        let first = Socket::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Socket::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,126 @@
+//! The host's driver API: NVIDIA's libcuda or the software GPU's, loaded through cudarc.
+//!
+//! Functions are called by symbol with integers where CUDA has enumerations, because a guest chooses
+//! them: a value that a Rust enumeration does not have would be undefined behaviour.
+
+use std::{
+    ffi::{CString, c_char, c_void},
+    sync::OnceLock,
+};
+
+use cudarc::driver::sys;
+use gpgpu_protocol::cuda::*;
+
+/// The address of a symbol, or `None` if the library does not have it.
+///
+/// Call this only once it is known that there is a libcuda ([`is_present`]).
+pub fn symbol(name: &str) -> Option<*const c_void> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a symbol's address is taken, not used; the library is never unloaded.
+    unsafe { sys::culib().get::<*const c_void>(name.as_bytes_with_nul()).ok().map(|found| *found) }
+}
+
+/// Whether there is a libcuda to load.
+pub fn is_present() -> bool {
+    // SAFETY: loads the library that this process is for; its initialisers are trusted.
+    unsafe { sys::is_culib_present() }
+}
+
+/// A function that the host's libcuda may lack.
+#[derive(Debug)]
+pub struct Symbol {
+    name: &'static str,
+    address: OnceLock<Option<usize>>,
+}
+
+impl Symbol {
+    /// The function of this name; looked up at its first use.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, address: OnceLock::new() }
+    }
+
+    /// Its address; `CUDA_ERROR_NOT_SUPPORTED` where the host's driver is too old to have it.
+    pub fn address(&self) -> Result<*const c_void, CUresult> {
+        let find = || symbol(self.name).map(|found| found as usize);
+        self.address.get_or_init(find).map(|found| found as *const c_void).ok_or(CUDA_ERROR_NOT_SUPPORTED)
+    }
+}
+
+/// Turns a result code into a `Result`.
+pub fn check(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+macro_rules! functions {
+    ($(fn $name:ident($($arg:ident : $ty:ty),*);)*) => {$(
+        /// The driver API's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// Handles are ones that the driver gave out and that live; pointers are NULL or valid as CUDA asks.
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        pub unsafe fn $name($($arg: $ty),*) -> Result<(), CUresult> {
+            static SYMBOL: Symbol = Symbol::new(stringify!($name));
+            let address = SYMBOL.address()?;
+            // SAFETY: a symbol of this name has this signature in every libcuda.
+            let function: unsafe extern "C" fn($($ty),*) -> CUresult = unsafe { std::mem::transmute(address) };
+            // SAFETY: the caller vouches for the arguments.
+            check(unsafe { function($($arg),*) })
+        }
+    )*};
+}
+
+functions! {
+    fn cuInit(flags: u32);
+    fn cuDriverGetVersion(version: *mut i32);
+    fn cuDeviceGetCount(count: *mut i32);
+    fn cuDeviceGetName(name: *mut c_char, len: i32, dev: CUdevice);
+    fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice);
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
+    fn cuDeviceGetPCIBusId(id: *mut c_char, len: i32, dev: CUdevice);
+    fn cuDeviceGetAttribute(value: *mut i32, attribute: CUdevice_attribute, dev: CUdevice);
+    fn cuDeviceGetProperties(properties: *mut CUdevprop, dev: CUdevice);
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, dev: CUdevice);
+    fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
+    fn cuDevicePrimaryCtxReset_v2(dev: CUdevice);
+    fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, dev: CUdevice);
+    fn cuCtxDestroy_v2(context: CUcontext);
+    fn cuCtxSetCurrent(context: CUcontext);
+    fn cuCtxPopCurrent_v2(context: *mut CUcontext);
+    fn cuCtxGetDevice(dev: *mut CUdevice);
+    fn cuGetErrorString(code: CUresult, text: *mut *const c_char);
+    fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
+    fn cuMemHostUnregister(pointer: *mut c_void);
+    fn cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: u32);
+    fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
+    fn cuMemcpyHtoDAsync_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
+    fn cuStreamSynchronize(stream: CUstream);
+    fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: u32, options: *mut CUjit_option, values: *mut *mut c_void);
+    fn cuModuleUnload(module: CUmodule);
+    fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+    fn cuModuleGetFunctionCount(count: *mut u32, module: CUmodule);
+    fn cuModuleEnumerateFunctions(functions: *mut CUfunction, count: u32, module: CUmodule);
+    fn cuFuncGetName(name: *mut *const c_char, function: CUfunction);
+    fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
+    fn cuFuncGetAttribute(value: *mut i32, attribute: CUfunction_attribute, function: CUfunction);
+    fn cuLibraryLoadData(library: *mut CUlibrary, image: *const c_void, options: *mut CUjit_option, values: *mut *mut c_void, count: u32, library_options: *mut CUlibraryOption, library_values: *mut *mut c_void, library_count: u32);
+    fn cuLibraryUnload(library: CUlibrary);
+    fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
+    fn cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+    fn cuLibraryGetKernelCount(count: *mut u32, library: CUlibrary);
+    fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, count: u32, library: CUlibrary);
+    fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary);
+    fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel);
+    fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel);
+    fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize);
+    fn cuKernelGetAttribute(value: *mut i32, attribute: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
+    fn cuOccupancyMaxActiveClusters(count: *mut i32, function: CUfunction, config: *const CUlaunchConfig);
+    fn cuOccupancyMaxPotentialClusterSize(size: *mut i32, function: CUfunction, config: *const CUlaunchConfig);
+    fn cuLaunchKernel(function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
+    fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void);
+    fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
+    fn cuStreamAddCallback(stream: CUstream, function: CUstreamCallback, data: *mut c_void, flags: u32);
+}

@@ -1,0 +1,253 @@
+//! Memory that the worker shares: the staging area, and what its guest process registered.
+
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    io,
+    num::NonZeroUsize,
+    os::fd::{AsFd, OwnedFd},
+    ptr::NonNull,
+    sync::Mutex,
+};
+
+use gpgpu_protocol::{
+    cuda::*,
+    layout::{PAGE_BYTES, status},
+};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::driver;
+use crate::ipc::{MapRun, Span};
+
+/// The staging area: data on its way between guest pages and the driver.
+#[derive(Debug)]
+pub struct Staging {
+    base: NonNull<c_void>,
+    size: u64,
+}
+
+// SAFETY: the mapping stays until the process ends; each part belongs to one command at a time.
+unsafe impl Send for Staging {}
+// SAFETY: as above.
+unsafe impl Sync for Staging {}
+
+impl Staging {
+    /// Maps the staging area.
+    ///
+    /// # Errors
+    ///
+    /// The host is out of memory.
+    pub fn map(file: &OwnedFd, size: u64) -> io::Result<Self> {
+        let length = usize::try_from(size).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file sealed against shrinking.
+        let base = unsafe {
+            mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, file.as_fd(), 0)?
+        };
+        Ok(Self { base, size })
+    }
+
+    /// The address of a span; `None` if it is not all inside.
+    pub fn address(&self, span: Span) -> Option<*mut c_void> {
+        let end = span.offset.checked_add(span.len)?;
+        (end <= self.size).then(|| self.base.as_ptr().wrapping_byte_add(span.offset as usize))
+    }
+}
+
+/// Memory of the guest process, mapped here.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    /// Its address in the guest process.
+    guest: u64,
+    /// Its address here: the same, unless something else was there.
+    here: u64,
+    bytes: u64,
+}
+
+/// A part of a region that CUDA has pinned.
+#[derive(Debug, Clone, Copy)]
+struct Registration {
+    region: u32,
+    here: u64,
+}
+
+/// The regions, and what of them is pinned.
+#[derive(Debug, Default)]
+pub struct Regions {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    regions: HashMap<u32, Region>,
+    /// By the address in the guest.
+    registered: HashMap<u64, Registration>,
+}
+
+impl Regions {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Maps a region, at the guest's own address if that is free here. Returns a [`status`].
+    pub fn map(&self, number: u32, guest: u64, bytes: u64, runs: &[MapRun]) -> u32 {
+        match map_runs(guest, bytes, runs) {
+            Ok(here) => {
+                self.state().regions.insert(number, Region { guest, here, bytes });
+                status::OK
+            }
+            Err(error) => {
+                tracing::warn!("Cannot map {bytes} bytes of the guest in {} runs: {error}", runs.len());
+                status::NO_RESOURCES
+            }
+        }
+    }
+
+    /// Unmaps a region; what CUDA has pinned of it is let go first. Returns a [`status`].
+    pub fn unmap(&self, number: u32) -> u32 {
+        let mut state = self.state();
+        let Some(region) = state.regions.remove(&number) else { return status::BAD_ADDRESS };
+        state.registered.retain(|_, registration| {
+            if registration.region == number {
+                // SAFETY: the address was registered and not unregistered since.
+                let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
+            }
+            registration.region != number
+        });
+        drop(state);
+        unmap_range(region.here, region.bytes);
+        status::OK
+    }
+
+    /// `cuMemHostRegister` of a part of a region; returns the device's address for it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if no region holds it, or the driver's own code.
+    pub fn register(&self, guest: u64, bytes: u64, flags: u32) -> Result<CUdeviceptr, CUresult> {
+        let mut state = self.state();
+        let found = state.regions.iter().find_map(|(number, region)| {
+            let offset = guest.checked_sub(region.guest)?;
+            (offset.checked_add(bytes)? <= region.bytes).then(|| (*number, region.here + offset))
+        });
+        let (region, here) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if state.registered.contains_key(&guest) {
+            return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let mut device = 0;
+        // SAFETY: the range is mapped and stays so until it is unregistered.
+        unsafe {
+            driver::cuMemHostRegister_v2(here as *mut c_void, bytes as usize, flags)?;
+            driver::cuMemHostGetDevicePointer_v2(&mut device, here as *mut c_void, 0).inspect_err(|_| {
+                let _ = driver::cuMemHostUnregister(here as *mut c_void);
+            })?;
+        }
+        state.registered.insert(guest, Registration { region, here });
+        Ok(device)
+    }
+
+    /// `cuMemHostUnregister`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own code.
+    pub fn unregister(&self, guest: u64) -> Result<(), CUresult> {
+        let mut state = self.state();
+        let registration = *state.registered.get(&guest).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        // SAFETY: the address was registered and not unregistered since.
+        unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void)? };
+        state.registered.remove(&guest);
+        Ok(())
+    }
+
+    /// A context is gone, and with it the pins that were made in it: what is not pinned any more is forgotten.
+    pub fn forget_all_pins(&self) {
+        let mut state = self.state();
+        state.registered.retain(|_, registration| {
+            // SAFETY: asks the driver about an address; nothing is accessed.
+            let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
+            false
+        });
+    }
+}
+
+fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
+    let length = usize::try_from(bytes).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
+    let total = runs.iter().try_fold(0_u64, |sum, run| sum.checked_add(run.length));
+    let aligned = runs.iter().all(|run| run.offset % PAGE_BYTES == 0 && run.length % PAGE_BYTES == 0);
+    if total != Some(bytes) || !aligned || guest % PAGE_BYTES != 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let reserve = |wish: Option<NonZeroUsize>, flags| {
+        // SAFETY: without MAP_FIXED nothing that is mapped already is replaced.
+        unsafe { mmap_anonymous(wish, length, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | flags) }
+    };
+    let wish = NonZeroUsize::new(guest as usize);
+    let base = reserve(wish, MapFlags::MAP_FIXED_NOREPLACE).or_else(|_| reserve(None, MapFlags::empty()))?;
+    let start = base.as_ptr() as u64;
+    let mut at = start;
+    for run in runs {
+        let mapped = match (NonZeroUsize::new(at as usize), NonZeroUsize::new(run.length as usize)) {
+            // SAFETY: replaces a part of the range just reserved.
+            (Some(address), Some(length)) => unsafe {
+                let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+                let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+                mmap(Some(address), length, protection, flags, run.file.as_fd(), run.offset as i64)
+            },
+            _ => Err(nix::errno::Errno::EINVAL),
+        };
+        if let Err(error) = mapped {
+            unmap_range(start, bytes);
+            return Err(error.into());
+        }
+        at += run.length;
+    }
+    Ok(start)
+}
+
+fn unmap_range(start: u64, bytes: u64) {
+    if let Some(start) = NonNull::new(start as *mut c_void) {
+        // SAFETY: the range is a region's, which nothing refers to any longer.
+        let _ = unsafe { munmap(start, bytes as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::FileExt, sync::Arc};
+
+    use super::*;
+    use crate::ipc::sealed_memfd;
+
+    #[test]
+    fn runs_are_mapped_in_their_order_at_the_guests_address() {
+        let file = sealed_memfd(c"test", 3 * PAGE_BYTES).unwrap();
+        for page in 0..3 {
+            file.write_all_at(&[page as u8 + 1], page * PAGE_BYTES).unwrap();
+        }
+        let file = Arc::new(OwnedFd::from(file));
+        let run = |page: u64| MapRun { file: Arc::clone(&file), offset: page * PAGE_BYTES, length: PAGE_BYTES };
+        let guest = 0x1234_5670_0000;
+        let here = map_runs(guest, 2 * PAGE_BYTES, &[run(2), run(0)]).unwrap();
+        assert_eq!(here, guest);
+        let byte = |address: u64| {
+            // SAFETY: both pages were just mapped.
+            unsafe { (address as *const u8).read_volatile() }
+        };
+        assert_eq!((byte(here), byte(here + PAGE_BYTES)), (3, 1));
+        // What is there already is not replaced: the second mapping lands elsewhere.
+        let elsewhere = map_runs(guest, PAGE_BYTES, &[run(1)]).unwrap();
+        assert_ne!(elsewhere, guest);
+        assert_eq!((byte(here), byte(elsewhere)), (3, 2));
+        unmap_range(here, 2 * PAGE_BYTES);
+        unmap_range(elsewhere, PAGE_BYTES);
+    }
+
+    #[test]
+    fn runs_that_do_not_add_up_are_refused() {
+        let file = Arc::new(OwnedFd::from(sealed_memfd(c"test", PAGE_BYTES).unwrap()));
+        let run = MapRun { file, offset: 0, length: PAGE_BYTES };
+        assert!(map_runs(0x1234_5670_0000, 2 * PAGE_BYTES, std::slice::from_ref(&run)).is_err());
+        assert!(map_runs(0x1234_5670_0001, PAGE_BYTES, std::slice::from_ref(&run)).is_err());
+        assert!(map_runs(0x1234_5670_0000, 0, &[]).is_err());
+    }
+}

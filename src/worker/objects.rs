@@ -1,0 +1,148 @@
+//! The client's objects: ids that the guest chose, and the driver's handles for them.
+//!
+//! A handle comes from here or not at all: a garbage handle would crash the driver. The kind is a
+//! part of the id, and an id is never used again, so neither a wrong kind nor a stale id finds anything.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, RwLock},
+};
+
+use gpgpu_protocol::{
+    api::{Function, Kernel, Object, ParamInfo, object_kind},
+    cuda::*,
+};
+
+/// An object.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The driver's handle.
+    pub raw: u64,
+    /// The id of the context that it goes with, or 0.
+    pub context: u64,
+    /// The id of the module or library that it goes with, or 0.
+    pub parent: u64,
+    /// The parameters, of a function or kernel.
+    pub params: Option<Arc<[ParamInfo]>>,
+}
+
+impl Entry {
+    /// An object in a context.
+    pub fn new(raw: u64, context: u64) -> Self {
+        Self { raw, context, parent: 0, params: None }
+    }
+}
+
+/// The most objects of one client.
+const MAX_OBJECTS: usize = 1 << 20;
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Objects {
+    table: RwLock<HashMap<u64, Entry>>,
+}
+
+impl Objects {
+    fn write<T>(&self, change: impl FnOnce(&mut HashMap<u64, Entry>) -> T) -> T {
+        change(&mut self.table.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    /// Whether `id` can become a new object of kind `K`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind or one in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    pub fn check_new<K: Object>(&self, id: u64) -> Result<(), CUresult> {
+        let table = self.table.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if object_kind(id) != K::KIND || K::SPECIAL.contains(&id) || table.contains_key(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if table.len() >= MAX_OBJECTS { Err(CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Notes an object under a checked id.
+    pub fn insert(&self, id: u64, entry: Entry) {
+        self.write(|table| table.insert(id, entry));
+    }
+
+    /// Forgets an object.
+    pub fn remove(&self, id: u64) {
+        self.write(|table| table.remove(&id));
+    }
+
+    /// Forgets a module or library with its functions.
+    pub fn remove_with_children(&self, parent: u64) {
+        self.write(|table| table.retain(|id, entry| *id != parent && entry.parent != parent));
+    }
+
+    /// Forgets a context with everything in it.
+    pub fn remove_context(&self, context: u64) {
+        self.write(|table| table.retain(|id, entry| *id != context && entry.context != context));
+    }
+
+    /// The object of kind `K` with this id.
+    pub fn entry<K: Object>(&self, id: u64) -> Option<Entry> {
+        if object_kind(id) != K::KIND {
+            return None;
+        }
+        let table = self.table.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        table.get(&id).cloned()
+    }
+
+    /// The driver's handle for an id of kind `K`; special handles stand for themselves.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` for a context, `CUDA_ERROR_INVALID_HANDLE` for anything else that is not there.
+    pub fn raw<K: Object>(&self, id: u64) -> Result<u64, CUresult> {
+        if K::SPECIAL.contains(&id) {
+            return Ok(id);
+        }
+        let missing =
+            if K::KIND == gpgpu_protocol::api::Context::KIND { CUDA_ERROR_INVALID_CONTEXT } else { CUDA_ERROR_INVALID_HANDLE };
+        self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)
+    }
+
+    /// A function, or a kernel in its place.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if it is neither.
+    pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
+        self.entry::<Function>(id).or_else(|| self.entry::<Kernel>(id)).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_protocol::api::{Event, Stream, object_id};
+
+    use super::*;
+
+    #[test]
+    fn pitfall_63_stale_foreign_and_garbage_handles_find_nothing() {
+        let objects = Objects::default();
+        let id = object_id::<Stream>(1);
+        assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
+        objects.check_new::<Stream>(id).unwrap();
+        objects.insert(id, Entry::new(0x1234, 0));
+        assert_eq!(objects.raw::<Stream>(id), Ok(0x1234));
+        assert_eq!(objects.raw::<Event>(id), Err(CUDA_ERROR_INVALID_HANDLE));
+        assert!(objects.check_new::<Stream>(id).is_err());
+        assert!(objects.check_new::<Event>(object_id::<Stream>(2)).is_err());
+        objects.remove(id);
+        assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(objects.raw::<Stream>(0xdead_beef), Err(CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(objects.raw::<Stream>(0), Ok(0));
+    }
+
+    #[test]
+    fn a_context_takes_what_is_in_it_along() {
+        let objects = Objects::default();
+        objects.insert(object_id::<Stream>(1), Entry::new(1, 7));
+        objects.insert(object_id::<Stream>(2), Entry::new(2, 8));
+        objects.remove_context(7);
+        assert!(objects.raw::<Stream>(object_id::<Stream>(1)).is_err());
+        assert!(objects.raw::<Stream>(object_id::<Stream>(2)).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! Threads for the calls that may block: as many as there are such calls at a time.
+//!
+//! The guest thread that made such a call waits for it, so nothing of that thread comes after; other
+//! guest threads' commands go on in the meantime.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex},
+};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+}
+
+/// The threads.
+#[derive(Default, Clone)]
+pub struct Pool {
+    shared: Arc<(Mutex<State>, Condvar)>,
+}
+
+/// More idle threads than this end.
+const MAX_IDLE: usize = 8;
+
+impl Pool {
+    /// Runs a job on an idle thread, or on a new one.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let (state, work) = &*self.shared;
+        let mut locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        locked.jobs.push_back(Box::new(job));
+        if locked.idle >= locked.jobs.len() {
+            work.notify_one();
+            return;
+        }
+        drop(locked);
+        let pool = self.clone();
+        if let Err(error) = std::thread::Builder::new().name("wait".into()).spawn(move || pool.serve()) {
+            // The job stays queued: a thread that is busy now will take it.
+            tracing::warn!("Cannot start a thread: {error}");
+        }
+    }
+
+    fn serve(&self) {
+        let (state, work) = &*self.shared;
+        let mut locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        loop {
+            if let Some(job) = locked.jobs.pop_front() {
+                drop(locked);
+                job();
+                locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            } else if locked.idle >= MAX_IDLE {
+                return;
+            } else {
+                locked.idle += 1;
+                locked = work.wait(locked).unwrap_or_else(|poisoned| poisoned.into_inner());
+                locked.idle -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn pitfall_27_jobs_that_wait_do_not_hold_up_the_next() {
+        let pool = Pool::default();
+        let (finished, finish) = channel();
+        let mut gates = Vec::new();
+        for _ in 0..20 {
+            let (open, gate) = channel::<()>();
+            gates.push(open);
+            pool.run(move || gate.recv().unwrap());
+        }
+        pool.run(move || finished.send(()).unwrap());
+        // Arrives though every job before it still waits.
+        finish.recv().unwrap();
+        for gate in gates {
+            gate.send(()).unwrap();
+        }
+    }
+}

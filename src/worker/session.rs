@@ -1,0 +1,218 @@
+//! The state of the one client that a worker serves.
+
+use std::{
+    cell::Cell,
+    collections::{HashMap, VecDeque},
+    ffi::c_void,
+    sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic::{AtomicU32, Ordering}},
+};
+
+use gpgpu_protocol::{api::Context, cuda::*};
+
+use super::{
+    driver,
+    memory::{Regions, Staging},
+    objects::Objects,
+};
+
+/// The most bytes of images on their way at a time.
+const MAX_IMAGE_BYTES: usize = 2 << 30;
+
+/// The client.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// Its objects.
+    pub objects: Objects,
+    /// Its registered memory.
+    pub regions: Regions,
+    /// Its staging area, once the device process has sent it.
+    pub staging: OnceLock<Staging>,
+    /// The id of each device's primary context while it is retained.
+    pub primary: Mutex<HashMap<CUdevice, u64>>,
+    /// Its host callbacks.
+    pub callbacks: Callbacks,
+    images: Mutex<HashMap<u64, Vec<u8>>>,
+    deferred: AtomicU32,
+}
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A command's data beside the stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Data {
+    /// Where data from the guest is.
+    pub input: *const c_void,
+    /// How many bytes.
+    pub input_bytes: usize,
+    /// Where data for the guest goes.
+    pub output: *mut c_void,
+    /// How many bytes.
+    pub output_bytes: usize,
+}
+
+// SAFETY: the spans lie in the staging area and belong to the command until it is answered.
+unsafe impl Send for Data {}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Session {
+    /// Makes the context with this id current in this thread.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none.
+    pub fn enter(&self, context: u64) -> Result<(), CUresult> {
+        let raw = self.objects.raw::<Context>(context)?;
+        if CURRENT.get() != context {
+            // SAFETY: the handle is the driver's, or NULL for none.
+            unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
+            CURRENT.set(context);
+        }
+        Ok(())
+    }
+
+    /// The driver's own idea of the current context changed behind [`Session::enter`].
+    pub fn forget_current(&self) {
+        CURRENT.set(u64::MAX);
+    }
+
+    /// The id of this thread's current context.
+    pub fn current(&self) -> u64 {
+        match CURRENT.get() {
+            u64::MAX => 0,
+            context => context,
+        }
+    }
+
+    /// Notes the error of a command that nobody waits for; the first one is kept.
+    pub fn defer(&self, code: CUresult) {
+        let _ = self.deferred.compare_exchange(CUDA_SUCCESS, code, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The noted error, which is then forgotten.
+    pub fn take_deferred(&self) -> CUresult {
+        self.deferred.swap(CUDA_SUCCESS, Ordering::AcqRel)
+    }
+
+    /// Adds a block to an image on its way.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if the block does not follow the last, `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    pub fn append_image(&self, id: u64, offset: u64, block: &[u8]) -> Result<(), CUresult> {
+        let mut images = locked(&self.images);
+        let held: usize = images.values().map(|image| image.len() + 1).sum();
+        if held + block.len() > MAX_IMAGE_BYTES || images.len() > 1024 {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let image = images.entry(id).or_default();
+        if image.len() as u64 != offset {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        image.extend_from_slice(block);
+        Ok(())
+    }
+
+    /// Takes an image that has arrived.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is none under this number.
+    pub fn take_image(&self, id: u64) -> Result<Vec<u8>, CUresult> {
+        locked(&self.images).remove(&id).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// A context is gone: so is everything in it.
+    pub fn forget_context(&self, context: u64) {
+        self.objects.remove_context(context);
+        self.regions.forget_all_pins();
+    }
+}
+
+/// Host callbacks on their way to the guest and back.
+#[derive(Debug, Default)]
+pub struct Callbacks {
+    state: Mutex<CallbackState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct CallbackState {
+    due: VecDeque<(u64, CUresult)>,
+    running: Vec<u64>,
+}
+
+impl Callbacks {
+    /// The stream has reached a callback: hands it to the guest and waits until it has run.
+    pub fn run(&self, callback: u64, status: CUresult) {
+        let mut state = locked(&self.state);
+        state.due.push_back((callback, status));
+        state.running.push(callback);
+        self.changed.notify_all();
+        while state.running.contains(&callback) {
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// Waits for the next callback that is due.
+    pub fn next(&self) -> (u64, CUresult) {
+        let mut state = locked(&self.state);
+        loop {
+            if let Some(due) = state.due.pop_front() {
+                return due;
+            }
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// The guest has run a callback.
+    pub fn done(&self, callback: u64) {
+        locked(&self.state).running.retain(|running| *running != callback);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_arrives_in_order_or_not_at_all() {
+        let session = Session::default();
+        session.append_image(1, 0, b"ab").unwrap();
+        assert_eq!(session.append_image(1, 3, b"d"), Err(CUDA_ERROR_INVALID_VALUE));
+        session.append_image(1, 2, b"c").unwrap();
+        assert_eq!(session.take_image(1).unwrap(), b"abc");
+        assert_eq!(session.take_image(1), Err(CUDA_ERROR_INVALID_VALUE));
+    }
+
+    #[test]
+    fn pitfall_29_the_first_deferred_error_is_reported_once() {
+        let session = Session::default();
+        session.defer(CUDA_ERROR_INVALID_HANDLE);
+        session.defer(CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(session.take_deferred(), CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(session.take_deferred(), CUDA_SUCCESS);
+    }
+
+    #[test]
+    fn pitfall_57_two_callbacks_run_one_after_the_other_and_are_told_apart() {
+        let session = std::sync::Arc::new(Session::default());
+        let stream = std::thread::spawn({
+            let session = std::sync::Arc::clone(&session);
+            move || {
+                session.callbacks.run(1, CUDA_SUCCESS);
+                session.callbacks.run(2, CUDA_ERROR_UNKNOWN);
+            }
+        });
+        assert_eq!(session.callbacks.next(), (1, CUDA_SUCCESS));
+        session.callbacks.done(1);
+        assert_eq!(session.callbacks.next(), (2, CUDA_ERROR_UNKNOWN));
+        session.callbacks.done(2);
+        stream.join().unwrap();
+    }
+}
