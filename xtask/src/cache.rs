@@ -29,10 +29,14 @@ impl Cache {
         for entry in fs::read_dir(root)? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+                fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("cannot remove {}", entry.path().display()))?;
             }
         }
-        Ok(Self { root: root.to_path_buf(), _lock: lock })
+        Ok(Self {
+            root: root.to_path_buf(),
+            _lock: lock,
+        })
     }
 
     fn stamp(&self, name: &str) -> PathBuf {
@@ -46,16 +50,23 @@ impl Cache {
 
     /// Whether the entry is there as `recipe` makes it.
     pub fn is_done(&self, name: &str, recipe: &str) -> bool {
-        self.dir(name).is_dir() && fs::read_to_string(self.stamp(name)).is_ok_and(|stamp| stamp == recipe)
+        self.dir(name).is_dir()
+            && fs::read_to_string(self.stamp(name)).is_ok_and(|stamp| stamp == recipe)
     }
 
     /// Marks an entry that is already in place as made by `recipe`.
     pub fn adopt(&self, name: &str, recipe: &str) -> Result<()> {
-        fs::write(self.stamp(name), recipe).with_context(|| format!("cannot stamp the cache entry {name}"))
+        fs::write(self.stamp(name), recipe)
+            .with_context(|| format!("cannot stamp the cache entry {name}"))
     }
 
     /// Returns the entry `name`, made by `make` in an empty folder unless it is there already as `recipe` describes.
-    pub fn entry(&self, name: &str, recipe: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    pub fn entry(
+        &self,
+        name: &str,
+        recipe: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
         let dir = self.dir(name);
         if self.is_done(name, recipe) {
             return Ok(dir);
@@ -71,7 +82,8 @@ impl Cache {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         }
         let made = work.keep();
-        fs::rename(&made, &dir).with_context(|| format!("cannot move {} into place", made.display()))?;
+        fs::rename(&made, &dir)
+            .with_context(|| format!("cannot move {} into place", made.display()))?;
         fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         self.adopt(name, recipe)?;
         Ok(dir)
@@ -112,7 +124,11 @@ impl Inputs {
 
     /// The digest in hexadecimal.
     pub fn digest(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 
@@ -123,7 +139,8 @@ pub fn is_fresh(output: &Path, digest: &str) -> bool {
 
 /// Marks `output` as built from inputs with this `digest`.
 pub fn mark_fresh(output: &Path, digest: &str) -> Result<()> {
-    fs::write(stamp_of(output), digest).with_context(|| format!("cannot stamp {}", output.display()))
+    fs::write(stamp_of(output), digest)
+        .with_context(|| format!("cannot stamp {}", output.display()))
 }
 
 /// Removes the mark, before `output` is written anew.

@@ -43,12 +43,24 @@ pub fn ensure(paths: &Paths, cache: &Cache) -> Result<Cuda> {
 }
 
 fn install(paths: &Paths, dir: &Path) -> Result<()> {
-    ui::download("nvcc 13.0 and the CUDA headers from PyPI", "about 120 MB, 271 MB unpacked", "NVIDIA CUDA Toolkit EULA");
+    ui::download(
+        "nvcc 13.0 and the CUDA headers from PyPI",
+        "about 120 MB, 271 MB unpacked",
+        "NVIDIA CUDA Toolkit EULA",
+    );
     let step = Step::new("nvcc and CUDA headers");
     make_venv(paths, dir, &step)?;
     let pip = run_logged(
         Command::new(dir.join("bin/python"))
-            .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "--progress-bar", "off"])
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-cache-dir",
+                "--progress-bar",
+                "off",
+            ])
             .arg(REQUIREMENT),
         Some(&step),
         &paths.logs().join("cuda-pip.log"),
@@ -66,7 +78,15 @@ fn install(paths: &Paths, dir: &Path) -> Result<()> {
 /// A virtual environment in `dir`; Debian keeps the part of Python that makes one in a package of its own.
 fn make_venv(paths: &Paths, dir: &Path, step: &Step) -> Result<()> {
     let log = paths.logs().join("cuda-venv.log");
-    let venv = || run_logged(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir), Some(step), &log);
+    let venv = || {
+        run_logged(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(dir),
+            Some(step),
+            &log,
+        )
+    };
     let Err(error) = venv() else { return Ok(()) };
     let text = format!("{error:#}");
     if !text.contains("ensurepip") && !text.contains("No module named venv") {
@@ -76,7 +96,9 @@ fn make_venv(paths: &Paths, dir: &Path, step: &Step) -> Result<()> {
     let install = "apt-get update && apt-get install --yes --no-install-recommends python3-venv";
     let apt_log = paths.logs().join("python3-venv.log");
     run_logged(
-        Command::new("sh").args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive"),
+        Command::new("sh")
+            .args(["-c", install])
+            .env("DEBIAN_FRONTEND", "noninteractive"),
         Some(step),
         &apt_log,
     )
@@ -93,7 +115,10 @@ fn link(target: &str, at: &Path) -> Result<()> {
 
 fn find(dir: &Path) -> Result<Cuda> {
     let lib = dir.join("lib");
-    for entry in fs::read_dir(&lib).with_context(|| format!("{} is missing", lib.display()))?.flatten() {
+    for entry in fs::read_dir(&lib)
+        .with_context(|| format!("{} is missing", lib.display()))?
+        .flatten()
+    {
         let home = entry.path().join("site-packages/nvidia/cu13");
         if home.join("bin/nvcc").is_file() {
             return Ok(Cuda { home });

@@ -7,26 +7,48 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::kernel::Kernel;
 use crate::paths::Paths;
 use crate::process::{capture, run_logged};
 use crate::ui::Step;
 
 /// Keyrings that hold Debian's archive keys, under the names that Debian 12 and 13 give them.
-const KEYRINGS: [&str; 2] =
-    ["/usr/share/keyrings/debian-archive-keyring.pgp", "/usr/share/keyrings/debian-archive-keyring.gpg"];
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+];
 
 /// What a shell, make and a kernel's build scripts take for granted.
 pub const BUILD_TOOLS: [&str; 12] = [
-    "bash", "coreutils", "dash", "diffutils", "findutils", "gawk", "grep", "make", "perl", "sed", "tar", "xz-utils",
+    "bash",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "findutils",
+    "gawk",
+    "grep",
+    "make",
+    "perl",
+    "sed",
+    "tar",
+    "xz-utils",
 ];
 
 /// The address of the Debian mirror that this machine's apt is set up with, in whichever of its formats.
 pub fn mirror() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).unwrap_or("").trim_matches('"');
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .unwrap_or("")
+        .trim_matches('"');
     // apt parses its own configuration, one-line and deb822, and hands it out in one form.
-    let targets = capture(Command::new("apt-get").args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)"]))
-        .context("apt's configured sources cannot be read; a Debian 12 or 13 machine is needed")?;
+    let targets = capture(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(RELEASE)",
+    ]))
+    .context("apt's configured sources cannot be read; a Debian 12 or 13 machine is needed")?;
     pick_mirror(&targets, codename).with_context(|| {
         format!(
             "apt has no source for Debian's main archive (suite {codename}); remedy: add one under /etc/apt/sources.list.d"
@@ -38,7 +60,9 @@ pub fn mirror() -> Result<String> {
 fn pick_mirror(targets: &str, codename: &str) -> Option<String> {
     let suites = ["bookworm", "trixie", "stable", "oldstable"];
     let mut sources = targets.lines().filter_map(|line| line.split_once(' '));
-    let own = sources.clone().find(|(_, suite)| !codename.is_empty() && suite.trim() == codename);
+    let own = sources
+        .clone()
+        .find(|(_, suite)| !codename.is_empty() && suite.trim() == codename);
     own.or_else(|| sources.find(|(_, suite)| suites.contains(&suite.trim())))
         .map(|(uri, _)| uri.trim_end_matches('/').to_owned())
 }
@@ -53,14 +77,27 @@ pub struct Apt {
 impl Apt {
     /// Sets up apt for `suites` of Debian's main component in `dir` and fetches the package lists. Signatures are
     /// checked against the machine's own copy of Debian's keys.
-    pub fn new(paths: &Paths, dir: &Path, name: &str, suites: &[&str], step: &Step) -> Result<Self> {
+    pub fn new(
+        paths: &Paths,
+        dir: &Path,
+        name: &str,
+        suites: &[&str],
+        step: &Step,
+    ) -> Result<Self> {
         let keyring = KEYRINGS
             .iter()
             .find(|path| Path::new(path).is_file())
-            .context("Debian's archive keys are missing; remedy: apt-get install debian-archive-keyring")?;
-        let apt = Self { dir: dir.to_path_buf(), logs: paths.logs(), name: name.to_owned() };
+            .context(
+                "Debian's archive keys are missing; remedy: apt-get install debian-archive-keyring",
+            )?;
+        let apt = Self {
+            dir: dir.to_path_buf(),
+            logs: paths.logs(),
+            name: name.to_owned(),
+        };
         for sub in ["state/lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(dir.join(sub)).with_context(|| format!("cannot create {}", dir.display()))?;
+            fs::create_dir_all(dir.join(sub))
+                .with_context(|| format!("cannot create {}", dir.display()))?;
         }
         fs::write(dir.join("status"), "")?;
         fs::write(
@@ -88,10 +125,17 @@ impl Apt {
                  Acquire::Retries \"3\";\nquiet \"1\";\n"
             ),
         )?;
-        let output = run_logged(apt.command("apt-get").arg("update"), Some(step), &apt.log("update"))
-            .map_err(|error| keyring_hint(error, suites))?;
+        let output = run_logged(
+            apt.command("apt-get").arg("update"),
+            Some(step),
+            &apt.log("update"),
+        )
+        .map_err(|error| keyring_hint(error, suites))?;
         // apt-get update only warns about a suite that it could not verify or fetch.
-        if let Some(line) = output.lines().find(|line| line.starts_with("W:") && line.contains("NO_PUBKEY")) {
+        if let Some(line) = output
+            .lines()
+            .find(|line| line.starts_with("W:") && line.contains("NO_PUBKEY"))
+        {
             return Err(keyring_hint(anyhow::anyhow!("{line}"), suites));
         }
         Ok(apt)
@@ -103,7 +147,11 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.arg("-c").arg(self.dir.join("apt.conf")).env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive");
+        command
+            .arg("-c")
+            .arg(self.dir.join("apt.conf"))
+            .env("LC_ALL", "C.UTF-8")
+            .env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
 
@@ -115,9 +163,15 @@ impl Apt {
 
     /// The names that `package` in this `version` depends on.
     pub fn depends(&self, package: &str, version: Option<&str>) -> Result<Vec<String>> {
-        let wanted = version.map_or_else(|| package.to_owned(), |version| format!("{package}={version}"));
+        let wanted = version.map_or_else(
+            || package.to_owned(),
+            |version| format!("{package}={version}"),
+        );
         let text = capture(self.command("apt-cache").args(["show", &wanted]))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Depends: ")).unwrap_or("");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Depends: "))
+            .unwrap_or("");
         Ok(line
             .split([',', '|'])
             .filter_map(|part| part.split_whitespace().next())
@@ -129,7 +183,13 @@ impl Apt {
     pub fn fetch(&self, packages: &[String], release: &str, step: &Step) -> Result<String> {
         let output = run_logged(
             self.command("apt-get")
-                .args(["install", "--yes", "--download-only", "--target-release", release])
+                .args([
+                    "install",
+                    "--yes",
+                    "--download-only",
+                    "--target-release",
+                    release,
+                ])
                 .args(packages),
             Some(step),
             &self.log("fetch"),
@@ -140,7 +200,10 @@ impl Apt {
     /// Downloads `packages` alone, without what they depend on.
     pub fn fetch_alone(&self, packages: &[String], step: &Step) -> Result<String> {
         let output = run_logged(
-            self.command("apt-get").arg("download").args(packages).current_dir(self.dir.join("cache/archives")),
+            self.command("apt-get")
+                .arg("download")
+                .args(packages)
+                .current_dir(self.dir.join("cache/archives")),
             Some(step),
             &self.log("download"),
         )?;
@@ -163,9 +226,14 @@ impl Apt {
             .collect();
         archives.sort();
         for archive in archives {
-            let name = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = archive
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             step.message(&name);
-            unpack_archive(&archive, root, &self.log("unpack")).with_context(|| format!("cannot unpack {name}"))?;
+            unpack_archive(&archive, root, &self.log("unpack"))
+                .with_context(|| format!("cannot unpack {name}"))?;
         }
         // What maintainer scripts would have set up.
         for (link, target) in [("usr/bin/sh", "dash"), ("usr/bin/awk", "gawk")] {
@@ -185,7 +253,14 @@ impl Apt {
 fn unpack_archive(archive: &Path, root: &Path, log: &Path) -> Result<()> {
     let script = "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | \
                   tar --extract --directory \"$2\" --keep-directory-symlink --no-same-owner";
-    run_logged(Command::new("bash").args(["-c", script, "bash"]).arg(archive).arg(root), None, log)?;
+    run_logged(
+        Command::new("bash")
+            .args(["-c", script, "bash"])
+            .arg(archive)
+            .arg(root),
+        None,
+        log,
+    )?;
     Ok(())
 }
 
@@ -199,7 +274,10 @@ fn parse_madison(line: &str) -> Option<(String, String)> {
 fn fetched(output: &str) -> String {
     output
         .lines()
-        .find_map(|line| line.strip_prefix("Fetched ").and_then(|rest| rest.split(" in ").next()))
+        .find_map(|line| {
+            line.strip_prefix("Fetched ")
+                .and_then(|rest| rest.split(" in ").next())
+        })
         .unwrap_or("nothing new")
         .to_owned()
 }
@@ -212,7 +290,10 @@ fn keyring_hint(error: anyhow::Error, suites: &[&str]) -> anyhow::Error {
             suites.join(", ")
         ));
     }
-    error.context(format!("the package lists of {} cannot be fetched", suites.join(", ")))
+    error.context(format!(
+        "the package lists of {} cannot be fetched",
+        suites.join(", ")
+    ))
 }
 
 /// One root with kernels' headers, their compiler and whatever else comes from that Debian release.
@@ -232,12 +313,22 @@ pub const TRIXIE: RootSpec = RootSpec {
     name: "trixie",
     suites: &["trixie", "trixie-backports"],
     // libelf1t64 and libdw1t64: the newer kernel's build tools need those of the same suite.
-    extra: &["qemu-system-x86", "busybox-static", "libelf1t64", "libdw1t64"],
+    extra: &[
+        "qemu-system-x86",
+        "busybox-static",
+        "libelf1t64",
+        "libdw1t64",
+    ],
     bootable: true,
 };
 
 /// Headers of the oldest kernel that the module is built for.
-pub const BOOKWORM: RootSpec = RootSpec { name: "bookworm", suites: &["bookworm"], extra: &[], bootable: false };
+pub const BOOKWORM: RootSpec = RootSpec {
+    name: "bookworm",
+    suites: &["bookworm"],
+    extra: &[],
+    bootable: false,
+};
 
 /// Counts up when [`make_root`] makes something else of the same packages.
 const RECIPE: u32 = 1;
@@ -245,15 +336,24 @@ const RECIPE: u32 = 1;
 impl RootSpec {
     /// The recipe that the cache entry is stamped with.
     pub fn recipe(&self) -> String {
-        format!("{RECIPE} {:?} {:?} {:?} {}", self.suites, self.extra, BUILD_TOOLS, self.bootable)
+        format!(
+            "{RECIPE} {:?} {:?} {:?} {}",
+            self.suites, self.extra, BUILD_TOOLS, self.bootable
+        )
     }
 }
 
 /// Fetches and unpacks the root that `spec` describes into the empty folder `root`.
 pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
-    let what = if spec.bootable { "QEMU, guest kernels, headers and compiler" } else { "kernel headers and compiler" };
+    let what = if spec.bootable {
+        "QEMU, guest kernels, headers and compiler"
+    } else {
+        "kernel headers and compiler"
+    };
     let step = Step::new(format!("Debian {} root: {what}", spec.name));
-    let private = tempfile::Builder::new().prefix("apt-").tempdir_in(root.parent().unwrap_or(root))?;
+    let private = tempfile::Builder::new()
+        .prefix("apt-")
+        .tempdir_in(root.parent().unwrap_or(root))?;
     let apt = Apt::new(paths, private.path(), spec.name, spec.suites, &step)?;
 
     let meta = "linux-headers-cloud-amd64";
@@ -262,18 +362,30 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
         let versions = apt.versions(meta)?;
         if let Some((version, _)) = versions.iter().find(|(_, of)| of == suite) {
             let names = apt.depends(meta, Some(version))?;
-            headers.extend(names.into_iter().filter(|name| name.starts_with("linux-headers-")));
+            headers.extend(
+                names
+                    .into_iter()
+                    .filter(|name| name.starts_with("linux-headers-")),
+            );
         }
     }
     headers.dedup();
     if headers.is_empty() {
         bail!("{meta} is in none of {}", spec.suites.join(", "));
     }
-    let mut packages: Vec<String> = BUILD_TOOLS.iter().chain(spec.extra).map(|name| (*name).to_owned()).collect();
+    let mut packages: Vec<String> = BUILD_TOOLS
+        .iter()
+        .chain(spec.extra)
+        .map(|name| (*name).to_owned())
+        .collect();
     packages.extend(headers.iter().cloned());
     crate::ui::download(
         &format!("Debian {} packages for {what}", spec.name),
-        if spec.bootable { "about 180 MB" } else { "about 90 MB" },
+        if spec.bootable {
+            "about 180 MB"
+        } else {
+            "about 90 MB"
+        },
         "each package's own, mostly GPL and LGPL; texts in usr/share/doc",
     );
     let mut size = apt.fetch(&packages, spec.suites.last().unwrap_or(&spec.name), &step)?;
@@ -282,12 +394,19 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
         let missing = missing_kernels(&apt, root, &headers)?;
         if !missing.is_empty() {
             for entry in fs::read_dir(private.path().join("cache/archives"))?.flatten() {
-                if entry.path().extension().is_some_and(|extension| extension == "deb") {
+                if entry
+                    .path()
+                    .extension()
+                    .is_some_and(|extension| extension == "deb")
+                {
                     fs::remove_file(entry.path())?;
                 }
             }
             size = format!("{size} and {}", apt.fetch_alone(&missing, &step)?);
             apt.unpack(root, &step)?;
+            if let Some(still) = missing_kernels(&apt, root, &headers)?.first() {
+                bail!("the package {still} holds no kernel where this program looks for it");
+            }
         }
     }
     step.done(format!("fetched {size}"));
@@ -297,15 +416,28 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
 /// The packages with the kernels whose headers are there and who are not.
 fn missing_kernels(apt: &Apt, root: &Path, headers: &[String]) -> Result<Vec<String>> {
     let mut missing = Vec::new();
-    for abi in headers.iter().filter_map(|name| name.strip_prefix("linux-headers-")) {
-        if root.join(format!("boot/vmlinuz-{abi}")).exists() {
+    for abi in headers
+        .iter()
+        .filter_map(|name| name.strip_prefix("linux-headers-"))
+    {
+        if (Kernel {
+            abi: abi.to_owned(),
+            root: root.to_path_buf(),
+        })
+        .image()
+        .is_file()
+        {
             continue;
         }
         // Newer packaging splits the kernel off into a package that the image package depends on.
         let image = format!("linux-image-{abi}");
         let binary = format!("linux-binary-{abi}");
         let depends = apt.depends(&image, None)?;
-        missing.push(if depends.contains(&binary) { binary } else { image });
+        missing.push(if depends.contains(&binary) {
+            binary
+        } else {
+            image
+        });
     }
     Ok(missing)
 }
@@ -320,17 +452,29 @@ mod tests {
                        http://b.example/other/ nodistro\n\
                        http://c.example/debian/ bookworm\n\
                        http://c.example/debian/ bookworm-updates\n";
-        assert_eq!(pick_mirror(targets, "bookworm").as_deref(), Some("http://c.example/debian"));
+        assert_eq!(
+            pick_mirror(targets, "bookworm").as_deref(),
+            Some("http://c.example/debian")
+        );
         // Sources that name the release by its alias.
         let alias = "http://d.example/debian stable\n";
-        assert_eq!(pick_mirror(alias, "trixie").as_deref(), Some("http://d.example/debian"));
-        assert_eq!(pick_mirror("http://e.example/ubuntu noble\n", "noble2"), None);
+        assert_eq!(
+            pick_mirror(alias, "trixie").as_deref(),
+            Some("http://d.example/debian")
+        );
+        assert_eq!(
+            pick_mirror("http://e.example/ubuntu noble\n", "noble2"),
+            None
+        );
     }
 
     #[test]
     fn versions_come_with_their_suite() {
         let line = " linux-headers-cloud-amd64 | 6.12.1-1 | http://a.example/debian trixie/main amd64 Packages";
-        assert_eq!(parse_madison(line), Some(("6.12.1-1".to_owned(), "trixie".to_owned())));
+        assert_eq!(
+            parse_madison(line),
+            Some(("6.12.1-1".to_owned(), "trixie".to_owned()))
+        );
         assert_eq!(parse_madison("N: Unable to locate package x"), None);
     }
 }

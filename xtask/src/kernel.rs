@@ -28,12 +28,24 @@ impl Kernel {
 
     /// The bootable image; missing for kernels that modules are only built for.
     pub fn image(&self) -> PathBuf {
-        self.root.join("boot").join(format!("vmlinuz-{}", self.abi))
+        // Newer packages keep it beside the modules.
+        let beside = self
+            .root
+            .join("usr/lib/modules")
+            .join(&self.abi)
+            .join("vmlinuz");
+        if beside.is_file() {
+            beside
+        } else {
+            self.root.join("boot").join(format!("vmlinuz-{}", self.abi))
+        }
     }
 }
 
 fn series(abi: &str) -> (u32, u32) {
-    let mut numbers = abi.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut numbers = abi
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
@@ -41,10 +53,19 @@ fn series(abi: &str) -> (u32, u32) {
 pub fn in_root(root: &Path) -> Result<Vec<Kernel>> {
     let src = root.join("usr/src");
     let mut kernels = Vec::new();
-    for entry in fs::read_dir(&src).with_context(|| format!("{} is missing", src.display()))?.flatten() {
+    for entry in fs::read_dir(&src)
+        .with_context(|| format!("{} is missing", src.display()))?
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(abi) = name.strip_prefix("linux-headers-").filter(|abi| abi.ends_with("-cloud-amd64")) {
-            kernels.push(Kernel { abi: abi.to_owned(), root: root.to_path_buf() });
+        if let Some(abi) = name
+            .strip_prefix("linux-headers-")
+            .filter(|abi| abi.ends_with("-cloud-amd64"))
+        {
+            kernels.push(Kernel {
+                abi: abi.to_owned(),
+                root: root.to_path_buf(),
+            });
         }
     }
     kernels.sort_by_key(Kernel::series);
@@ -57,7 +78,11 @@ pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<Pat
     if !source.join("Kbuild").is_file() {
         bail!("{} has no Kbuild", source.display());
     }
-    let digest = Inputs::default().text("1").text(&kernel.abi).tree(source)?.digest();
+    let digest = Inputs::default()
+        .text("1")
+        .text(&kernel.abi)
+        .tree(source)?
+        .digest();
     if is_fresh(&work, &digest) {
         return find_module(&work);
     }
@@ -78,7 +103,11 @@ pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<Pat
     if !root {
         command.arg("--map-root-user");
     }
-    command.args(["sh", "-c", script, "sh"]).arg(&kernel.root).arg(&work).arg(&kernel.abi);
+    command
+        .args(["sh", "-c", script, "sh"])
+        .arg(&kernel.root)
+        .arg(&work)
+        .arg(&kernel.abi);
     let output = run_logged(&mut command, Some(&step), &paths.logs().join(format!("module-{}.log", kernel.abi)))
         .map_err(|error| {
             let text = format!("{error:#}");
@@ -89,7 +118,11 @@ pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<Pat
         })?;
     let warnings: Vec<&str> = output.lines().filter(|line| is_warning(line)).collect();
     if !warnings.is_empty() {
-        bail!("the module builds for {} with warnings:\n{}", kernel.abi, warnings.join("\n"));
+        bail!(
+            "the module builds for {} with warnings:\n{}",
+            kernel.abi,
+            warnings.join("\n")
+        );
     }
     let module = find_module(&work)?;
     mark_fresh(&work, &digest)?;
@@ -122,7 +155,8 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         } else if entry.file_type().is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
         } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("cannot copy {}", entry.path().display()))?;
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("cannot copy {}", entry.path().display()))?;
         }
     }
     Ok(())
@@ -141,9 +175,15 @@ mod tests {
 
     #[test]
     fn only_the_codes_own_warnings_count() {
-        assert!(is_warning("/build/x.c:3:5: warning: unused variable 'a' [-Wunused-variable]"));
-        assert!(is_warning("WARNING: modpost: missing MODULE_DESCRIPTION() in hello.o"));
-        assert!(!is_warning("Skipping BTF generation for /build/x.ko due to unavailability of vmlinux"));
+        assert!(is_warning(
+            "/build/x.c:3:5: warning: unused variable 'a' [-Wunused-variable]"
+        ));
+        assert!(is_warning(
+            "WARNING: modpost: missing MODULE_DESCRIPTION() in hello.o"
+        ));
+        assert!(!is_warning(
+            "Skipping BTF generation for /build/x.ko due to unavailability of vmlinux"
+        ));
         assert!(!is_warning("  CC [M]  /build/warnings.o"));
     }
 }

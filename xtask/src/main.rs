@@ -1,13 +1,20 @@
 //! How people work on virtio-gpgpu: `cargo xtask --help`.
 
+mod artifacts;
 mod cache;
 mod cuda;
 mod debian;
+mod demo;
+mod initramfs;
 mod kernel;
+mod kit;
 mod paths;
 mod process;
+mod programs;
+mod runner;
 mod setup;
 mod ui;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -31,15 +38,37 @@ enum Task {
         #[arg(long, value_delimiter = ',')]
         only: Vec<Part>,
     },
+    /// Build everything into target/stage, laid out as it is installed.
+    Build,
+    /// Boot a VM with the device, run the test programs in it and print how they went.
+    Demo(demo::Options),
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Task::Setup { only } => {
-            let parts = if only.is_empty() { vec![Part::Cuda, Part::Guest, Part::Oldest] } else { only };
+            let parts = if only.is_empty() {
+                vec![Part::Cuda, Part::Guest, Part::Oldest]
+            } else {
+                only
+            };
             setup::run(&parts)?;
             Ok(ExitCode::SUCCESS)
         }
+        Task::Build => {
+            let (kit, _environment) = kit::Kit::build(None)?;
+            println!("{}", kit.stage.dir.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Demo(options) => Ok(code(demo::run(&options)?)),
+    }
+}
+
+fn code(good: bool) -> ExitCode {
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

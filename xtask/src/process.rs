@@ -159,7 +159,10 @@ impl Drop for Proc {
 
 /// What to install for a program that is not there; starts with a separator.
 fn remedy(program: &str) -> String {
-    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program);
+    let name = Path::new(program)
+        .file_name()
+        .and_then(OsStr::to_str)
+        .unwrap_or(program);
     let package = match name {
         "gcc" | "cc" => "gcc",
         "python3" => "python3",
@@ -190,17 +193,28 @@ pub fn run_logged(command: &mut Command, step: Option<&Step>, log: &Path) -> Res
     if !status.success() {
         check_interrupted()?;
         let program = command.get_program().to_string_lossy().into_owned();
-        bail!("{program}: {}; the whole output is in {}\n{}", describe(status), log.display(), tail(&output, 25));
+        bail!(
+            "{program}: {}; the whole output is in {}\n{}",
+            describe(status),
+            log.display(),
+            tail(&output, 25)
+        );
     }
     Ok(output)
 }
 
 /// Like [`run_logged`], but hands the exit status back instead of failing on it.
-pub fn run_status(command: &mut Command, step: Option<&Step>, log: &Path) -> Result<(ExitStatus, String)> {
+pub fn run_status(
+    command: &mut Command,
+    step: Option<&Step>,
+    log: &Path,
+) -> Result<(ExitStatus, String)> {
     if let Some(parent) = log.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
     }
-    let mut log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut log_file =
+        File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command.stdin(Stdio::null());
     command.stdout(writer.try_clone().context("cannot duplicate a pipe")?);
@@ -230,7 +244,10 @@ pub fn run_status(command: &mut Command, step: Option<&Step>, log: &Path) -> Res
 
 /// Runs a short command and returns its standard output; a failure carries its standard error.
 pub fn capture(command: &mut Command) -> Result<String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = Proc::spawn(command, libc::SIGKILL)?;
     let stderr = child.stderr();
@@ -249,7 +266,11 @@ pub fn capture(command: &mut Command) -> Result<String> {
     let errors = errors.join().unwrap_or_default();
     if !status.success() {
         check_interrupted()?;
-        bail!("{program}: {}: {}", describe(status), tail(&String::from_utf8_lossy(&errors), 5));
+        bail!(
+            "{program}: {}: {}",
+            describe(status),
+            tail(&String::from_utf8_lossy(&errors), 5)
+        );
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

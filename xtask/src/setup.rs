@@ -49,8 +49,15 @@ impl Environment {
             }),
         };
         found.with_context(|| {
-            let known: Vec<String> = self.boot_kernels.iter().map(|k| format!("{}.{}", k.series().0, k.series().1)).collect();
-            format!("there is no kernel {which}; there are {} and newest", known.join(", "))
+            let known: Vec<String> = self
+                .boot_kernels
+                .iter()
+                .map(|k| format!("{}.{}", k.series().0, k.series().1))
+                .collect();
+            format!(
+                "there is no kernel {which}; there are {} and newest",
+                known.join(", ")
+            )
         })
     }
 }
@@ -59,11 +66,30 @@ impl Environment {
 pub fn run(parts: &[Part]) -> Result<Environment> {
     let paths = Paths::find()?;
     let cache = Cache::open(&paths.cache())?;
-    let cuda = parts.contains(&Part::Cuda).then(|| cuda::ensure(&paths, &cache)).transpose()?;
+    let cuda = parts
+        .contains(&Part::Cuda)
+        .then(|| cuda::ensure(&paths, &cache))
+        .transpose()?;
     let root = |spec: &RootSpec| -> Result<Vec<Kernel>> {
-        kernel::in_root(&cache.entry(spec.name, &spec.recipe(), |dir| debian::make_root(&paths, spec, dir))?)
+        kernel::in_root(&cache.entry(spec.name, &spec.recipe(), |dir| {
+            debian::make_root(&paths, spec, dir)
+        })?)
     };
-    let boot_kernels = if parts.contains(&Part::Guest) { root(&TRIXIE)? } else { Vec::new() };
-    let oldest_kernel = if parts.contains(&Part::Oldest) { root(&BOOKWORM)?.into_iter().next() } else { None };
-    Ok(Environment { paths, cuda, boot_kernels, oldest_kernel, _cache: cache })
+    let boot_kernels = if parts.contains(&Part::Guest) {
+        root(&TRIXIE)?
+    } else {
+        Vec::new()
+    };
+    let oldest_kernel = if parts.contains(&Part::Oldest) {
+        root(&BOOKWORM)?.into_iter().next()
+    } else {
+        None
+    };
+    Ok(Environment {
+        paths,
+        cuda,
+        boot_kernels,
+        oldest_kernel,
+        _cache: cache,
+    })
 }

@@ -40,7 +40,9 @@ impl Step {
         let label = label.into();
         let bar = bars().map(|bars| {
             let bar = bars.add(ProgressBar::new_spinner());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed:>4} {wide_msg:.dim}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {prefix} {elapsed:>4} {wide_msg:.dim}")
+            {
                 bar.set_style(style);
             }
             bar.set_prefix(label.clone());
@@ -50,7 +52,12 @@ impl Step {
         if bar.is_none() {
             line(format!("...       {label}"));
         }
-        Self { label, started: Instant::now(), bar, finished: false }
+        Self {
+            label,
+            started: Instant::now(),
+            bar,
+            finished: false,
+        }
     }
 
     /// Shows the newest line of output beside the spinner; nothing where there is no terminal.
@@ -72,7 +79,10 @@ impl Step {
         }
         let seconds = self.started.elapsed().as_secs_f64();
         let sep = if result.is_empty() { "" } else { ": " };
-        line(format!("{word:<9} {}{sep}{result} ({seconds:.1} s)", self.label));
+        line(format!(
+            "{word:<9} {}{sep}{result} ({seconds:.1} s)",
+            self.label
+        ));
     }
 }
 

@@ -1,0 +1,209 @@
+//! Building our own parts and laying them out in `target/stage` as they are installed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cache::{Inputs, is_fresh, mark_fresh};
+use crate::cuda::Cuda;
+use crate::paths::Paths;
+use crate::process::run_logged;
+use crate::programs;
+use crate::ui::Step;
+
+const PACKAGES: [&str; 5] = [
+    "vhost-device-gpgpu",
+    "gpgpu-libcuda",
+    "gpgpu-libcudart",
+    "gpgpu-preload",
+    "gpgpu-software-gpu",
+];
+
+/// The runtime libraries that we offer, by the major number in their names.
+pub const RUNTIMES: [&str; 2] = ["12", "13"];
+
+/// Where things are in a stage: in `target/stage`, and in an unpacked bundle.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The stage's folder.
+    pub dir: PathBuf,
+}
+
+impl Stage {
+    /// The device back end.
+    pub fn backend(&self) -> PathBuf {
+        self.dir.join("bin/vhost-device-gpgpu")
+    }
+
+    /// The wrapper that runs a CUDA program on our libraries.
+    pub fn gpgpu_run(&self) -> PathBuf {
+        self.dir.join("bin/gpgpu-run")
+    }
+
+    /// The guest's libraries: `libcuda.so.1`, `libcudart.so.*`, the preload.
+    pub fn shims(&self) -> PathBuf {
+        self.dir.join("lib/virtio-gpgpu")
+    }
+
+    /// Our runtime libraries and the preload, to run on NVIDIA's libcuda.
+    pub fn native_cuda(&self) -> PathBuf {
+        self.dir.join("lib/native-cuda")
+    }
+
+    /// The same beside the software GPU's libcuda.
+    pub fn native_software(&self) -> PathBuf {
+        self.dir.join("lib/native-software")
+    }
+
+    /// The folder with the software GPU's `libcuda.so.1`.
+    pub fn software_gpu(&self) -> PathBuf {
+        self.dir.join("software-gpu")
+    }
+
+    /// The test programs, in one folder for each way of linking.
+    pub fn programs(&self) -> PathBuf {
+        self.dir.join("programs")
+    }
+}
+
+/// Builds all parts and the programs, and returns the stage.
+pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
+    let stage = Stage { dir: paths.stage() };
+    cargo_build(paths)?;
+    let release = paths.cargo_target().join("release");
+    let copies = [
+        ("vhost-device-gpgpu", stage.backend()),
+        ("gpgpu-run", stage.gpgpu_run()),
+        ("libcuda.so", stage.shims().join("libcuda.so.1")),
+        (
+            "libgpgpu_preload.so",
+            stage.shims().join("libgpgpu_preload.so"),
+        ),
+        (
+            "libsoftware_gpu.so",
+            stage.software_gpu().join("libcuda.so.1"),
+        ),
+    ];
+    for (name, target) in &copies {
+        install_stripped(paths, &release.join(name), target)?;
+    }
+    link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
+    for major in RUNTIMES {
+        let name = format!("libcudart.so.{major}");
+        link_runtime(paths, &release, major, &stage.shims().join(&name))?;
+    }
+    let common = ["libcudart.so.12", "libcudart.so.13", "libgpgpu_preload.so"];
+    for dir in [stage.native_cuda(), stage.native_software()] {
+        for name in common {
+            link_to(&format!("../virtio-gpgpu/{name}"), &dir.join(name))?;
+        }
+    }
+    link_to(
+        "../../software-gpu/libcuda.so.1",
+        &stage.native_software().join("libcuda.so.1"),
+    )?;
+    programs::build(paths, cuda, &stage.dir)?;
+    Ok(stage)
+}
+
+fn cargo_build(paths: &Paths) -> Result<()> {
+    let step = Step::new("cargo build --release");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(["build", "--release"])
+        .current_dir(&paths.root);
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
+    run_logged(
+        &mut command,
+        Some(&step),
+        &paths.logs().join("cargo-build.log"),
+    )?;
+    step.done("");
+    Ok(())
+}
+
+/// Links `libcudart.so.MAJOR` out of the static library, as `guest-driver/libcudart/README.md` says.
+fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Result<()> {
+    let archive = release.join("libcudart.a");
+    let map = paths
+        .root
+        .join(format!("guest-driver/libcudart/libcudart.so.{major}.map"));
+    let mut inputs = Inputs::default().text("1").file(&archive)?;
+    if map.exists() {
+        inputs = inputs.file(&map)?;
+    }
+    let digest = inputs.digest();
+    if is_fresh(target, &digest) {
+        return Ok(());
+    }
+    let step = Step::new(format!("libcudart.so.{major}"));
+    let made = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let output = made.path().join("libcudart.so");
+    let mut command = Command::new("gcc");
+    command
+        .args(["-shared", "-o"])
+        .arg(&output)
+        .arg(format!("-Wl,-soname,libcudart.so.{major}"));
+    if map.exists() {
+        command.arg(format!("-Wl,--version-script={}", map.display()));
+    }
+    command.args(["-Wl,--whole-archive"]).arg(&archive).args([
+        "-Wl,--no-whole-archive",
+        "-ldl",
+        "-lpthread",
+        "-lm",
+        "-lgcc_s",
+    ]);
+    run_logged(
+        &mut command,
+        Some(&step),
+        &paths.logs().join(format!("libcudart-{major}.log")),
+    )?;
+    install_stripped(paths, &output, target)?;
+    mark_fresh(target, &digest)?;
+    step.done("");
+    Ok(())
+}
+
+/// Installs a copy without debugging information, unless the one there is of this very file.
+fn install_stripped(paths: &Paths, from: &Path, to: &Path) -> Result<()> {
+    let digest = Inputs::default().text("strip 1").file(from)?.digest();
+    let mark = to.with_file_name(format!(
+        "{}.source",
+        to.file_name().unwrap_or_default().to_string_lossy()
+    ));
+    if to.exists() && is_fresh(&mark, &digest) {
+        return Ok(());
+    }
+    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let stripped = work.path().join("stripped");
+    // Symbols stay: the preload finds functions by them, and backtraces name them.
+    run_logged(
+        Command::new("strip")
+            .arg("--strip-debug")
+            .arg("-o")
+            .arg(&stripped)
+            .arg(from),
+        None,
+        &paths.logs().join("strip.log"),
+    )?;
+    programs::install(&stripped, to)?;
+    fs::write(&mark, "")?;
+    mark_fresh(&mark, &digest)
+}
+
+fn link_to(target: &str, at: &Path) -> Result<()> {
+    if fs::read_link(at).is_ok_and(|there| there == Path::new(target)) {
+        return Ok(());
+    }
+    if let Some(parent) = at.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let _ = fs::remove_file(at);
+    symlink(target, at).with_context(|| format!("cannot create {}", at.display()))
+}

@@ -1,0 +1,151 @@
+//! Everything that a demo needs, whether built here or unpacked from a bundle.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::artifacts::{self, Stage};
+use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
+use crate::initramfs;
+use crate::kernel::{self, Kernel};
+use crate::paths::Paths;
+use crate::setup::{self, Environment, Part};
+use crate::ui::Step;
+use crate::vm::{Accel, Qemu, Spec};
+
+/// RAM of a demo's guest in MiB.
+const MEMORY_MIB: u32 = 1024;
+/// Virtual processors of a demo's guest.
+const CPUS: u32 = 2;
+
+/// A guest that can be booted.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// The kernel's release.
+    pub release: String,
+    /// The initramfs, without jobs.
+    pub initramfs: PathBuf,
+}
+
+/// The programs with all that runs them.
+pub struct Kit {
+    /// Our parts and the programs.
+    pub stage: Stage,
+    /// QEMU and what it boots; absent where no VM is wanted.
+    pub vm: Option<(Qemu, Accel, Guest)>,
+    /// Where logs go.
+    pub logs: PathBuf,
+}
+
+impl Kit {
+    /// The VM's specification, with the back end at `socket`.
+    pub fn spec<'a>(&'a self, socket: &'a Path) -> Result<Spec<'a>> {
+        let (qemu, accel, guest) = self.vm.as_ref().context("no VM was prepared")?;
+        Ok(Spec {
+            qemu,
+            accel: *accel,
+            kernel: &guest.kernel,
+            initramfs: &guest.initramfs,
+            socket: Some(socket),
+            memory_mib: MEMORY_MIB,
+            cpus: CPUS,
+        })
+    }
+
+    /// Sets up and builds everything; with a VM of the kernel that `kernel` names, if any.
+    pub fn build(kernel: Option<&str>) -> Result<(Self, Environment)> {
+        let mut parts = vec![Part::Cuda];
+        if kernel.is_some() {
+            parts.push(Part::Guest);
+        }
+        let environment = setup::run(&parts)?;
+        let stage = artifacts::build(&environment.paths, environment.cuda()?)?;
+        let logs = environment.paths.logs();
+        let mut kit = Self {
+            stage,
+            vm: None,
+            logs,
+        };
+        if let Some(kernel) = kernel {
+            kit.add_vm(&environment, environment.kernel(kernel)?)?;
+        }
+        Ok((kit, environment))
+    }
+
+    /// Makes this kit's VM one that boots `kernel`.
+    pub fn add_vm(&mut self, environment: &Environment, kernel: &Kernel) -> Result<()> {
+        let paths = &environment.paths;
+        let qemu = Qemu::find(&kernel.root)?;
+        let guest = build_guest(paths, kernel, &self.stage)?;
+        let accel = match self.vm.take() {
+            Some((_, accel, _)) => accel,
+            None => Accel::probe(
+                &qemu,
+                &guest.kernel,
+                &busybox(kernel),
+                &paths.cache().join("kvm-probe"),
+            )?,
+        };
+        self.vm = Some((qemu, accel, guest));
+        Ok(())
+    }
+
+    /// The kit of an unpacked bundle in `dir`; `results` takes the logs.
+    pub fn prebuilt(dir: &Path, with_vm: bool, results: &Path) -> Result<Self> {
+        let dir = dir
+            .canonicalize()
+            .with_context(|| format!("{} is missing", dir.display()))?;
+        let stage = Stage { dir: dir.clone() };
+        let logs = results.join("logs");
+        fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+        let mut vm = None;
+        if with_vm {
+            let guest_dir = dir.join("guest");
+            let release =
+                fs::read_to_string(guest_dir.join("release")).context("the bundle has no guest")?;
+            let guest = Guest {
+                kernel: guest_dir.join("vmlinuz"),
+                release: release.trim().to_owned(),
+                initramfs: guest_dir.join("initramfs"),
+            };
+            let qemu = Qemu::in_root(&dir.join("qemu"))?;
+            let accel = Accel::probe(
+                &qemu,
+                &guest.kernel,
+                &guest_dir.join("busybox"),
+                &logs.join("kvm-probe"),
+            )?;
+            vm = Some((qemu, accel, guest));
+        }
+        Ok(Self { stage, vm, logs })
+    }
+}
+
+/// The static busybox of the root that `kernel` came in.
+pub fn busybox(kernel: &Kernel) -> PathBuf {
+    kernel.root.join("usr/bin/busybox")
+}
+
+/// Builds the module and the initramfs for `kernel`, those whose inputs changed.
+pub fn build_guest(paths: &Paths, kernel: &Kernel, stage: &Stage) -> Result<Guest> {
+    let module = kernel::build_module(paths, kernel, &paths.root.join("guest-driver/kernel"))?;
+    let image = paths.guest().join(&kernel.abi).join("initramfs");
+    let busybox = busybox(kernel);
+    let archive = initramfs::full(&busybox, &module, stage)?;
+    let digest = archive.inputs(Inputs::default().text("1"))?.digest();
+    if !is_fresh(&image, &digest) {
+        let step = Step::new(format!("initramfs for {}", kernel.abi));
+        unmark(&image);
+        archive.save(&image)?;
+        mark_fresh(&image, &digest)?;
+        step.done(format!("{} MB", fs::metadata(&image)?.len() / 1_000_000));
+    }
+    Ok(Guest {
+        kernel: kernel.image(),
+        release: kernel.abi.clone(),
+        initramfs: image,
+    })
+}

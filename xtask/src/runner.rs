@@ -1,0 +1,405 @@
+//! The three ways to run the programs: in a VM, over the socket without one, and natively on a GPU library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::artifacts::Stage;
+use crate::initramfs::{Job, SHIMS};
+use crate::process::{self, Proc, describe, run_status, tail};
+use crate::programs::Run;
+use crate::vm::{self, JobReport, Report, Spec};
+
+/// Seconds that one program may take, emulated and on the software GPU.
+pub const PROGRAM_LIMIT: u64 = 300;
+/// How long the back end may take until it listens.
+const BACKEND_START: Duration = Duration::from_secs(30);
+
+/// What the workers run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gpu {
+    /// NVIDIA's GPU if there is one, else the software GPU.
+    Auto,
+    /// NVIDIA's GPU.
+    Cuda,
+    /// The software GPU.
+    Software,
+}
+
+impl Gpu {
+    /// The name that the back end's option takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cuda => "cuda",
+            Self::Software => "software",
+        }
+    }
+
+    /// What `auto` means on this host.
+    pub fn resolve(self) -> Self {
+        match self {
+            Self::Auto if Path::new("/dev/nvidiactl").exists() => Self::Cuda,
+            Self::Auto => Self::Software,
+            chosen => chosen,
+        }
+    }
+}
+
+/// How one program's run went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The program.
+    pub program: String,
+    /// How it is linked.
+    pub linkage: String,
+    /// Whether it ended well and printed a RESULT line that says so.
+    pub ok: bool,
+    /// What went wrong, in a few words; empty if nothing did.
+    pub problem: String,
+    /// Milliseconds from start to end, in the guest if there is one.
+    pub ms: u64,
+    /// The time that the program itself measured around its CUDA calls.
+    pub total_ms: Option<f64>,
+    /// The time of its kernels.
+    pub kernel_ms: Option<f64>,
+    /// The checksum of its results.
+    pub checksum: String,
+    /// The GPU's name, where the program says it.
+    pub device: Option<String>,
+    /// All that it printed.
+    #[serde(skip)]
+    pub output: String,
+}
+
+impl Outcome {
+    /// Judges a run by its exit status (a shell's number) and its output.
+    pub fn new(run: &Run, rc: Option<i32>, ms: u64, output: String) -> Self {
+        let result = output
+            .lines()
+            .rev()
+            .find_map(|line| line.find("RESULT ").map(|at| line[at..].to_owned()));
+        let field = |name: &str| {
+            result.as_deref().and_then(|line| {
+                line.split_whitespace().find_map(|word| {
+                    word.strip_prefix(name)?
+                        .strip_prefix('=')
+                        .map(str::to_owned)
+                })
+            })
+        };
+        let status = field("status");
+        let problem = match (rc, status.as_deref()) {
+            (Some(0), Some("ok")) => String::new(),
+            (None, _) => "the guest ended before it did".to_owned(),
+            (Some(137), _) => "killed, or out of time".to_owned(),
+            (Some(0), None) => "no RESULT line".to_owned(),
+            (Some(rc), _) => format!("exit status {rc}"),
+        };
+        let device = output
+            .lines()
+            .find_map(|line| {
+                line.trim()
+                    .strip_prefix("name:")
+                    .or_else(|| line.trim().strip_prefix("Device 0:"))
+            })
+            .map(|name| name.trim().to_owned());
+        Self {
+            program: run.program.clone(),
+            linkage: run.kind.clone(),
+            ok: problem.is_empty(),
+            problem,
+            ms,
+            total_ms: field("total_ms").and_then(|text| text.parse().ok()),
+            kernel_ms: field("kernel_ms").and_then(|text| text.parse().ok()),
+            checksum: field("checksum").unwrap_or_default(),
+            device,
+            output,
+        }
+    }
+}
+
+/// The back end, serving one socket or several until it is dropped.
+pub struct Backend {
+    process: Proc,
+    log: PathBuf,
+    /// The sockets, one for each VM.
+    pub sockets: Vec<PathBuf>,
+    _dir: tempfile::TempDir,
+}
+
+impl Backend {
+    /// Starts the back end for `count` VMs and waits until it listens.
+    pub fn start(stage: &Stage, gpu: Gpu, count: usize, log: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("gpgpu-")
+            .tempdir()
+            .context("cannot create a temporary folder")?;
+        let base = dir.path().join("vm");
+        if let Some(parent) = log.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let output =
+            fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(stage.backend());
+        command.arg("--socket-path").arg(&base);
+        if count > 1 {
+            command.args(["--socket-count", &count.to_string()]);
+        }
+        command
+            .args(["--gpu", gpu.name()])
+            .arg("--software-gpu")
+            .arg(stage.software_gpu());
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let sockets = match count {
+            1 => vec![base],
+            _ => (0..count)
+                .map(|index| dir.path().join(format!("vm{index}")))
+                .collect(),
+        };
+        let process = Proc::spawn(&mut command, libc::SIGTERM)?;
+        let mut backend = Self {
+            process,
+            log: log.to_path_buf(),
+            sockets,
+            _dir: dir,
+        };
+        let end = Instant::now() + BACKEND_START;
+        while !backend.sockets.iter().all(|socket| socket.exists()) {
+            process::check_interrupted()?;
+            if !backend.alive()? {
+                bail!("the back end ended at once:\n{}", backend.last_words());
+            }
+            if Instant::now() > end {
+                bail!(
+                    "the back end does not listen after {} s:\n{}",
+                    BACKEND_START.as_secs(),
+                    backend.last_words()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(backend)
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_none())
+    }
+
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        tail(&fs::read_to_string(&self.log).unwrap_or_default(), 15)
+    }
+}
+
+/// The command line that runs `run` in the guest.
+pub fn guest_job(run: &Run) -> Job {
+    let executable = run.executable();
+    let mut command = format!(
+        "gpgpu-run --libdir /{SHIMS} /programs/{}",
+        executable.display()
+    );
+    for arg in &run.args {
+        command.push(' ');
+        command.push_str(arg);
+    }
+    Job {
+        id: executable.display().to_string(),
+        command,
+        limit: PROGRAM_LIMIT,
+    }
+}
+
+/// Boots one VM for each spec, all at once, and has each run all `runs`.
+pub fn in_vms(specs: &[Spec], runs: &[Run], logs: &Path) -> Result<Vec<(Report, Vec<Outcome>)>> {
+    fs::create_dir_all(logs)?;
+    let jobs: Vec<Job> = runs.iter().map(guest_job).collect();
+    let reports: Vec<Result<Report>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = specs
+            .iter()
+            .enumerate()
+            .map(|(index, spec)| {
+                let log = logs.join(format!("guest{index}.log"));
+                let jobs = &jobs;
+                scope.spawn(move || vm::boot(spec, jobs, None, Some(&log)))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect()
+    });
+    let mut all = Vec::new();
+    for report in reports {
+        let report = report?;
+        let outcomes = runs
+            .iter()
+            .zip(&jobs)
+            .map(|(run, job)| {
+                let missing = JobReport {
+                    id: job.id.clone(),
+                    ..JobReport::default()
+                };
+                let done = report
+                    .jobs
+                    .iter()
+                    .find(|done| done.id == job.id)
+                    .unwrap_or(&missing);
+                Outcome::new(run, done.rc, done.ms, done.output.clone())
+            })
+            .collect();
+        all.push((report, outcomes));
+    }
+    Ok(all)
+}
+
+/// The command that runs `program` over the back end's `socket`, without a VM.
+pub fn over_socket(stage: &Stage, socket: &Path, program: &Path) -> Command {
+    let mut command = Command::new(stage.gpgpu_run());
+    command.arg("--libdir").arg(stage.shims()).arg(program);
+    command.env("VIRTIO_GPGPU", format!("unix:{}", socket.display()));
+    command
+}
+
+/// The command that runs `program`, linked as `kind` says, directly on NVIDIA's libcuda or on the software GPU's.
+pub fn natively(stage: &Stage, gpu: Gpu, program: &Path, kind: &str) -> Command {
+    let cuda = gpu.resolve() == Gpu::Cuda;
+    // On NVIDIA's driver a program with the static runtime is its own best reference.
+    if cuda && kind != "shared" {
+        return Command::new(program);
+    }
+    let mut command = Command::new(stage.gpgpu_run());
+    let libdir = if cuda {
+        stage.native_cuda()
+    } else {
+        stage.native_software()
+    };
+    command
+        .arg("--no-device-check")
+        .arg("--libdir")
+        .arg(libdir)
+        .arg(program);
+    command
+}
+
+/// Runs one program on this host with the command that `make` gives for its executable.
+pub fn on_host(
+    stage: &Stage,
+    run: &Run,
+    logs: &Path,
+    make: impl Fn(&Path) -> Command,
+) -> Result<Outcome> {
+    let executable = stage.programs().join(run.executable());
+    let inner = make(&executable);
+    // The coreutils' timeout gives the run its limit and a number for every way to end.
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &PROGRAM_LIMIT.to_string()]);
+    command
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .args(&run.args);
+    for (key, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    let started = Instant::now();
+    let log = logs.join(format!("{}-{}.log", run.program, run.kind));
+    let (status, output) = run_status(&mut command, None, &log)?;
+    let ms = started.elapsed().as_millis() as u64;
+    let rc = status.code().unwrap_or(137);
+    let mut outcome = Outcome::new(run, Some(rc), ms, output);
+    if status.code().is_none() {
+        outcome.problem = describe(status);
+    }
+    Ok(outcome)
+}
+
+/// Marks as wrong every run whose checksum differs from what the same program gave when linked another way, from the
+/// program that it must agree with, or from `reference`.
+pub fn compare(outcomes: &mut [Outcome], runs: &[Run], reference: Option<&[Outcome]>) {
+    let first: Vec<(String, String)> = reference
+        .unwrap_or(outcomes)
+        .iter()
+        .filter(|o| o.ok)
+        .map(|o| (o.program.clone(), o.checksum.clone()))
+        .collect();
+    for (outcome, run) in outcomes.iter_mut().zip(runs) {
+        let whose = run.same_output_as.as_ref().unwrap_or(&run.program);
+        let Some((_, expected)) = first.iter().find(|(program, _)| program == whose) else {
+            continue;
+        };
+        if outcome.ok && outcome.checksum != *expected {
+            outcome.ok = false;
+            outcome.problem = format!("checksum differs: {expected} expected");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(program: &str, same: Option<&str>) -> Run {
+        Run {
+            program: program.into(),
+            kind: "shared".into(),
+            args: vec![],
+            same_output_as: same.map(str::to_owned),
+        }
+    }
+
+    fn outcome(run: &Run, checksum: &str) -> Outcome {
+        let line = format!(
+            "RESULT name=x size=1 status=ok checksum={checksum} kernel_ms=0.5 total_ms=1.5\n"
+        );
+        Outcome::new(run, Some(0), 5, line)
+    }
+
+    #[test]
+    fn a_run_is_right_only_with_status_zero_and_a_result() {
+        let run = run("a", None);
+        let good = outcome(&run, "12");
+        assert!(good.ok);
+        assert_eq!((good.checksum.as_str(), good.total_ms), ("12", Some(1.5)));
+        assert!(!Outcome::new(&run, Some(0), 1, "nothing".into()).ok);
+        assert!(!Outcome::new(&run, Some(1), 1, "RESULT status=ok checksum=1".into()).ok);
+        assert!(!Outcome::new(&run, None, 1, String::new()).ok);
+    }
+
+    #[test]
+    fn other_linkage_and_other_apis_must_agree() {
+        let runs = [run("a", None), run("a", None), run("a-driver", Some("a"))];
+        let mut all = [
+            outcome(&runs[0], "1"),
+            outcome(&runs[1], "2"),
+            outcome(&runs[2], "1"),
+        ];
+        compare(&mut all, &runs, None);
+        assert_eq!(
+            all.iter().map(|o| o.ok).collect::<Vec<_>>(),
+            [true, false, true]
+        );
+        let reference = [outcome(&runs[0], "9")];
+        let mut all = [
+            outcome(&runs[0], "1"),
+            outcome(&runs[1], "9"),
+            outcome(&runs[2], "1"),
+        ];
+        compare(&mut all, &runs, Some(&reference));
+        assert_eq!(
+            all.iter().map(|o| o.ok).collect::<Vec<_>>(),
+            [false, true, false]
+        );
+    }
+}
