@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Devices: probe and remove, the event queue, suspend. */
+#include <linux/idr.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/virtio_config.h>
+
+#include "virtio_gpgpu_compat.h"
+#include "virtio_gpgpu_priv.h"
+
+/* Buffers that the event queue is kept filled with, if its size allows. */
+#define GPGPU_NUM_EVENTS	64u
+
+/* Descriptors of a chain that carries a block of data, beside those of its pages. */
+#define GPGPU_OVERHEAD		8u
+
+/* What this driver allocates for one request, whatever a device offers. */
+#define GPGPU_MAX_STREAM_BYTES	((u32)SZ_1M)
+#define GPGPU_MAX_DATA_BYTES	((u64)SZ_64M)
+#define GPGPU_MAX_RUNS		((u32)SZ_1M)
+
+unsigned int gpgpu_poll_us = 50;
+module_param_named(poll_us, gpgpu_poll_us, uint, 0644);
+MODULE_PARM_DESC(poll_us, "Microseconds to watch for an answer before sleeping (default 50)");
+
+static unsigned int gpgpu_copy_bytes = SZ_64K;
+module_param_named(copy_bytes, gpgpu_copy_bytes, uint, 0444);
+MODULE_PARM_DESC(copy_bytes, "Data up to this size is copied, larger data pinned (default 65536)");
+
+unsigned int gpgpu_close_timeout_ms = 3000;
+module_param_named(close_timeout_ms, gpgpu_close_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(close_timeout_ms, "Longest wait for the device when a file is closed (default 3000)");
+
+bool gpgpu_memlock = true;
+module_param_named(memlock, gpgpu_memlock, bool, 0644);
+MODULE_PARM_DESC(memlock, "Registered memory may not exceed RLIMIT_MEMLOCK (default Y)");
+
+struct workqueue_struct *gpgpu_wq;
+static DEFINE_IDA(gpgpu_ida);
+
+static void gpgpu_device_release(struct kref *ref)
+{
+	struct gpgpu_device *device =
+		container_of(ref, struct gpgpu_device, ref);
+
+	xa_destroy(&device->clients);
+	kfree(device->events);
+	kfree(device);
+}
+
+void gpgpu_device_put(struct gpgpu_device *device)
+{
+	kref_put(&device->ref, gpgpu_device_release);
+}
+
+static void gpgpu_event_handle(struct gpgpu_device *device,
+			       const struct gpgpu_wire_event *event)
+{
+	struct gpgpu_client *client;
+	unsigned long flags;
+
+	if (le32_to_cpu(event->kind) != GPGPU_EVENT_CLIENT_DIED)
+		return;
+	xa_lock_irqsave(&device->clients, flags);
+	client = xa_load(&device->clients, le32_to_cpu(event->client));
+	if (client) {
+		gpgpu_client_died(client);
+		dev_notice_ratelimited(&device->vdev->dev,
+				       "the worker of process %d died (signal %u)\n",
+				       client->pid, le32_to_cpu(event->detail));
+	}
+	xa_unlock_irqrestore(&device->clients, flags);
+}
+
+static int gpgpu_event_add(struct gpgpu_device *device,
+			   struct gpgpu_wire_event *event)
+{
+	struct scatterlist sg;
+
+	sg_init_one(&sg, event, sizeof(*event));
+	return virtqueue_add_inbuf(device->event_vq, &sg, 1, event, GFP_ATOMIC);
+}
+
+static void gpgpu_event_callback(struct virtqueue *vq)
+{
+	struct gpgpu_device *device = vq->vdev->priv;
+	struct gpgpu_wire_event *event;
+	unsigned long flags;
+	u32 used;
+
+	spin_lock_irqsave(&device->event_lock, flags);
+	if (device->events_stopped)
+		goto unlock;
+	do {
+		virtqueue_disable_cb(vq);
+		while ((event = virtqueue_get_buf(vq, &used))) {
+			if (used >= sizeof(*event))
+				gpgpu_event_handle(device, event);
+			gpgpu_event_add(device, event);
+		}
+	} while (!virtqueue_enable_cb(vq));
+	virtqueue_kick(vq);
+unlock:
+	spin_unlock_irqrestore(&device->event_lock, flags);
+}
+
+static void gpgpu_events_start(struct gpgpu_device *device)
+{
+	unsigned int i, count;
+	unsigned long flags;
+
+	count = min(GPGPU_NUM_EVENTS,
+		    virtqueue_get_vring_size(device->event_vq));
+	spin_lock_irqsave(&device->event_lock, flags);
+	device->events_stopped = false;
+	for (i = 0; i < count; i++)
+		if (gpgpu_event_add(device, &device->events[i]))
+			break;
+	virtqueue_kick(device->event_vq);
+	spin_unlock_irqrestore(&device->event_lock, flags);
+}
+
+/*
+ * Reads the configuration, a field at a time: a virtual machine monitor may
+ * ask its back end anew for every single access.
+ */
+static int gpgpu_read_config(struct gpgpu_device *device)
+{
+	struct virtio_device *vdev = device->vdev;
+	struct gpgpu_info *info = &device->info;
+
+	if (!vdev->config->get || !virtio_has_feature(vdev, VIRTIO_F_VERSION_1))
+		return -ENODEV;
+	virtio_cread_le(vdev, struct gpgpu_wire_config, magic, &info->magic);
+	if (info->magic != GPGPU_MAGIC)
+		return -ENODEV;
+	virtio_cread_le(vdev, struct gpgpu_wire_config, version, &info->version);
+	if (info->version != GPGPU_VERSION)
+		return -ENODEV;
+
+	virtio_cread_le(vdev, struct gpgpu_wire_config, api_digest,
+			&info->api_digest);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, max_clients,
+			&info->max_clients);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, max_stream_bytes,
+			&info->max_stream_bytes);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, max_answer_bytes,
+			&info->max_answer_bytes);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, max_runs,
+			&info->max_runs);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, max_data_bytes,
+			&info->max_data_bytes);
+	info->max_stream_bytes = min(info->max_stream_bytes,
+				     GPGPU_MAX_STREAM_BYTES);
+	info->max_answer_bytes = min(info->max_answer_bytes,
+				     GPGPU_MAX_STREAM_BYTES);
+	info->max_runs = min(info->max_runs, GPGPU_MAX_RUNS);
+	info->max_data_bytes = min(info->max_data_bytes, GPGPU_MAX_DATA_BYTES);
+	info->copy_bytes = min_t(u64, gpgpu_copy_bytes, info->max_data_bytes);
+	return 0;
+}
+
+/* Sets up the virtqueues and lets the device start. */
+static int gpgpu_start(struct gpgpu_device *device)
+{
+	static gpgpu_callback_t *const callbacks[] = {
+		gpgpu_queue_callback, gpgpu_queue_callback, gpgpu_event_callback,
+	};
+	static const char *const names[] = { "control", "command", "event" };
+	struct virtqueue *vqs[GPGPU_NUM_QUEUES];
+	struct gpgpu_info *info = &device->info;
+	struct gpgpu_queue *queue;
+	unsigned long flags;
+	int i, err;
+
+	err = gpgpu_find_vqs(device->vdev, GPGPU_NUM_QUEUES, vqs, callbacks,
+			     names);
+	if (err)
+		return err;
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
+		queue = &device->queues[i];
+		spin_lock_irqsave(&queue->lock, flags);
+		queue->vq = vqs[i];
+		queue->size = virtqueue_get_vring_size(vqs[i]);
+		queue->stopped = false;
+		virtqueue_disable_cb(vqs[i]);
+		spin_unlock_irqrestore(&queue->lock, flags);
+	}
+	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
+
+	info->max_segments = device->queues[GPGPU_QUEUE_COMMAND].size;
+	if (info->max_segments <= GPGPU_OVERHEAD) {
+		dev_err(&device->vdev->dev,
+			"a command queue of %u descriptors is too short\n",
+			info->max_segments);
+		device->vdev->config->del_vqs(device->vdev);
+		return -EINVAL;
+	}
+	info->max_block_bytes =
+		min(info->max_data_bytes,
+		    (u64)(info->max_segments - GPGPU_OVERHEAD) << PAGE_SHIFT);
+	if (info->max_block_bytes)
+		info->max_block_bytes =
+			rounddown_pow_of_two(info->max_block_bytes);
+
+	WRITE_ONCE(device->is_reset, false);
+	virtio_device_ready(device->vdev);
+	gpgpu_events_start(device);
+	return 0;
+}
+
+static bool gpgpu_client_is_closing(struct gpgpu_client *client)
+{
+	return test_bit(GPGPU_CLIENT_CLOSING, &client->flags);
+}
+
+static bool gpgpu_client_is_closed(struct gpgpu_client *client)
+{
+	return completion_done(&client->closed);
+}
+
+/* A client for which `is_past` does not hold yet, with a reference; or NULL. */
+static struct gpgpu_client *
+gpgpu_find_client(struct gpgpu_device *device,
+		  bool (*is_past)(struct gpgpu_client *client))
+{
+	struct gpgpu_client *client, *found = NULL;
+
+	spin_lock(&device->list_lock);
+	list_for_each_entry(client, &device->list, node) {
+		if (!is_past(client) && kref_get_unless_zero(&client->ref)) {
+			found = client;
+			break;
+		}
+	}
+	spin_unlock(&device->list_lock);
+	return found;
+}
+
+/*
+ * Ends all clients and takes the device out of service. Nothing reaches a
+ * virtqueue or guest memory afterwards.
+ */
+static void gpgpu_stop(struct gpgpu_device *device)
+{
+	unsigned long timeout = jiffies +
+				msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms));
+	struct gpgpu_client *client;
+	unsigned long flags;
+	int i;
+
+	if (device->is_reset)	/* gpgpu_restore() failed */
+		return;
+	while ((client = gpgpu_find_client(device, gpgpu_client_is_closing))) {
+		gpgpu_client_start_close(client);
+		gpgpu_client_put(client);
+	}
+	/* A device that is still there lets go in its own order. */
+	while (time_before(jiffies, timeout) &&
+	       (client = gpgpu_find_client(device, gpgpu_client_is_closed))) {
+		wait_for_completion_timeout(&client->closed,
+					    timeout - jiffies);
+		gpgpu_client_put(client);
+	}
+
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
+		gpgpu_queue_stop(&device->queues[i]);
+	spin_lock_irqsave(&device->event_lock, flags);
+	device->events_stopped = true;
+	spin_unlock_irqrestore(&device->event_lock, flags);
+
+	virtio_reset_device(device->vdev);
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
+		gpgpu_queue_drop(&device->queues[i]);
+	device->vdev->config->del_vqs(device->vdev);
+
+	WRITE_ONCE(device->is_reset, true);
+	wake_up_all(&device->reset_wait);
+	while ((client = gpgpu_find_client(device, gpgpu_client_is_closed))) {
+		wait_for_completion(&client->closed);
+		gpgpu_client_put(client);
+	}
+}
+
+static int gpgpu_validate(struct virtio_device *vdev)
+{
+	/* Registrations name guest-physical addresses. */
+	__virtio_clear_bit(vdev, VIRTIO_F_ACCESS_PLATFORM);
+	return 0;
+}
+
+static int gpgpu_probe(struct virtio_device *vdev)
+{
+	struct gpgpu_device *device;
+	int i, err;
+
+	device = kzalloc(sizeof(*device), GFP_KERNEL);
+	if (!device)
+		return -ENOMEM;
+	kref_init(&device->ref);
+	device->vdev = vdev;
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
+		spin_lock_init(&device->queues[i].lock);
+		INIT_LIST_HEAD(&device->queues[i].pending);
+		device->queues[i].stopped = true;
+	}
+	spin_lock_init(&device->event_lock);
+	device->events_stopped = true;
+	xa_init_flags(&device->clients, XA_FLAGS_LOCK_IRQ);
+	spin_lock_init(&device->list_lock);
+	INIT_LIST_HEAD(&device->list);
+	init_waitqueue_head(&device->reset_wait);
+	device->is_reset = true;
+	vdev->priv = device;
+
+	err = gpgpu_read_config(device);
+	if (err) {
+		dev_info(&vdev->dev,
+			 "not a virtio-gpgpu device of version %u (magic %#x, version %u): left alone\n",
+			 GPGPU_VERSION, device->info.magic,
+			 device->info.version);
+		goto put;
+	}
+	err = -ENOMEM;
+	device->events = kcalloc(GPGPU_NUM_EVENTS, sizeof(*device->events),
+				 GFP_KERNEL);
+	if (!device->events)
+		goto put;
+	err = ida_alloc(&gpgpu_ida, GFP_KERNEL);
+	if (err < 0)
+		goto put;
+	device->index = err;
+
+	err = gpgpu_start(device);
+	if (err)
+		goto free_index;
+
+	/* The second device and those after it carry a number. */
+	if (device->index)
+		snprintf(device->name, sizeof(device->name), "virtio-gpgpu%d",
+			 device->index);
+	else
+		strscpy(device->name, "virtio-gpgpu", sizeof(device->name));
+	device->misc.minor = MISC_DYNAMIC_MINOR;
+	device->misc.name = device->name;
+	device->misc.fops = &gpgpu_fops;
+	device->misc.parent = &vdev->dev;
+	device->misc.mode = 0666;
+	err = misc_register(&device->misc);
+	if (err)
+		goto stop;
+	dev_info(&vdev->dev, "/dev/%s: blocks of %llu bytes\n", device->name,
+		 device->info.max_block_bytes);
+	return 0;
+
+stop:
+	gpgpu_stop(device);
+free_index:
+	ida_free(&gpgpu_ida, device->index);
+put:
+	vdev->priv = NULL;
+	gpgpu_device_put(device);
+	return err;
+}
+
+static void gpgpu_remove(struct virtio_device *vdev)
+{
+	struct gpgpu_device *device = vdev->priv;
+
+	misc_deregister(&device->misc);
+	gpgpu_stop(device);
+	ida_free(&gpgpu_ida, device->index);
+	vdev->priv = NULL;
+	gpgpu_device_put(device);
+}
+
+#ifdef CONFIG_PM_SLEEP
+/* What a client has on the host cannot be saved: clients end, new ones work. */
+static int gpgpu_freeze(struct virtio_device *vdev)
+{
+	gpgpu_stop(vdev->priv);
+	return 0;
+}
+
+static int gpgpu_restore(struct virtio_device *vdev)
+{
+	struct gpgpu_device *device = vdev->priv;
+	int err;
+
+	err = gpgpu_read_config(device);
+	return err ?: gpgpu_start(device);
+}
+#endif
+
+static const struct virtio_device_id gpgpu_ids[] = {
+	{ GPGPU_VIRTIO_ID, VIRTIO_DEV_ANY_ID },
+	{ GPGPU_VIRTIO_ID_QEMU, VIRTIO_DEV_ANY_ID },
+	{ 0 },
+};
+MODULE_DEVICE_TABLE(virtio, gpgpu_ids);
+
+static struct virtio_driver gpgpu_driver = {
+	.driver.name = KBUILD_MODNAME,
+	.driver.owner = THIS_MODULE,
+	.id_table = gpgpu_ids,
+	.validate = gpgpu_validate,
+	.probe = gpgpu_probe,
+	.remove = gpgpu_remove,
+#ifdef CONFIG_PM_SLEEP
+	.freeze = gpgpu_freeze,
+	.restore = gpgpu_restore,
+#endif
+};
+
+static int __init gpgpu_init(void)
+{
+	int err;
+
+	gpgpu_wq = alloc_workqueue("virtio_gpgpu", WQ_UNBOUND, 0);
+	if (!gpgpu_wq)
+		return -ENOMEM;
+	err = register_virtio_driver(&gpgpu_driver);
+	if (err)
+		destroy_workqueue(gpgpu_wq);
+	return err;
+}
+module_init(gpgpu_init);
+
+static void __exit gpgpu_exit(void)
+{
+	unregister_virtio_driver(&gpgpu_driver);
+	destroy_workqueue(gpgpu_wq);
+	gpgpu_reap();
+}
+module_exit(gpgpu_exit);
+
+MODULE_DESCRIPTION("CUDA for virtual machines: driver of the virtio-gpgpu device");
+MODULE_AUTHOR("The virtio-gpgpu developers");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

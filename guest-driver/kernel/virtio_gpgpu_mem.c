@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory that the device reaches: kernel buffers, pinned transfers, registrations. */
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/vmalloc.h>
+
+#include "virtio_gpgpu_priv.h"
+
+/* Pages that are pinned at a time: what one page of pointers holds. */
+#define GPGPU_PIN_BATCH	(PAGE_SIZE / sizeof(struct page *))
+
+/* Zeroed memory, with the scatterlist that describes it. */
+int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes)
+{
+	unsigned int count, i;
+	struct page **pages;
+	int err;
+
+	buffer->bytes = bytes;
+	buffer->data = kvzalloc(bytes, GFP_KERNEL_ACCOUNT);
+	if (!buffer->data)
+		return -ENOMEM;
+	if (!is_vmalloc_addr(buffer->data)) {
+		sg_init_one(&buffer->one, buffer->data, bytes);
+		buffer->sgl = &buffer->one;
+		buffer->nents = 1;
+		return 0;
+	}
+
+	count = DIV_ROUND_UP(bytes, PAGE_SIZE);
+	pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return -ENOMEM;
+	for (i = 0; i < count; i++)
+		pages[i] = vmalloc_to_page(buffer->data + i * PAGE_SIZE);
+	err = sg_alloc_table_from_pages(&buffer->table, pages, count, 0, bytes,
+					GFP_KERNEL);
+	kvfree(pages);
+	if (err)
+		return err;
+	buffer->sgl = buffer->table.sgl;
+	buffer->nents = buffer->table.orig_nents;
+	return 0;
+}
+
+void gpgpu_buffer_free(struct gpgpu_buffer *buffer)
+{
+	if (buffer->table.sgl)
+		sg_free_table(&buffer->table);
+	kvfree(buffer->data);
+}
+
+/*
+ * Pins user memory for the length of one exchange, as direct I/O does. Memory
+ * that the device writes to is faulted in for writing first, or the device
+ * would write to the kernel's page of zeros; memory that it reads is not, as
+ * it may be read-only, and is not worth a copy of a shared page. Returns
+ * -EFAULT for memory that has no pages to pin, which may still be copied.
+ */
+int gpgpu_pin_transfer(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
+		       bool written)
+{
+	unsigned long start = address & PAGE_MASK;
+	unsigned int offset = offset_in_page(address);
+	unsigned int count = DIV_ROUND_UP(offset + bytes, PAGE_SIZE);
+	unsigned int done = 0;
+	struct page **pages;
+	int err = -EFAULT;
+	int got;
+
+	if (address != (unsigned long)address ||
+	    !access_ok((void __user *)(unsigned long)address, bytes))
+		return -EFAULT;
+	pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return -ENOMEM;
+
+	while (done < count) {
+		got = pin_user_pages_fast(start + done * PAGE_SIZE, count - done,
+					  written ? FOLL_WRITE : 0,
+					  pages + done);
+		if (got <= 0) {
+			err = got ?: -EFAULT;
+			goto unpin;
+		}
+		done += got;
+	}
+	err = sg_alloc_table_from_pages(&pinned->table, pages, count, offset,
+					bytes, GFP_KERNEL_ACCOUNT);
+	if (err) {
+		/* sg_alloc_table_from_pages() may leave the pointer behind. */
+		pinned->table.sgl = NULL;
+		goto unpin;
+	}
+	pinned->written = written;
+	kvfree(pages);
+	return 0;
+
+unpin:
+	unpin_user_pages(pages, done);
+	kvfree(pages);
+	return err;
+}
+
+void gpgpu_unpin_transfer(struct gpgpu_pinned *pinned)
+{
+	struct scatterlist *sg;
+	unsigned int i;
+
+	if (!pinned->table.sgl)
+		return;
+	for_each_sgtable_sg(&pinned->table, sg, i)
+		unpin_user_page_range_dirty_lock(sg_page(sg),
+						 PFN_UP(sg->offset + sg->length),
+						 pinned->written);
+	sg_free_table(&pinned->table);
+	pinned->table.sgl = NULL;
+}
+
+static void gpgpu_region_release(struct kref *ref)
+{
+	struct gpgpu_region *region =
+		container_of(ref, struct gpgpu_region, ref);
+	unsigned int i;
+
+	for (i = 0; i < region->num_runs; i++) {
+		struct gpgpu_wire_run *run = &region->runs[i];
+
+		unpin_user_page_range_dirty_lock(
+			pfn_to_page(PHYS_PFN(le64_to_cpu(run->address))),
+			le64_to_cpu(run->length) >> PAGE_SHIFT, true);
+		cond_resched();
+	}
+	atomic64_sub(region->num_pages, &region->mm->pinned_vm);
+	kvfree(region->runs);
+	kfree(region);
+}
+
+/* The last one unpins. May sleep. */
+void gpgpu_region_put(struct gpgpu_region *region)
+{
+	kref_put(&region->ref, gpgpu_region_release);
+}
+
+/* Appends pages to the runs; returns how many of them found room. */
+static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
+			       int count, u32 max_runs, u64 *end)
+{
+	int i;
+
+	for (i = 0; i < count; i++) {
+		u64 address = page_to_phys(pages[i]);
+
+		if (region->num_runs && address == *end) {
+			le64_add_cpu(&region->runs[region->num_runs - 1].length,
+				     PAGE_SIZE);
+		} else {
+			if (region->num_runs == max_runs)
+				break;
+			region->runs[region->num_runs].address =
+				cpu_to_le64(address);
+			region->runs[region->num_runs].length =
+				cpu_to_le64(PAGE_SIZE);
+			region->num_runs++;
+		}
+		*end = address + PAGE_SIZE;
+	}
+	return i;
+}
+
+/*
+ * Pins user memory until the last gpgpu_region_put(). The worker may write to all of
+ * it, so it must be memory that the process may write to; read-only memory is
+ * replaced by a copy that is the process's own (FOLL_FORCE), which a mapping
+ * that is shared with others refuses. Returns -E2BIG for more runs than
+ * `max_runs`.
+ */
+struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
+				      u64 length, bool read_only, u32 max_runs)
+{
+	unsigned int gup = FOLL_WRITE | FOLL_LONGTERM |
+			   (read_only ? FOLL_FORCE : 0);
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	struct gpgpu_region *region;
+	struct page **pages = NULL;
+	unsigned long left, batch;
+	u64 run_end = 0, end;
+	int got, kept, err;
+
+	if (!length || !IS_ALIGNED(address | length, PAGE_SIZE) ||
+	    check_add_overflow(address, length, &end))
+		return ERR_PTR(-EINVAL);
+	if (address != (unsigned long)address ||
+	    length != (unsigned long)length ||
+	    !access_ok((void __user *)(unsigned long)address, length))
+		return ERR_PTR(-EFAULT);
+
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (!region)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&region->ref);
+	INIT_LIST_HEAD(&region->node);
+	region->mm = mm;
+	region->num_pages = length >> PAGE_SHIFT;
+	if (atomic64_add_return(region->num_pages, &mm->pinned_vm) > limit &&
+	    READ_ONCE(gpgpu_memlock) && !capable(CAP_IPC_LOCK)) {
+		err = -ENOMEM;
+		goto unpin;
+	}
+
+	err = -ENOMEM;
+	region->runs = kvmalloc_array(min_t(u64, region->num_pages, max_runs),
+				      sizeof(*region->runs), GFP_KERNEL_ACCOUNT);
+	pages = kmalloc_array(GPGPU_PIN_BATCH, sizeof(*pages), GFP_KERNEL);
+	if (!region->runs || !pages)
+		goto unpin;
+
+	for (left = region->num_pages; left; left -= got) {
+		if (fatal_signal_pending(current)) {
+			err = -EINTR;
+			goto unpin;
+		}
+		batch = min_t(unsigned long, left, GPGPU_PIN_BATCH);
+		got = pin_user_pages_fast((unsigned long)end - left * PAGE_SIZE,
+					  batch, gup, pages);
+		if (got <= 0) {
+			err = got ?: -EFAULT;
+			goto unpin;
+		}
+		kept = gpgpu_region_append(region, pages, got, max_runs,
+					   &run_end);
+		if (kept < got) {
+			unpin_user_pages(pages + kept, got - kept);
+			err = -E2BIG;
+			goto unpin;
+		}
+		cond_resched();
+	}
+	kfree(pages);
+	return region;
+
+unpin:
+	kfree(pages);
+	gpgpu_region_put(region);
+	return ERR_PTR(err);
+}

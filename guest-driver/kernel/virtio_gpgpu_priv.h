@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the files of this driver share.
+ *
+ * Who keeps whom: a file holds its client; a request holds its client; a
+ * client holds its device. A request is held by whoever waits for it and,
+ * while it is queued, by its queue, so that memory which the device can reach
+ * outlives a waiter that was killed.
+ *
+ * Locks, outermost first: gpgpu_client.lock (a mutex, never held across a
+ * wait for the device), gpgpu_queue.lock, gpgpu_device.clients' own.
+ */
+#ifndef VIRTIO_GPGPU_PRIV_H
+#define VIRTIO_GPGPU_PRIV_H
+
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/completion.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/llist.h>
+#include <linux/miscdevice.h>
+#include <linux/mutex.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include <linux/virtio_gpgpu.h>
+
+#include "virtio_gpgpu_wire.h"
+
+struct file;
+struct mm_struct;
+
+/* A virtqueue that carries requests: control or command. */
+struct gpgpu_queue {
+	spinlock_t lock;		/* guards all of this but `size` */
+	struct virtqueue *vq;
+	struct list_head pending;	/* requests that wait for descriptors, oldest first */
+	unsigned int in_flight;		/* requests that the device holds */
+	unsigned int sleepers;		/* requests whose waiter wants an interrupt */
+	bool draining;			/* interrupts wanted until none is in flight */
+	bool stopped;
+	unsigned int size;		/* descriptors: the longest chain */
+};
+
+struct gpgpu_device {
+	struct kref ref;
+	struct virtio_device *vdev;
+	struct miscdevice misc;
+	char name[32];
+	int index;
+
+	struct gpgpu_info info;
+	struct gpgpu_queue queues[GPGPU_QUEUE_EVENT];
+
+	spinlock_t event_lock;		/* guards the next three */
+	struct virtqueue *event_vq;
+	struct gpgpu_wire_event *events;
+	bool events_stopped;
+
+	struct xarray clients;		/* open clients by number */
+	spinlock_t list_lock;		/* guards `list` */
+	struct list_head list;		/* all clients */
+
+	bool is_reset;			/* the device reaches no memory any more */
+	wait_queue_head_t reset_wait;
+};
+
+/* Bits of gpgpu_client.flags. */
+enum {
+	GPGPU_CLIENT_OPENING,		/* GPGPU_IOC_OPEN is under way or has succeeded */
+	GPGPU_CLIENT_OPEN,		/* `id` is valid */
+	GPGPU_CLIENT_DEAD,		/* the device said so */
+	GPGPU_CLIENT_CLOSING,		/* nothing but CLOSE may be queued any more */
+};
+
+struct gpgpu_client {
+	struct kref ref;
+	struct gpgpu_device *device;
+	struct list_head node;		/* in gpgpu_device.list */
+	struct mm_struct *mm;		/* of the process that opened the file; mmgrab()bed */
+	void *files;			/* that process's file table: compared, never followed */
+	pid_t pid;
+	unsigned long flags;
+	u32 id;
+	wait_queue_head_t wait;		/* for poll() */
+
+	struct mutex lock;		/* guards the next three */
+	struct list_head regions;	/* all registrations, confirmed or not */
+	struct xarray regions_by_id;	/* those that the device confirmed */
+	struct gpgpu_request *open_request;	/* OPEN, until its answer has been seen */
+
+	struct xarray interrupted;	/* submissions to take up again, by token */
+	u32 next_token;
+	atomic_t num_interrupted;
+
+	struct gpgpu_request *close_request;	/* made early: closing must not fail */
+	struct work_struct close_work;
+	struct completion closed;
+};
+
+/* Kernel memory that a chain carries. */
+struct gpgpu_buffer {
+	void *data;
+	size_t bytes;
+	struct scatterlist one;		/* for contiguous memory */
+	struct sg_table table;		/* for the rest */
+	struct scatterlist *sgl;
+	unsigned int nents;
+};
+
+/* User memory that a chain carries, pinned. */
+struct gpgpu_pinned {
+	struct sg_table table;
+	bool written;			/* the device writes to it */
+};
+
+enum gpgpu_request_state {
+	GPGPU_REQUEST_NEW,
+	GPGPU_REQUEST_PENDING,
+	GPGPU_REQUEST_QUEUED,
+	GPGPU_REQUEST_DONE,
+};
+
+struct gpgpu_request {
+	struct kref ref;
+	struct gpgpu_client *client;
+	struct gpgpu_queue *queue;
+
+	/* Guarded by the queue's lock until `done`. */
+	struct list_head node;
+	enum gpgpu_request_state state;
+	bool sleeper;
+	int error;			/* of the exchange: 0, or negative */
+	u32 used;			/* bytes that the device says it wrote */
+
+	struct completion done;		/* with `nowait`: queued, or failed */
+	struct llist_node dead_node;
+	bool nowait;
+	bool is_close;
+
+	struct gpgpu_buffer readable;
+	struct gpgpu_buffer writable;
+	struct gpgpu_pinned pinned_in;
+	struct gpgpu_pinned pinned_out;
+	struct scatterlist *sgs[4];
+	unsigned int num_readable;
+	unsigned int num_writable;
+
+	/* Where a command's results go. */
+	void __user *answer_ptr;
+	u32 answer_bytes;
+	void __user *out_ptr;
+	size_t out_copied;		/* bytes behind the answer that go to `out_ptr` */
+};
+
+/*
+ * Memory that is pinned for a client's worker. Held by the client's list from
+ * before the device hears of it until the device has confirmed that it no
+ * longer reaches it.
+ */
+struct gpgpu_region {
+	struct kref ref;
+	struct list_head node;		/* in gpgpu_client.regions */
+	struct mm_struct *mm;		/* whose pinned_vm counts it; the client holds it */
+	unsigned long num_pages;
+	u32 num_runs;
+	struct gpgpu_wire_run *runs;
+};
+
+extern struct workqueue_struct *gpgpu_wq;
+extern unsigned int gpgpu_poll_us;
+extern unsigned int gpgpu_close_timeout_ms;
+extern bool gpgpu_memlock;
+
+/* virtio_gpgpu_drv.c */
+void gpgpu_device_put(struct gpgpu_device *device);
+
+/* virtio_gpgpu_queue.c */
+struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
+					enum gpgpu_queue_index index,
+					size_t readable, size_t writable);
+int gpgpu_request_submit(struct gpgpu_request *request);
+int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible);
+bool gpgpu_request_cancel(struct gpgpu_request *request);
+void gpgpu_request_put(struct gpgpu_request *request);
+void gpgpu_queue_callback(struct virtqueue *vq);
+void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client);
+void gpgpu_queue_drain(struct gpgpu_queue *queue);
+void gpgpu_queue_stop(struct gpgpu_queue *queue);
+void gpgpu_queue_drop(struct gpgpu_queue *queue);
+void gpgpu_reap(void);
+
+/* virtio_gpgpu_file.c */
+extern const struct file_operations gpgpu_fops;
+void gpgpu_client_get(struct gpgpu_client *client);
+void gpgpu_client_put(struct gpgpu_client *client);
+void gpgpu_client_died(struct gpgpu_client *client);
+void gpgpu_client_start_close(struct gpgpu_client *client);
+
+/* virtio_gpgpu_mem.c */
+int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes);
+void gpgpu_buffer_free(struct gpgpu_buffer *buffer);
+int gpgpu_pin_transfer(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
+		       bool written);
+void gpgpu_unpin_transfer(struct gpgpu_pinned *pinned);
+struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
+				      u64 length, bool read_only, u32 max_runs);
+void gpgpu_region_put(struct gpgpu_region *region);
+
+#endif /* VIRTIO_GPGPU_PRIV_H */
