@@ -1,0 +1,250 @@
+//! Contexts.
+
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::sync::atomic::Ordering;
+
+use gpgpu_protocol::cuda::{
+    CU_CTX_MAP_HOST, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+    CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, CUcontext, CUdevice, CUfunc_cache, CUlimit,
+    CUsharedconfig,
+};
+
+use super::device::check;
+use super::primary_context::check_flags;
+use crate::border::{Pointer, Result, export};
+use crate::config::GREATEST_PRIORITY;
+use crate::context::{self, CONTEXTS, Context};
+use crate::driver::{self, Driver};
+
+/// `CUctxCreateParams`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUctxCreateParams {
+    exec_affinity: *mut c_void,
+    exec_affinity_count: c_int,
+    cig: *mut c_void,
+}
+
+fn create(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) -> Result {
+    check(device)?;
+    check_flags(flags)?;
+    out.required()?;
+    let context = Context::create(flags);
+    context::push(context.handle)?;
+    out.set(context.handle as CUcontext)
+}
+
+fn destroy(driver: &'static Driver, handle: CUcontext) -> Result {
+    let context = context::named(handle as u64)?;
+    if context.is_primary {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    CONTEXTS.remove(context.handle);
+    context.tear_down(driver);
+    if context::current_handle()? == context.handle {
+        context::pop()?;
+    }
+    Ok(())
+}
+
+fn push(handle: CUcontext) -> Result {
+    context::push(context::named(handle as u64)?.handle)
+}
+
+fn pop(out: Pointer<CUcontext>) -> Result {
+    out.set_if(context::pop()? as CUcontext);
+    Ok(())
+}
+
+fn synchronize(context: &Context) -> Result {
+    context.wait();
+    driver::get()?.fault()
+}
+
+export! {
+    /// `cuCtxCreate`, of CUDA 3.2: makes a context and pushes it.
+    healthy fn cuCtxCreate_v2(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) |_| {
+        create(out, flags, device)
+    }
+
+    /// As [`cuCtxCreate_v2`].
+    healthy fn cuCtxCreate(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) |_| {
+        create(out, flags, device)
+    }
+
+    /// `cuCtxCreate`, of CUDA 11.4: with execution affinity, which this device does not have.
+    healthy fn cuCtxCreate_v3(out: Pointer<CUcontext>, _affinity: Pointer<c_void>, count: c_int, flags: c_uint, device: CUdevice) |_| {
+        if count != 0 {
+            return Err(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+        }
+        create(out, flags, device)
+    }
+
+    /// `cuCtxCreate`, of CUDA 12.5: with parameters, none of which this device has.
+    healthy fn cuCtxCreate_v4(out: Pointer<CUcontext>, parameters: Pointer<CUctxCreateParams>, flags: c_uint, device: CUdevice) |_| {
+        if !parameters.is_null() {
+            let parameters = parameters.get()?;
+            if parameters.exec_affinity_count != 0 {
+                return Err(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+            }
+            if !parameters.cig.is_null() {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+        }
+        create(out, flags, device)
+    }
+
+    /// `cuCtxDestroy`: waits for the context's work and drops what belongs to it.
+    initialised fn cuCtxDestroy_v2(context: CUcontext) |driver| {
+        destroy(driver, context)
+    }
+
+    /// As [`cuCtxDestroy_v2`].
+    initialised fn cuCtxDestroy(context: CUcontext) |driver| {
+        destroy(driver, context)
+    }
+
+    /// `cuCtxPushCurrent`.
+    initialised fn cuCtxPushCurrent_v2(context: CUcontext) |_| {
+        push(context)
+    }
+
+    /// As [`cuCtxPushCurrent_v2`].
+    initialised fn cuCtxPushCurrent(context: CUcontext) |_| {
+        push(context)
+    }
+
+    /// `cuCtxPopCurrent`.
+    initialised fn cuCtxPopCurrent_v2(out: Pointer<CUcontext>) |_| {
+        pop(out)
+    }
+
+    /// As [`cuCtxPopCurrent_v2`].
+    initialised fn cuCtxPopCurrent(out: Pointer<CUcontext>) |_| {
+        pop(out)
+    }
+
+    /// `cuCtxSetCurrent`: replaces the top of the stack; NULL pops it.
+    initialised fn cuCtxSetCurrent(context: CUcontext) |_| {
+        if !context.is_null() {
+            // The primary context's handle is a name even while nobody retains it.
+            CONTEXTS.get(context as u64).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        }
+        context::replace(context as u64)
+    }
+
+    /// `cuCtxGetCurrent`: NULL if there is none.
+    initialised fn cuCtxGetCurrent(out: Pointer<CUcontext>) |_| {
+        out.set(context::current_handle()? as CUcontext)
+    }
+
+    /// `cuCtxGetDevice`.
+    current fn cuCtxGetDevice(device: Pointer<CUdevice>) |_| {
+        device.set(0)
+    }
+
+    /// `cuCtxGetDevice`, of CUDA 13.0: of any context, or the current one for NULL.
+    initialised fn cuCtxGetDevice_v2(device: Pointer<CUdevice>, context: CUcontext) |_| {
+        context::named_or_current(context as u64)?;
+        device.set(0)
+    }
+
+    /// `cuCtxGetFlags`.
+    current fn cuCtxGetFlags(flags: Pointer<c_uint>) |cx| {
+        flags.set(cx.flags.load(Ordering::Relaxed) & !CU_CTX_MAP_HOST)
+    }
+
+    /// `cuCtxSetFlags`.
+    current fn cuCtxSetFlags(flags: c_uint) |cx| {
+        check_flags(flags)?;
+        cx.flags.store(flags, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// `cuCtxGetId`: a number that no other context of the process ever has.
+    initialised fn cuCtxGetId(context: CUcontext, id: Pointer<c_ulonglong>) |_| {
+        id.set(context::named_or_current(context as u64)?.id)
+    }
+
+    /// `cuCtxSynchronize`.
+    context fn cuCtxSynchronize() |cx| {
+        synchronize(&cx)
+    }
+
+    /// `cuCtxSynchronize`, of CUDA 13.0: of any context, or the current one for NULL.
+    healthy fn cuCtxSynchronize_v2(context: CUcontext) |_| {
+        let context = context::named_or_current(context as u64)?;
+        synchronize(&context)
+    }
+
+    /// `cuCtxSetLimit`.
+    context fn cuCtxSetLimit(limit: CUlimit, value: usize) |cx| {
+        cx.set_limit(limit, value)
+    }
+
+    /// `cuCtxGetLimit`.
+    context fn cuCtxGetLimit(value: Pointer<usize>, limit: CUlimit) |cx| {
+        value.set(cx.limit(limit)?)
+    }
+
+    /// `cuCtxGetCacheConfig`.
+    context fn cuCtxGetCacheConfig(config: Pointer<CUfunc_cache>) |cx| {
+        config.set(cx.cache_config.load(Ordering::Relaxed))
+    }
+
+    /// `cuCtxSetCacheConfig`: noted; there is no cache to divide.
+    context fn cuCtxSetCacheConfig(config: CUfunc_cache) |cx| {
+        if config > 3 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        cx.cache_config.store(config, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// `cuCtxGetSharedMemConfig`: four-byte banks.
+    context fn cuCtxGetSharedMemConfig(config: Pointer<CUsharedconfig>) |cx| {
+        config.set(cx.shared_config.load(Ordering::Relaxed))
+    }
+
+    /// `cuCtxSetSharedMemConfig`: checked and, as on devices since Maxwell, without effect.
+    context fn cuCtxSetSharedMemConfig(config: CUsharedconfig) |_| {
+        if config > 2 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// `cuCtxGetApiVersion`; NULL is the current context.
+    initialised fn cuCtxGetApiVersion(context: CUcontext, version: Pointer<c_uint>) |_| {
+        context::named_or_current(context as u64)?;
+        version.set(3020)
+    }
+
+    /// `cuCtxGetStreamPriorityRange`.
+    context fn cuCtxGetStreamPriorityRange(least: Pointer<c_int>, greatest: Pointer<c_int>) |_| {
+        least.set_if(0);
+        greatest.set_if(GREATEST_PRIORITY);
+        Ok(())
+    }
+
+    /// `cuCtxResetPersistingL2Cache`: there is none.
+    context fn cuCtxResetPersistingL2Cache() |_| {
+        Ok(())
+    }
+
+    /// `cuCtxEnablePeerAccess`: there is one device, which is no peer of itself.
+    context fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |_| {
+        context::named(peer as u64)?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+    }
+
+    /// `cuCtxDisablePeerAccess`.
+    context fn cuCtxDisablePeerAccess(peer: CUcontext) |_| {
+        context::named(peer as u64)?;
+        Err(gpgpu_protocol::cuda::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+    }
+}

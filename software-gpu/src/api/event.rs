@@ -1,0 +1,163 @@
+//! Events.
+
+use std::ffi::c_uint;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use gpgpu_protocol::cuda::{
+    CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS,
+    CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY,
+    CUDA_ERROR_NOT_SUPPORTED, CUevent, CUstream,
+};
+
+use crate::border::{Pointer, Result, export};
+use crate::context::{self, Context};
+use crate::handle::Table;
+use crate::stream::{Null, Ticket};
+
+/// All events.
+pub static EVENTS: Table<Event> = Table::new(0xe0);
+
+/// An event.
+pub struct Event {
+    /// Its context, by id.
+    pub context: u64,
+    handle: u64,
+    flags: u32,
+    recorded: Mutex<Option<Arc<Ticket>>>,
+}
+
+impl Event {
+    /// The event that a handle names.
+    pub fn named(handle: CUevent) -> Result<Arc<Self>> {
+        EVENTS.get(handle as u64).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// The latest record, or `None` if it was never recorded.
+    pub fn recorded(&self) -> Option<Arc<Ticket>> {
+        self.recorded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn record(&self, cx: &Context, stream: CUstream, null: Null, flags: c_uint) -> Result {
+        if flags > 1 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let stream = cx.stream(stream, null)?;
+        if stream.context != self.context {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        // Held across the queuing: of two threads that record, the later one in the stream wins.
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        *recorded = Some(context::queue_always(&stream, |_| ())?);
+        Ok(())
+    }
+
+    // When it was reached; for elapsed time.
+    fn time(&self) -> Result<Instant> {
+        if self.flags & CU_EVENT_DISABLE_TIMING != 0 {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let ticket = self.recorded().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        ticket
+            .is_done()
+            .then(|| ticket.time())
+            .flatten()
+            .ok_or(CUDA_ERROR_NOT_READY)
+    }
+}
+
+fn destroy(event: CUevent) -> Result {
+    EVENTS
+        .remove(event as u64)
+        .map(|_| ())
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+fn elapsed(out: Pointer<f32>, start: CUevent, end: CUevent) -> Result {
+    out.required()?;
+    let (start, end) = (Event::named(start)?, Event::named(end)?);
+    let (start, end) = (start.time(), end.time());
+    // What is wrong for good comes before what is not ready yet.
+    for time in [&start, &end] {
+        if let Err(CUDA_ERROR_INVALID_HANDLE) = time {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+    }
+    let (start, end) = (start?, end?);
+    let seconds = match end.checked_duration_since(start) {
+        Some(time) => time.as_secs_f64(),
+        None => -start.duration_since(end).as_secs_f64(),
+    };
+    out.set((seconds * 1e3) as f32)
+}
+
+export! {
+    /// `cuEventCreate`; interprocess events are not supported.
+    context fn cuEventCreate(out: Pointer<CUevent>, flags: c_uint) |cx| {
+        out.required()?;
+        if flags & !(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS) != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if flags & CU_EVENT_INTERPROCESS != 0 {
+            let timed = flags & CU_EVENT_DISABLE_TIMING == 0;
+            return Err(if timed { CUDA_ERROR_INVALID_VALUE } else { CUDA_ERROR_NOT_SUPPORTED });
+        }
+        let event = EVENTS.insert_with(|handle| Event {
+            context: cx.id,
+            handle,
+            flags,
+            recorded: Mutex::new(None),
+        });
+        out.set(event.handle as CUevent)
+    }
+
+    /// `cuEventRecord`.
+    context fn cuEventRecord, cuEventRecord_ptsz(event: CUevent, stream: CUstream) |cx, null| {
+        Event::named(event)?.record(&cx, stream, null, 0)
+    }
+
+    /// `cuEventRecordWithFlags`: the one flag concerns captures, of which there are none.
+    context fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |cx, null| {
+        Event::named(event)?.record(&cx, stream, null, flags)
+    }
+
+    /// `cuEventQuery`: an event that was never recorded is ready.
+    healthy fn cuEventQuery(event: CUevent) |driver| {
+        if Event::named(event)?.recorded().is_some_and(|t| !t.is_done()) {
+            return Err(CUDA_ERROR_NOT_READY);
+        }
+        driver.fault()
+    }
+
+    /// `cuEventSynchronize`.
+    healthy fn cuEventSynchronize(event: CUevent) |_| {
+        match Event::named(event)?.recorded() {
+            Some(ticket) => context::wait_for(&ticket),
+            None => Ok(()),
+        }
+    }
+
+    /// `cuEventDestroy`: a record that is pending still happens.
+    healthy fn cuEventDestroy_v2(event: CUevent) |_| {
+        destroy(event)
+    }
+
+    /// As [`cuEventDestroy_v2`].
+    healthy fn cuEventDestroy(event: CUevent) |_| {
+        destroy(event)
+    }
+
+    /// `cuEventElapsedTime`, in milliseconds: `CUDA_ERROR_INVALID_HANDLE` for an event without timing or never recorded,
+    /// `CUDA_ERROR_NOT_READY` for one not reached yet.
+    healthy fn cuEventElapsedTime(out: Pointer<f32>, start: CUevent, end: CUevent) |_| {
+        elapsed(out, start, end)
+    }
+
+    /// As [`cuEventElapsedTime`].
+    healthy fn cuEventElapsedTime_v2(out: Pointer<f32>, start: CUevent, end: CUevent) |_| {
+        elapsed(out, start, end)
+    }
+}

@@ -1,0 +1,101 @@
+//! Functions: kernels in a context.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::{Mutex, PoisonError};
+
+use gpgpu_protocol::cuda::{
+    CU_FUNCTION_LOADING_STATE_LOADED, CUDA_ERROR_INVALID_VALUE, CUfunc_cache, CUfunction,
+    CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUsharedconfig,
+};
+
+use crate::border::{Pointer, Result, export};
+use crate::module::Function;
+use crate::ptx;
+
+/// A string that callers may keep: one copy of each name, for ever.
+pub(super) fn leak(name: &CStr) -> *const c_char {
+    static NAMES: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    if let Some(known) = names.get(name) {
+        return known.as_ptr();
+    }
+    let kept: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
+    names.insert(kept);
+    kept.as_ptr()
+}
+
+/// Where a kernel's parameter lies.
+pub(super) fn parameter(
+    info: &ptx::Kernel,
+    index: usize,
+    offset: Pointer<usize>,
+    size: Pointer<usize>,
+) -> Result {
+    offset.required()?;
+    let parameter = info.params.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    offset.set_if(parameter.offset);
+    size.set_if(parameter.size);
+    Ok(())
+}
+
+export! {
+    /// `cuFuncGetAttribute`.
+    context fn cuFuncGetAttribute(value: Pointer<c_int>, attribute: CUfunction_attribute, function: CUfunction) |cx| {
+        value.required()?;
+        value.set(Function::named(function as u64, &cx)?.attribute(attribute)?)
+    }
+
+    /// `cuFuncSetAttribute`.
+    context fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int) |cx| {
+        Function::named(function as u64, &cx)?.set_attribute(attribute, value)
+    }
+
+    /// `cuFuncSetCacheConfig`: checked; there is no cache to divide.
+    context fn cuFuncSetCacheConfig(function: CUfunction, config: CUfunc_cache) |cx| {
+        Function::named(function as u64, &cx)?;
+        if config > 3 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// `cuFuncSetSharedMemConfig`: checked; banks have one width.
+    context fn cuFuncSetSharedMemConfig(function: CUfunction, config: CUsharedconfig) |cx| {
+        Function::named(function as u64, &cx)?;
+        if config > 2 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// `cuFuncGetModule`.
+    context fn cuFuncGetModule(out: Pointer<CUmodule>, function: CUfunction) |cx| {
+        out.required()?;
+        out.set(Function::named(function as u64, &cx)?.module as CUmodule)
+    }
+
+    /// `cuFuncGetName`: the string lives as long as the process.
+    context fn cuFuncGetName(out: Pointer<*const c_char>, function: CUfunction) |cx| {
+        out.required()?;
+        out.set(leak(&Function::named(function as u64, &cx)?.name))
+    }
+
+    /// `cuFuncGetParamInfo`: `CUDA_ERROR_INVALID_VALUE` past the last parameter. `size` may be NULL.
+    context fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: Pointer<usize>, size: Pointer<usize>) |cx| {
+        parameter(Function::named(function as u64, &cx)?.info(), index, offset, size)
+    }
+
+    /// `cuFuncIsLoaded`: always.
+    context fn cuFuncIsLoaded(state: Pointer<CUfunctionLoadingState>, function: CUfunction) |cx| {
+        state.required()?;
+        Function::named(function as u64, &cx)?;
+        state.set(CU_FUNCTION_LOADING_STATE_LOADED)
+    }
+
+    /// `cuFuncLoad`: it is.
+    context fn cuFuncLoad(function: CUfunction) |cx| {
+        Function::named(function as u64, &cx).map(|_| ())
+    }
+}

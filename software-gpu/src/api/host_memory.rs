@@ -1,0 +1,115 @@
+//! Pinned host memory.
+
+use std::ffi::{c_uint, c_void};
+
+use gpgpu_protocol::cuda::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, CUDA_ERROR_INVALID_VALUE,
+    CUdeviceptr,
+};
+
+use crate::border::{Pointer, Result, export};
+use crate::context::{self, Context};
+use crate::driver;
+use crate::memory::{Allocation, Kind};
+
+type HostPointer = *mut c_void;
+
+fn allocate(cx: &Context, out: Pointer<HostPointer>, size: usize, flags: c_uint) -> Result {
+    out.required()?;
+    if flags & !7 != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let allocation = driver::get()?
+        .memory
+        .allocate_host(size as u64, flags, cx.id)?;
+    out.set(allocation.start as HostPointer)
+}
+
+fn register(cx: &Context, pointer: HostPointer, size: usize, flags: c_uint) -> Result {
+    if flags & !15 != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    driver::get()?
+        .memory
+        .register(pointer as u64, size as u64, flags, cx.id)
+}
+
+// Waits for all work before and, because more may have begun, after the range is out of the map.
+fn remove(address: u64, which: fn(&Allocation) -> bool, otherwise: u32) -> Result {
+    let driver = driver::get()?;
+    if !driver
+        .memory
+        .find(address)
+        .is_some_and(|a| a.start == address && which(&a))
+    {
+        return Err(otherwise);
+    }
+    context::wait_for_all();
+    let gone = driver.memory.remove(address, which).ok_or(otherwise)?;
+    context::retire(driver, &gone);
+    driver.fault()
+}
+
+fn is_registered(allocation: &Allocation) -> bool {
+    matches!(allocation.kind, Kind::HostRegistered(_))
+}
+
+fn is_allocated(allocation: &Allocation) -> bool {
+    matches!(allocation.kind, Kind::HostAllocated(_))
+}
+
+export! {
+    /// `cuMemHostAlloc`: every allocation is mapped for the device at its own address.
+    context fn cuMemHostAlloc(out: Pointer<HostPointer>, size: usize, flags: c_uint) |cx| {
+        allocate(&cx, out, size, flags)
+    }
+
+    /// `cuMemAllocHost`.
+    context fn cuMemAllocHost_v2(out: Pointer<HostPointer>, size: usize) |cx| {
+        allocate(&cx, out, size, 0)
+    }
+
+    /// As [`cuMemAllocHost_v2`].
+    context fn cuMemAllocHost(out: Pointer<HostPointer>, size: usize) |cx| {
+        allocate(&cx, out, size, 0)
+    }
+
+    /// `cuMemFreeHost`.
+    context fn cuMemFreeHost(pointer: HostPointer) |_| {
+        remove(pointer as u64, is_allocated, CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// `cuMemHostRegister`.
+    context fn cuMemHostRegister_v2(pointer: HostPointer, size: usize, flags: c_uint) |cx| {
+        register(&cx, pointer, size, flags)
+    }
+
+    /// As [`cuMemHostRegister_v2`].
+    context fn cuMemHostRegister(pointer: HostPointer, size: usize, flags: c_uint) |cx| {
+        register(&cx, pointer, size, flags)
+    }
+
+    /// `cuMemHostUnregister`.
+    context fn cuMemHostUnregister(pointer: HostPointer) |_| {
+        remove(pointer as u64, is_registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+    }
+
+    /// `cuMemHostGetDevicePointer`: the same address.
+    context fn cuMemHostGetDevicePointer_v2(out: Pointer<CUdeviceptr>, pointer: HostPointer, flags: c_uint) |_| {
+        out.required()?;
+        let found = driver::get()?.memory.find(pointer as u64).filter(|a| a.is_host());
+        if flags != 0 || found.is_none() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(pointer as CUdeviceptr)
+    }
+
+    /// `cuMemHostGetFlags`: with unified addresses, everything is mapped.
+    context fn cuMemHostGetFlags(flags: Pointer<c_uint>, pointer: HostPointer) |_| {
+        flags.required()?;
+        match driver::get()?.memory.find(pointer as u64).map(|a| a.kind) {
+            Some(Kind::HostAllocated(f) | Kind::HostRegistered(f)) => flags.set(f | CU_MEMHOSTALLOC_DEVICEMAP),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Initialisation and versions.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUuuid};
+
+use crate::border::{Pointer, export};
+use crate::config::DRIVER_VERSION;
+use crate::driver;
+
+export! {
+    /// `cuInit`: `CUDA_ERROR_INVALID_VALUE` for flags, of which there are none.
+    always fn cuInit(flags: c_uint) |()| {
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        driver::init()
+    }
+
+    /// `cuDriverGetVersion`: 13000, before `cuInit` too.
+    always fn cuDriverGetVersion(version: Pointer<c_int>) |()| {
+        version.set(DRIVER_VERSION)
+    }
+
+    /// `cuGetExportTable`: `CUDA_ERROR_NOT_FOUND`, because the private tables are NVIDIA's own.
+    always fn cuGetExportTable(table: Pointer<*const c_void>, _id: Pointer<CUuuid>) |()| {
+        table.required()?.set_if(std::ptr::null());
+        Err(CUDA_ERROR_NOT_FOUND)
+    }
+}

@@ -1,0 +1,290 @@
+//! Launching kernels and host functions.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+
+use gpgpu_protocol::cuda::{
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+    CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_PARAM_BUFFER_POINTER,
+    CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+    CUDA_ERROR_INVALID_CLUSTER_SIZE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED, CUfunction, CUhostFn, CUlaunchConfig, CUstream, CUstreamCallback,
+};
+
+use super::occupancy::active_blocks;
+use crate::border::{Pointer, Result, as_callback, export};
+use crate::config::{
+    Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES, MULTIPROCESSORS,
+};
+use crate::context::{self, Context};
+use crate::driver;
+use crate::exec::{self, Launch};
+use crate::module::Function;
+use crate::stream::Null;
+
+/// The values of a launch's `kernelParams`: one pointer for each parameter.
+type Arguments = Pointer<Pointer<u8>>;
+/// `extra[]`: names and values by turns.
+type Extra = Pointer<*mut c_void>;
+
+fn product(dimensions: [u32; 3]) -> u64 {
+    dimensions
+        .iter()
+        .fold(1u64, |product, d| product.saturating_mul((*d).into()))
+}
+
+fn fits(dimensions: [u32; 3], most: [u32; 3]) -> bool {
+    dimensions
+        .iter()
+        .zip(most)
+        .all(|(d, most)| (1..=most).contains(d))
+}
+
+/// What CUDA refuses at the call and not later.
+pub(super) fn check(function: &Function, launch: &Launch) -> Result {
+    let info = function.info();
+    let threads = product(launch.block);
+    if !fits(launch.grid, MAX_GRID_DIM)
+        || !fits(launch.block, MAX_BLOCK_DIM)
+        || threads > info.max_threads.into()
+        || info.required_block.is_some_and(|b| b != launch.block)
+        || launch.dynamic_shared_bytes > function.most_dynamic_shared()
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if launch.cluster != [1; 3] {
+        if !Config::get().has_clusters() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let divides = launch
+            .grid
+            .iter()
+            .zip(launch.cluster)
+            .all(|(g, c)| c > 0 && g % c == 0);
+        if !divides || product(launch.cluster) > MAX_CLUSTER_BLOCKS.into() {
+            return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+    }
+    if launch.cooperative {
+        let resident = active_blocks(function, threads as u32, launch.dynamic_shared_bytes);
+        if product(launch.grid) > u64::from(resident * MULTIPROCESSORS) {
+            return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+fn from_arguments(function: &Function, arguments: Arguments) -> Result<Vec<u8>> {
+    let info = function.info();
+    let mut buffer = vec![0; info.param_bytes];
+    for (index, parameter) in info.params.iter().enumerate() {
+        let value = arguments.at(index).get()?.array(parameter.size)?;
+        buffer[parameter.offset..parameter.offset + parameter.size].copy_from_slice(&value);
+    }
+    Ok(buffer)
+}
+
+fn from_extra(function: &Function, extra: Extra) -> Result<Vec<u8>> {
+    let (mut buffer, mut size) = (Pointer::<u8>::null(), None);
+    let mut index = 0;
+    loop {
+        let name = extra.at(index).get()? as usize;
+        if name == CU_LAUNCH_PARAM_END {
+            break;
+        }
+        let value = extra.at(index + 1).cast::<Pointer<u8>>().get()?;
+        match name {
+            CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = value,
+            CU_LAUNCH_PARAM_BUFFER_SIZE => size = Some(value.cast::<usize>().get()?),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+        index += 2;
+    }
+    let needed = function.info().param_bytes;
+    match size {
+        // More is padding behind the last parameter.
+        Some(size) if (needed..=MAX_PARAMETER_BYTES).contains(&size) => buffer.array(needed),
+        None if needed == 0 => Ok(Vec::new()),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result<Vec<u8>> {
+    match (arguments.is_null(), extra.is_null()) {
+        (false, false) => Err(CUDA_ERROR_INVALID_VALUE),
+        (true, false) => from_extra(function, extra),
+        _ => from_arguments(function, arguments),
+    }
+}
+
+fn launch(
+    cx: &Context,
+    function: CUfunction,
+    mut launch: Launch,
+    stream: (CUstream, Null),
+    (arguments, extra): (Arguments, Extra),
+) -> Result {
+    let function = Function::named(function as u64, cx)?;
+    let stream = cx.stream(stream.0, stream.1)?;
+    if stream.context != function.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if launch.cluster == [1; 3] {
+        launch.cluster = function.cluster().unwrap_or([1; 3]);
+    }
+    check(&function, &launch)?;
+    let parameters = parameters(&function, arguments, extra)?;
+    context::queue(&stream, Vec::new(), move || {
+        run(&function, &launch, &parameters)
+    })
+    .map(|_| ())
+}
+
+fn run(function: &Arc<Function>, launch: &Launch, parameters: &[u8]) -> Result {
+    let driver = driver::get()?;
+    let name = &function.info().name;
+    exec::launch(
+        &function.loaded,
+        name,
+        launch,
+        parameters,
+        &driver.memory,
+        &driver.cancel,
+    )
+    .map_err(|fault| driver.code_of(&fault))
+}
+
+fn attributes(config: &CUlaunchConfig, launch: &mut Launch) -> Result {
+    // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
+    let list = unsafe { Pointer::new(config.attrs) };
+    for attribute in list.array(config.numAttrs as usize)? {
+        match attribute.id {
+            CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+                // SAFETY: the id says which member was written.
+                launch.cooperative = unsafe { attribute.value.cooperative } != 0;
+            }
+            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                // SAFETY: the id says which member was written.
+                let cluster = unsafe { attribute.value.clusterDim };
+                launch.cluster = [cluster.x, cluster.y, cluster.z];
+            }
+            // Hints, and permission to overlap with the kernel before, which need not be used.
+            CU_LAUNCH_ATTRIBUTE_IGNORE
+            | CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+            | CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+            | CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            | CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            | CU_LAUNCH_ATTRIBUTE_PRIORITY
+            | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+            | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+            | CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
+            id if id < gpgpu_protocol::cuda::CU_LAUNCH_ATTRIBUTE_MAX => {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(())
+}
+
+/// A launch from `cuLaunchKernelEx`'s configuration.
+pub(super) fn from_config(config: &CUlaunchConfig) -> Result<Launch> {
+    let mut launch = Launch {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        dynamic_shared_bytes: config.sharedMemBytes as usize,
+        ..Launch::default()
+    };
+    attributes(config, &mut launch)?;
+    Ok(launch)
+}
+
+struct UserData(*mut c_void);
+// SAFETY: never dereferenced here, only handed back to the caller's own function.
+unsafe impl Send for UserData {}
+
+impl UserData {
+    fn get(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+struct Handle(CUstream);
+// SAFETY: a number that names a stream; never dereferenced.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    fn get(&self) -> CUstream {
+        self.0
+    }
+}
+
+export! {
+    /// `cuLaunchKernel`; takes a `CUkernel` as well.
+    context fn cuLaunchKernel, cuLaunchKernel_ptsz(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint,
+        shared: c_uint, stream: CUstream, arguments: Arguments, extra: Extra,
+    ) |cx, null| {
+        let shape = Launch {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            dynamic_shared_bytes: shared as usize,
+            ..Launch::default()
+        };
+        launch(&cx, function, shape, (stream, null), (arguments, extra))
+    }
+
+    /// `cuLaunchCooperativeKernel`: `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than can be resident.
+    context fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint,
+        shared: c_uint, stream: CUstream, arguments: Arguments,
+    ) |cx, null| {
+        let shape = Launch {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            dynamic_shared_bytes: shared as usize,
+            cooperative: true,
+            ..Launch::default()
+        };
+        launch(&cx, function, shape, (stream, null), (arguments, Pointer::null()))
+    }
+
+    /// `cuLaunchKernelEx`: attributes that this device cannot honour are `CUDA_ERROR_NOT_SUPPORTED`.
+    context fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(config: Pointer<CUlaunchConfig>, function: CUfunction, arguments: Arguments, extra: Extra) |cx, null| {
+        let config = config.get()?;
+        let shape = from_config(&config)?;
+        launch(&cx, function, shape, (config.hStream, null), (arguments, extra))
+    }
+
+    /// `cuLaunchHostFunc`: not called after a fault.
+    context fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) |cx, null| {
+        let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let stream = cx.stream(stream, null)?;
+        let data = UserData(data);
+        context::queue(&stream, Vec::new(), move || {
+            // SAFETY: the caller's function with the caller's argument, as it asked.
+            as_callback(|| unsafe { function(data.get()) });
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// `cuStreamAddCallback`: called even after a fault, which it is told.
+    context fn cuStreamAddCallback, cuStreamAddCallback_ptsz(handle: CUstream, function: CUstreamCallback, data: *mut c_void, flags: c_uint) |cx, null| {
+        let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let stream = cx.stream(handle, null)?;
+        let (data, handle) = (UserData(data), Handle(handle));
+        context::queue_always(&stream, move |status| {
+            // SAFETY: the caller's function with the caller's argument, as it asked.
+            as_callback(|| unsafe { function(handle.get(), status, data.get()) });
+        })
+        .map(|_| ())
+    }
+}

@@ -1,0 +1,98 @@
+//! Device memory.
+
+use std::ffi::c_uint;
+use std::sync::atomic::Ordering;
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr,
+};
+
+use crate::border::{Pointer, Result, export};
+use crate::config::{MAX_PITCH, PITCH_ALIGNMENT};
+use crate::context;
+use crate::driver::{self, Driver};
+use crate::memory::Kind;
+
+/// `cuMemFree` of memory from either allocator: waits for all work first, as CUDA does.
+pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
+    let ours = |a: &crate::memory::Allocation| {
+        matches!(a.kind, Kind::Device | Kind::Pool(_)) && !a.being_freed.load(Ordering::Acquire)
+    };
+    if !driver
+        .memory
+        .find(address)
+        .is_some_and(|a| a.start == address && ours(&a))
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    context::wait_for_all();
+    let gone = driver
+        .memory
+        .remove(address, ours)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    context::retire(driver, &gone);
+    super::pool::settle(&gone);
+    driver.fault()
+}
+
+export! {
+    /// `cuMemGetInfo`.
+    context fn cuMemGetInfo_v2(free: Pointer<usize>, total: Pointer<usize>) |_| {
+        let memory = &driver::get()?.memory;
+        free.required()?;
+        total.required()?;
+        free.set_if(memory.free_bytes() as usize);
+        total.set_if(memory.total() as usize);
+        Ok(())
+    }
+
+    /// `cuMemAlloc`.
+    context fn cuMemAlloc_v2(out: Pointer<CUdeviceptr>, size: usize) |cx| {
+        out.required()?;
+        out.set(driver::get()?.memory.allocate(size as u64, Kind::Device, cx.id)?.start)
+    }
+
+    /// `cuMemAllocPitch`: rows start at multiples of 512 bytes.
+    context fn cuMemAllocPitch_v2(out: Pointer<CUdeviceptr>, pitch_out: Pointer<usize>, width: usize, height: usize, element: c_uint) |cx| {
+        out.required()?;
+        pitch_out.required()?;
+        if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let pitch = width
+            .checked_next_multiple_of(PITCH_ALIGNMENT)
+            .filter(|p| *p <= MAX_PITCH)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let size = pitch.checked_mul(height).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let allocation = driver::get()?.memory.allocate(size as u64, Kind::Device, cx.id)?;
+        pitch_out.set(pitch)?;
+        out.set(allocation.start)
+    }
+
+    /// `cuMemFree`: NULL is nothing; anything but the start of an allocation is `CUDA_ERROR_INVALID_VALUE`.
+    context fn cuMemFree_v2(address: CUdeviceptr) |_| {
+        match address {
+            0 => Ok(()),
+            address => free(driver::get()?, address),
+        }
+    }
+
+    /// `cuMemGetAddressRange`: either out pointer may be NULL; `CUDA_ERROR_NOT_FOUND` outside of all allocations.
+    context fn cuMemGetAddressRange_v2(base: Pointer<CUdeviceptr>, size: Pointer<usize>, address: CUdeviceptr) |_| {
+        let allocation = driver::get()?.memory.find(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        base.set_if(allocation.start);
+        size.set_if(allocation.size as usize);
+        Ok(())
+    }
+
+    /// `cuMemAllocManaged`: not supported, as the device's attribute says.
+    context fn cuMemAllocManaged(out: Pointer<CUdeviceptr>, size: usize, flags: c_uint) |_| {
+        out.required()?;
+        if size == 0 || !matches!(flags, 1 | 2) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set_if(0);
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+}

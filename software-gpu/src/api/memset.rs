@@ -1,0 +1,155 @@
+//! Filling memory.
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUstream,
+};
+
+use crate::border::{Result, export};
+use crate::context::{self, Context};
+use crate::driver;
+use crate::memory::Place;
+use crate::stream::Null;
+
+/// `height` rows of `width` bytes, a multiple of the pattern's size.
+#[derive(Clone, Copy)]
+struct Fill {
+    dst: u64,
+    pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Fill {
+    fn extent(&self) -> Result<u64> {
+        (self.height - 1)
+            .checked_mul(self.pitch)
+            .and_then(|rows| rows.checked_add(self.width))
+            .map(|bytes| bytes as u64)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    fn run(&self, pattern: &[u8]) -> Result {
+        let start = driver::get()?
+            .memory
+            .host_pointer(self.dst, self.extent()?)
+            .ok_or(CUDA_ERROR_ILLEGAL_ADDRESS)?;
+        for row in 0..self.height {
+            let row = start.wrapping_add(row * self.pitch);
+            if let [byte] = pattern {
+                // SAFETY: the row is inside the allocation, whose extent was checked above.
+                unsafe { row.write_bytes(*byte, self.width) };
+                continue;
+            }
+            for at in (0..self.width).step_by(pattern.len()) {
+                // SAFETY: as above; the width is a multiple of the pattern's length.
+                unsafe {
+                    row.wrapping_add(at)
+                        .copy_from_nonoverlapping(pattern.as_ptr(), pattern.len());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill<const N: usize>(
+    cx: &Context,
+    stream: (CUstream, Null),
+    (dst, pitch): (u64, usize),
+    pattern: [u8; N],
+    (width, height): (usize, usize),
+    wait: bool,
+) -> Result {
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let width = width.checked_mul(N).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let pitch = if height == 1 { width } else { pitch };
+    if dst % N as u64 != 0 || pitch % N != 0 || pitch < width {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let fill = Fill {
+        dst,
+        pitch,
+        width,
+        height,
+    };
+    let place = driver::get()?.memory.classify(dst, fill.extent()?)?;
+    let Place::Known(allocation) = place else {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    };
+    let stream = cx.own_stream(stream.0, stream.1)?;
+    let ticket = context::queue(&stream, Vec::new(), move || fill.run(&pattern))?;
+    // The synchronous forms wait only where the host can see the bytes.
+    let syncs = allocation
+        .sync_memops
+        .load(std::sync::atomic::Ordering::Relaxed);
+    if (wait && allocation.is_host()) || syncs {
+        return context::wait_for(&ticket);
+    }
+    Ok(())
+}
+
+const NULL: CUstream = std::ptr::null_mut();
+
+export! {
+    /// `cuMemsetD8`.
+    context fn cuMemsetD8_v2, cuMemsetD8_v2_ptds(dst: CUdeviceptr, value: u8, count: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, 0), [value], (count, 1), true)
+    }
+
+    /// `cuMemsetD16`; the address must be even.
+    context fn cuMemsetD16_v2, cuMemsetD16_v2_ptds(dst: CUdeviceptr, value: u16, count: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, 0), value.to_le_bytes(), (count, 1), true)
+    }
+
+    /// `cuMemsetD32`; the address must be a multiple of four.
+    context fn cuMemsetD32_v2, cuMemsetD32_v2_ptds(dst: CUdeviceptr, value: u32, count: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, 0), value.to_le_bytes(), (count, 1), true)
+    }
+
+    /// `cuMemsetD2D8`.
+    context fn cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, pitch), [value], (width, height), true)
+    }
+
+    /// `cuMemsetD2D16`.
+    context fn cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, pitch), value.to_le_bytes(), (width, height), true)
+    }
+
+    /// `cuMemsetD2D32`.
+    context fn cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize) |cx, null| {
+        fill(&cx, (NULL, null), (dst, pitch), value.to_le_bytes(), (width, height), true)
+    }
+
+    /// `cuMemsetD8Async`.
+    context fn cuMemsetD8Async, cuMemsetD8Async_ptsz(dst: CUdeviceptr, value: u8, count: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, 0), [value], (count, 1), false)
+    }
+
+    /// `cuMemsetD16Async`.
+    context fn cuMemsetD16Async, cuMemsetD16Async_ptsz(dst: CUdeviceptr, value: u16, count: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, 0), value.to_le_bytes(), (count, 1), false)
+    }
+
+    /// `cuMemsetD32Async`.
+    context fn cuMemsetD32Async, cuMemsetD32Async_ptsz(dst: CUdeviceptr, value: u32, count: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, 0), value.to_le_bytes(), (count, 1), false)
+    }
+
+    /// `cuMemsetD2D8Async`.
+    context fn cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, pitch), [value], (width, height), false)
+    }
+
+    /// `cuMemsetD2D16Async`.
+    context fn cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, pitch), value.to_le_bytes(), (width, height), false)
+    }
+
+    /// `cuMemsetD2D32Async`.
+    context fn cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream) |cx, null| {
+        fill(&cx, (stream, null), (dst, pitch), value.to_le_bytes(), (width, height), false)
+    }
+}

@@ -1,0 +1,31 @@
+//! The CUDA driver API, one file per object, every function under CUDA's own name.
+//!
+//! Where cuda.h gives a function versions or variants for the per-thread default stream, each is exported: the name without
+//! a suffix is CUDA's first version where its ABI still is the same.
+#![allow(non_snake_case)]
+// CUDA's functions have as many arguments as they have.
+#![allow(clippy::too_many_arguments)]
+
+pub mod context;
+pub mod copy;
+pub mod copy2d;
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod function;
+pub mod host_memory;
+pub mod init;
+pub mod kernel;
+pub mod launch;
+pub mod library;
+pub mod memory;
+pub mod memset;
+pub mod module;
+pub mod occupancy;
+pub mod pointer;
+pub mod pool;
+pub mod primary_context;
+pub mod proc_address;
+mod proc_address_table;
+pub mod stream;
+pub mod stream_memory;

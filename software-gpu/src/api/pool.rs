@@ -1,0 +1,315 @@
+//! Memory that is allocated and freed in a stream's order.
+//!
+//! An allocation is made at the call, so its address is usable in other streams too early rather than too late; a free
+//! happens when the stream reaches it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use gpgpu_protocol::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
+    CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+    CU_MEMPOOL_ATTR_USED_MEM_HIGH, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUmemAccess_flags,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
+    CUmemoryPool, CUstream,
+};
+
+use super::device::check;
+use crate::border::{Pointer, Result, export};
+use crate::context::{self, Context};
+use crate::driver;
+use crate::handle::Table;
+use crate::memory::{Allocation, Kind};
+use crate::stream::Null;
+
+/// All pools.
+static POOLS: Table<Pool> = Table::new(0x90);
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+
+/// A pool: it holds no memory that is not allocated from it.
+struct Pool {
+    handle: u64,
+    most: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    // The three ways to reuse, all allowed until switched off; without effect here.
+    reuse: [c_int; 3],
+    threshold: u64,
+    used: u64,
+    most_used: u64,
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUmemLocation {
+    kind: CUmemLocationType,
+    id: c_int,
+}
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUmemPoolProps {
+    allocation_type: CUmemAllocationType,
+    handle_types: CUmemAllocationHandleType,
+    location: CUmemLocation,
+    security: *mut c_void,
+    most: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUmemAccessDesc {
+    location: CUmemLocation,
+    flags: CUmemAccess_flags,
+}
+
+fn new_pool(most: u64) -> Arc<Pool> {
+    POOLS.insert_with(|handle| Pool {
+        handle,
+        most,
+        state: Mutex::new(State {
+            reuse: [1; 3],
+            threshold: 0,
+            used: 0,
+            most_used: 0,
+        }),
+    })
+}
+
+fn default_pool() -> &'static Arc<Pool> {
+    static DEFAULT: OnceLock<Arc<Pool>> = OnceLock::new();
+    DEFAULT.get_or_init(|| new_pool(0))
+}
+
+fn current_pool() -> Arc<Pool> {
+    POOLS
+        .get(CURRENT.load(Ordering::Acquire))
+        .unwrap_or_else(|| default_pool().clone())
+}
+
+fn named(pool: CUmemoryPool) -> Result<Arc<Pool>> {
+    POOLS.get(pool as u64).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+impl Pool {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Counts first and allocates then, so that two threads cannot both pass the limit.
+    fn allocate(&self, size: u64, context: u64) -> Result<u64> {
+        {
+            let mut state = self.state();
+            let used = state
+                .used
+                .checked_add(size)
+                .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            if self.most != 0 && used > self.most {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            state.used = used;
+            state.most_used = state.most_used.max(used);
+        }
+        let allocated = driver::get()?
+            .memory
+            .allocate(size, Kind::Pool(self.handle), context);
+        allocated
+            .map(|a| a.start)
+            .inspect_err(|_| self.state().used -= size)
+    }
+}
+
+/// Counts memory that was freed out of its pool.
+pub fn settle(gone: &Allocation) {
+    if let Kind::Pool(handle) = gone.kind
+        && let Some(pool) = POOLS.get(handle)
+    {
+        pool.state().used -= gone.size;
+    }
+}
+
+fn allocate(
+    cx: &Context,
+    pool: &Pool,
+    out: Pointer<CUdeviceptr>,
+    size: usize,
+    stream: CUstream,
+    null: Null,
+) -> Result {
+    out.required()?;
+    let stream = cx.own_stream(stream, null)?;
+    let address = match pool.allocate(size as u64, cx.id) {
+        // What earlier frees of this stream give back may be enough.
+        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            context::wait(&stream)?;
+            pool.allocate(size as u64, cx.id)?
+        }
+        other => other?,
+    };
+    out.set(address)
+}
+
+fn is_this_device(location: Pointer<CUmemLocation>) -> Result {
+    let location = location.get()?;
+    if location.kind != CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    check(location.id)
+}
+
+fn attribute(state: &mut State, attribute: CUmemPool_attribute) -> Result<&mut c_int> {
+    match attribute {
+        CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+            ..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+            Ok(&mut state.reuse[attribute as usize - 1])
+        }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+export! {
+    /// `cuMemAllocAsync`, from the device's current pool.
+    context fn cuMemAllocAsync, cuMemAllocAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, stream: CUstream) |cx, null| {
+        allocate(&cx, &current_pool(), out, size, stream, null)
+    }
+
+    /// `cuMemAllocFromPoolAsync`.
+    context fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, pool: CUmemoryPool, stream: CUstream) |cx, null| {
+        let pool = named(pool)?;
+        allocate(&cx, &pool, out, size, stream, null)
+    }
+
+    /// `cuMemFreeAsync`, of memory from either allocator.
+    context fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |cx, null| {
+        let memory = &driver::get()?.memory;
+        let allocation = memory.find(address).filter(|a| a.start == address);
+        let allocation = allocation
+            .filter(|a| matches!(a.kind, Kind::Device | Kind::Pool(_)))
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let stream = cx.own_stream(stream, null)?;
+        if allocation.being_freed.swap(true, Ordering::AcqRel) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        context::queue(&stream, Vec::new(), move || {
+            let memory = &driver::get()?.memory;
+            // Its context was destroyed meanwhile: nothing is left to do.
+            let Some(gone) = memory.remove(address, |a| a.id == allocation.id) else {
+                return Ok(());
+            };
+            memory.release(&gone);
+            settle(&gone);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// `cuDeviceGetDefaultMemPool`.
+    initialised fn cuDeviceGetDefaultMemPool(out: Pointer<CUmemoryPool>, device: CUdevice) |_| {
+        check(device)?;
+        out.set(default_pool().handle as CUmemoryPool)
+    }
+
+    /// `cuDeviceGetMemPool`.
+    initialised fn cuDeviceGetMemPool(out: Pointer<CUmemoryPool>, device: CUdevice) |_| {
+        check(device)?;
+        out.set(current_pool().handle as CUmemoryPool)
+    }
+
+    /// `cuDeviceSetMemPool`.
+    initialised fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) |_| {
+        check(device)?;
+        CURRENT.store(named(pool)?.handle, Ordering::Release);
+        Ok(())
+    }
+
+    /// `cuMemPoolCreate`: of this device's memory, to be shared with no other process.
+    healthy fn cuMemPoolCreate(out: Pointer<CUmemoryPool>, props: Pointer<CUmemPoolProps>) |_| {
+        out.required()?;
+        let props = props.get()?;
+        if props.allocation_type != CU_MEM_ALLOCATION_TYPE_PINNED || !props.security.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if props.handle_types != CU_MEM_HANDLE_TYPE_NONE || props.location.kind != CU_MEM_LOCATION_TYPE_DEVICE {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        check(props.location.id)?;
+        out.set(new_pool(props.most as u64).handle as CUmemoryPool)
+    }
+
+    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. The default pool stays.
+    healthy fn cuMemPoolDestroy(pool: CUmemoryPool) |_| {
+        let pool = named(pool)?;
+        if pool.handle == default_pool().handle {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        POOLS.remove(pool.handle);
+        Ok(())
+    }
+
+    /// `cuMemPoolTrimTo`: a pool holds nothing that it could give back.
+    healthy fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) |_| {
+        named(pool).map(|_| ())
+    }
+
+    /// `cuMemPoolGetAttribute`.
+    healthy fn cuMemPoolGetAttribute(pool: CUmemoryPool, which: CUmemPool_attribute, value: Pointer<c_void>) |_| {
+        let pool = named(pool)?;
+        value.required()?;
+        let mut state = pool.state();
+        let long = match which {
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => state.threshold,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | CU_MEMPOOL_ATTR_USED_MEM_CURRENT => state.used,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => state.most_used,
+            _ => return value.cast::<c_int>().set(*attribute(&mut state, which)?),
+        };
+        value.cast::<u64>().set(long)
+    }
+
+    /// `cuMemPoolSetAttribute`: high-water marks can only be set to zero, which brings them to what is used now.
+    healthy fn cuMemPoolSetAttribute(pool: CUmemoryPool, which: CUmemPool_attribute, value: Pointer<c_void>) |_| {
+        let pool = named(pool)?;
+        let mut state = pool.state();
+        match which {
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => state.threshold = value.cast::<u64>().get()?,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+                if value.cast::<u64>().get()? != 0 {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+                state.most_used = state.used;
+            }
+            _ => *attribute(&mut state, which)? = (value.cast::<c_int>().get()? != 0).into(),
+        }
+        Ok(())
+    }
+
+    /// `cuMemPoolGetAccess`: the device reads and writes.
+    healthy fn cuMemPoolGetAccess(flags: Pointer<CUmemAccess_flags>, pool: CUmemoryPool, location: Pointer<CUmemLocation>) |_| {
+        named(pool)?;
+        is_this_device(location)?;
+        flags.set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    }
+
+    /// `cuMemPoolSetAccess`: the device's own access cannot be taken away.
+    healthy fn cuMemPoolSetAccess(pool: CUmemoryPool, list: Pointer<CUmemAccessDesc>, count: usize) |_| {
+        named(pool)?;
+        for wish in list.array(count)? {
+            check(wish.location.id)?;
+            if wish.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(())
+    }
+}

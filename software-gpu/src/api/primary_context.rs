@@ -1,0 +1,94 @@
+//! The device's primary context, which the runtime API uses.
+
+use std::ffi::{c_int, c_uint};
+
+use std::sync::PoisonError;
+
+use gpgpu_protocol::cuda::{
+    CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_MASK, CUDA_ERROR_INVALID_VALUE, CUcontext,
+    CUdevice,
+};
+
+use super::device::check;
+use crate::border::{Pointer, Result, export};
+use crate::context::{CONTEXTS, Context};
+use crate::driver::Driver;
+
+/// Whether `flags` are ones that a context can have.
+pub(super) fn check_flags(flags: c_uint) -> Result {
+    let schedule = flags & CU_CTX_SCHED_MASK;
+    if flags & !CU_CTX_FLAGS_MASK != 0 || !matches!(schedule, 0 | 1 | 2 | 4) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+fn set_flags(driver: &Driver, device: CUdevice, flags: c_uint) -> Result {
+    check(device)?;
+    check_flags(flags)?;
+    let mut primary = driver
+        .primary
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    primary.flags = flags;
+    if let Some(context) = CONTEXTS.get(primary.handle) {
+        context
+            .flags
+            .store(flags, std::sync::atomic::Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+export! {
+    /// `cuDevicePrimaryCtxRetain`.
+    healthy fn cuDevicePrimaryCtxRetain(context: Pointer<CUcontext>, device: CUdevice) |driver| {
+        check(device)?;
+        context.required()?;
+        context.set(Context::retain_primary(driver) as CUcontext)
+    }
+
+    /// `cuDevicePrimaryCtxRelease`; `CUDA_ERROR_INVALID_CONTEXT` for one too many.
+    initialised fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) |driver| {
+        check(device)?;
+        Context::release_primary(driver, false)
+    }
+
+    /// As [`cuDevicePrimaryCtxRelease_v2`].
+    initialised fn cuDevicePrimaryCtxRelease(device: CUdevice) |driver| {
+        check(device)?;
+        Context::release_primary(driver, false)
+    }
+
+    /// `cuDevicePrimaryCtxReset`: destroys what the context holds, whoever retains it.
+    initialised fn cuDevicePrimaryCtxReset_v2(device: CUdevice) |driver| {
+        check(device)?;
+        Context::release_primary(driver, true)
+    }
+
+    /// As [`cuDevicePrimaryCtxReset_v2`].
+    initialised fn cuDevicePrimaryCtxReset(device: CUdevice) |driver| {
+        check(device)?;
+        Context::release_primary(driver, true)
+    }
+
+    /// `cuDevicePrimaryCtxSetFlags`.
+    initialised fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) |driver| {
+        set_flags(driver, device, flags)
+    }
+
+    /// As [`cuDevicePrimaryCtxSetFlags_v2`].
+    initialised fn cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) |driver| {
+        set_flags(driver, device, flags)
+    }
+
+    /// `cuDevicePrimaryCtxGetState`.
+    initialised fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: Pointer<c_uint>, active: Pointer<c_int>) |driver| {
+        check(device)?;
+        flags.required()?;
+        active.required()?;
+        let primary = driver.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        flags.set_if(primary.flags & !CU_CTX_MAP_HOST);
+        active.set_if((primary.retained > 0).into());
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What the device is: its size, its limits, and what of them the environment may change.
+
+use std::sync::OnceLock;
+
+/// `cuDriverGetVersion`: CUDA 13.0.
+pub const DRIVER_VERSION: i32 = 13000;
+/// `cuDeviceGetName`.
+pub const DEVICE_NAME: &str = "virtio-gpgpu software GPU";
+/// `cuDeviceGetUuid`: one fixed device.
+pub const DEVICE_UUID: [u8; 16] = *b"virtio-gpgpu-sw0";
+/// `cuDeviceGetPCIBusId`: a place where no real device sits.
+pub const PCI_BUS_ID: &str = "0000:FF:1F.0";
+/// Bus number within [`PCI_BUS_ID`].
+pub const PCI_BUS: i32 = 0xff;
+/// Device number within [`PCI_BUS_ID`].
+pub const PCI_DEVICE: i32 = 0x1f;
+
+/// Threads of a warp.
+pub const WARP_SIZE: u32 = 32;
+/// Threads of a block at most.
+pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
+/// Block dimensions at most.
+pub const MAX_BLOCK_DIM: [u32; 3] = [1024, 1024, 64];
+/// Grid dimensions at most.
+pub const MAX_GRID_DIM: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+/// Shared memory of a block without opting in, in bytes.
+pub const SHARED_PER_BLOCK: usize = 48 << 10;
+/// Shared memory of a block with `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`, in bytes.
+pub const SHARED_PER_BLOCK_OPTIN: usize = 163 << 10;
+/// Shared memory of a multiprocessor, in bytes.
+pub const SHARED_PER_MULTIPROCESSOR: usize = 164 << 10;
+/// Shared memory that the system keeps of each block, in bytes.
+pub const SHARED_RESERVED_PER_BLOCK: usize = 1 << 10;
+/// Multiprocessors: a fixed number, so that cooperative limits do not depend on the host.
+pub const MULTIPROCESSORS: u32 = 16;
+/// Threads that a multiprocessor holds at once.
+pub const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
+/// Blocks that a multiprocessor holds at once.
+pub const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
+/// Registers of a multiprocessor, and of a block at most.
+pub const REGISTERS: u32 = 65536;
+/// Blocks of a cluster at most, where clusters exist.
+pub const MAX_CLUSTER_BLOCKS: u32 = 8;
+/// Kernel parameters at most, in bytes.
+pub const MAX_PARAMETER_BYTES: usize = 32764;
+/// Alignment of every device allocation, in bytes.
+pub const ALLOCATION_ALIGNMENT: u64 = 512;
+/// Alignment of a pitch, in bytes.
+pub const PITCH_ALIGNMENT: usize = 512;
+/// Pitch at most, in bytes.
+pub const MAX_PITCH: usize = 0x7fff_ffff;
+/// Greatest (most urgent) stream priority; the least is 0.
+pub const GREATEST_PRIORITY: i32 = -5;
+
+/// What the environment sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Device memory in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
+    pub memory: u64,
+    /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
+    pub capability: u32,
+    /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
+    pub verbose: bool,
+}
+
+impl Config {
+    /// Reads settings through `variable`. What cannot be understood is as if it were not set.
+    pub fn from(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let memory = variable("VIRTIO_GPGPU_SOFTWARE_MEMORY")
+            .and_then(|v| v.trim().parse::<u64>().ok())
+            .filter(|mib| (1..=1 << 24).contains(mib))
+            .unwrap_or(4096);
+        let capability = variable("VIRTIO_GPGPU_SOFTWARE_CAPABILITY")
+            .and_then(|v| {
+                let (major, minor) = v.trim().split_once('.')?;
+                Some(major.parse::<u32>().ok()? * 10 + minor.parse::<u32>().ok()?)
+            })
+            .filter(|c| (50..=129).contains(c))
+            .unwrap_or(80);
+        let verbose = variable("VIRTIO_GPGPU_SOFTWARE_VERBOSE").is_some_and(|v| v != "0");
+        Self {
+            memory: memory << 20,
+            capability,
+            verbose,
+        }
+    }
+
+    /// The process's settings, read once.
+    pub fn get() -> &'static Self {
+        static CONFIG: OnceLock<Config> = OnceLock::new();
+        CONFIG.get_or_init(|| Self::from(|name| std::env::var(name).ok()))
+    }
+
+    /// Whether kernels may be launched in clusters.
+    pub fn has_clusters(&self) -> bool {
+        self.capability >= 90
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_or_ignored() {
+        let none = Config::from(|_| None);
+        assert_eq!((none.memory, none.capability), (4 << 30, 80));
+        let set = Config::from(|name| {
+            Some(
+                if name.ends_with("MEMORY") {
+                    "64"
+                } else {
+                    "9.0"
+                }
+                .to_owned(),
+            )
+        });
+        assert_eq!((set.memory, set.capability), (64 << 20, 90));
+        assert!(set.has_clusters());
+        let bad = Config::from(|_| Some("many".to_owned()));
+        assert_eq!((bad.memory, bad.capability), (4 << 30, 80));
+    }
+}

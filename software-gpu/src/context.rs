@@ -1,0 +1,405 @@
+//! Contexts, each thread's stack of them, and the order between the streams of one.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use gpgpu_protocol::cuda::{
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_UNSUPPORTED_LIMIT, CUlimit, CUstream,
+};
+
+use crate::border::Result;
+use crate::driver::{self, Driver, new_id};
+use crate::handle::Table;
+use crate::memory::Allocation;
+use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
+use crate::{api, module};
+
+/// All contexts.
+pub static CONTEXTS: Table<Context> = Table::new(0xc0);
+
+// By id: work finds the context of a stream without keeping it alive.
+static LIVE: Mutex<Vec<(u64, Weak<Context>)>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device's primary context.
+#[derive(Default)]
+pub struct Primary {
+    /// How often it is retained.
+    pub retained: u32,
+    /// `cuDevicePrimaryCtxSetFlags`.
+    pub flags: u32,
+    /// Always the same handle, once there was one.
+    pub handle: u64,
+}
+
+/// A context.
+pub struct Context {
+    /// Its number, never used again: what objects refer to.
+    pub id: u64,
+    /// The handle.
+    pub handle: u64,
+    /// Whether it is the device's primary context.
+    pub is_primary: bool,
+    /// `cuCtxGetFlags`.
+    pub flags: AtomicU32,
+    /// `cuCtxGetCacheConfig`.
+    pub cache_config: AtomicU32,
+    /// `cuCtxGetSharedMemConfig`.
+    pub shared_config: AtomicU32,
+    destroyed: AtomicBool,
+    limits: Mutex<[usize; 10]>,
+    legacy: Arc<Stream>,
+    // Held while work is queued: the order of the calls is the order between streams.
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+impl Context {
+    fn new(handle: u64, is_primary: bool, flags: u32) -> Self {
+        let id = new_id();
+        Self {
+            id,
+            handle,
+            is_primary,
+            flags: AtomicU32::new(flags),
+            cache_config: AtomicU32::new(0),
+            shared_config: AtomicU32::new(1),
+            destroyed: AtomicBool::new(false),
+            // Stack, printf FIFO, heap, sync depth, pending launches, L2 fetch granularity, persisting L2, …
+            limits: Mutex::new([1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
+            legacy: Arc::new(Stream::new(0, id, Order::Legacy, 0)),
+            streams: Mutex::default(),
+        }
+    }
+
+    fn announce(self: &Arc<Self>) {
+        let mut live = lock(&LIVE);
+        live.retain(|(_, c)| c.strong_count() > 0);
+        live.push((self.id, Arc::downgrade(self)));
+    }
+
+    /// A new context.
+    pub fn create(flags: u32) -> Arc<Self> {
+        let context = CONTEXTS.insert_with(|handle| Self::new(handle, false, flags));
+        context.announce();
+        context
+    }
+
+    /// Retains the primary context, which is made if there is none.
+    pub fn retain_primary(driver: &Driver) -> u64 {
+        let mut primary = lock(&driver.primary);
+        if primary.retained == 0 {
+            let flags = primary.flags;
+            let context = if primary.handle == 0 {
+                CONTEXTS.insert_with(|handle| Self::new(handle, true, flags))
+            } else {
+                let context = Arc::new(Self::new(primary.handle, true, flags));
+                CONTEXTS.replace(primary.handle, context.clone());
+                context
+            };
+            primary.handle = context.handle;
+            context.announce();
+        }
+        primary.retained += 1;
+        primary.handle
+    }
+
+    /// Releases the primary context; the last release destroys what it holds.
+    pub fn release_primary(driver: &'static Driver, all: bool) -> Result {
+        let mut primary = lock(&driver.primary);
+        if primary.retained == 0 {
+            return if all {
+                Ok(())
+            } else {
+                Err(CUDA_ERROR_INVALID_CONTEXT)
+            };
+        }
+        primary.retained = if all { 0 } else { primary.retained - 1 };
+        if primary.retained == 0
+            && let Some(context) = CONTEXTS.get(primary.handle)
+        {
+            context.tear_down(driver);
+        }
+        Ok(())
+    }
+
+    /// Whether it can be used no more.
+    pub fn is_destroyed(&self) -> bool {
+        self.destroyed.load(Ordering::Acquire)
+    }
+
+    /// Waits for its work and drops all that belongs to it.
+    pub fn tear_down(&self, driver: &'static Driver) {
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.wait();
+        STREAMS.remove_where(|s| s.context == self.id);
+        api::event::EVENTS.remove_where(|e| e.context == self.id);
+        module::forget_context(self.id);
+        let gone = driver.memory.remove_context(self.id);
+        wait_for_all();
+        for allocation in &gone {
+            driver.memory.release(allocation);
+            api::pool::settle(allocation);
+        }
+    }
+
+    /// A limit's value.
+    pub fn limit(&self, limit: CUlimit) -> Result<usize> {
+        match limit {
+            0..=6 => Ok(lock(&self.limits)[limit as usize]),
+            _ => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+        }
+    }
+
+    /// Sets a limit.
+    pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
+        match limit {
+            0..=5 => lock(&self.limits)[limit as usize] = value,
+            _ => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+        }
+        Ok(())
+    }
+
+    /// Adds a stream of its own.
+    pub fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
+        let stream = STREAMS.insert_with(|h| Stream::new(h, self.id, order, priority));
+        lock(&self.streams).push(Arc::downgrade(&stream));
+        stream
+    }
+
+    /// The legacy default stream.
+    pub fn legacy_stream(&self) -> &Arc<Stream> {
+        &self.legacy
+    }
+
+    fn thread_stream(&self) -> Result<Arc<Stream>> {
+        let stream = DEFAULT_STREAMS.try_with(|streams| {
+            streams
+                .borrow_mut()
+                .entry(self.id)
+                .or_insert_with(|| {
+                    let stream = Arc::new(Stream::new(0, self.id, Order::Blocking, 0));
+                    lock(&self.streams).push(Arc::downgrade(&stream));
+                    stream
+                })
+                .clone()
+        });
+        stream.map_err(|_| CUDA_ERROR_DEINITIALIZED)
+    }
+
+    /// The stream that a handle names to a call in this context.
+    pub fn stream(&self, handle: CUstream, null: Null) -> Result<Arc<Stream>> {
+        match (handle as usize, null) {
+            (0, Null::Legacy) | (CU_STREAM_LEGACY, _) => Ok(self.legacy.clone()),
+            (0, Null::PerThread) | (CU_STREAM_PER_THREAD, _) => self.thread_stream(),
+            (handle, _) => STREAMS.get(handle as u64).ok_or(CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// As [`Context::stream`], for work that needs the stream to be this context's.
+    pub fn own_stream(&self, handle: CUstream, null: Null) -> Result<Arc<Stream>> {
+        let stream = self.stream(handle, null)?;
+        if stream.context != self.id {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        Ok(stream)
+    }
+
+    // What work that is queued now in a stream of `order` must wait for.
+    fn before(&self, streams: &mut Vec<Weak<Stream>>, order: Order) -> Vec<Arc<Ticket>> {
+        match order {
+            Order::NonBlocking => Vec::new(),
+            Order::Blocking => self.legacy.pending().into_iter().collect(),
+            Order::Legacy => {
+                streams.retain(|s| s.strong_count() > 0);
+                let blocking = streams.iter().filter_map(Weak::upgrade);
+                blocking
+                    .filter(|s| s.order == Order::Blocking)
+                    .filter_map(|s| s.pending())
+                    .collect()
+            }
+        }
+    }
+
+    fn queue(&self, stream: &Arc<Stream>, mut after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
+        let mut streams = lock(&self.streams);
+        after.extend(self.before(&mut streams, stream.order));
+        stream.push(after, work)
+    }
+
+    /// What must end for `stream` to be idle.
+    fn tickets(&self, stream: &Arc<Stream>) -> Vec<Arc<Ticket>> {
+        let mut tickets: Vec<_> = stream.pending().into_iter().collect();
+        if stream.order == Order::Legacy {
+            tickets.extend(self.before(&mut lock(&self.streams), Order::Legacy));
+        }
+        tickets
+    }
+
+    /// Waits for all its streams.
+    pub fn wait(&self) {
+        let streams: Vec<_> = lock(&self.streams)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for stream in streams.iter().chain([&self.legacy]) {
+            if let Some(ticket) = stream.pending() {
+                ticket.wait();
+            }
+        }
+    }
+
+    /// Whether all its streams are idle.
+    pub fn is_idle(&self) -> bool {
+        let streams = lock(&self.streams);
+        self.legacy.pending().is_none()
+            && streams
+                .iter()
+                .filter_map(Weak::upgrade)
+                .all(|s| s.pending().is_none())
+    }
+}
+
+fn by_id(id: u64) -> Result<Arc<Context>> {
+    let live = lock(&LIVE);
+    live.iter()
+        .find(|(i, _)| *i == id)
+        .and_then(|(_, c)| c.upgrade())
+        .ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+}
+
+/// The context of a stream.
+pub fn of(stream: &Stream) -> Result<Arc<Context>> {
+    by_id(stream.context)
+}
+
+/// Queues work that a fault prevents.
+pub fn queue(
+    stream: &Arc<Stream>,
+    after: Vec<Arc<Ticket>>,
+    work: impl FnOnce() -> Result + Send + 'static,
+) -> Result<Arc<Ticket>> {
+    Ok(of(stream)?.queue(stream, after, Work::Normal(Box::new(work))))
+}
+
+/// Queues work that runs even after a fault, which it is told.
+pub fn queue_always(
+    stream: &Arc<Stream>,
+    work: impl FnOnce(u32) + Send + 'static,
+) -> Result<Arc<Ticket>> {
+    Ok(of(stream)?.queue(stream, Vec::new(), Work::Always(Box::new(work))))
+}
+
+/// Whether all that was queued in a stream has ended; for the legacy stream, in the streams that it waits for too.
+pub fn is_idle(stream: &Arc<Stream>) -> Result<bool> {
+    Ok(of(stream)?.tickets(stream).is_empty())
+}
+
+/// Waits for all that was queued in a stream, and answers with the fault if there was one.
+pub fn wait(stream: &Arc<Stream>) -> Result {
+    for ticket in of(stream)?.tickets(stream) {
+        ticket.wait();
+    }
+    driver::get()?.fault()
+}
+
+/// Waits for a ticket, and answers with the fault if there was one.
+pub fn wait_for(ticket: &Ticket) -> Result {
+    ticket.wait();
+    driver::get()?.fault()
+}
+
+/// Waits for all work of all contexts.
+pub fn wait_for_all() {
+    let contexts: Vec<_> = lock(&LIVE)
+        .iter()
+        .filter_map(|(_, c)| c.upgrade())
+        .collect();
+    for context in contexts {
+        context.wait();
+    }
+}
+
+/// Drops memory that was taken out of the map once nothing that runs can still reach it.
+pub fn retire(driver: &'static Driver, allocation: &Allocation) {
+    wait_for_all();
+    driver.memory.release(allocation);
+}
+
+fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T> {
+    STACK
+        .try_with(|stack| f(&mut stack.borrow_mut()))
+        .map_err(|_| CUDA_ERROR_DEINITIALIZED)
+}
+
+/// The calling thread's current context.
+pub fn current() -> Result<Arc<Context>> {
+    let handle = current_handle()?;
+    if handle == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    match CONTEXTS.get(handle) {
+        Some(context) if !context.is_destroyed() => Ok(context),
+        _ => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// The handle of the calling thread's current context, or zero. It may have been destroyed.
+pub fn current_handle() -> Result<u64> {
+    with_stack(|stack| stack.last().copied().unwrap_or(0))
+}
+
+/// The context that `handle` names as an argument.
+pub fn named(handle: u64) -> Result<Arc<Context>> {
+    match CONTEXTS.get(handle) {
+        Some(context) if !context.is_destroyed() => Ok(context),
+        Some(_) => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+        None => Err(CUDA_ERROR_INVALID_CONTEXT),
+    }
+}
+
+/// The context that `handle` names, or the current one for NULL.
+pub fn named_or_current(handle: u64) -> Result<Arc<Context>> {
+    match handle {
+        0 => current(),
+        handle => named(handle),
+    }
+}
+
+/// Pushes a context on the calling thread's stack.
+pub fn push(handle: u64) -> Result {
+    with_stack(|stack| stack.push(handle))
+}
+
+/// Pops the calling thread's current context.
+pub fn pop() -> Result<u64> {
+    with_stack(Vec::pop)?.ok_or(CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// Replaces the top of the calling thread's stack; zero pops it.
+pub fn replace(handle: u64) -> Result {
+    with_stack(|stack| {
+        stack.pop();
+        if handle != 0 {
+            stack.push(handle);
+        }
+    })
+}
+
+/// The handle of the context with that id, or zero if it is gone.
+pub fn handle_of(id: u64) -> u64 {
+    by_id(id).map_or(0, |c| c.handle)
+}

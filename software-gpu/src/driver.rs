@@ -1,0 +1,141 @@
+//! The driver's state in this process: from `cuInit` to a fault, a fork or the exit.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_ASSERT, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_FAILED,
+    CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NOT_INITIALIZED,
+    CUDA_ERROR_OUT_OF_MEMORY, CUresult,
+};
+
+use crate::border::Result;
+use crate::config::Config;
+use crate::context::Primary;
+use crate::exec::{Fault, FaultKind};
+use crate::memory::DeviceMemory;
+
+const BEFORE: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+const EXITING: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(BEFORE);
+// Never dropped: streams may still run when the process exits.
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+/// What all contexts share.
+pub struct Driver {
+    /// Device memory and the host memory that the device can reach.
+    pub memory: DeviceMemory,
+    /// The primary context.
+    pub primary: Mutex<Primary>,
+    /// Makes running kernels stop: set by a fault and at exit.
+    pub cancel: AtomicBool,
+    fault: AtomicU32,
+}
+
+/// A number that nothing else in this process has: contexts, streams and allocations are told apart by it.
+pub fn new_id() -> u64 {
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The driver, once `cuInit` has been called.
+pub fn get() -> Result<&'static Driver> {
+    match STATE.load(Ordering::Acquire) {
+        READY => DRIVER
+            .get()
+            .and_then(Option::as_ref)
+            .ok_or(CUDA_ERROR_NOT_INITIALIZED),
+        EXITING => Err(CUDA_ERROR_DEINITIALIZED),
+        // As CUDA: nothing of the parent's can be used in a forked child.
+        _ => Err(CUDA_ERROR_NOT_INITIALIZED),
+    }
+}
+
+extern "C" fn at_exit() {
+    if STATE
+        .compare_exchange(READY, EXITING, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+        && let Some(Some(driver)) = DRIVER.get()
+    {
+        driver.cancel.store(true, Ordering::Release);
+    }
+}
+
+extern "C" fn after_fork_in_child() {
+    if STATE.load(Ordering::Acquire) == READY {
+        STATE.store(FORKED, Ordering::Release);
+    }
+}
+
+/// `cuInit`.
+pub fn init() -> Result {
+    match STATE.load(Ordering::Acquire) {
+        READY => return Ok(()),
+        FORKED => return Err(CUDA_ERROR_NOT_INITIALIZED),
+        EXITING => return Err(CUDA_ERROR_DEINITIALIZED),
+        _ => {}
+    }
+    let driver = DRIVER.get_or_init(|| {
+        let memory = DeviceMemory::new(Config::get().memory).ok()?;
+        // SAFETY: the functions are `extern "C"`, take nothing and live as long as the library, which is never unloaded.
+        unsafe {
+            libc::atexit(at_exit);
+            libc::pthread_atfork(None, None, Some(after_fork_in_child));
+        }
+        Some(Driver {
+            memory,
+            primary: Mutex::new(Primary::default()),
+            cancel: AtomicBool::new(false),
+            fault: AtomicU32::new(0),
+        })
+    });
+    if driver.is_none() {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let _ = STATE.compare_exchange(BEFORE, READY, Ordering::AcqRel, Ordering::Acquire);
+    Ok(())
+}
+
+impl Driver {
+    /// The fault that ended the use of the device, as an error.
+    pub fn fault(&self) -> Result {
+        match self.fault.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    /// Notes a fault. The first one stays; kernels that run are stopped, work that waits will not run.
+    pub fn fail(&self, code: CUresult) {
+        if self
+            .fault
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
+            self.cancel.store(true, Ordering::Release);
+        }
+    }
+
+    /// The code of a kernel's fault. What the executor can say beyond it goes to standard error: a failed assertion always,
+    /// as CUDA does, the rest when the environment asks for it.
+    pub fn code_of(&self, fault: &Fault) -> CUresult {
+        if let FaultKind::Assert(text) = &fault.kind {
+            eprintln!("{}", text.trim_end());
+        } else if Config::get().verbose && fault.kind != FaultKind::Cancelled {
+            eprintln!("software GPU: {fault}");
+        }
+        match &fault.kind {
+            FaultKind::IllegalAddress { .. } => CUDA_ERROR_ILLEGAL_ADDRESS,
+            FaultKind::MisalignedAddress { .. } => CUDA_ERROR_MISALIGNED_ADDRESS,
+            FaultKind::Assert(_) => CUDA_ERROR_ASSERT,
+            FaultKind::IllegalInstruction(_) => CUDA_ERROR_ILLEGAL_INSTRUCTION,
+            FaultKind::Deadlock => CUDA_ERROR_LAUNCH_TIMEOUT,
+            FaultKind::InvalidLaunch(_) => CUDA_ERROR_INVALID_VALUE,
+            FaultKind::Trap | FaultKind::Cancelled => CUDA_ERROR_LAUNCH_FAILED,
+        }
+    }
+}

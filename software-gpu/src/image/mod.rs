@@ -1,0 +1,181 @@
+//! Module images as programs hand them over: PTX text, fatbins (bare or behind their wrapper) and cubins.
+
+mod fatbin;
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_NO_BINARY_FOR_GPU,
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUresult,
+};
+
+use crate::border::Pointer;
+use crate::ptx;
+
+/// PTX ISA version times ten that CUDA 13.0 brings; newer text is refused as its driver does.
+const NEWEST_PTX: u32 = 90;
+
+/// Why an image was refused: CUDA's code, and words for the error log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// The code that the loading function returns.
+    pub code: CUresult,
+    /// For `CU_JIT_ERROR_LOG_BUFFER`.
+    pub message: String,
+}
+
+impl Refused {
+    /// Refused with `code` because of `message`.
+    pub fn new(code: CUresult, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    fn invalid(message: &str) -> Self {
+        Self::new(CUDA_ERROR_INVALID_IMAGE, message)
+    }
+}
+
+/// Memory that an image is read from: it has no known end until its headers or its NUL tell.
+trait Source {
+    /// `length` bytes at `offset`.
+    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused>;
+}
+
+/// A file's contents.
+struct Contents<'a>(&'a [u8]);
+
+impl Source for Contents<'_> {
+    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
+        let end = offset
+            .checked_add(length)
+            .ok_or_else(|| Refused::invalid("a size in the image is too large"))?;
+        let bytes = self.0.get(offset..end);
+        bytes
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| Refused::invalid("the image ends early"))
+    }
+}
+
+/// The caller's memory.
+struct Memory(Pointer<u8>);
+
+impl Source for Memory {
+    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
+        self.0
+            .at(offset)
+            .array(length)
+            .map_err(|code| Refused::new(code, "the image is NULL"))
+    }
+}
+
+/// The PTX text of an image in the caller's memory, for a device of `capability` (times ten).
+pub fn from_memory(image: Pointer<u8>, capability: u32) -> Result<String, Refused> {
+    let source = Memory(image);
+    let magic = u32::from_le_bytes(first_four(&source)?);
+    if magic == fatbin::WRAPPER_MAGIC {
+        // The wrapper: magic, version, then the address of the container.
+        let address = image.at(8).cast::<Pointer<u8>>();
+        let container = address
+            .get()
+            .and_then(Pointer::required)
+            .map_err(|_| Refused::invalid("the fatbin wrapper points nowhere"))?;
+        return fatbin::best_ptx(&Memory(container), capability);
+    }
+    if let Some(result) = binary(&source, magic, capability) {
+        return result;
+    }
+    let mut text = Vec::new();
+    loop {
+        match source.bytes(text.len(), 1)?[0] {
+            0 => return as_text(&text),
+            byte => text.push(byte),
+        }
+    }
+}
+
+/// The PTX text of an image in a file.
+pub fn from_file(contents: &[u8], capability: u32) -> Result<String, Refused> {
+    let source = Contents(contents);
+    let magic = u32::from_le_bytes(first_four(&source)?);
+    match binary(&source, magic, capability) {
+        Some(result) => result,
+        None => as_text(contents),
+    }
+}
+
+// A string may be shorter than four bytes: nothing behind its NUL is read.
+fn first_four(source: &impl Source) -> Result<[u8; 4], Refused> {
+    let mut first = [0; 4];
+    for (i, byte) in first.iter_mut().enumerate() {
+        *byte = source.bytes(i, 1)?[0];
+        if *byte == 0 {
+            break;
+        }
+    }
+    Ok(first)
+}
+
+fn binary(source: &impl Source, magic: u32, capability: u32) -> Option<Result<String, Refused>> {
+    match magic {
+        fatbin::CONTAINER_MAGIC => Some(fatbin::best_ptx(source, capability)),
+        fatbin::ELF_MAGIC => Some(Err(Refused::new(
+            CUDA_ERROR_NO_BINARY_FOR_GPU,
+            "a cubin holds no PTX, and this device runs nothing else; build with code=compute_80",
+        ))),
+        _ => None,
+    }
+}
+
+fn as_text(bytes: &[u8]) -> Result<String, Refused> {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let text = std::str::from_utf8(&bytes[..end])
+        .map_err(|_| Refused::invalid("neither a fatbin nor a cubin nor text"))?;
+    if !text.contains(".version") {
+        return Err(Refused::invalid("the text has no .version: it is not PTX"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Parses PTX text for a device of `capability` (times ten).
+pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
+    let module = ptx::parse(text)
+        .map_err(|error| Refused::new(CUDA_ERROR_INVALID_PTX, error.to_string()))?;
+    if module.version > NEWEST_PTX {
+        let message = format!(
+            "PTX version {} is newer than 9.0",
+            module.version as f32 / 10.0
+        );
+        return Err(Refused::new(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
+    }
+    if module.target > capability {
+        let message = format!(
+            "the text is for sm_{}, the device is sm_{capability}",
+            module.target
+        );
+        return Err(Refused::new(CUDA_ERROR_NO_BINARY_FOR_GPU, message));
+    }
+    Ok(module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_images_are_told_apart() {
+        let code = |bytes: &[u8]| from_file(bytes, 80).map_err(|r| r.code);
+        assert_eq!(
+            code(b"// x\n.version 8.0\n.target sm_80\n\0rest").unwrap(),
+            "// x\n.version 8.0\n.target sm_80\n"
+        );
+        assert_eq!(code(b"hello"), Err(CUDA_ERROR_INVALID_IMAGE));
+        assert_eq!(code(b""), Err(CUDA_ERROR_INVALID_IMAGE));
+        assert_eq!(code(&[0xff; 64]), Err(CUDA_ERROR_INVALID_IMAGE));
+        assert_eq!(
+            code(b"\x7fELF\x02\x01\x01"),
+            Err(CUDA_ERROR_NO_BINARY_FOR_GPU)
+        );
+    }
+}

@@ -1,0 +1,382 @@
+//! Memory that the device can reach: its own, and the host memory that was pinned for it.
+//!
+//! Device addresses are a reserved range in which nothing is mapped; the bytes are behind a second range, the backing. So
+//! a program that dereferences a device pointer on the CPU dies as it would beside a real GPU, and every access of the
+//! device's goes through the map below.
+
+mod space;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
+};
+
+use crate::border::Result;
+use crate::config::ALLOCATION_ALIGNMENT;
+use crate::driver::new_id;
+use crate::exec;
+
+pub use space::Mapping;
+use space::Space;
+
+/// Where the device's addresses begin if the kernel grants it: far from where programs and their libraries lie.
+const WINDOW: u64 = 0x4000_0000_0000;
+
+/// What an allocation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `cuMemAlloc` and its like.
+    Device,
+    /// `cuMemAllocAsync`: the handle of its pool.
+    Pool(u64),
+    /// A variable of a module.
+    Module,
+    /// `cuMemHostAlloc`, with its flags.
+    HostAllocated(u32),
+    /// `cuMemHostRegister`, with its flags.
+    HostRegistered(u32),
+}
+
+/// A range that the device can reach.
+#[derive(Debug)]
+pub struct Allocation {
+    /// First address. For host memory the host's and the device's addresses are the same.
+    pub start: u64,
+    /// Bytes that the caller asked for.
+    pub size: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// The context it belongs to, by id.
+    pub context: u64,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub id: u64,
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub sync_memops: AtomicBool,
+    /// A stream will free it: nobody else may.
+    pub being_freed: AtomicBool,
+    /// Host memory to unmap at the end.
+    mapping: Option<Mapping>,
+}
+
+impl Allocation {
+    /// One past the last address.
+    pub fn end(&self) -> u64 {
+        self.start + self.size
+    }
+
+    /// Whether it is the host's memory.
+    pub fn is_host(&self) -> bool {
+        matches!(self.kind, Kind::HostAllocated(_) | Kind::HostRegistered(_))
+    }
+}
+
+/// What a copy's address turned out to be.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// Inside an allocation, whole.
+    Known(Arc<Allocation>),
+    /// Host memory that the driver knows nothing about.
+    Pageable,
+}
+
+/// All memory that the device can reach.
+pub struct DeviceMemory {
+    window: u64,
+    backing: Mapping,
+    total: u64,
+    space: Mutex<Space>,
+    map: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+    generation: AtomicU64,
+    _reserved: Mapping,
+}
+
+impl DeviceMemory {
+    /// A device with `total` bytes.
+    ///
+    /// # Errors
+    /// The kernel refuses the address space.
+    pub fn new(total: u64) -> io::Result<Self> {
+        // Twice the memory in addresses, so that fragmentation does not refuse what would fit.
+        let length = total as usize * 2;
+        let reserved = Mapping::reserve(WINDOW as usize, length)?;
+        Ok(Self {
+            window: reserved.address(),
+            backing: Mapping::lazy(length)?,
+            total,
+            space: Mutex::new(Space::new(length as u64, total)),
+            map: RwLock::new(BTreeMap::new()),
+            generation: AtomicU64::new(0),
+            _reserved: reserved,
+        })
+    }
+
+    /// Device memory in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Device memory that is not allocated, in bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.space().free_bytes()
+    }
+
+    fn space(&self) -> std::sync::MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_window(&self, address: u64) -> bool {
+        address.wrapping_sub(self.window) < self.backing.length() as u64
+    }
+
+    fn add(&self, allocation: Allocation) -> Arc<Allocation> {
+        let allocation = Arc::new(allocation);
+        self.map
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(allocation.start, allocation.clone());
+        allocation
+    }
+
+    /// Allocates device memory, zeroed.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn allocate(&self, size: u64, kind: Kind, context: u64) -> Result<Arc<Allocation>> {
+        if size == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let offset = self.space().take(size).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(self.add(Allocation {
+            start: self.window + offset,
+            size,
+            kind,
+            context,
+            id: new_id(),
+            sync_memops: AtomicBool::new(false),
+            being_freed: AtomicBool::new(false),
+            mapping: None,
+        }))
+    }
+
+    /// Allocates pinned host memory, zeroed and page-aligned.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn allocate_host(&self, size: u64, flags: u32, context: u64) -> Result<Arc<Allocation>> {
+        if size == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let length = usize::try_from(size).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mapping = Mapping::host(length).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(self.add(Allocation {
+            start: mapping.address(),
+            size,
+            kind: Kind::HostAllocated(flags),
+            context,
+            id: new_id(),
+            sync_memops: AtomicBool::new(false),
+            being_freed: AtomicBool::new(false),
+            mapping: Some(mapping),
+        }))
+    }
+
+    /// Makes the program's own memory reachable.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
+    pub fn register(&self, start: u64, size: u64, flags: u32, context: u64) -> Result {
+        let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if start == 0 || size == 0 || self.in_window(start) || !space::is_mapped(start, size) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        if map
+            .range(..end)
+            .next_back()
+            .is_some_and(|(_, a)| a.end() > start)
+        {
+            return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let allocation = Allocation {
+            start,
+            size,
+            kind: Kind::HostRegistered(flags),
+            context,
+            id: new_id(),
+            sync_memops: AtomicBool::new(false),
+            being_freed: AtomicBool::new(false),
+            mapping: None,
+        };
+        map.insert(start, Arc::new(allocation));
+        Ok(())
+    }
+
+    /// The allocation that holds `address`.
+    pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, allocation) = map.range(..=address).next_back()?;
+        (address < allocation.end()).then(|| allocation.clone())
+    }
+
+    /// What `length` bytes at `address` are. `CUDA_ERROR_INVALID_VALUE` for device addresses that are not allocated, and
+    /// for a range that leaves the allocation in which it begins or enters one.
+    pub fn classify(&self, address: u64, length: u64) -> Result<Place> {
+        let end = address
+            .checked_add(length)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if let Some(allocation) = self.find(address) {
+            if end <= allocation.end() {
+                return Ok(Place::Known(allocation));
+            }
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if address == 0 || self.in_window(address) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        if map.range(address..end).next().is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Place::Pageable)
+    }
+
+    /// Takes the allocation that starts at `address` out of the map if `which` accepts it. Running kernels may still reach
+    /// its bytes: whoever removes one waits for them, then calls [`DeviceMemory::release`].
+    pub fn remove(
+        &self,
+        address: u64,
+        which: impl Fn(&Allocation) -> bool,
+    ) -> Option<Arc<Allocation>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        if !map.get(&address).is_some_and(|a| which(a)) {
+            return None;
+        }
+        let allocation = map.remove(&address);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        allocation
+    }
+
+    /// Takes all allocations of a context out of the map.
+    pub fn remove_context(&self, context: u64) -> Vec<Arc<Allocation>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = Vec::new();
+        map.retain(|_, a| {
+            let stays = a.context != context;
+            if !stays {
+                removed.push(a.clone());
+            }
+            stays
+        });
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        removed
+    }
+
+    /// Gives the bytes of a removed allocation back; host memory is unmapped with its last reference.
+    pub fn release(&self, allocation: &Allocation) {
+        if self.in_window(allocation.start) {
+            let offset = allocation.start - self.window;
+            let rounded = allocation.size.next_multiple_of(ALLOCATION_ALIGNMENT);
+            self.backing.scrub(offset as usize, rounded as usize);
+            self.space().give(offset, rounded);
+        }
+    }
+
+    /// The host's pointer to `length` bytes at a device address, or `None` if they are not all in one allocation.
+    pub fn host_pointer(&self, address: u64, length: u64) -> Option<*mut u8> {
+        let allocation = self.find(address)?;
+        (address.checked_add(length)? <= allocation.end()).then(|| self.backing_of(address))
+    }
+
+    fn backing_of(&self, address: u64) -> *mut u8 {
+        if self.in_window(address) {
+            (self.backing.address() + (address - self.window)) as *mut u8
+        } else {
+            address as *mut u8
+        }
+    }
+}
+
+// SAFETY: the backing of the window stays mapped for the process's life, at the window's own alignment (both are whole pages).
+// Host memory that the driver allocated is unmapped only after `remove` has changed the generation and all running work has
+// been waited for (`api::memory`); memory that the program registered stays mapped until it is unregistered by CUDA's contract,
+// and its device address is its host address.
+unsafe impl exec::Memory for DeviceMemory {
+    fn range_of(&self, addr: u64) -> Option<exec::Range> {
+        let allocation = self.find(addr)?;
+        Some(exec::Range {
+            start: allocation.start,
+            end: allocation.end(),
+            base: self.backing_of(allocation.start),
+            writable: !matches!(
+                allocation.kind,
+                Kind::HostRegistered(flags)
+                    if flags & gpgpu_protocol::cuda::CU_MEMHOSTREGISTER_READ_ONLY != 0
+            ),
+        })
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounting_returns_to_where_it_was_and_memory_is_scrubbed() {
+        let memory = DeviceMemory::new(1 << 20).unwrap();
+        let a = memory.allocate(5000, Kind::Device, 1).unwrap();
+        assert_eq!(a.start % ALLOCATION_ALIGNMENT, 0);
+        let p = memory.host_pointer(a.start, 5000).unwrap();
+        // SAFETY: the allocation has 5000 bytes.
+        unsafe { p.write_bytes(7, 5000) };
+        assert_eq!(memory.free_bytes(), (1 << 20) - 5120);
+        assert_eq!(
+            memory.allocate(1 << 20, Kind::Device, 1).unwrap_err(),
+            CUDA_ERROR_OUT_OF_MEMORY
+        );
+        memory.release(&memory.remove(a.start, |_| true).unwrap());
+        assert_eq!(memory.free_bytes(), 1 << 20);
+        let b = memory.allocate(1 << 20, Kind::Device, 1).unwrap();
+        let p = memory.host_pointer(b.start, 1 << 20).unwrap();
+        // SAFETY: the allocation has a mebibyte.
+        let bytes = unsafe { std::slice::from_raw_parts(p, 1 << 20) };
+        assert!(bytes.iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn ranges_that_leave_an_allocation_are_refused() {
+        let memory = DeviceMemory::new(1 << 20).unwrap();
+        let a = memory.allocate(100, Kind::Device, 1).unwrap();
+        assert!(memory.classify(a.start + 40, 60).is_ok());
+        assert!(memory.classify(a.start + 40, 61).is_err());
+        assert!(memory.classify(a.start + 100, 1).is_err());
+        let pageable = [0u8; 16];
+        let place = memory.classify(pageable.as_ptr() as u64, 16).unwrap();
+        assert!(matches!(place, Place::Pageable));
+    }
+
+    #[test]
+    fn registering_twice_or_nothing_is_refused() {
+        let memory = DeviceMemory::new(1 << 20).unwrap();
+        let buffer = vec![0u8; 10_000];
+        let start = buffer.as_ptr() as u64;
+        memory.register(start, 10_000, 0, 1).unwrap();
+        assert_eq!(
+            memory.register(start + 5000, 10, 0, 1),
+            Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+        );
+        assert_eq!(
+            memory.register(4096, 10, 0, 1),
+            Err(CUDA_ERROR_INVALID_VALUE)
+        );
+        assert!(memory.remove(start, Allocation::is_host).is_some());
+        memory.register(start, 10_000, 0, 1).unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! Address space: mappings of the kernel's, and which parts of the device's window are taken.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr;
+
+use crate::config::ALLOCATION_ALIGNMENT;
+
+const PAGE: usize = 4096;
+
+/// A mapping that goes away with it.
+#[derive(Debug)]
+pub struct Mapping {
+    address: usize,
+    length: usize,
+}
+
+impl Mapping {
+    fn map(hint: usize, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        // SAFETY: a new anonymous mapping; without MAP_FIXED it replaces nothing.
+        let p = unsafe { libc::mmap(hint as *mut _, length, protection, flags, -1, 0) };
+        if ptr::eq(p, libc::MAP_FAILED) {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            address: p as usize,
+            length,
+        })
+    }
+
+    /// Addresses that nothing else will get and that fault when touched; at `wish` if that is free.
+    pub fn reserve(wish: usize, length: usize) -> io::Result<Self> {
+        let none = libc::PROT_NONE;
+        Self::map(
+            wish,
+            length,
+            none,
+            libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+        )
+        .or_else(|_| Self::map(0, length, none, libc::MAP_NORESERVE))
+    }
+
+    /// Memory that takes pages as they are written, and none in a forked child.
+    pub fn lazy(length: usize) -> io::Result<Self> {
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        let mapping = Self::map(0, length, rw, libc::MAP_NORESERVE)?;
+        // SAFETY: the whole of a mapping that this process just made.
+        unsafe { libc::madvise(mapping.address as *mut _, length, libc::MADV_DONTFORK) };
+        Ok(mapping)
+    }
+
+    /// Host memory for a program.
+    pub fn host(length: usize) -> io::Result<Self> {
+        let length = length
+            .checked_next_multiple_of(PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        Self::map(0, length, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    /// First address.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Zeroes a part, giving whole pages back to the kernel.
+    pub fn scrub(&self, offset: usize, length: usize) {
+        assert!(offset + length <= self.length);
+        let (start, end) = (self.address + offset, self.address + offset + length);
+        let (first, last) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        let zero = |from: usize, to: usize| {
+            // SAFETY: inside the mapping, checked above; no allocation holds the part any more.
+            unsafe { (from as *mut u8).write_bytes(0, to - from) };
+        };
+        if first >= last {
+            return zero(start, end);
+        }
+        zero(start, first);
+        zero(last, end);
+        // SAFETY: whole pages inside the mapping.
+        if unsafe { libc::madvise(first as *mut _, last - first, libc::MADV_DONTNEED) } != 0 {
+            zero(first, last);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping's own range; whoever handed out pointers into it has made sure that they are used no more.
+        unsafe { libc::munmap(self.address as *mut _, self.length) };
+    }
+}
+
+/// Whether all of a range is mapped in this process.
+pub fn is_mapped(start: u64, size: u64) -> bool {
+    let first = start as usize / PAGE * PAGE;
+    let Some(end) = (start as usize).checked_add(size as usize) else {
+        return false;
+    };
+    // `mincore` wants a byte for each page; in pieces, so that a huge range needs no huge vector.
+    let mut residence = [0u8; 4096];
+    let mut at = first;
+    while at < end {
+        let length = (end - at).min(residence.len() * PAGE);
+        // SAFETY: the vector has a byte for every page asked about.
+        if unsafe { libc::mincore(at as *mut _, length, residence.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        at += length;
+    }
+    true
+}
+
+/// Which parts of the window are free, and how much of the device's memory is used.
+#[derive(Debug)]
+pub struct Space {
+    free: BTreeMap<u64, u64>,
+    used: u64,
+    total: u64,
+}
+
+impl Space {
+    /// All of `0..length` free, of which `total` bytes may be used at once.
+    pub fn new(length: u64, total: u64) -> Self {
+        Self {
+            free: BTreeMap::from([(0, length)]),
+            used: 0,
+            total,
+        }
+    }
+
+    /// Bytes that may still be used.
+    pub fn free_bytes(&self) -> u64 {
+        self.total - self.used
+    }
+
+    /// The offset of `size` bytes, now taken, or `None`.
+    pub fn take(&mut self, size: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(ALLOCATION_ALIGNMENT)?;
+        if size > self.free_bytes() {
+            return None;
+        }
+        let (offset, length) = self
+            .free
+            .iter()
+            .find(|(_, length)| **length >= size)
+            .map(|(offset, length)| (*offset, *length))?;
+        self.free.remove(&offset);
+        if length > size {
+            self.free.insert(offset + size, length - size);
+        }
+        self.used += size;
+        Some(offset)
+    }
+
+    /// Takes back what `take` gave.
+    pub fn give(&mut self, offset: u64, size: u64) {
+        self.used -= size;
+        let (mut start, mut length) = (offset, size);
+        if let Some((&before, &l)) = self.free.range(..offset).next_back()
+            && before + l == offset
+        {
+            self.free.remove(&before);
+            (start, length) = (before, l + length);
+        }
+        if let Some(l) = self.free.remove(&(offset + size)) {
+            length += l;
+        }
+        self.free.insert(start, length);
+    }
+}

@@ -1,0 +1,467 @@
+//! Modules, libraries, and the kernels of both.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpgpu_protocol::cuda::{
+    CU_FUNC_ATTRIBUTE_BINARY_VERSION, CU_FUNC_ATTRIBUTE_CACHE_MODE_CA,
+    CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+    CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+    CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+    CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_PTX,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY, CUfunction_attribute,
+};
+
+use crate::border::Result;
+use crate::config::{Config, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN};
+use crate::context::{self, Context};
+use crate::driver;
+use crate::exec::{LoadError, LoadedModule};
+use crate::handle::Table;
+use crate::image::Refused;
+use crate::memory::Kind;
+use crate::ptx;
+
+/// All modules.
+pub static MODULES: Table<Module> = Table::new(0x30);
+/// All functions: a kernel in one context each.
+pub static FUNCTIONS: Table<Function> = Table::new(0xf0);
+/// All libraries.
+pub static LIBRARIES: Table<Library> = Table::new(0x1b);
+/// All kernels of libraries.
+pub static KERNELS: Table<Kernel> = Table::new(0x4e);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A module in a context.
+pub struct Module {
+    /// The handle.
+    pub handle: u64,
+    /// Its context, by id.
+    pub context: u64,
+    /// Its functions' handles, in the order of the text.
+    pub functions: Vec<u64>,
+    /// The library whose part it is, which alone can unload it.
+    pub library: Option<u64>,
+    /// What the executor runs.
+    pub loaded: Arc<LoadedModule>,
+    variables: Vec<u64>,
+}
+
+/// What `cuFuncSetAttribute` sets.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes {
+    /// Dynamic shared memory that a launch may ask for, in bytes, once set.
+    pub dynamic_shared: Option<i32>,
+    carveout: Option<i32>,
+    cluster: [i32; 3],
+    non_portable: i32,
+    policy: i32,
+}
+
+/// A kernel in a context.
+pub struct Function {
+    /// The handle.
+    pub handle: u64,
+    /// Its context, by id.
+    pub context: u64,
+    /// Its module's handle.
+    pub module: u64,
+    /// The name.
+    pub name: CString,
+    /// Shared with the [`Kernel`] that it comes from.
+    pub attributes: Arc<Mutex<Attributes>>,
+    /// What the executor runs.
+    pub loaded: Arc<LoadedModule>,
+    index: usize,
+}
+
+/// A library: a module that appears in a context when it is first used there.
+pub struct Library {
+    /// The handle.
+    pub handle: u64,
+    /// Its kernels' handles, in the order of the text.
+    pub kernels: Vec<u64>,
+    image: Arc<ptx::Module>,
+    modules: Mutex<HashMap<u64, Arc<Module>>>,
+}
+
+/// A kernel of a library.
+pub struct Kernel {
+    /// The handle.
+    pub handle: u64,
+    /// Its library's handle.
+    pub library: u64,
+    /// The name.
+    pub name: CString,
+    /// Shared with its functions.
+    pub attributes: Arc<Mutex<Attributes>>,
+    image: Arc<ptx::Module>,
+    index: usize,
+}
+
+fn c_name(kernel: &ptx::Kernel) -> CString {
+    CString::new(kernel.name.as_str()).unwrap_or_default()
+}
+
+/// Places `image` in `context`. `symbols` are addresses for variables that the text declares `.extern`.
+fn place(
+    image: &Arc<ptx::Module>,
+    context: &Context,
+    symbols: &HashMap<String, u64>,
+) -> std::result::Result<(LoadedModule, Vec<u64>), Refused> {
+    let memory = &driver::get()
+        .map_err(|code| Refused::new(code, "the driver is not initialised"))?
+        .memory;
+    let mut variables = Vec::new();
+    let loaded = LoadedModule::new(image.clone(), |global| {
+        if let Some(address) = symbols.get(&global.name).filter(|_| global.is_extern) {
+            return Ok(*address);
+        }
+        if global.is_extern {
+            let message = format!("unresolved external variable {}", global.name);
+            return Err(Refused::new(CUDA_ERROR_INVALID_PTX, message));
+        }
+        let allocation = memory
+            .allocate(global.size.max(1) as u64, Kind::Module, context.id)
+            .map_err(|code| Refused::new(code, "no device memory for a module variable"))?;
+        variables.push(allocation.start);
+        Ok(allocation.start)
+    });
+    let undo = |variables: &[u64], refused: Refused| {
+        drop_variables(variables);
+        refused
+    };
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(LoadError::Allocate(refused)) => return Err(undo(&variables, refused)),
+        Err(LoadError::Ptx(error)) => {
+            let refused = Refused::new(CUDA_ERROR_INVALID_PTX, error.to_string());
+            return Err(undo(&variables, refused));
+        }
+    };
+    for (address, bytes) in loaded.initialisers() {
+        let Some(pointer) = memory.host_pointer(*address, bytes.len() as u64) else {
+            let refused = Refused::new(CUDA_ERROR_OUT_OF_MEMORY, "a variable has no memory");
+            return Err(undo(&variables, refused));
+        };
+        // SAFETY: the range is inside a live allocation that no work can know of yet; `bytes` is ours.
+        unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+    Ok((loaded, variables))
+}
+
+fn drop_variables(variables: &[u64]) {
+    let Ok(driver) = driver::get() else { return };
+    if variables.is_empty() {
+        return;
+    }
+    // What was launched may use them to its end; what starts meanwhile is the caller's mistake, but must not hurt us.
+    context::wait_for_all();
+    let gone: Vec<_> = variables
+        .iter()
+        .filter_map(|address| driver.memory.remove(*address, |a| a.kind == Kind::Module))
+        .collect();
+    context::wait_for_all();
+    for allocation in &gone {
+        driver.memory.release(allocation);
+    }
+}
+
+impl Module {
+    /// Loads parsed PTX into a context.
+    pub fn load(
+        image: &Arc<ptx::Module>,
+        context: &Context,
+        symbols: &HashMap<String, u64>,
+    ) -> std::result::Result<Arc<Self>, Refused> {
+        Self::load_for(image, context, symbols, None)
+    }
+
+    fn load_for(
+        image: &Arc<ptx::Module>,
+        context: &Context,
+        symbols: &HashMap<String, u64>,
+        library: Option<(u64, &[u64])>,
+    ) -> std::result::Result<Arc<Self>, Refused> {
+        let (loaded, variables) = place(image, context, symbols)?;
+        let loaded = Arc::new(loaded);
+        let module = MODULES.insert_with(|handle| {
+            let functions = image.kernels.iter().enumerate().map(|(index, kernel)| {
+                // A library's functions share their kernels' attributes.
+                let kernel_handle = library.and_then(|(_, kernels)| kernels.get(index));
+                let attributes = kernel_handle
+                    .and_then(|k| KERNELS.get(*k))
+                    .map(|k| k.attributes.clone())
+                    .unwrap_or_default();
+                let function = FUNCTIONS.insert_with(|function| Function {
+                    handle: function,
+                    context: context.id,
+                    module: handle,
+                    name: c_name(kernel),
+                    attributes,
+                    loaded: loaded.clone(),
+                    index,
+                });
+                function.handle
+            });
+            Self {
+                handle,
+                context: context.id,
+                functions: functions.collect(),
+                library: library.map(|(handle, _)| handle),
+                loaded: loaded.clone(),
+                variables,
+            }
+        });
+        Ok(module)
+    }
+
+    /// Drops what it holds. Work that was launched still runs to its end first.
+    pub fn unload(&self) {
+        MODULES.remove(self.handle);
+        for function in &self.functions {
+            FUNCTIONS.remove(*function);
+        }
+        drop_variables(&self.variables);
+    }
+
+    /// The handle of the kernel called `name`.
+    pub fn function(&self, name: &str) -> Result<u64> {
+        position(self.loaded.module(), name).map(|index| self.functions[index])
+    }
+
+    /// Address and size of a variable that the host may see.
+    pub fn global(&self, name: &str) -> Result<(u64, usize)> {
+        let visible = self.loaded.module().global(name);
+        visible
+            .filter(|(_, g)| g.is_visible)
+            .and_then(|_| self.loaded.global_address(name))
+            .ok_or(CUDA_ERROR_NOT_FOUND)
+    }
+}
+
+fn position(module: &ptx::Module, name: &str) -> Result<usize> {
+    module
+        .kernels
+        .iter()
+        .position(|k| k.name == name)
+        .ok_or(CUDA_ERROR_NOT_FOUND)
+}
+
+impl Library {
+    /// A library of parsed PTX.
+    pub fn load(image: Arc<ptx::Module>) -> Arc<Self> {
+        LIBRARIES.insert_with(|handle| {
+            let kernels = image.kernels.iter().enumerate().map(|(index, kernel)| {
+                let kernel = KERNELS.insert_with(|kernel_handle| Kernel {
+                    handle: kernel_handle,
+                    library: handle,
+                    name: c_name(kernel),
+                    attributes: Arc::default(),
+                    image: image.clone(),
+                    index,
+                });
+                kernel.handle
+            });
+            Self {
+                handle,
+                kernels: kernels.collect(),
+                image: image.clone(),
+                modules: Mutex::default(),
+            }
+        })
+    }
+
+    /// The module that it is in `context`, placed there now if it was not.
+    pub fn module(&self, context: &Context) -> Result<Arc<Module>> {
+        let mut modules = lock(&self.modules);
+        if let Some(module) = modules.get(&context.id) {
+            return Ok(module.clone());
+        }
+        let own = Some((self.handle, self.kernels.as_slice()));
+        let module = Module::load_for(&self.image, context, &HashMap::new(), own)
+            .map_err(|refused| refused.code)?;
+        modules.insert(context.id, module.clone());
+        Ok(module)
+    }
+
+    /// The handle of the kernel called `name`.
+    pub fn kernel(&self, name: &str) -> Result<u64> {
+        position(&self.image, name).map(|index| self.kernels[index])
+    }
+
+    /// Drops what it holds, in all contexts.
+    pub fn unload(&self) {
+        LIBRARIES.remove(self.handle);
+        for kernel in &self.kernels {
+            KERNELS.remove(*kernel);
+        }
+        for (_, module) in lock(&self.modules).drain() {
+            module.unload();
+        }
+    }
+}
+
+/// Drops the modules and functions of a context that ends.
+pub fn forget_context(context: u64) {
+    MODULES.remove_where(|m| m.context == context);
+    FUNCTIONS.remove_where(|f| f.context == context);
+    for library in LIBRARIES.all() {
+        lock(&library.modules).remove(&context);
+    }
+}
+
+impl Kernel {
+    /// The function that it is in `context`.
+    pub fn function(&self, context: &Context) -> Result<Arc<Function>> {
+        let library = LIBRARIES
+            .get(self.library)
+            .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let module = library.module(context)?;
+        FUNCTIONS
+            .get(module.functions[self.index])
+            .ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// What the text says about it.
+    pub fn info(&self) -> &ptx::Kernel {
+        &self.image.kernels[self.index]
+    }
+
+    /// `cuKernelGetAttribute`.
+    pub fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
+        get_attribute(&self.image, self.info(), &lock(&self.attributes), attribute)
+    }
+
+    /// `cuKernelSetAttribute`.
+    pub fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result {
+        set_attribute(self.info(), &mut lock(&self.attributes), attribute, value)
+    }
+}
+
+impl Function {
+    /// The function that `handle` names in `context`; a [`Kernel`]'s handle will do, as in CUDA.
+    pub fn named(handle: u64, context: &Context) -> Result<Arc<Self>> {
+        if let Some(kernel) = KERNELS.get(handle) {
+            return kernel.function(context);
+        }
+        FUNCTIONS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// What the text says about it.
+    pub fn info(&self) -> &ptx::Kernel {
+        &self.loaded.module().kernels[self.index]
+    }
+
+    /// A copy of what was set.
+    pub fn settings(&self) -> Attributes {
+        lock(&self.attributes).clone()
+    }
+
+    /// `cuFuncGetAttribute`.
+    pub fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
+        let settings = lock(&self.attributes);
+        get_attribute(self.loaded.module(), self.info(), &settings, attribute)
+    }
+
+    /// `cuFuncSetAttribute`.
+    pub fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result {
+        set_attribute(self.info(), &mut lock(&self.attributes), attribute, value)
+    }
+
+    /// Dynamic shared memory that a launch may ask for, in bytes.
+    pub fn most_dynamic_shared(&self) -> usize {
+        let set = self.settings().dynamic_shared;
+        most_dynamic_shared(self.info(), set)
+    }
+
+    /// The cluster that the text or an attribute asks for, or `None`.
+    pub fn cluster(&self) -> Option<[u32; 3]> {
+        let set = self.settings().cluster;
+        self.info()
+            .required_cluster
+            .or_else(|| set.iter().all(|d| *d > 0).then(|| set.map(|d| d as u32)))
+    }
+}
+
+fn most_dynamic_shared(info: &ptx::Kernel, set: Option<i32>) -> usize {
+    match set {
+        Some(bytes) => bytes as usize,
+        None => SHARED_PER_BLOCK.saturating_sub(info.static_shared_bytes),
+    }
+}
+
+fn get_attribute(
+    module: &ptx::Module,
+    info: &ptx::Kernel,
+    set: &Attributes,
+    attribute: CUfunction_attribute,
+) -> Result<i32> {
+    let required = info.required_cluster.map(|c| c.map(|d| d as i32));
+    let cluster = required.unwrap_or(set.cluster);
+    let value = match attribute {
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => info.max_threads as i32,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => info.static_shared_bytes as i32,
+        CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => info.const_bytes as i32,
+        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => info.local_bytes as i32,
+        CU_FUNC_ATTRIBUTE_NUM_REGS => info.registers as i32,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION => module.target as i32,
+        CU_FUNC_ATTRIBUTE_BINARY_VERSION => Config::get().capability as i32,
+        CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            most_dynamic_shared(info, set.dynamic_shared) as i32
+        }
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => set.carveout.unwrap_or(-1),
+        CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => 0,
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => cluster[0],
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => cluster[1],
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => cluster[2],
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => set.non_portable,
+        CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => set.policy,
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    Ok(value)
+}
+
+fn set_attribute(
+    info: &ptx::Kernel,
+    set: &mut Attributes,
+    attribute: CUfunction_attribute,
+    value: i32,
+) -> Result {
+    let within = |range: std::ops::RangeInclusive<i32>| {
+        range
+            .contains(&value)
+            .then_some(value)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    };
+    match attribute {
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            let most = SHARED_PER_BLOCK_OPTIN.saturating_sub(info.static_shared_bytes);
+            set.dynamic_shared = Some(within(0..=most as i32)?);
+        }
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
+            set.carveout = Some(within(-1..=100)?);
+        }
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+        | CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
+        | CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH
+            if info.required_cluster.is_none() =>
+        {
+            let axis = (attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
+            set.cluster[axis] = within(0..=i32::MAX)?;
+        }
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => set.non_portable = within(0..=1)?,
+        CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => set.policy = within(0..=2)?,
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Streams: queues of work that a pool of threads runs in order, and the order between streams.
+//!
+//! Every piece of work has a [`Ticket`]. What it must wait for beyond its own stream (the legacy NULL stream and blocking
+//! streams wait for each other; `cuStreamWaitEvent`) is settled when it is queued, under the context's lock, so that the order
+//! in which calls are made is the order that counts and no circle can form.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use gpgpu_protocol::cuda::{CUDA_SUCCESS, CUresult};
+
+use crate::driver::{self, new_id};
+use crate::handle::Table;
+
+/// All streams that programs created.
+pub static STREAMS: Table<Stream> = Table::new(0x51);
+
+/// What a NULL stream handle means to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Null {
+    /// The context's legacy stream.
+    Legacy,
+    /// The calling thread's own default stream.
+    PerThread,
+}
+
+/// How a stream is ordered with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The legacy default stream: with all blocking streams.
+    Legacy,
+    /// With the legacy stream.
+    Blocking,
+    /// With none.
+    NonBlocking,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The end of a piece of work, which others wait for.
+#[derive(Debug, Default)]
+pub struct Ticket {
+    done: AtomicBool,
+    time: OnceLock<Instant>,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Ticket {
+    /// Whether the work has ended.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// When the work ended.
+    pub fn time(&self) -> Option<Instant> {
+        self.time.get().copied()
+    }
+
+    /// Waits for the work's end.
+    pub fn wait(&self) {
+        if self.is_done() {
+            return;
+        }
+        let mut guard = lock(&self.lock);
+        while !self.is_done() {
+            guard = self
+                .changed
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finish(&self) {
+        let _ = self.time.set(Instant::now());
+        let _guard = lock(&self.lock);
+        self.done.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+}
+
+/// What a stream runs.
+pub enum Work {
+    /// Not run after a fault; its own error is one.
+    Normal(Box<dyn FnOnce() -> Result<(), CUresult> + Send>),
+    /// Run in any case, with the fault or `CUDA_SUCCESS`.
+    Always(Box<dyn FnOnce(CUresult) + Send>),
+}
+
+struct Item {
+    ticket: Arc<Ticket>,
+    after: Vec<Arc<Ticket>>,
+    work: Work,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    // A thread is running the stream or is about to.
+    active: bool,
+    tail: Option<Arc<Ticket>>,
+}
+
+/// A stream.
+pub struct Stream {
+    /// `cuStreamGetId`.
+    pub id: u64,
+    /// The handle; zero for default streams.
+    pub handle: u64,
+    /// Its context, by id.
+    pub context: u64,
+    /// How it is ordered with others.
+    pub order: Order,
+    /// `cuStreamGetPriority`.
+    pub priority: i32,
+    queue: Mutex<Queue>,
+}
+
+impl Stream {
+    /// An idle stream of a context.
+    pub fn new(handle: u64, context: u64, order: Order, priority: i32) -> Self {
+        Self {
+            id: new_id(),
+            handle,
+            context,
+            order,
+            priority,
+            queue: Mutex::default(),
+        }
+    }
+
+    /// The last work queued, unless it has ended.
+    pub fn pending(&self) -> Option<Arc<Ticket>> {
+        lock(&self.queue).tail.clone().filter(|t| !t.is_done())
+    }
+
+    /// Queues `work` behind what is in the stream and behind `after`.
+    pub fn push(self: &Arc<Self>, after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::default());
+        let mut queue = lock(&self.queue);
+        queue.tail = Some(ticket.clone());
+        queue.items.push_back(Item {
+            ticket: ticket.clone(),
+            after,
+            work,
+        });
+        let start = !std::mem::replace(&mut queue.active, true);
+        drop(queue);
+        if start {
+            Pool::get().submit(self.clone());
+        }
+        ticket
+    }
+
+    /// Runs what is queued until nothing is.
+    fn drain(&self) {
+        loop {
+            let item = {
+                let mut queue = lock(&self.queue);
+                match queue.items.pop_front() {
+                    Some(item) => item,
+                    None => {
+                        queue.active = false;
+                        return;
+                    }
+                }
+            };
+            for ticket in &item.after {
+                ticket.wait();
+            }
+            run(item.work);
+            item.ticket.finish();
+        }
+    }
+}
+
+fn run(work: Work) {
+    let Ok(driver) = driver::get() else {
+        // The process is exiting: nothing more runs, whoever waits is let go.
+        return;
+    };
+    // A panic in here is a defect of ours; it must not leave callers waiting for ever.
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
+        Work::Normal(work) => driver.fault().is_ok().then(work).unwrap_or(Ok(())),
+        Work::Always(work) => {
+            work(driver.fault().err().unwrap_or(CUDA_SUCCESS));
+            Ok(())
+        }
+    }));
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(code)) => driver.fail(code),
+        Err(_) => driver.fail(gpgpu_protocol::cuda::CUDA_ERROR_UNKNOWN),
+    }
+}
+
+/// Threads that run streams: as many as streams have work at once, since a stream may wait for another.
+struct Pool {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    streams: VecDeque<Arc<Stream>>,
+    idle: usize,
+}
+
+impl Pool {
+    fn get() -> &'static Self {
+        static POOL: OnceLock<Pool> = OnceLock::new();
+        POOL.get_or_init(|| Pool {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn submit(&'static self, stream: Arc<Stream>) {
+        let mut state = lock(&self.state);
+        state.streams.push_back(stream);
+        if state.streams.len() <= state.idle {
+            self.changed.notify_one();
+            return;
+        }
+        drop(state);
+        let spawned = std::thread::Builder::new()
+            .name("software-gpu".into())
+            .spawn(|| self.work());
+        if spawned.is_err() {
+            // No thread to be had: the ones there are will come to it, or the caller runs it if there is none.
+            let stream = lock(&self.state).streams.pop_back();
+            if let Some(stream) = stream {
+                stream.drain();
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(stream) = state.streams.pop_front() {
+                drop(state);
+                stream.drain();
+                drop(stream);
+                state = lock(&self.state);
+                continue;
+            }
+            state.idle += 1;
+            state = self
+                .changed
+                .wait_while(state, |s| s.streams.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_keeps_its_order_and_waits_for_others() {
+        driver::init().unwrap();
+        let first = Arc::new(Stream::new(0, 1, Order::NonBlocking, 0));
+        let second = Arc::new(Stream::new(0, 1, Order::NonBlocking, 0));
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let note = |n: i32| {
+            let seen = seen.clone();
+            Work::Always(Box::new(move |_| seen.lock().unwrap().push(n)))
+        };
+        let blocked = first.push(
+            Vec::new(),
+            Work::Always(Box::new(move |_| gate.recv().unwrap())),
+        );
+        let a = first.push(Vec::new(), note(1));
+        let b = second.push(vec![a.clone()], note(2));
+        assert!(!blocked.is_done() && !a.is_done() && !b.is_done());
+        open.send(()).unwrap();
+        b.wait();
+        assert_eq!(*seen.lock().unwrap(), [1, 2]);
+        assert!(first.pending().is_none());
+    }
+}
