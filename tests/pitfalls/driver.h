@@ -3,6 +3,7 @@
 
 #include "harness.h"
 #include <cuda.h>
+#include <mutex>
 
 extern "C" const unsigned char kernels_fatbin[]; // kernels.cu, embedded by kernels_fatbin.S
 extern "C" const char kernels_ptx[];             // the same as PTX text, with a closing zero byte
@@ -38,19 +39,32 @@ inline const char *name_of(CUresult code) {
 struct Gpu {
     CUdevice device = 0;
     CUcontext context = nullptr;
-    CUmodule module = nullptr;
 
     Gpu() {
         CK(cuInit(0));
         CK(cuDeviceGet(&device, 0));
         CK(cuDevicePrimaryCtxRetain(&context, device));
         CK(cuCtxSetCurrent(context));
-        CK(cuModuleLoadData(&module, kernels_fatbin));
+    }
+
+    // The kernels, loaded when the first is asked for: a gate asks for one, so never behind a spinning kernel.
+    CUmodule module() const {
+        static std::mutex lock;
+        std::lock_guard<std::mutex> guard(lock);
+        if (!mine) {
+            char log[1024] = "";
+            CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+            void *values[] = {log, (void *)sizeof log};
+            CUresult code = cuModuleLoadDataEx(&mine, kernels_fatbin, 2, options, values);
+            if (code != CUDA_SUCCESS)
+                pitfall::fail("the kernels do not load: %d (%s), log: %.900s", (int)code, name_of(code), log);
+        }
+        return mine;
     }
 
     CUfunction function(const char *name) const {
         CUfunction found = nullptr;
-        CK(cuModuleGetFunction(&found, module, name));
+        CK(cuModuleGetFunction(&found, module(), name));
         // Whatever is loaded lazily is loaded now, not behind a spinning kernel.
         int registers = 0;
         CK(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, found));
@@ -62,6 +76,9 @@ struct Gpu {
         CK(cuDeviceGetAttribute(&value, which, device));
         return value;
     }
+
+  private:
+    mutable CUmodule mine = nullptr;
 };
 
 inline CUstream new_stream(bool non_blocking = true) {

@@ -147,7 +147,7 @@ PITFALL(30, ordinary_errors_do_not_stick) {
     for (int i = 0; i < 20; i++) {
         CK_IS(cuMemAlloc(&memory, size_t(1) << 50), CUDA_ERROR_OUT_OF_MEMORY);
         CK(cuMemcpyDtoH(&value, word, 4));
-        CK_IS(cuModuleGetFunction(&function, gpu.module, "missing"), CUDA_ERROR_NOT_FOUND);
+        CK_IS(cuModuleGetFunction(&function, gpu.module(), "missing"), CUDA_ERROR_NOT_FOUND);
         CK(cuCtxSynchronize());
         CK_IS(cuMemFree(word + 4), CUDA_ERROR_INVALID_VALUE);
         CK(cuStreamSynchronize(nullptr));

@@ -107,7 +107,7 @@ PITFALL_OURS(63, handles_of_another_type) {
     unsigned flags = 0;
     int value = 0;
     REFUSED(cuStreamSynchronize((CUstream)event));
-    REFUSED(cuStreamQuery((CUstream)gpu.module));
+    REFUSED(cuStreamQuery((CUstream)gpu.module()));
     REFUSED(cuEventQuery((CUevent)stream));
     REFUSED(cuEventRecord((CUevent)gpu.context, stream));
     REFUSED(cuModuleUnload((CUmodule)stream));
@@ -133,9 +133,9 @@ PITFALL_OURS(63, null_arguments) {
     REFUSED(cuModuleLoadData(nullptr, kernels_fatbin));
     REFUSED(cuMemAllocHost(nullptr, 4));
     REFUSED(cuDeviceGet(nullptr, 0));
-    REFUSED(cuModuleGetFunction(nullptr, gpu.module, "step"));
+    REFUSED(cuModuleGetFunction(nullptr, gpu.module(), "step"));
     CUfunction found;
-    REFUSED(cuModuleGetFunction(&found, gpu.module, nullptr));
+    REFUSED(cuModuleGetFunction(&found, gpu.module(), nullptr));
     REFUSED(cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
     REFUSED(cuGetExportTable(nullptr, nullptr));
     REFUSED(cuGetProcAddress(nullptr, nullptr, 12000, 0, nullptr));

@@ -121,9 +121,9 @@ PITFALL(43, constants_and_arrays) {
     Gpu gpu;
     CUdeviceptr table = 0, constants = 0, out = device_words(32);
     size_t size = 0;
-    CK(cuModuleGetGlobal(&table, &size, gpu.module, "table"));
+    CK(cuModuleGetGlobal(&table, &size, gpu.module(), "table"));
     EXPECT(size == 1024, "size %zu", size);
-    CK(cuModuleGetGlobal(&constants, &size, gpu.module, "constants"));
+    CK(cuModuleGetGlobal(&constants, &size, gpu.module(), "constants"));
     EXPECT(size == 64, "size %zu", size);
     CUfunction read = gpu.function("read_globals");
     unsigned got[32], initial[8] = {3, 1, 4, 1, 5, 9, 2, 6};

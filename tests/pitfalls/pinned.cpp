@@ -317,7 +317,7 @@ PITFALL(17, every_allocator_is_known) {
     EXPECT(start == device && size == 4000, "range %llx of %zu", (unsigned long long)start, size);
 
     CUdeviceptr global = 0;
-    CK(cuModuleGetGlobal(&global, &size, gpu.module, "table"));
+    CK(cuModuleGetGlobal(&global, &size, gpu.module(), "table"));
     CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, global + 8));
     EXPECT(type == CU_MEMORYTYPE_DEVICE, "type %u of a module's variable", type);
 

@@ -178,6 +178,8 @@ PITFALL(27, waiting_process_stops_no_other) {
         gate.check();
         _exit(0);
     }
+    close(to_parent[1]);
+    close(to_child[0]);
     char byte = 0;
     EXPECT(read(to_parent[0], &byte, 1) == 1, "the other process did not come up");
     {
