@@ -5,8 +5,19 @@
 //! their paths do. Warps are resumable: a barrier, or a time slice used up, hands over to the block's next warp. Blocks are
 //! spread over worker threads in ascending order; those of a cooperative launch are all resident at once.
 
+mod atomic;
+mod block;
+mod collective;
+mod decode;
+mod env;
+mod lanes;
 mod memory;
 mod module;
+mod program;
+mod run;
+mod soft;
+mod system;
+mod warp;
 
 use std::sync::atomic::AtomicBool;
 
@@ -117,5 +128,14 @@ pub fn launch(
     memory: &dyn Memory,
     cancel: &AtomicBool,
 ) -> Result<(), Fault> {
-    todo!()
+    let Some(program) = module.program(kernel) else {
+        return Err(Fault {
+            kind: FaultKind::InvalidLaunch("no such kernel".into()),
+            kernel: kernel.to_owned(),
+            line: 0,
+            block: [0; 3],
+            thread: [0; 3],
+        });
+    };
+    run::run(program, launch, params, memory, cancel)
 }

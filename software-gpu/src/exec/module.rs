@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::LoadError;
+use super::decode::{decode, function_address};
+use super::program::Program;
 use crate::ptx;
 
 /// A module whose variables have addresses and whose kernels are decoded.
@@ -10,6 +12,7 @@ pub struct LoadedModule {
     module: Arc<ptx::Module>,
     addresses: Vec<u64>,
     initialisers: Vec<(u64, Vec<u8>)>,
+    programs: Vec<Program>,
 }
 
 impl LoadedModule {
@@ -29,7 +32,46 @@ impl LoadedModule {
             .map(&mut allocate)
             .collect::<Result<Vec<_>, _>>()
             .map_err(LoadError::Allocate)?;
-        todo!()
+        let programs = module
+            .kernels
+            .iter()
+            .map(|k| decode(&module, &addresses, k))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut initialisers = Vec::new();
+        for (g, &address) in module.globals.iter().zip(&addresses) {
+            if g.is_extern {
+                continue;
+            }
+            let mut bytes = g.initialiser.clone();
+            bytes.resize(g.size, 0);
+            for r in &g.relocations {
+                let v = match r.target {
+                    ptx::Symbol::Global(t) => addresses[t as usize],
+                    ptx::Symbol::Function(f) => function_address(f as usize),
+                    _ => 0,
+                };
+                let v = v.wrapping_add(r.addend as u64) >> r.shift;
+                let end = r.offset + r.size.min(8);
+                bytes[r.offset..end].copy_from_slice(&v.to_le_bytes()[..end - r.offset]);
+            }
+            initialisers.push((address, bytes));
+        }
+        Ok(Self {
+            module,
+            addresses,
+            initialisers,
+            programs,
+        })
+    }
+
+    pub(super) fn program(&self, kernel: &str) -> Option<&Program> {
+        self.programs.iter().find(|p| p.name == kernel)
+    }
+
+    /// Local memory in bytes that one thread of `kernel` needs, called functions included
+    /// (`CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`).
+    pub fn local_bytes(&self, kernel: &str) -> Option<usize> {
+        self.program(kernel).map(|p| p.local)
     }
 
     /// The module's text form.

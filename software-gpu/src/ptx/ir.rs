@@ -36,6 +36,94 @@ impl Module {
     }
 }
 
+impl Module {
+    /// Bytes of static shared memory that `function` and all it may call use, and each used [`Module::shared`] variable's
+    /// offset. Dynamically sized arrays begin at the end of the static part, aligned to 16.
+    pub fn shared_layout(&self, function: usize) -> (usize, HashMap<u32, usize>) {
+        let mut used = Vec::new();
+        for &f in &self.reachable(function) {
+            for i in &self.functions[f].body {
+                for s in i.operands.iter().filter_map(Operand::symbol) {
+                    if let Symbol::Shared(v) = s
+                        && !used.contains(&v)
+                    {
+                        used.push(v);
+                    }
+                }
+            }
+        }
+        used.sort_unstable();
+        let mut offsets = HashMap::new();
+        let mut end = 0usize;
+        for &v in &used {
+            let var = &self.shared[v as usize];
+            if !var.is_extern {
+                let at = end.next_multiple_of(var.align);
+                offsets.insert(v, at);
+                end = at + var.size;
+            }
+        }
+        for &v in &used {
+            let var = &self.shared[v as usize];
+            if var.is_extern {
+                end = end.next_multiple_of(var.align.max(16));
+            }
+        }
+        for &v in &used {
+            if self.shared[v as usize].is_extern {
+                offsets.insert(v, end);
+            }
+        }
+        (end, offsets)
+    }
+
+    /// `function` and every function whose name it, or one of those, mentions; also functions whose addresses variables hold.
+    pub fn reachable(&self, function: usize) -> Vec<usize> {
+        let mut list = vec![function];
+        let mut indirect = false;
+        let mut i = 0;
+        while i < list.len() {
+            for ins in &self.functions[list[i]].body {
+                if ins.opcode == "call" && !indirect && ins.operands.contains(&Operand::Prototype) {
+                    indirect = true;
+                    let held = self.globals.iter().flat_map(|g| &g.relocations);
+                    for r in held {
+                        if let Symbol::Function(f) = r.target
+                            && !list.contains(&(f as usize))
+                        {
+                            list.push(f as usize);
+                        }
+                    }
+                    // An address may come from any function, another kernel included.
+                    for f in &self.functions {
+                        for o in f
+                            .body
+                            .iter()
+                            .filter(|i| i.opcode == "mov")
+                            .flat_map(|i| &i.operands)
+                        {
+                            if let Operand::Symbol(Symbol::Function(f), _) = o
+                                && !list.contains(&(*f as usize))
+                            {
+                                list.push(*f as usize);
+                            }
+                        }
+                    }
+                }
+                for s in ins.operands.iter().filter_map(Operand::symbol) {
+                    if let Symbol::Function(f) = s
+                        && !list.contains(&(f as usize))
+                    {
+                        list.push(f as usize);
+                    }
+                }
+            }
+            i += 1;
+        }
+        list
+    }
+}
+
 /// What a host needs to know of an entry (`cuFuncGetAttribute`, `cuFuncGetParamInfo`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
@@ -229,6 +317,16 @@ pub enum Operand {
     Sink,
     /// The name of a `.callprototype` or `.calltargets` label.
     Prototype,
+}
+
+impl Operand {
+    /// The symbol that the operand names.
+    pub fn symbol(&self) -> Option<Symbol> {
+        match self {
+            Operand::Symbol(s, _) | Operand::Address(Base::Symbol(s), _) => Some(*s),
+            _ => None,
+        }
+    }
 }
 
 /// What an address operand starts from.

@@ -4,7 +4,10 @@
 //! executor meets indices only. What an opcode and its modifiers mean is decided when [`crate::exec::LoadedModule`] decodes
 //! the functions; both steps belong to loading a module and both report a line.
 
+mod function;
 mod ir;
+mod lexer;
+mod parser;
 
 pub use ir::*;
 
@@ -31,5 +34,5 @@ impl Error {
 /// Parses the text of one PTX module (PTX ISA, "Syntax" and "Directives"). A trailing NUL, as `cuModuleLoadData` images
 /// have it, is the caller's to cut off.
 pub fn parse(text: &str) -> Result<Module, Error> {
-    todo!()
+    parser::Parser::new(text)?.module()
 }

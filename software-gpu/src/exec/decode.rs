@@ -1,0 +1,586 @@
+//! From parsed instructions to decoded ones: operands, types and modifiers.
+
+use std::collections::HashMap;
+
+use super::env::FUNCTION_WINDOW;
+use super::program::{Alu, Callee, EnvFn, Inst, NONE, Op, Program, Special};
+use crate::ptx::{Error, Instruction, Module, Operand, Symbol};
+
+mod arithmetic;
+mod bits;
+mod compare;
+mod control;
+mod convert;
+mod data;
+mod half;
+mod memory;
+mod system;
+mod warp;
+
+/// Class of a fundamental type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bits,
+    Unsigned,
+    Signed,
+    Float,
+    Bfloat,
+    /// Two halves in 32 bits.
+    FloatPair,
+    BfloatPair,
+    Pred,
+}
+
+/// A fundamental type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ty {
+    pub(super) kind: Kind,
+    pub(super) bits: u8,
+}
+
+impl Ty {
+    pub(super) fn new(kind: Kind, bits: u8) -> Self {
+        Self { kind, bits }
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (kind, bits) = match name {
+            "pred" => (Kind::Pred, 1),
+            "f16x2" => (Kind::FloatPair, 32),
+            "bf16x2" => (Kind::BfloatPair, 32),
+            "bf16" => (Kind::Bfloat, 16),
+            _ => {
+                let kind = match name.as_bytes().first()? {
+                    b'b' => Kind::Bits,
+                    b'u' => Kind::Unsigned,
+                    b's' => Kind::Signed,
+                    b'f' => Kind::Float,
+                    _ => return None,
+                };
+                let bits: u8 = name[1..].parse().ok()?;
+                let fits = matches!(bits, 16 | 32 | 64)
+                    || (kind != Kind::Float && bits == 8)
+                    || (kind == Kind::Bits && bits == 128);
+                if !fits {
+                    return None;
+                }
+                (kind, bits)
+            }
+        };
+        Some(Self { kind, bits })
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        usize::from(self.bits / 8)
+    }
+
+    pub(super) fn signed(self) -> bool {
+        self.kind == Kind::Signed
+    }
+}
+
+/// The modifiers of an instruction; each must be asked for.
+pub(super) struct Mods<'a> {
+    left: Vec<&'a str>,
+}
+
+impl<'a> Mods<'a> {
+    /// Whether `name` was given; it counts as understood then.
+    pub(super) fn take(&mut self, name: &str) -> bool {
+        match self.left.iter().position(|m| *m == name) {
+            Some(i) => {
+                self.left.remove(i);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The first of `names` that was given.
+    pub(super) fn one_of(&mut self, names: &[&str]) -> Option<&'a str> {
+        let i = self.left.iter().position(|m| names.contains(m))?;
+        Some(self.left.remove(i))
+    }
+
+    /// The first type among the modifiers.
+    pub(super) fn ty(&mut self) -> Option<Ty> {
+        let i = self.left.iter().position(|m| Ty::parse(m).is_some())?;
+        Ty::parse(self.left.remove(i))
+    }
+
+    /// The first modifier, whatever it is.
+    pub(super) fn first(&mut self) -> Option<&'a str> {
+        (!self.left.is_empty()).then(|| self.left.remove(0))
+    }
+}
+
+/// Decodes a kernel and the functions that it calls.
+pub(super) struct Decoder<'m> {
+    pub(super) module: &'m Module,
+    addresses: &'m [u64],
+    shared: HashMap<u32, usize>,
+    dynamic_shared: usize,
+    frame: usize,
+    /// Predicates come sixteen to a line.
+    pred_line: (usize, usize),
+    constants: HashMap<(u8, u64), u32>,
+    specials: HashMap<(u8, Special), u32>,
+    code: Vec<Inst>,
+    /// Function index to place in `callees`.
+    pub(super) callee_of: HashMap<usize, u32>,
+    /// Current function: its registers' places and its variables' offsets in local memory.
+    function: usize,
+    registers: Vec<u32>,
+    locals: Vec<u32>,
+    line: u32,
+    temps: HashMap<(u8, u8), u32>,
+}
+
+/// Decodes the kernel that is function `entry` of `module`.
+pub(super) fn decode(
+    module: &Module,
+    addresses: &[u64],
+    kernel: &crate::ptx::Kernel,
+) -> Result<Program, Error> {
+    let functions = module.reachable(kernel.function);
+    let (static_shared, shared) = module.shared_layout(kernel.function);
+    let mut d = Decoder {
+        module,
+        addresses,
+        shared,
+        dynamic_shared: static_shared,
+        frame: 0,
+        pred_line: (0, 64),
+        constants: HashMap::new(),
+        specials: HashMap::new(),
+        code: Vec::new(),
+        callee_of: functions
+            .iter()
+            .enumerate()
+            .map(|(i, &f)| (f, i as u32))
+            .collect(),
+        function: 0,
+        registers: Vec::new(),
+        locals: Vec::new(),
+        line: 0,
+        temps: HashMap::new(),
+    };
+    let mut local = 0usize;
+    let mut callees = Vec::new();
+    for &f in &functions {
+        callees.push(d.function(f, &mut local)?);
+    }
+    // A multiple of the largest access keeps every lane's local memory aligned.
+    let local = local.next_multiple_of(16);
+    let constants = d
+        .constants
+        .iter()
+        .map(|(&(size, v), &at)| (at, size, v))
+        .collect();
+    let specials = d
+        .specials
+        .iter()
+        .map(|(&(size, s), &at)| (at, size, s))
+        .collect();
+    Ok(Program {
+        name: kernel.name.clone(),
+        code: d.code,
+        callees,
+        frame: d.frame,
+        constants,
+        specials,
+        local,
+        shared: kernel.static_shared_bytes,
+        param_bytes: kernel.param_bytes,
+        max_threads: kernel.max_threads.min(1024),
+        required_block: kernel.required_block,
+    })
+}
+
+/// The address that stands for function `f`.
+pub(super) fn function_address(f: usize) -> u64 {
+    FUNCTION_WINDOW + 16 * (f as u64 + 1)
+}
+
+impl<'m> Decoder<'m> {
+    fn function(&mut self, index: usize, local: &mut usize) -> Result<Callee, Error> {
+        let f = &self.module.functions[index];
+        self.function = index;
+        self.line = f.line;
+        self.locals = f
+            .locals
+            .iter()
+            .map(|v| {
+                let at = local.next_multiple_of(v.align.max(1));
+                *local = at + v.size;
+                at as u32
+            })
+            .collect();
+        let spans = |list: &[u32]| {
+            list.iter()
+                .map(|&v| (self.locals[v as usize], f.locals[v as usize].size as u32))
+                .collect()
+        };
+        let callee = Callee {
+            entry: self.code.len() as u32,
+            address: function_address(index),
+            params: spans(&f.params),
+            returns: spans(&f.returns),
+        };
+        self.registers = vec![NONE; f.registers.len()];
+        if !f.has_body {
+            let op = match f.name.as_str() {
+                "__assertfail" => Op::Assert,
+                n => Op::Unsupported(format!("call to the undefined function {n}").into()),
+            };
+            let mut i = self.inst(op);
+            i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
+            self.code.push(i);
+            return Ok(callee);
+        }
+        // One PTX instruction may become several: targets are patched afterwards.
+        let mut at = Vec::with_capacity(f.body.len() + 1);
+        let start = self.code.len();
+        for i in &f.body {
+            at.push(self.code.len() as u32);
+            self.line = i.line;
+            let first = self.code.len();
+            self.instruction(i)?;
+            if let Some((r, negate)) = i.guard {
+                let guard = self.register(r)?;
+                for k in &mut self.code[first..] {
+                    k.guard = guard;
+                    k.negate = negate;
+                }
+            }
+        }
+        at.push(self.code.len() as u32);
+        for i in &mut self.code[start..] {
+            match &mut i.op {
+                Op::Branch(t) => *t = at[*t as usize],
+                Op::BranchIndex(list) => {
+                    for t in list {
+                        *t = at[*t as usize];
+                    }
+                }
+                _ => {}
+            }
+        }
+        let end = self.inst(Op::Return);
+        self.code.push(end);
+        Ok(callee)
+    }
+
+    fn instruction(&mut self, i: &Instruction) -> Result<(), Error> {
+        let mut m = Mods {
+            left: i.modifiers.iter().map(String::as_str).collect(),
+        };
+        let o = &i.operands[..];
+        let known = match i.opcode.as_str() {
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min"
+            | "max" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh"
+            | "mul24" | "mad24" | "sad" | "addc" | "subc" | "madc" | "copysign" | "dp4a"
+            | "dp2a" => self.arithmetic(&i.opcode, &mut m, o)?,
+            "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "popc"
+            | "clz" | "bfind" | "fns" | "brev" | "bfe" | "bfi" | "bmsk" | "szext" | "prmt"
+            | "vabsdiff" | "vabsdiff4" | "vabsdiff2" | "vadd4" | "vsub4" | "vmin4" | "vmax4"
+            | "vavrg4" => self.bits(&i.opcode, &mut m, o)?,
+            "setp" | "set" | "selp" | "slct" | "testp" => self.compare(&i.opcode, &mut m, o)?,
+            "cvt" => self.convert(&mut m, o)?,
+            "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => {
+                self.data(&i.opcode, &mut m, o)?
+            }
+            "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "discard"
+            | "applypriority" | "createpolicy" | "cp" => self.memory(&i.opcode, &mut m, o)?,
+            "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "bar" | "barrier"
+            | "membar" | "fence" | "nanosleep" | "griddepcontrol" | "pmevent" | "setmaxnreg" => {
+                self.control(&i.opcode, &mut m, o)?
+            }
+            "shfl" | "vote" | "match" | "activemask" | "elect" | "redux" => {
+                self.collective(&i.opcode, &mut m, o)?
+            }
+            "mbarrier" => self.mbarrier(&mut m, o)?,
+            _ => false,
+        };
+        if !known {
+            return self.error(format!(
+                "instruction {}{} is not supported",
+                i.opcode,
+                i.modifiers
+                    .iter()
+                    .map(|m| format!(".{m}"))
+                    .collect::<String>()
+            ));
+        }
+        if let Some(l) = m.left.first() {
+            return self.error(format!("modifier .{l} of {} is not supported", i.opcode));
+        }
+        Ok(())
+    }
+
+    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
+        Err(Error::new(self.line, message))
+    }
+
+    pub(super) fn inst(&self, op: Op) -> Inst {
+        Inst {
+            op,
+            guard: NONE,
+            negate: false,
+            wide: false,
+            d: NONE,
+            a: NONE,
+            b: NONE,
+            c: NONE,
+            e: NONE,
+            imm: 0,
+            list: Box::default(),
+            line: self.line,
+        }
+    }
+
+    pub(super) fn push(&mut self, i: Inst) {
+        self.code.push(i);
+    }
+
+    /// Emits a register operation.
+    pub(super) fn alu(&mut self, f: Alu, d: u32, sources: &[u32]) {
+        let mut i = self.inst(Op::Alu(f));
+        i.d = d;
+        for (slot, &s) in [&mut i.a, &mut i.b, &mut i.c, &mut i.e]
+            .into_iter()
+            .zip(sources)
+        {
+            *slot = s;
+        }
+        self.push(i);
+    }
+
+    /// A new instruction for an operation with an environment.
+    pub(super) fn env(&self, f: EnvFn) -> Inst {
+        self.inst(Op::Env(f))
+    }
+
+    fn allocate(&mut self, bytes: usize) -> u32 {
+        if bytes == 0 {
+            if self.pred_line.1 == 64 {
+                self.pred_line = (self.frame, 0);
+                self.frame += 64;
+            }
+            let at = self.pred_line.0 + self.pred_line.1;
+            self.pred_line.1 += 4;
+            return at as u32;
+        }
+        let at = self.frame.next_multiple_of(64);
+        self.frame = at + (bytes * 32).next_multiple_of(64);
+        at as u32
+    }
+
+    /// A scratch register of the decoder's own; `n` tells several apart.
+    pub(super) fn temp(&mut self, bytes: u8, n: u8) -> u32 {
+        if let Some(&t) = self.temps.get(&(bytes, n)) {
+            return t;
+        }
+        let t = self.allocate(usize::from(bytes));
+        self.temps.insert((bytes, n), t);
+        t
+    }
+
+    /// Bits of register `r` of the current function; 1 for predicates.
+    pub(super) fn width(&self, r: u32) -> u8 {
+        self.module.functions[self.function].registers[r as usize].bits
+    }
+
+    /// The place of register `r` of the current function.
+    pub(super) fn register(&mut self, r: u32) -> Result<u32, Error> {
+        if self.registers[r as usize] == NONE {
+            let bits = self.width(r);
+            self.registers[r as usize] = self.allocate(usize::from(bits / 8));
+        }
+        Ok(self.registers[r as usize])
+    }
+
+    /// A register that holds `v` in every lane; `bytes` zero for a predicate.
+    pub(super) fn constant(&mut self, bytes: usize, v: u64) -> u32 {
+        let v = match bytes {
+            0 => u64::from(v != 0),
+            1 => v & 0xff,
+            2 => v & 0xffff,
+            4 => v & 0xffff_ffff,
+            _ => v,
+        };
+        if let Some(&at) = self.constants.get(&(bytes as u8, v)) {
+            return at;
+        }
+        let at = self.allocate(bytes);
+        self.constants.insert((bytes as u8, v), at);
+        at
+    }
+
+    pub(super) fn special_slot(&mut self, bytes: u8, s: Special) -> u32 {
+        if let Some(&at) = self.specials.get(&(bytes, s)) {
+            return at;
+        }
+        let at = self.allocate(usize::from(bytes));
+        self.specials.insert((bytes, s), at);
+        at
+    }
+
+    /// The generic or window-relative value of a symbol, as `mov` gives it.
+    pub(super) fn symbol(&self, s: Symbol, offset: i64) -> u64 {
+        let base = match s {
+            Symbol::Global(g) => self.addresses[g as usize],
+            Symbol::Shared(v) => self.shared.get(&v).copied().unwrap_or(self.dynamic_shared) as u64,
+            Symbol::Local(v) | Symbol::ParamVar(v) => u64::from(self.locals[v as usize]),
+            Symbol::KernelParam(at) => u64::from(at),
+            Symbol::Function(f) => function_address(f as usize),
+        };
+        base.wrapping_add(offset as u64)
+    }
+
+    pub(super) fn local_span(&self, v: u32) -> (u32, u32) {
+        let var = &self.module.functions[self.function].locals[v as usize];
+        (self.locals[v as usize], var.size as u32)
+    }
+
+    pub(super) fn targets(&self, t: u32) -> &'m [u32] {
+        &self.module.functions[self.function].branch_targets[t as usize]
+    }
+
+    /// A constant operand's bits as a value of type `t`.
+    fn immediate(&self, o: &Operand, t: Ty) -> Result<Option<u64>, Error> {
+        let v = match *o {
+            Operand::Integer(v) => match t {
+                Ty {
+                    kind: Kind::Float,
+                    bits: 32,
+                } => u64::from((v as f32).to_bits()),
+                Ty {
+                    kind: Kind::Float,
+                    bits: 64,
+                } => (v as f64).to_bits(),
+                _ => v as u64,
+            },
+            Operand::Single(b) => match t {
+                Ty { bits: 32, .. } => u64::from(b),
+                Ty {
+                    kind: Kind::Float,
+                    bits: 64,
+                } => f64::from(f32::from_bits(b)).to_bits(),
+                _ => return self.error("single-precision constant in another type's place"),
+            },
+            Operand::Double(b) => match t {
+                Ty { bits: 64, .. } => b,
+                Ty {
+                    kind: Kind::Float,
+                    bits: 32,
+                } => u64::from((f64::from_bits(b) as f32).to_bits()),
+                _ => return self.error("double-precision constant in another type's place"),
+            },
+            Operand::Symbol(s, off) => self.symbol(s, off),
+            _ => return Ok(None),
+        };
+        Ok(Some(v))
+    }
+
+    /// Special registers that change while a warp runs: emitted as a read into a scratch register.
+    fn volatile_special(&mut self, name: &str, bytes: u8) -> Option<u32> {
+        let which = match name {
+            "%clock" | "%clock64" => 0,
+            "%globaltimer" | "%globaltimer_lo" => 1,
+            "%clock_hi" | "%globaltimer_hi" => 2,
+            _ => return None,
+        };
+        let d = self.temp(bytes, 7);
+        let mut i = self.env(super::env::read_special);
+        i.d = d;
+        i.wide = bytes == 8;
+        i.imm = which;
+        self.push(i);
+        Some(d)
+    }
+
+    /// A source operand of type `t`; registers must have its width.
+    pub(super) fn source(&mut self, o: &Operand, t: Ty) -> Result<u32, Error> {
+        match o {
+            Operand::Register(r) => {
+                if self.width(*r) != t.bits {
+                    return self.error("register of another width than the instruction's type");
+                }
+                self.register(*r)
+            }
+            Operand::Special(name) => self.special(name, t.bytes() as u8),
+            _ => match self.immediate(o, t)? {
+                Some(v) => Ok(self.constant(t.bytes(), v)),
+                None => self.error(format!("unexpected operand {o:?}")),
+            },
+        }
+    }
+
+    pub(super) fn special(&mut self, name: &str, bytes: u8) -> Result<u32, Error> {
+        if !matches!(bytes, 2 | 4 | 8) {
+            return self.error("special register in a place of another width");
+        }
+        if let Some(at) = self.volatile_special(name, bytes) {
+            return Ok(at);
+        }
+        match system::special(name) {
+            Some(s) => Ok(self.special_slot(bytes, s)),
+            None => self.error(format!("unknown register {name}")),
+        }
+    }
+
+    /// A source of `bits` bits, registers of other widths refused.
+    pub(super) fn source_bits(&mut self, o: &Operand, bits: u8) -> Result<u32, Error> {
+        self.source(o, Ty::new(Kind::Bits, bits))
+    }
+
+    /// A predicate source and whether it is negated.
+    pub(super) fn source_pred(&mut self, o: &Operand) -> Result<(u32, bool), Error> {
+        match *o {
+            Operand::Register(r) | Operand::Not(r) => {
+                if self.width(r) != 1 {
+                    return self.error("predicate expected");
+                }
+                Ok((self.register(r)?, matches!(o, Operand::Not(_))))
+            }
+            Operand::Integer(v) => Ok((self.constant(0, v as u64), false)),
+            _ => self.error("predicate expected"),
+        }
+    }
+
+    /// A destination of `bits` bits.
+    pub(super) fn destination(&mut self, o: &Operand, bits: u8) -> Result<u32, Error> {
+        match o {
+            Operand::Register(r) if self.width(*r) == bits => self.register(*r),
+            Operand::Register(_) => {
+                self.error("destination of another width than the instruction's type")
+            }
+            Operand::Sink => Ok(if bits == 1 {
+                self.temp(0, 6)
+            } else {
+                self.temp(bits / 8, 6)
+            }),
+            _ => self.error("destination expected"),
+        }
+    }
+
+    /// Exactly `N` operands.
+    pub(super) fn operands<'o, const N: usize>(
+        &self,
+        o: &'o [Operand],
+    ) -> Result<&'o [Operand; N], Error> {
+        match o.try_into() {
+            Ok(a) => Ok(a),
+            Err(_) => self.error(format!("{N} operands expected, {} found", o.len())),
+        }
+    }
+
+    /// The type that the modifiers must have.
+    pub(super) fn ty(&self, m: &mut Mods<'_>) -> Result<Ty, Error> {
+        match m.ty() {
+            Some(t) => Ok(t),
+            None => self.error("type expected"),
+        }
+    }
+}

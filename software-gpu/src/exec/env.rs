@@ -1,0 +1,415 @@
+//! What one warp sees while it runs: its registers, its windows into memory, its place in the grid.
+
+use super::FaultKind;
+use super::lanes::{each, reg};
+use super::memory::{Cell, Memory, Range};
+use super::program::{Inst, LANES, Stop};
+
+/// Generic addresses of `.local` begin here.
+pub(super) const LOCAL_WINDOW: u64 = 1 << 60;
+/// Generic addresses of `.shared` begin here.
+pub(super) const SHARED_WINDOW: u64 = 2 << 60;
+/// Generic addresses of kernel parameters begin here.
+pub(super) const PARAM_WINDOW: u64 = 3 << 60;
+/// The workspace of a cooperative launch (`%envreg1`, `%envreg2`).
+pub(super) const GRID_WINDOW: u64 = 4 << 60;
+/// Addresses of functions begin here; no access reaches them.
+pub(super) const FUNCTION_WINDOW: u64 = 5 << 60;
+
+/// State spaces as const parameters of the accesses.
+pub(super) const GENERIC: u8 = 0;
+pub(super) const SHARED: u8 = 1;
+pub(super) const LOCAL: u8 = 2;
+pub(super) const PARAM: u8 = 3;
+
+/// Recently used ranges of device memory, one set per worker thread.
+pub(super) struct Cache<'a> {
+    memory: &'a dyn Memory,
+    generation: u64,
+    ranges: [Range; 4],
+    next: usize,
+}
+
+const EMPTY: Range = Range {
+    start: 0,
+    end: 0,
+    base: std::ptr::null_mut(),
+    writable: false,
+};
+
+impl<'a> Cache<'a> {
+    pub(super) fn new(memory: &'a dyn Memory) -> Self {
+        Self {
+            memory,
+            generation: memory.generation(),
+            ranges: [EMPTY; 4],
+            next: 0,
+        }
+    }
+
+    /// Forgets ranges that were removed meanwhile.
+    pub(super) fn refresh(&mut self) {
+        let g = self.memory.generation();
+        if g != self.generation {
+            self.generation = g;
+            self.ranges = [EMPTY; 4];
+        }
+    }
+
+    /// Host pointer for `len` bytes at `address`, which is aligned, or `None`.
+    #[inline(always)]
+    fn host(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
+        for r in &self.ranges {
+            let at = address.wrapping_sub(r.start);
+            let size = r.end - r.start;
+            if at < size && size - at >= len && (!write || r.writable) {
+                // SAFETY: inside the range.
+                return Some(unsafe { r.base.add(at as usize) });
+            }
+        }
+        self.miss(address, len, write)
+    }
+
+    #[cold]
+    fn miss(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
+        let r = self.memory.range_of(address)?;
+        if r.base.is_null() || address < r.start || address >= r.end {
+            return None;
+        }
+        if r.end - address < len || (write && !r.writable) {
+            return None;
+        }
+        self.ranges[self.next] = r;
+        self.next = (self.next + 1) % self.ranges.len();
+        // SAFETY: inside the range.
+        Some(unsafe { r.base.add((address - r.start) as usize) })
+    }
+}
+
+/// A warp's view.
+pub(super) struct Env<'a, 'm> {
+    pub(super) regs: *mut u8,
+    pub(super) cache: &'a mut Cache<'m>,
+    pub(super) shared: *mut u8,
+    pub(super) shared_bytes: u64,
+    /// Local memory of the warp, one lane's after the other.
+    pub(super) local: *mut u8,
+    pub(super) local_bytes: u64,
+    pub(super) params: &'a [u8],
+    pub(super) grid: &'a [u64; 8],
+    /// Lanes of the warp that have not exited.
+    pub(super) live: u32,
+    /// Nanoseconds are counted from here.
+    pub(super) epoch: std::time::Instant,
+}
+
+impl Env<'_, '_> {
+    #[cold]
+    fn illegal(&self, lane: usize, address: u64, len: usize, write: bool) -> Stop {
+        let kind = if address & (len as u64 - 1) != 0 {
+            FaultKind::MisalignedAddress { address, len }
+        } else {
+            FaultKind::IllegalAddress {
+                address,
+                len,
+                write,
+            }
+        };
+        Stop { kind, lane }
+    }
+
+    /// The host pointer of one lane's access.
+    #[inline(always)]
+    pub(super) fn host<const SPACE: u8>(
+        &mut self,
+        lane: usize,
+        address: u64,
+        len: usize,
+        write: bool,
+    ) -> Result<*mut u8, Stop> {
+        let n = len as u64;
+        if address & (n - 1) != 0 {
+            return Err(self.illegal(lane, address, len, write));
+        }
+        let found = match SPACE {
+            SHARED => self.in_shared(address, n),
+            LOCAL => self.in_local(lane, address, n),
+            PARAM => self.in_params(address, n, write),
+            _ if address < LOCAL_WINDOW => self.cache.host(address, n, write),
+            _ => self.in_window(lane, address, n, write),
+        };
+        match found {
+            Some(p) => Ok(p),
+            None => Err(self.illegal(lane, address, len, write)),
+        }
+    }
+
+    #[inline(always)]
+    fn in_shared(&self, at: u64, n: u64) -> Option<*mut u8> {
+        // Shared addresses that went through a generic one keep its window.
+        let at = if at >= SHARED_WINDOW {
+            at - SHARED_WINDOW
+        } else {
+            at
+        };
+        // SAFETY: the offset is inside the block's shared memory.
+        (at < self.shared_bytes && self.shared_bytes - at >= n)
+            .then(|| unsafe { self.shared.add(at as usize) })
+    }
+
+    #[inline(always)]
+    fn in_local(&self, lane: usize, at: u64, n: u64) -> Option<*mut u8> {
+        // SAFETY: the offset is inside the lane's local memory.
+        (at < self.local_bytes && self.local_bytes - at >= n).then(|| unsafe {
+            self.local
+                .add(lane * self.local_bytes as usize + at as usize)
+        })
+    }
+
+    #[inline(always)]
+    fn in_params(&self, at: u64, n: u64, write: bool) -> Option<*mut u8> {
+        let size = self.params.len() as u64;
+        // SAFETY: the offset is inside the parameters; they are only read.
+        (!write && at < size && size - at >= n)
+            .then(|| unsafe { self.params.as_ptr().add(at as usize).cast_mut() })
+    }
+
+    fn in_window(&self, lane: usize, address: u64, n: u64, write: bool) -> Option<*mut u8> {
+        let at = address & (LOCAL_WINDOW - 1);
+        match address >> 60 {
+            1 => self.in_local(lane, at, n),
+            2 => self.in_shared(at, n),
+            3 => self.in_params(at, n, write),
+            4 => {
+                let size = size_of_val(self.grid) as u64;
+                // SAFETY: the offset is inside the workspace, which is only used by atomic accesses.
+                (at < size && size - at >= n)
+                    .then(|| unsafe { self.grid.as_ptr().cast::<u8>().add(at as usize).cast_mut() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The addresses of `[a + imm]`.
+    #[inline(always)]
+    pub(super) fn addresses(&self, i: &Inst) -> [u64; LANES] {
+        // SAFETY: `a` is a register of the width that `wide` says.
+        unsafe {
+            if i.wide {
+                let a = reg::<u64>(self.regs, i.a);
+                std::array::from_fn(|l| (*a)[l].wrapping_add(i.imm as u64))
+            } else {
+                let a = reg::<u32>(self.regs, i.a);
+                std::array::from_fn(|l| u64::from((*a)[l]).wrapping_add(i.imm as u64))
+            }
+        }
+    }
+}
+
+/// Widening of a loaded value to its register.
+pub(super) trait Widen<D>: Cell {
+    fn widen(self) -> D;
+}
+macro_rules! widen {
+    ($($m:ty => $($d:ty),*;)*) => {$($(
+        impl Widen<$d> for $m {
+            #[inline(always)]
+            fn widen(self) -> $d {
+                self as $d
+            }
+        }
+    )*)*};
+}
+widen! {
+    u8 => u8, u16, u32, u64; i8 => u8, u16, u32, u64;
+    u16 => u16, u32, u64; i16 => u16, u32, u64;
+    u32 => u32, u64; i32 => u32, u64;
+    u64 => u64;
+}
+
+/// `ld`: one element per entry of `list`.
+///
+/// # Safety
+/// `EnvFn`'s contract: the registers of `i` belong to the file of `env`.
+pub(super) unsafe fn load<M: Widen<D>, D: Copy, const SPACE: u8>(
+    env: &mut Env<'_, '_>,
+    i: &Inst,
+    mask: u32,
+) -> Result<(), Stop> {
+    let size = size_of::<M>();
+    let total = size * i.list.len();
+    let addresses = env.addresses(i);
+    // SAFETY: `host` answers for the pointers, the caller for the registers.
+    unsafe {
+        if i.list.len() == 1 {
+            let d = reg::<D>(env.regs, i.list[0]);
+            if mask == !0 && SPACE != LOCAL && consecutive(&addresses, size) {
+                let whole = size * LANES;
+                if addresses[0] & (size as u64 - 1) == 0
+                    && let Some(p) = env.span::<SPACE>(addresses[0], whole as u64, false)
+                {
+                    for l in 0..LANES {
+                        (*d)[l] = M::load(p.add(l * size)).widen();
+                    }
+                    return Ok(());
+                }
+            }
+            let mut m = mask;
+            while m != 0 {
+                let l = m.trailing_zeros() as usize;
+                m &= m - 1;
+                let p = env.host::<SPACE>(l, addresses[l], size, false)?;
+                (*d)[l] = M::load(p).widen();
+            }
+        } else {
+            let mut m = mask;
+            while m != 0 {
+                let l = m.trailing_zeros() as usize;
+                m &= m - 1;
+                let p = env.host::<SPACE>(l, addresses[l], total, false)?;
+                for (k, &d) in i.list.iter().enumerate() {
+                    if d != super::program::NONE {
+                        (*reg::<D>(env.regs, d))[l] = M::load(p.add(k * size)).widen();
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `st`: one element per entry of `list`; a register wider than the element gives its low part.
+///
+/// # Safety
+/// As for [`load`].
+pub(super) unsafe fn store<M: Cell, D: Copy + Narrow<M>, const SPACE: u8>(
+    env: &mut Env<'_, '_>,
+    i: &Inst,
+    mask: u32,
+) -> Result<(), Stop> {
+    let size = size_of::<M>();
+    let total = size * i.list.len();
+    let addresses = env.addresses(i);
+    // SAFETY: as in `load`.
+    unsafe {
+        if i.list.len() == 1 {
+            let s = reg::<D>(env.regs, i.list[0]);
+            if mask == !0
+                && SPACE != LOCAL
+                && consecutive(&addresses, size)
+                && addresses[0] & (size as u64 - 1) == 0
+                && let Some(p) = env.span::<SPACE>(addresses[0], (size * LANES) as u64, true)
+            {
+                for l in 0..LANES {
+                    M::store(p.add(l * size), (*s)[l].narrow());
+                }
+                return Ok(());
+            }
+        }
+        let mut m = mask;
+        while m != 0 {
+            let l = m.trailing_zeros() as usize;
+            m &= m - 1;
+            let p = env.host::<SPACE>(l, addresses[l], total, true)?;
+            for (k, &s) in i.list.iter().enumerate() {
+                M::store(p.add(k * size), (*reg::<D>(env.regs, s))[l].narrow());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The low part of a register.
+pub(super) trait Narrow<M> {
+    fn narrow(self) -> M;
+}
+macro_rules! narrow {
+    ($($d:ty => $($m:ty),*;)*) => {$($(
+        impl Narrow<$m> for $d {
+            #[inline(always)]
+            fn narrow(self) -> $m {
+                self as $m
+            }
+        }
+    )*)*};
+}
+narrow! { u8 => u8; u16 => u8, u16; u32 => u8, u16, u32; u64 => u8, u16, u32, u64; }
+
+#[inline(always)]
+fn consecutive(a: &[u64; LANES], size: usize) -> bool {
+    let mut off = 0;
+    for (l, &x) in a.iter().enumerate() {
+        off |= x.wrapping_sub(a[0]).wrapping_sub((l * size) as u64);
+    }
+    off == 0
+}
+
+impl Env<'_, '_> {
+    /// Host pointer for a whole warp's consecutive elements, or `None` when lanes must be looked at one by one.
+    #[inline(always)]
+    fn span<const SPACE: u8>(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
+        match SPACE {
+            SHARED => self.in_shared(address, len),
+            PARAM => self.in_params(address, len, write),
+            _ if address < LOCAL_WINDOW => self.cache.host(address, len, write),
+            _ => None,
+        }
+    }
+}
+
+/// Runtime special registers into `d`; `imm` says which.
+///
+/// # Safety
+/// As for [`load`].
+pub(super) unsafe fn read_special(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
+    let v = match i.imm {
+        // A nominal clock of 1 GHz.
+        0 => env.epoch.elapsed().as_nanos() as u64,
+        1 => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as u64),
+        2 => env.epoch.elapsed().as_nanos() as u64 >> 32,
+        _ => u64::from(mask),
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if i.wide {
+            each(mask, |l| (*reg::<u64>(env.regs, i.d))[l] = v);
+        } else {
+            each(mask, |l| (*reg::<u32>(env.regs, i.d))[l] = v as u32);
+        }
+    }
+    Ok(())
+}
+
+impl Env<'_, '_> {
+    /// A 64-bit parameter variable of one lane, zero when there is none.
+    pub(super) fn parameter(&self, lane: usize, at: Option<u32>) -> u64 {
+        let host = at.and_then(|at| self.in_local(lane, u64::from(at), 8));
+        // SAFETY: `in_local` answers for the pointer; parameters may be placed at any alignment.
+        host.map_or(0, |p| unsafe { p.cast::<u64>().read_unaligned() })
+    }
+
+    /// A 32-bit parameter variable of one lane, zero when there is none.
+    pub(super) fn parameter_word(&self, lane: usize, at: Option<u32>) -> u32 {
+        let host = at.and_then(|at| self.in_local(lane, u64::from(at), 4));
+        // SAFETY: as above.
+        host.map_or(0, |p| unsafe { p.cast::<u32>().read_unaligned() })
+    }
+
+    /// A NUL-terminated string in device memory, cut off at 4 KiB.
+    pub(super) fn string(&mut self, address: u64) -> String {
+        let mut s = Vec::new();
+        while s.len() < 4096 && address + (s.len() as u64) < LOCAL_WINDOW {
+            let Some(p) = self.cache.host(address + s.len() as u64, 1, false) else {
+                break;
+            };
+            // SAFETY: `host` answers for the pointer.
+            match unsafe { u8::load(p) } {
+                0 => break,
+                c => s.push(c),
+            }
+        }
+        String::from_utf8_lossy(&s).into_owned()
+    }
+}

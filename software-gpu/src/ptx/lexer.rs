@@ -1,0 +1,170 @@
+//! Splits PTX text into tokens.
+
+use super::Error;
+
+/// A token; text is borrowed from the module's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Token<'a> {
+    /// A name: an opcode, a register (`%r1`), a label or a variable.
+    Word(&'a str),
+    /// `.name`, given without the dot; `::` may be part of it.
+    Dot(&'a str),
+    /// An integer.
+    Integer(i64),
+    /// `0f…`
+    Single(u32),
+    /// `0d…` or a decimal fraction.
+    Double(u64),
+    /// A quoted string, its quotes removed.
+    Text(&'a str),
+    /// Any other character.
+    Punct(char),
+    /// The end.
+    End,
+}
+
+fn is_word(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || c == b'_' || c == b'$'
+}
+
+/// All tokens of `text` with their lines.
+pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>, Error> {
+    let b = text.as_bytes();
+    let mut out = Vec::with_capacity(text.len() / 4);
+    let mut line = 1u32;
+    let mut i = 0;
+    let at = |i: usize| b.get(i).copied().unwrap_or(0);
+    while i < b.len() {
+        let c = b[i];
+        match c {
+            b'\n' => {
+                line += 1;
+                i += 1;
+            }
+            b' ' | b'\t' | b'\r' | 0x0c => i += 1,
+            b'/' if at(i + 1) == b'/' => {
+                while i < b.len() && b[i] != b'\n' {
+                    i += 1;
+                }
+            }
+            b'/' if at(i + 1) == b'*' => {
+                let start = line;
+                i += 2;
+                while i < b.len() && !(b[i] == b'*' && at(i + 1) == b'/') {
+                    line += u32::from(b[i] == b'\n');
+                    i += 1;
+                }
+                if i >= b.len() {
+                    return Err(Error::new(start, "comment without end"));
+                }
+                i += 2;
+            }
+            b'"' => {
+                let start = i + 1;
+                i += 1;
+                while i < b.len() && b[i] != b'"' {
+                    if b[i] == b'\n' {
+                        return Err(Error::new(line, "string without end"));
+                    }
+                    i += 1 + usize::from(b[i] == b'\\');
+                }
+                let s = text
+                    .get(start..i)
+                    .ok_or_else(|| Error::new(line, "string without end"))?;
+                out.push((Token::Text(s), line));
+                i += 1;
+            }
+            b'.' if at(i + 1).is_ascii_alphabetic() || at(i + 1) == b'_' => {
+                let start = i + 1;
+                i += 1;
+                loop {
+                    if is_word(at(i)) {
+                        i += 1;
+                    } else if at(i) == b':' && at(i + 1) == b':' && is_word(at(i + 2)) {
+                        i += 2;
+                    } else {
+                        break;
+                    }
+                }
+                out.push((Token::Dot(&text[start..i]), line));
+            }
+            b'0'..=b'9' => {
+                let (token, next) = number(text, i, line)?;
+                out.push((token, line));
+                i = next;
+            }
+            _ if c == b'%' || c == b'_' || c == b'$' || c.is_ascii_alphabetic() => {
+                let start = i;
+                i += 1;
+                while is_word(at(i)) {
+                    i += 1;
+                }
+                out.push((Token::Word(&text[start..i]), line));
+            }
+            _ if c.is_ascii_graphic() => {
+                out.push((Token::Punct(char::from(c)), line));
+                i += 1;
+            }
+            0 => break,
+            _ => {
+                return Err(Error::new(line, format!("unexpected byte 0x{c:02x}")));
+            }
+        }
+    }
+    out.push((Token::End, line));
+    Ok(out)
+}
+
+fn number(text: &str, start: usize, line: u32) -> Result<(Token<'_>, usize), Error> {
+    let b = text.as_bytes();
+    let bad = || Error::new(line, "malformed number");
+    let mut end = start;
+    while end < b.len() && b[end].is_ascii_alphanumeric() {
+        end += 1;
+    }
+    let word = &text[start..end];
+    let lower = word.to_ascii_lowercase();
+    if lower.starts_with("0f") && word.len() == 10 {
+        return Ok((
+            Token::Single(u32::from_str_radix(&word[2..], 16).map_err(|_| bad())?),
+            end,
+        ));
+    }
+    if lower.starts_with("0d") && word.len() == 18 {
+        return Ok((
+            Token::Double(u64::from_str_radix(&word[2..], 16).map_err(|_| bad())?),
+            end,
+        ));
+    }
+    let fraction =
+        end < b.len() && b[end] == b'.' && !b.get(end + 1).is_some_and(u8::is_ascii_alphabetic);
+    let exponent = !lower.starts_with("0x") && lower.contains('e');
+    if fraction || exponent {
+        if fraction {
+            end += 1;
+            while end < b.len() && b[end].is_ascii_alphanumeric() {
+                end += 1;
+            }
+        }
+        if b[end - 1].eq_ignore_ascii_case(&b'e') && end < b.len() && matches!(b[end], b'+' | b'-')
+        {
+            end += 1;
+            while end < b.len() && b[end].is_ascii_digit() {
+                end += 1;
+            }
+        }
+        let v: f64 = text[start..end].parse().map_err(|_| bad())?;
+        return Ok((Token::Double(v.to_bits()), end));
+    }
+    let digits = lower.strip_suffix('u').unwrap_or(&lower);
+    let v = if let Some(h) = digits.strip_prefix("0x") {
+        u64::from_str_radix(h, 16)
+    } else if let Some(h) = digits.strip_prefix("0b") {
+        u64::from_str_radix(h, 2)
+    } else if digits.len() > 1 && digits.starts_with('0') {
+        u64::from_str_radix(&digits[1..], 8)
+    } else {
+        digits.parse()
+    };
+    Ok((Token::Integer(v.map_err(|_| bad())? as i64), end))
+}
