@@ -177,8 +177,19 @@ static bool gpgpu_queue_service(struct gpgpu_queue *queue)
  * Notifying costs an exit, so it happens without the lock. The RCU read-side
  * section around both keeps the virtqueue: gpgpu_queue_stop() waits for it.
  */
+static unsigned long gpgpu_queue_lock(struct gpgpu_queue *queue)
+	__acquires(&queue->lock) __acquires(RCU)
+{
+	unsigned long flags;
+
+	rcu_read_lock();
+	spin_lock_irqsave(&queue->lock, flags);
+	return flags;
+}
+
 static void gpgpu_queue_unlock(struct gpgpu_queue *queue, unsigned long flags,
 			       bool notify)
+	__releases(&queue->lock) __releases(RCU)
 {
 	struct virtqueue *vq = queue->vq;
 
@@ -186,16 +197,6 @@ static void gpgpu_queue_unlock(struct gpgpu_queue *queue, unsigned long flags,
 	if (notify)
 		virtqueue_notify(vq);
 	rcu_read_unlock();
-}
-
-static unsigned long gpgpu_queue_lock(struct gpgpu_queue *queue)
-	__acquires(RCU)
-{
-	unsigned long flags;
-
-	rcu_read_lock();
-	spin_lock_irqsave(&queue->lock, flags);
-	return flags;
 }
 
 void gpgpu_queue_callback(struct virtqueue *vq)
