@@ -628,7 +628,9 @@ pub(crate) fn recv(
         let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
         let message = match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut control), flags) {
             Ok(message) => message,
-            Err(Errno::EINTR) => continue,
+            // The other end went without reading all that it was sent. This is said once, before
+            // what it has sent itself, which still counts.
+            Err(Errno::EINTR | Errno::ECONNRESET) => continue,
             Err(Errno::EAGAIN) => return Ok(None),
             Err(errno) => return Err(Error::io("Receiving")(errno)),
         };

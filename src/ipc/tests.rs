@@ -130,6 +130,19 @@ fn what_the_worker_sends_is_what_the_device_receives() {
     ));
 }
 
+/// A worker's last words count, though it has not read all that it was sent.
+#[test]
+fn what_was_said_before_the_end_arrives() {
+    let (device, worker) = channel();
+    assert!(device.send(&Message::unmap(1, 1)).unwrap());
+    worker.ready(status::NO_GPU).unwrap();
+    drop(worker);
+    let mut buffer = Vec::new();
+    let ready = FromWorker::Ready { status: status::NO_GPU };
+    assert_eq!(device.recv(&mut buffer).unwrap(), Some(ready));
+    assert!(matches!(device.recv(&mut buffer), Err(Error::Closed)));
+}
+
 /// Threads of a worker answer at once; every answer arrives whole.
 #[test]
 fn any_thread_may_answer() {

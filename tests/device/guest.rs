@@ -1,0 +1,769 @@
+//! A VMM and the guest driver in it: a vhost-user front end with memory and virtqueues of its own.
+
+use std::{collections::HashMap, ops::Range, os::fd::AsRawFd, path::Path, sync::atomic::Ordering};
+
+use gpgpu_protocol::{
+    api,
+    layout::{
+        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
+        EVENT_QUEUE, Event, Open, OpenAnswer, Register, RegisterAnswer, Run, Unregister, VERSION,
+        control, status,
+    },
+};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::memfd::{MFdFlags, memfd_create},
+};
+use vhost::{
+    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    vhost_user::{
+        Frontend, VhostUserFrontend,
+        message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures},
+    },
+};
+use virtio_bindings::virtio_ring::{
+    VIRTIO_RING_F_EVENT_IDX, VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
+};
+use vm_memory::{
+    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
+    GuestRegionMmap, MmapRegion,
+};
+use vmm_sys_util::eventfd::EventFd;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Where the rings lie in the first region, and where buffers begin.
+const RING_BYTES: u64 = 0x1_0000;
+const HEAP: u64 = 3 * RING_BYTES;
+/// A watchdog for what never comes, not a measure of anything.
+const WATCHDOG_MS: i32 = 60_000;
+
+/// How a VMM sets up the device.
+#[derive(Clone)]
+pub struct Vmm {
+    /// Entries of each ring.
+    pub queue_size: u16,
+    /// Ring features that it lets through; indirect descriptors are up to the driver.
+    pub event_idx: bool,
+    /// Regions of guest memory: address, bytes, offset in its file.
+    pub regions: Vec<(u64, u64, u64)>,
+    /// Protocol features that it knows.
+    pub protocol: VhostUserProtocolFeatures,
+    /// Whether memory regions come one by one.
+    pub mem_slots: bool,
+}
+
+impl Vmm {
+    /// QEMU's vhost-user-test-device: one region.
+    pub fn qemu() -> Self {
+        Self {
+            queue_size: 1024,
+            event_idx: true,
+            regions: vec![(0, 64 << 20, 0)],
+            protocol: VhostUserProtocolFeatures::CONFIG
+                | VhostUserProtocolFeatures::MQ
+                | VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::RESET_DEVICE,
+            mem_slots: false,
+        }
+    }
+
+    /// Cloud Hypervisor's generic vhost-user device: a hole below 4 GiB, a file for each region.
+    pub fn cloud_hypervisor() -> Self {
+        Self {
+            queue_size: 256,
+            event_idx: true,
+            regions: vec![
+                (0, 32 << 20, 0),
+                (32 << 20, 16 << 20, 0x10_0000),
+                (1 << 32, 16 << 20, 0),
+            ],
+            protocol: VhostUserProtocolFeatures::CONFIG
+                | VhostUserProtocolFeatures::MQ
+                | VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
+            mem_slots: true,
+        }
+    }
+}
+
+struct Ring {
+    base: u64,
+    size: u16,
+    avail: u16,
+    used: u16,
+    free: Vec<u16>,
+    /// Descriptors of each chain under way, and where its writable part lies.
+    under_way: HashMap<u16, (Vec<u16>, Vec<(u64, u32)>)>,
+    /// Used chains that nobody has asked for: their writable part and used length.
+    done: HashMap<u16, Used>,
+    /// The same, oldest first.
+    order: Vec<u16>,
+    kick: EventFd,
+    call: EventFd,
+}
+
+/// A chain that the device has given back.
+#[derive(Debug, Clone)]
+pub struct Used {
+    /// What the device says it has written.
+    pub len: u32,
+    /// The whole writable part.
+    pub bytes: Vec<u8>,
+}
+
+impl Used {
+    /// The structure at the start of the writable part.
+    pub fn head<T: FromBytes>(&self) -> T {
+        T::read_from_prefix(&self.bytes)
+            .expect("no room for an answer")
+            .0
+    }
+
+    /// The status of a command or a control request.
+    pub fn status(&self) -> u32 {
+        self.head::<ControlAnswer>().status.get()
+    }
+}
+
+/// See the module's page.
+pub struct Guest {
+    pub frontend: Frontend,
+    pub memory: GuestMemoryMmap,
+    vmm: Vmm,
+    rings: Vec<Ring>,
+    next_buffer: u64,
+    /// Whether chains go through indirect tables.
+    pub indirect: bool,
+}
+
+fn region(address: u64, bytes: u64, offset: u64) -> GuestRegionMmap {
+    let file = std::fs::File::from(memfd_create(c"guest", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(offset + bytes).unwrap();
+    let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize).unwrap();
+    GuestRegionMmap::new(map, GuestAddress(address)).unwrap()
+}
+
+impl Guest {
+    /// Connects, and brings the device up to where its driver is ready.
+    pub fn boot(socket: &Path, vmm: Vmm) -> Self {
+        let regions = vmm
+            .regions
+            .iter()
+            .map(|&(at, bytes, offset)| region(at, bytes, offset));
+        let memory = GuestMemoryMmap::from_regions(regions.collect()).unwrap();
+        let mut frontend = Frontend::connect(socket, 3).unwrap();
+        frontend.set_owner().unwrap();
+        let offered = frontend.get_features().unwrap();
+        for bit in [28, 29, 30, 32] {
+            assert_ne!(offered & 1 << bit, 0, "feature {bit} is not offered");
+        }
+        let protocol = frontend.get_protocol_features().unwrap();
+        assert!(protocol.contains(vmm.protocol), "{protocol:?}");
+        assert!(!protocol.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD));
+        frontend.set_protocol_features(vmm.protocol).unwrap();
+        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        assert_eq!(frontend.get_queue_num().unwrap(), 3);
+        let ring = |index: u64| Ring {
+            base: index * RING_BYTES,
+            size: vmm.queue_size,
+            avail: 0,
+            used: 0,
+            free: (0..vmm.queue_size).rev().collect(),
+            under_way: HashMap::new(),
+            done: HashMap::new(),
+            order: Vec::new(),
+            kick: EventFd::new(0).unwrap(),
+            call: EventFd::new(0).unwrap(),
+        };
+        let mut guest = Self {
+            frontend,
+            memory,
+            rings: (0..3).map(ring).collect(),
+            vmm,
+            next_buffer: HEAP,
+            indirect: false,
+        };
+        guest.set_features();
+        guest.set_memory();
+        for queue in 0..3 {
+            guest.start_ring(queue, 0);
+        }
+        guest
+    }
+
+    fn set_features(&mut self) {
+        let mut features = 1 << 32 | 1 << 30 | 1 << 28;
+        if self.vmm.event_idx {
+            features |= 1 << VIRTIO_RING_F_EVENT_IDX;
+        }
+        self.frontend.set_features(features).unwrap();
+    }
+
+    fn set_memory(&mut self) {
+        let infos: Vec<_> = self
+            .memory
+            .iter()
+            .map(|region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap())
+            .collect();
+        if self.vmm.mem_slots {
+            assert!(self.frontend.get_max_mem_slots().unwrap() >= infos.len() as u64);
+            for info in &infos {
+                self.frontend.add_mem_region(info).unwrap();
+            }
+        } else {
+            self.frontend.set_mem_table(&infos).unwrap();
+        }
+    }
+
+    fn host_address(&self, address: u64) -> u64 {
+        self.memory.get_host_address(GuestAddress(address)).unwrap() as u64
+    }
+
+    /// Starts a ring at an index of the available ring.
+    pub fn start_ring(&mut self, queue: usize, base: u16) {
+        let ring = &self.rings[queue];
+        let size = ring.size;
+        let config = VringConfigData {
+            queue_max_size: 1024,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr: self.host_address(ring.base),
+            avail_ring_addr: self.host_address(ring.base + 0x5000),
+            used_ring_addr: self.host_address(ring.base + 0x8000),
+            log_addr: None,
+        };
+        self.frontend.set_vring_num(queue, size).unwrap();
+        self.frontend.set_vring_base(queue, base).unwrap();
+        self.frontend.set_vring_addr(queue, &config).unwrap();
+        self.frontend.set_vring_call(queue, &ring.call).unwrap();
+        self.frontend.set_vring_kick(queue, &ring.kick).unwrap();
+        self.frontend.set_vring_enable(queue, true).unwrap();
+    }
+
+    /// Stops a ring; where it is to go on.
+    pub fn stop_ring(&mut self, queue: usize) -> u16 {
+        self.frontend.get_vring_base(queue).unwrap() as u16
+    }
+
+    /// The guest's driver starts from nothing: its rings are empty, its chains forgotten.
+    pub fn reset_driver(&mut self) {
+        self.set_features();
+        for queue in 0..3 {
+            let size = self.vmm.queue_size;
+            let ring = &mut self.rings[queue];
+            ring.avail = 0;
+            ring.used = 0;
+            ring.free = (0..size).rev().collect();
+            ring.under_way.clear();
+            ring.done.clear();
+            ring.order.clear();
+            let base = ring.base;
+            let zeros = vec![0; RING_BYTES as usize];
+            self.memory.write_slice(&zeros, GuestAddress(base)).unwrap();
+            self.start_ring(queue, 0);
+        }
+    }
+
+    /// A piece of the configuration space.
+    pub fn config(&mut self, offset: u32, size: u32) -> Vec<u8> {
+        let buffer = vec![0xff; size as usize];
+        let flags = VhostUserConfigFlags::empty();
+        let (head, bytes) = self
+            .frontend
+            .get_config(offset, size, flags, &buffer)
+            .unwrap();
+        assert_eq!({ head.size }, size, "a VMM ends its VM over this");
+        bytes
+    }
+
+    /// Memory for a buffer, at a page of its own.
+    pub fn alloc(&mut self, bytes: usize) -> u64 {
+        let at = self.next_buffer;
+        self.next_buffer += (bytes as u64).next_multiple_of(4096).max(4096);
+        let first = self.memory.iter().next().unwrap();
+        assert!(
+            self.next_buffer <= first.len(),
+            "the test needs more guest memory"
+        );
+        at
+    }
+
+    fn write_object<T: IntoBytes + Immutable>(&self, value: &T, at: u64) {
+        self.memory
+            .write_slice(value.as_bytes(), GuestAddress(at))
+            .unwrap();
+    }
+
+    fn write_descriptor(&self, at: u64, address: u64, len: u32, flags: u32, next: u16) {
+        self.memory
+            .write_obj(address.to_le(), GuestAddress(at))
+            .unwrap();
+        self.memory
+            .write_obj(len.to_le(), GuestAddress(at + 8))
+            .unwrap();
+        self.memory
+            .write_obj((flags as u16).to_le(), GuestAddress(at + 12))
+            .unwrap();
+        self.memory
+            .write_obj(next.to_le(), GuestAddress(at + 14))
+            .unwrap();
+    }
+
+    /// Makes a chain of these parts available; its head.
+    pub fn push_parts(
+        &mut self,
+        queue: usize,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+    ) -> u16 {
+        let parts: Vec<(u64, u32, u32)> = readable
+            .iter()
+            .map(|&(at, len)| (at, len, 0))
+            .chain(
+                writable
+                    .iter()
+                    .map(|&(at, len)| (at, len, VRING_DESC_F_WRITE)),
+            )
+            .collect();
+        self.push_raw(queue, &parts, writable.to_vec())
+    }
+
+    /// Makes a chain of these descriptors available, whatever their flags.
+    pub fn push_raw(
+        &mut self,
+        queue: usize,
+        parts: &[(u64, u32, u32)],
+        writable: Vec<(u64, u32)>,
+    ) -> u16 {
+        let table = self.rings[queue].base;
+        let in_table = if self.indirect { 1 } else { parts.len() };
+        let free = &mut self.rings[queue].free;
+        let descriptors: Vec<u16> = (0..in_table).map(|_| free.pop().unwrap()).collect();
+        let flags = |index: usize, flags: u32| match index + 1 == parts.len() {
+            true => flags,
+            false => flags | VRING_DESC_F_NEXT,
+        };
+        if self.indirect {
+            let indirect = self.alloc(parts.len() * 16);
+            for (index, &(at, len, own)) in parts.iter().enumerate() {
+                let to = indirect + index as u64 * 16;
+                self.write_descriptor(to, at, len, flags(index, own), index as u16 + 1);
+            }
+            let to = table + u64::from(descriptors[0]) * 16;
+            let len = parts.len() as u32 * 16;
+            self.write_descriptor(to, indirect, len, VRING_DESC_F_INDIRECT, 0);
+        } else {
+            for (index, &(at, len, own)) in parts.iter().enumerate() {
+                let next = descriptors.get(index + 1).copied().unwrap_or(0);
+                let to = table + u64::from(descriptors[index]) * 16;
+                self.write_descriptor(to, at, len, flags(index, own), next);
+            }
+        }
+        let head = descriptors[0];
+        self.rings[queue]
+            .under_way
+            .insert(head, (descriptors, writable));
+        self.make_available(queue, head);
+        head
+    }
+
+    /// Makes a head available, once more perhaps.
+    pub fn make_available(&mut self, queue: usize, head: u16) {
+        let ring = &mut self.rings[queue];
+        let slot = u64::from(ring.avail % ring.size);
+        let avail = ring.base + 0x5000;
+        self.memory
+            .write_obj(head.to_le(), GuestAddress(avail + 4 + slot * 2))
+            .unwrap();
+        ring.avail = ring.avail.wrapping_add(1);
+        let index = ring.avail.to_le();
+        self.memory
+            .store(index, GuestAddress(avail + 2), Ordering::SeqCst)
+            .unwrap();
+    }
+
+    /// Sets the index of the available ring to nonsense.
+    pub fn break_available(&mut self, queue: usize, index: u16) {
+        let avail = self.rings[queue].base + 0x5000;
+        self.memory
+            .store(index.to_le(), GuestAddress(avail + 2), Ordering::SeqCst)
+            .unwrap();
+    }
+
+    /// Kicks, always: needless kicks are allowed.
+    pub fn kick(&self, queue: usize) {
+        self.rings[queue].kick.write(1).unwrap();
+    }
+
+    /// Kicks only where the device has asked for it, as Linux does with `EVENT_IDX`.
+    pub fn kick_if_wanted(&self, queue: usize, before: u16) -> bool {
+        let ring = &self.rings[queue];
+        let event = GuestAddress(ring.base + 0x8000 + 4 + u64::from(ring.size) * 8);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let event = u16::from_le(self.memory.load(event, Ordering::SeqCst).unwrap());
+        let wanted =
+            ring.avail.wrapping_sub(event).wrapping_sub(1) < ring.avail.wrapping_sub(before);
+        if wanted {
+            self.kick(queue);
+        }
+        wanted
+    }
+
+    /// The index of the available ring.
+    pub fn avail(&self, queue: usize) -> u16 {
+        self.rings[queue].avail
+    }
+
+    /// How many chains the device has given back since the ring was started, modulo 2^16.
+    pub fn used_index(&self, queue: usize) -> u16 {
+        let used = GuestAddress(self.rings[queue].base + 0x8000 + 2);
+        u16::from_le(self.memory.load(used, Ordering::SeqCst).unwrap())
+    }
+
+    fn collect(&mut self, queue: usize) {
+        let index = self.used_index(queue);
+        let ring = &mut self.rings[queue];
+        while ring.used != index {
+            let at = ring.base + 0x8000 + 4 + u64::from(ring.used % ring.size) * 8;
+            let id: u32 = self.memory.read_obj(GuestAddress(at)).unwrap();
+            let len: u32 = self.memory.read_obj(GuestAddress(at + 4)).unwrap();
+            let head = u32::from_le(id) as u16;
+            let (descriptors, writable) = ring
+                .under_way
+                .remove(&head)
+                .expect("a chain was given back that was not under way");
+            ring.free.extend(descriptors);
+            let mut bytes = Vec::new();
+            for (at, len) in writable {
+                let start = bytes.len();
+                bytes.resize(start + len as usize, 0);
+                // Parts outside of guest memory are what some tests are about.
+                let _ = self
+                    .memory
+                    .read_slice(&mut bytes[start..], GuestAddress(at));
+            }
+            ring.done.insert(
+                head,
+                Used {
+                    len: u32::from_le(len),
+                    bytes,
+                },
+            );
+            ring.order.push(head);
+            ring.used = ring.used.wrapping_add(1);
+        }
+        // The driver wants an interrupt for the next one.
+        let event = GuestAddress(ring.base + 0x5000 + 4 + u64::from(ring.size) * 2);
+        self.memory
+            .store(ring.used.to_le(), event, Ordering::SeqCst)
+            .unwrap();
+    }
+
+    /// Waits for interrupts until `done` has something to say.
+    fn wait_until<T>(&mut self, queue: usize, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        loop {
+            self.collect(queue);
+            if let Some(value) = done(self) {
+                return value;
+            }
+            // What came before the event index was set has no interrupt of its own.
+            if self.used_index(queue) != self.rings[queue].used {
+                continue;
+            }
+            let call = &self.rings[queue].call;
+            // SAFETY: the descriptor is the ring's own, and open as long as the ring.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(call.as_raw_fd()) };
+            let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+            let ready = poll(&mut fds, PollTimeout::try_from(WATCHDOG_MS).unwrap()).unwrap();
+            assert!(ready > 0, "no interrupt on queue {queue}");
+            call.read().unwrap();
+        }
+    }
+
+    /// Waits until the device gives a chain back.
+    pub fn wait(&mut self, queue: usize, head: u16) -> Used {
+        self.wait_until(queue, |guest| {
+            let ring = &mut guest.rings[queue];
+            ring.order.retain(|&other| other != head);
+            ring.done.remove(&head)
+        })
+    }
+
+    /// Chains in the order in which the device gives them back.
+    pub fn wait_order(&mut self, queue: usize, count: usize) -> Vec<u16> {
+        self.wait_until(queue, |guest| {
+            let order = &mut guest.rings[queue].order;
+            (order.len() >= count).then(|| order.drain(..count).collect())
+        })
+    }
+
+    /// Waits until the device has given back so many chains.
+    pub fn wait_used(&mut self, queue: usize, count: u16) {
+        // The same head comes back many times here, so the driver's own books do not hold.
+        let deadline =
+            std::time::Instant::now() + std::time::Duration::from_millis(WATCHDOG_MS as u64);
+        while self.used_index(queue) != count {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{}",
+                self.used_index(queue)
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Keeps only so many bytes of a chain's writable part.
+    pub fn trim(&mut self, queue: usize, head: u16, most: u32) {
+        if let Some((_, writable)) = self.rings[queue].under_way.get_mut(&head) {
+            for (_, len) in writable {
+                *len = (*len).min(most);
+            }
+        }
+    }
+
+    /// Makes a descriptor its own successor.
+    pub fn loop_descriptor(&mut self, queue: usize, descriptor: u16) {
+        let at = self.rings[queue].base + u64::from(descriptor) * 16;
+        self.memory
+            .write_obj((VRING_DESC_F_NEXT as u16).to_le(), GuestAddress(at + 12))
+            .unwrap();
+        self.memory
+            .write_obj(descriptor.to_le(), GuestAddress(at + 14))
+            .unwrap();
+    }
+
+    /// Forgets which chains were given back so far.
+    pub fn forget_order(&mut self, queue: usize) {
+        self.collect(queue);
+        self.rings[queue].order.clear();
+    }
+
+    /// What a chain that was given back holds.
+    pub fn take(&mut self, queue: usize, head: u16) -> Used {
+        self.rings[queue]
+            .done
+            .remove(&head)
+            .expect("not given back")
+    }
+
+    /// Sends a control request of these bytes without waiting for its answer.
+    pub fn post_control(&mut self, request: &[u8]) -> u16 {
+        let at = self.alloc(request.len());
+        self.memory.write_slice(request, GuestAddress(at)).unwrap();
+        let answer = self.alloc(8);
+        let (readable, writable) = ([(at, request.len() as u32)], [(answer, 8)]);
+        let readable = if request.is_empty() {
+            &[][..]
+        } else {
+            &readable[..]
+        };
+        let head = self.push_parts(CONTROL_QUEUE, readable, &writable);
+        self.kick(CONTROL_QUEUE);
+        head
+    }
+
+    /// Sends a control request, and waits for its answer.
+    pub fn control(&mut self, request: &[u8]) -> Used {
+        let head = self.post_control(request);
+        self.wait(CONTROL_QUEUE, head)
+    }
+
+    /// An `OPEN` as the driver sends it.
+    pub fn open_request(version: u32, digest: u64) -> Open {
+        let mut name = [0; 16];
+        name[..4].copy_from_slice(b"test");
+        Open {
+            header: ControlHeader {
+                kind: control::OPEN.into(),
+                client: 0.into(),
+            },
+            version: version.into(),
+            pid: 4711.into(),
+            api_digest: digest.into(),
+            name,
+        }
+    }
+
+    /// Sends an `OPEN`.
+    pub fn post_open(&mut self) -> u16 {
+        self.post_control(Self::open_request(VERSION, api::digest()).as_bytes())
+    }
+
+    /// Opens a client.
+    pub fn open(&mut self) -> u32 {
+        let head = self.post_open();
+        let answer: OpenAnswer = self.wait(CONTROL_QUEUE, head).head();
+        assert_eq!(answer.status.get(), status::OK);
+        assert_ne!(answer.client.get(), 0);
+        answer.client.get()
+    }
+
+    /// A `CLOSE`.
+    pub fn close_request(client: u32) -> ControlHeader {
+        ControlHeader {
+            kind: control::CLOSE.into(),
+            client: client.into(),
+        }
+    }
+
+    /// Closes a client, with a status.
+    pub fn close(&mut self, client: u32) -> u32 {
+        self.control(Self::close_request(client).as_bytes())
+            .status()
+    }
+
+    /// A `REGISTER`.
+    pub fn register_request(
+        client: u32,
+        address: u64,
+        length: u64,
+        runs: &[(u64, u64)],
+    ) -> Vec<u8> {
+        let head = Register {
+            header: ControlHeader {
+                kind: control::REGISTER.into(),
+                client: client.into(),
+            },
+            address: address.into(),
+            length: length.into(),
+            runs: (runs.len() as u32).into(),
+            reserved: 0.into(),
+        };
+        let mut bytes = head.as_bytes().to_vec();
+        for &(address, length) in runs {
+            let run = Run {
+                address: address.into(),
+                length: length.into(),
+            };
+            bytes.extend_from_slice(run.as_bytes());
+        }
+        bytes
+    }
+
+    /// Registers memory: the region, or a status.
+    pub fn register(
+        &mut self,
+        client: u32,
+        address: u64,
+        length: u64,
+        runs: &[(u64, u64)],
+    ) -> Result<u32, u32> {
+        let used = self.control(&Self::register_request(client, address, length, runs));
+        let answer: RegisterAnswer = used.head();
+        match answer.status.get() {
+            status::OK => Ok(answer.region.get()),
+            status => Err(status),
+        }
+    }
+
+    /// An `UNREGISTER`.
+    pub fn unregister_request(client: u32, region: u32) -> Unregister {
+        Unregister {
+            header: ControlHeader {
+                kind: control::UNREGISTER.into(),
+                client: client.into(),
+            },
+            region: region.into(),
+            reserved: 0.into(),
+        }
+    }
+
+    /// Takes a registration back, with a status.
+    pub fn unregister(&mut self, client: u32, region: u32) -> u32 {
+        self.control(Self::unregister_request(client, region).as_bytes())
+            .status()
+    }
+
+    /// A command's header.
+    pub fn header(client: u32, stream: usize, answer: u32, input: u64, out: u64) -> CommandHeader {
+        CommandHeader {
+            client: client.into(),
+            thread: 1.into(),
+            stream_bytes: (stream as u32).into(),
+            answer_bytes: answer.into(),
+            in_bytes: input.into(),
+            out_bytes: out.into(),
+        }
+    }
+
+    /// Sends a command without waiting for its answer. Data is cut into pages, as the driver does.
+    pub fn post(&mut self, client: u32, stream: &[u8], answer: u32, input: &[u8], out: u64) -> u16 {
+        let header = Self::header(client, stream.len(), answer, input.len() as u64, out);
+        let at = self.alloc(32 + stream.len());
+        self.write_object(&header, at);
+        self.memory
+            .write_slice(stream, GuestAddress(at + 32))
+            .unwrap();
+        let mut readable = vec![(at, 32 + stream.len() as u32)];
+        let data = self.alloc(input.len());
+        self.memory.write_slice(input, GuestAddress(data)).unwrap();
+        readable.extend(pages(data..data + input.len() as u64, self.indirect));
+        let answer_at = self.alloc(8 + answer as usize);
+        let mut writable = vec![(answer_at, 8 + answer)];
+        let out_at = self.alloc(out as usize);
+        writable.extend(pages(out_at..out_at + out, self.indirect));
+        let head = self.push_parts(COMMAND_QUEUE, &readable, &writable);
+        self.kick(COMMAND_QUEUE);
+        head
+    }
+
+    /// Sends a command of these header and sizes, whatever they are.
+    pub fn post_sizes(&mut self, header: &CommandHeader, readable: u32, writable: u32) -> u16 {
+        let at = self.alloc(readable as usize);
+        let answer = self.alloc(writable as usize);
+        let bytes = &header.as_bytes()[..header.as_bytes().len().min(readable as usize)];
+        self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+        let part = |at, len| if len > 0 { vec![(at, len)] } else { Vec::new() };
+        let (readable, writable) = (part(at, readable), part(answer, writable));
+        let head = self.push_parts(COMMAND_QUEUE, &readable, &writable);
+        self.kick(COMMAND_QUEUE);
+        head
+    }
+
+    /// Sends a command, and waits for its answer: status, answer and data.
+    pub fn command(
+        &mut self,
+        client: u32,
+        stream: &[u8],
+        answer: u32,
+        input: &[u8],
+        out: u64,
+    ) -> (u32, Vec<u8>, Vec<u8>) {
+        let head = self.post(client, stream, answer, input, out);
+        let used = self.wait(COMMAND_QUEUE, head);
+        split(&used, answer)
+    }
+
+    /// Gives the device a buffer for an event.
+    pub fn post_event_buffer(&mut self, bytes: u32) -> u16 {
+        let at = self.alloc(bytes as usize);
+        let head = self.push_parts(EVENT_QUEUE, &[], &[(at, bytes)]);
+        self.kick(EVENT_QUEUE);
+        head
+    }
+
+    /// Waits for an event.
+    pub fn event(&mut self, head: u16) -> Event {
+        let used = self.wait(EVENT_QUEUE, head);
+        assert_eq!(used.len as usize, size_of::<Event>());
+        used.head()
+    }
+}
+
+/// Status, answer and data of a command.
+pub fn split(used: &Used, answer: u32) -> (u32, Vec<u8>, Vec<u8>) {
+    let head: CommandAnswer = used.head();
+    let len = head.answer_bytes.get() as usize;
+    let data = used.bytes[8 + answer as usize..].to_vec();
+    (head.status.get(), used.bytes[8..8 + len].to_vec(), data)
+}
+
+/// A range, in one part or in pages.
+fn pages(range: Range<u64>, cut: bool) -> Vec<(u64, u32)> {
+    let step = if cut { 4096 } else { usize::MAX };
+    range
+        .clone()
+        .step_by(step)
+        .map(|at| (at, (range.end - at).min(step as u64) as u32))
+        .collect()
+}
