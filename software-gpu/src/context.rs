@@ -249,27 +249,20 @@ impl Context {
         tickets
     }
 
-    /// Waits for all its streams.
-    pub fn wait(&self) {
-        let streams: Vec<_> = lock(&self.streams)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for stream in streams.iter().chain([&self.legacy]) {
-            if let Some(ticket) = stream.pending() {
-                ticket.wait();
-            }
-        }
+    fn pending(&self) -> Vec<Arc<Ticket>> {
+        let streams = lock(&self.streams);
+        let streams = streams.iter().filter_map(Weak::upgrade);
+        streams
+            .chain([self.legacy.clone()])
+            .filter_map(|s| s.pending())
+            .collect()
     }
 
-    /// Whether all its streams are idle.
-    pub fn is_idle(&self) -> bool {
-        let streams = lock(&self.streams);
-        self.legacy.pending().is_none()
-            && streams
-                .iter()
-                .filter_map(Weak::upgrade)
-                .all(|s| s.pending().is_none())
+    /// Waits for all its streams.
+    pub fn wait(&self) {
+        for ticket in self.pending() {
+            ticket.wait();
+        }
     }
 }
 
@@ -333,10 +326,35 @@ pub fn wait_for_all() {
     }
 }
 
-/// Drops memory that was taken out of the map once nothing that runs can still reach it.
-pub fn retire(driver: &'static Driver, allocation: &Allocation) {
-    wait_for_all();
-    driver.memory.release(allocation);
+/// Waits for the work of the context that `allocation` belongs to, as freeing memory does in CUDA. Other contexts are not
+/// waited for: one that never ends must not hold this one up.
+pub fn wait_for_users(allocation: &Allocation) {
+    if let Ok(context) = by_id(allocation.context) {
+        context.wait();
+    }
+}
+
+/// Drops memory that was taken out of the map. Host memory is unmapped once nothing that runs can still reach it, be it
+/// after this call.
+pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
+    driver.memory.release(&gone);
+    if !gone.is_host() {
+        return;
+    }
+    let contexts: Vec<_> = lock(&LIVE)
+        .iter()
+        .filter_map(|(_, c)| c.upgrade())
+        .collect();
+    let pending: Vec<_> = contexts.iter().flat_map(|c| c.pending()).collect();
+    if !pending.is_empty() {
+        let wait = move || {
+            pending.iter().for_each(|ticket| ticket.wait());
+            drop(gone);
+        };
+        if std::thread::Builder::new().spawn(wait).is_err() {
+            wait_for_all();
+        }
+    }
 }
 
 fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T> {

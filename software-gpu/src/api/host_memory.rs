@@ -34,19 +34,21 @@ fn register(cx: &Context, pointer: HostPointer, size: usize, flags: c_uint) -> R
         .register(pointer as u64, size as u64, flags, cx.id)
 }
 
-// Waits for all work before and, because more may have begun, after the range is out of the map.
+// Memory of the program's own may be unmapped by it at once, so everything that could reach it is waited for.
 fn remove(address: u64, which: fn(&Allocation) -> bool, otherwise: u32) -> Result {
     let driver = driver::get()?;
-    if !driver
+    let allocation = driver
         .memory
         .find(address)
-        .is_some_and(|a| a.start == address && which(&a))
-    {
-        return Err(otherwise);
-    }
-    context::wait_for_all();
+        .filter(|a| a.start == address && which(a))
+        .ok_or(otherwise)?;
+    context::wait_for_users(&allocation);
     let gone = driver.memory.remove(address, which).ok_or(otherwise)?;
-    context::retire(driver, &gone);
+    if is_registered(&gone) {
+        context::wait_for_all();
+    }
+    drop(allocation);
+    context::retire(driver, gone);
     driver.fault()
 }
 

@@ -19,20 +19,18 @@ pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
     let ours = |a: &crate::memory::Allocation| {
         matches!(a.kind, Kind::Device | Kind::Pool(_)) && !a.being_freed.load(Ordering::Acquire)
     };
-    if !driver
+    let allocation = driver
         .memory
         .find(address)
-        .is_some_and(|a| a.start == address && ours(&a))
-    {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    context::wait_for_all();
+        .filter(|a| a.start == address && ours(a))
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    context::wait_for_users(&allocation);
     let gone = driver
         .memory
         .remove(address, ours)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    context::retire(driver, &gone);
     super::pool::settle(&gone);
+    context::retire(driver, gone);
     driver.fault()
 }
 

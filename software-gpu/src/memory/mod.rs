@@ -59,7 +59,7 @@ pub struct Allocation {
     /// A stream will free it: nobody else may.
     pub being_freed: AtomicBool,
     /// Host memory to unmap at the end.
-    mapping: Option<Mapping>,
+    _mapping: Option<Mapping>,
 }
 
 impl Allocation {
@@ -158,7 +158,7 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
-            mapping: None,
+            _mapping: None,
         }))
     }
 
@@ -180,7 +180,7 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
-            mapping: Some(mapping),
+            _mapping: Some(mapping),
         }))
     }
 
@@ -209,7 +209,7 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
-            mapping: None,
+            _mapping: None,
         };
         map.insert(start, Arc::new(allocation));
         Ok(())
