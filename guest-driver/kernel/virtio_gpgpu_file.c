@@ -501,8 +501,10 @@ static int gpgpu_command_answer(struct gpgpu_request *request,
 				struct gpgpu_submit __user *user)
 {
 	struct gpgpu_wire_command_answer *header = request->writable.data;
+	size_t out_start = sizeof(*header) + request->answer_bytes;
 	void *answer = header + 1;
 	u32 status, bytes;
+	size_t out = 0;
 
 	if (request->error)
 		return request->error;
@@ -514,9 +516,10 @@ static int gpgpu_command_answer(struct gpgpu_request *request,
 		return -EIO;
 	if (copy_to_user(request->answer_ptr, answer, bytes))
 		return -EFAULT;
-	if (status == GPGPU_STATUS_OK &&
-	    copy_to_user(request->out_ptr, answer + request->answer_bytes,
-			 request->out_copied))
+	/* A call that failed wrote no data: the caller's memory stays as it is. */
+	if (status == GPGPU_STATUS_OK && request->used > out_start)
+		out = min(request->used - out_start, request->out_copied);
+	if (copy_to_user(request->out_ptr, answer + request->answer_bytes, out))
 		return -EFAULT;
 	if (put_user(status, &user->status) ||
 	    put_user(bytes, &user->answer_bytes) || put_user(0, &user->token))
