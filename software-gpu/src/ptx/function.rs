@@ -77,23 +77,22 @@ impl<'a> FunctionParser<'a> {
             if !matches!(space, Token::Dot("param" | "reg")) {
                 return p.error(format!("expected .param, found {space:?}"));
             }
-            for d in p.declarations()? {
-                if space == Token::Dot("reg") {
-                    return p.error("functions with .reg parameters are not supported");
-                }
-                if self.function.is_entry {
-                    let at = place(self.param_bytes, d.size, d.align);
-                    self.param_bytes = at.offset + at.size;
-                    self.kernel_params.push(at);
-                    self.declare(d.name, Name::Symbol(Symbol::KernelParam(at.offset as u32)));
+            let d = p.declaration()?;
+            if space == Token::Dot("reg") {
+                return p.error("functions with .reg parameters are not supported");
+            }
+            if self.function.is_entry {
+                let at = place(self.param_bytes, d.size, d.align);
+                self.param_bytes = at.offset + at.size;
+                self.kernel_params.push(at);
+                self.declare(d.name, Name::Symbol(Symbol::KernelParam(at.offset as u32)));
+            } else {
+                let i = self.add_local(d.name, d.size, d.align);
+                self.declare(d.name, Name::Symbol(Symbol::ParamVar(i)));
+                if returns {
+                    self.function.returns.push(i);
                 } else {
-                    let i = self.add_local(d.name, d.size, d.align);
-                    self.declare(d.name, Name::Symbol(Symbol::ParamVar(i)));
-                    if returns {
-                        self.function.returns.push(i);
-                    } else {
-                        self.function.params.push(i);
-                    }
+                    self.function.params.push(i);
                 }
             }
             p.accept(',');

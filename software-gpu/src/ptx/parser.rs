@@ -251,6 +251,12 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// One declaration, as in parameter lists.
+    pub(super) fn declaration(&mut self) -> Result<Declaration<'a>, Error> {
+        let (element, vector, align, is_float) = self.type_prefix()?;
+        self.declarator(element, vector, align, is_float)
+    }
+
     fn type_prefix(&mut self) -> Result<(usize, usize, Option<usize>, bool), Error> {
         let mut align = None;
         let mut vector = 1;
