@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::kit::Kit;
+use crate::pitfalls::{self, Verdict};
 use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
 use crate::ui::{self, Step};
@@ -37,6 +38,9 @@ pub struct Options {
     /// Only programs whose name contains this.
     #[arg(long)]
     pub only: Option<String>,
+    /// Run the tests of tests/pitfalls as well.
+    #[arg(long)]
+    pub pitfalls: bool,
     /// Run what an unpacked bundle in this folder holds instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
@@ -62,7 +66,7 @@ struct Results<'a> {
 pub fn run(options: &Options) -> Result<bool> {
     let vm = !options.no_vm && !options.native;
     let fallback = tempfile::tempdir()?;
-    let (kit, _environment) = match &options.prebuilt {
+    let (kit, environment) = match &options.prebuilt {
         Some(dir) => {
             let results = options.results.as_deref().unwrap_or(fallback.path());
             (Kit::prebuilt(dir, vm, results)?, None)
@@ -72,6 +76,9 @@ pub fn run(options: &Options) -> Result<bool> {
             (kit, Some(environment))
         }
     };
+    if let Some(environment) = environment.as_ref().filter(|_| options.pitfalls) {
+        pitfalls::build(&environment.paths, environment.cuda()?, &kit.stage)?;
+    }
     let mut runs = Programs::load(&kit.stage.programs())?.runs(options.paper);
     if let Some(only) = &options.only {
         runs.retain(|run| run.program.contains(only.as_str()));
@@ -79,30 +86,74 @@ pub fn run(options: &Options) -> Result<bool> {
             bail!("no program's name contains {only}");
         }
     }
-    if options.native {
-        let outcomes = natively(&kit, options.gpu, &runs)?;
-        return finish(options, &kit, "native", &[outcomes]);
-    }
-    let count = usize::from(options.vms);
-    let log = kit.logs.join("back-end.log");
-    let mut backend = Backend::start(&kit.stage, options.gpu, count, &log)?;
-    let tables = if options.no_vm {
-        vec![over_socket(&kit, &backend, &runs)?]
+    let mut backend = None;
+    let (way, tables) = if options.native {
+        ("native", vec![natively(&kit, options.gpu, &runs)?])
     } else {
-        in_vms(&kit, &backend, &runs)?
+        let log = kit.logs.join("back-end.log");
+        let started = backend.insert(Backend::start(
+            &kit.stage,
+            options.gpu,
+            usize::from(options.vms),
+            &log,
+        )?);
+        if options.no_vm {
+            ("socket", vec![over_socket(&kit, started, &runs)?])
+        } else {
+            ("vm", in_vms(&kit, started, &runs)?)
+        }
     };
-    if !backend.alive()? {
+    let mut good = finish(options, &kit, way, &tables)?;
+    if options.pitfalls {
+        let outcome = match &backend {
+            Some(backend) if vm => pitfalls::in_vm(&kit, backend)?,
+            backend => pitfalls::on_host(&kit, options.gpu, backend.as_ref())?,
+        };
+        good &= finish_pitfalls(options, way, &outcome)?;
+    }
+    if let Some(backend) = &mut backend
+        && !backend.alive()?
+    {
         bail!(
             "the back end ended while the programs ran:\n{}",
             backend.last_words()
         );
     }
-    finish(
-        options,
-        &kit,
-        if options.no_vm { "socket" } else { "vm" },
-        &tables,
-    )
+    Ok(good)
+}
+
+fn finish_pitfalls(options: &Options, way: &str, outcome: &pitfalls::Outcome) -> Result<bool> {
+    for test in outcome
+        .tests
+        .iter()
+        .filter(|test| test.verdict != Verdict::Passed)
+    {
+        println!(
+            "{}  {}: {}",
+            if test.verdict == Verdict::Failed {
+                "FAIL"
+            } else {
+                "skip"
+            },
+            test.name,
+            test.reason
+        );
+    }
+    println!(
+        "pitfalls  {} passed, {} failed, {} skipped",
+        outcome.count(Verdict::Passed),
+        outcome.count(Verdict::Failed),
+        outcome.count(Verdict::Skipped)
+    );
+    if let Some(dir) = &options.results {
+        let path = dir.join(format!(
+            "pitfalls-{way}-{}.json",
+            options.gpu.resolve().name()
+        ));
+        pitfalls::save(outcome, &path)?;
+        println!("JSON    {}", path.display());
+    }
+    Ok(outcome.count(Verdict::Failed) == 0)
 }
 
 /// Runs the programs on the GPU's own library.

@@ -1,6 +1,7 @@
 //! How people work on virtio-gpgpu: `cargo xtask --help`.
 
 mod artifacts;
+mod bundle;
 mod cache;
 mod cuda;
 mod debian;
@@ -9,10 +10,12 @@ mod initramfs;
 mod kernel;
 mod kit;
 mod paths;
+mod pitfalls;
 mod process;
 mod programs;
 mod runner;
 mod setup;
+mod test;
 mod ui;
 mod vm;
 
@@ -24,7 +27,7 @@ use setup::Part;
 
 /// Set up, build, try and test virtio-gpgpu.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
     #[command(subcommand)]
     command: Task,
@@ -42,6 +45,10 @@ enum Task {
     Build,
     /// Boot a VM with the device, run the test programs in it and print how they went.
     Demo(demo::Options),
+    /// Run every test there is.
+    Test,
+    /// Make the archive that runs the same demo on another machine.
+    Bundle,
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -60,6 +67,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             println!("{}", kit.stage.dir.display());
             Ok(ExitCode::SUCCESS)
         }
+        Task::Test => test::run(),
+        Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),
     }
 }

@@ -97,11 +97,6 @@ impl Proc {
         Ok(Self { child, group })
     }
 
-    /// The child's process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The child's standard output, if it was piped and not taken before.
     pub fn stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()

@@ -1,9 +1,10 @@
 //! The test programs: the list in `tests/programs/programs.toml`, and building each in every way that it names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -105,8 +106,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     let out_dir = stage.join("programs");
     fs::create_dir_all(&out_dir)?;
     let shared = shared_inputs(&source_dir)?;
-    let mut step = None;
-    let mut built = 0;
+    let mut stale = VecDeque::new();
     for program in &programs.program {
         for kind_name in &program.kinds {
             let kind = programs
@@ -114,42 +114,87 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
                 .get(kind_name)
                 .with_context(|| format!("{LIST}: unknown kind {kind_name}"))?;
             let output = out_dir.join(kind_name).join(&program.name);
-            let digest = Inputs::default()
+            let inputs = Inputs::default()
                 .text("1")
                 .text(&shared)
                 .text(&format!("{:?}{:?}", kind.commands, programs.gencode))
                 .text(&cuda.home.to_string_lossy())
                 .file(&source_dir.join(&program.source))?;
-            let digest = match &program.kernel {
-                Some(kernel) => digest.file(&source_dir.join(kernel))?,
-                None => digest,
+            let inputs = match &program.kernel {
+                Some(kernel) => inputs.file(&source_dir.join(kernel))?,
+                None => inputs,
+            };
+            let digest = inputs.digest();
+            if !is_fresh(&output, &digest) {
+                stale.push_back(Job {
+                    program,
+                    kind_name,
+                    kind,
+                    output,
+                    digest,
+                });
             }
-            .digest();
-            if is_fresh(&output, &digest) {
-                continue;
-            }
-            let step = step.get_or_insert_with(|| Step::new("test programs"));
-            unmark(&output);
-            build_one(
-                paths,
-                cuda,
-                &source_dir,
-                &programs,
-                kind,
-                program,
-                &output,
-                step,
-            )
-            .with_context(|| format!("cannot build {} ({kind_name})", program.name))?;
-            mark_fresh(&output, &digest)?;
-            built += 1;
         }
     }
     fs::copy(source_dir.join(LIST), out_dir.join(LIST))?;
-    if let Some(step) = step {
-        step.done(format!("{built} built"));
+    if stale.is_empty() {
+        return Ok(());
     }
+    let step = Step::new("test programs");
+    let count = stale.len();
+    let queue = Mutex::new(stale);
+    let builder = Builder {
+        paths,
+        cuda,
+        source_dir: &source_dir,
+        gencode: &programs.gencode,
+        step: &step,
+    };
+    let next = || {
+        queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    while let Some(job) = next() {
+                        builder.build(&job).with_context(|| {
+                            format!("cannot build {} ({})", job.program.name, job.kind_name)
+                        })?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect::<Result<()>>()
+    })?;
+    step.done(format!("{count} built"));
     Ok(())
+}
+
+/// One executable to build.
+struct Job<'a> {
+    program: &'a Program,
+    kind_name: &'a str,
+    kind: &'a Kind,
+    output: PathBuf,
+    digest: String,
+}
+
+/// What all builds have in common.
+struct Builder<'a> {
+    paths: &'a Paths,
+    cuda: &'a Cuda,
+    source_dir: &'a Path,
+    gencode: &'a [String],
+    step: &'a Step,
 }
 
 /// A digest over the headers and helpers that any program may include.
@@ -171,57 +216,52 @@ fn shared_inputs(dir: &Path) -> Result<String> {
     Ok(inputs.digest())
 }
 
-#[allow(clippy::too_many_arguments)]
-fn build_one(
-    paths: &Paths,
-    cuda: &Cuda,
-    source_dir: &Path,
-    programs: &Programs,
-    kind: &Kind,
-    program: &Program,
-    output: &Path,
-    step: &Step,
-) -> Result<()> {
-    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
-    let made = work.path().join(&program.name);
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let replacements = [
-        ("{nvcc}", text(&cuda.nvcc())),
-        ("{source}", program.source.clone()),
-        ("{kernel}", program.kernel.clone().unwrap_or_default()),
-        ("{output}", text(&made)),
-        ("{work}", text(work.path())),
-        ("{libcuda}", text(work.path())),
-    ];
-    for (index, command) in kind.commands.iter().enumerate() {
-        let mut words = Vec::new();
-        for word in command {
-            if word == "{gencode}" {
-                words.extend(programs.gencode.iter().cloned());
-                continue;
+impl Builder<'_> {
+    /// Runs the commands of the job's kind in the sources' folder and installs what they make.
+    fn build(&self, job: &Job) -> Result<()> {
+        unmark(&job.output);
+        let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+        let made = work.path().join(&job.program.name);
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let replacements = [
+            ("{nvcc}", text(&self.cuda.nvcc())),
+            ("{source}", job.program.source.clone()),
+            ("{kernel}", job.program.kernel.clone().unwrap_or_default()),
+            ("{output}", text(&made)),
+            ("{work}", text(work.path())),
+            ("{libcuda}", text(work.path())),
+        ];
+        self.step
+            .message(&format!("{} ({})", job.program.name, job.kind_name));
+        for (index, command) in job.kind.commands.iter().enumerate() {
+            let mut words = Vec::new();
+            for word in command {
+                if word == "{gencode}" {
+                    words.extend(self.gencode.iter().cloned());
+                    continue;
+                }
+                words.push(
+                    replacements
+                        .iter()
+                        .fold(word.clone(), |word, (from, to)| word.replace(from, to)),
+                );
             }
-            words.push(
-                replacements
-                    .iter()
-                    .fold(word.clone(), |word, (from, to)| word.replace(from, to)),
-            );
+            let Some((first, args)) = words.split_first() else {
+                bail!("an empty command in {LIST}")
+            };
+            let log = self.paths.logs().join(format!(
+                "program-{}-{}-{index}.log",
+                job.program.name, job.kind_name
+            ));
+            run_logged(
+                Command::new(first).args(args).current_dir(self.source_dir),
+                None,
+                &log,
+            )?;
         }
-        let Some((program_word, args)) = words.split_first() else {
-            bail!("an empty command in {LIST}")
-        };
-        step.message(&format!("{} {}", program.name, output.display()));
-        let log = paths
-            .logs()
-            .join(format!("program-{}-{index}.log", program.name));
-        run_logged(
-            Command::new(program_word)
-                .args(args)
-                .current_dir(source_dir),
-            Some(step),
-            &log,
-        )?;
+        install(&made, &job.output)?;
+        mark_fresh(&job.output, &job.digest)
     }
-    install(&made, output)
 }
 
 /// Puts `from` at `to` in one step, so that a program that is running keeps its old file.

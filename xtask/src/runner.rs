@@ -291,6 +291,20 @@ pub fn natively(stage: &Stage, gpu: Gpu, program: &Path, kind: &str) -> Command 
     command
 }
 
+/// `inner` under the coreutils' `timeout`, which gives it a limit and a number for every way to end.
+pub fn limited(inner: &Command, seconds: u64) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &seconds.to_string()]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (key, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    command
+}
+
 /// Runs one program on this host with the command that `make` gives for its executable.
 pub fn on_host(
     stage: &Stage,
@@ -299,20 +313,8 @@ pub fn on_host(
     make: impl Fn(&Path) -> Command,
 ) -> Result<Outcome> {
     let executable = stage.programs().join(run.executable());
-    let inner = make(&executable);
-    // The coreutils' timeout gives the run its limit and a number for every way to end.
-    let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", &PROGRAM_LIMIT.to_string()]);
-    command
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .args(&run.args);
-    for (key, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
+    let mut command = limited(&make(&executable), PROGRAM_LIMIT);
+    command.args(&run.args);
     let started = Instant::now();
     let log = logs.join(format!("{}-{}.log", run.program, run.kind));
     let (status, output) = run_status(&mut command, None, &log)?;

@@ -1,5 +1,7 @@
 //! Everything that has to be fetched before anything can be built or booted.
 
+use std::process::Command;
+
 use anyhow::{Context, Result};
 
 use crate::cache::Cache;
@@ -7,6 +9,8 @@ use crate::cuda::{self, Cuda};
 use crate::debian::{self, BOOKWORM, RootSpec, TRIXIE};
 use crate::kernel::{self, Kernel};
 use crate::paths::Paths;
+use crate::process::run_logged;
+use crate::ui::{self, Step};
 
 /// The parts that can be set up one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -62,9 +66,57 @@ impl Environment {
     }
 }
 
+/// Programs of the host that builds need, and the Debian package of each.
+const HOST_TOOLS: [(&str, &str); 6] = [
+    ("g++", "g++"),
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("strip", "binutils"),
+    ("python3", "python3"),
+    ("unshare", "util-linux"),
+];
+
+/// Installs those of the host's tools that are missing, as root; tells how elsewhere.
+pub fn host_tools(paths: &Paths) -> Result<()> {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let missing: Vec<&str> = HOST_TOOLS
+        .iter()
+        .filter(|(program, _)| {
+            !std::env::split_paths(&search).any(|dir| dir.join(program).is_file())
+        })
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    ui::download(
+        &format!("Debian packages {list}, installed on this machine"),
+        "up to 60 MB",
+        "GPL and others, see each package",
+    );
+    let step = Step::new(format!("apt-get install {list}"));
+    run_logged(
+        Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "apt-get update && apt-get install --yes --no-install-recommends {list}"
+            ))
+            .env("DEBIAN_FRONTEND", "noninteractive"),
+        Some(&step),
+        &paths.logs().join("host-tools.log"),
+    )
+    .with_context(|| {
+        format!("tools are missing on this machine; remedy, as root: apt-get install {list}")
+    })?;
+    step.done("");
+    Ok(())
+}
+
 /// Sets up `parts`; what is there already is left alone.
 pub fn run(parts: &[Part]) -> Result<Environment> {
     let paths = Paths::find()?;
+    host_tools(&paths)?;
     let cache = Cache::open(&paths.cache())?;
     let cuda = parts
         .contains(&Part::Cuda)

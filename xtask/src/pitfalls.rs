@@ -1,0 +1,349 @@
+//! The pitfall programs of `tests/pitfalls`: building them, running them in each way and reading their verdicts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::artifacts::Stage;
+use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
+use crate::cuda::Cuda;
+use crate::initramfs::{Archive, Job, SHIMS};
+use crate::kit::Kit;
+use crate::paths::Paths;
+use crate::process::{run_logged, run_status};
+use crate::programs::install;
+use crate::runner::{self, Backend, Gpu};
+use crate::ui::Step;
+use crate::vm;
+
+const LIST: &str = "pitfalls.toml";
+/// Seconds that all tests of one program may take together, emulated.
+const LIMIT: u64 = 1200;
+/// RAM of the guest that runs them, in MiB.
+const MEMORY_MIB: u32 = 2048;
+
+#[derive(Debug, Deserialize)]
+struct List {
+    program: Vec<Program>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Program {
+    name: String,
+    libs: Vec<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    kind: String,
+    #[serde(rename = "where")]
+    ways: Vec<String>,
+    #[serde(default)]
+    tests: Vec<String>,
+}
+
+/// One test's verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Passed,
+    /// Not as it should be, or without a verdict of its own.
+    Failed,
+    /// Not possible on this hardware or set-up.
+    Skipped,
+}
+
+/// One test and how it went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// The test's name; of a table, the program's.
+    pub name: String,
+    /// How it went.
+    pub verdict: Verdict,
+    /// What it said of that.
+    pub reason: String,
+}
+
+/// All verdicts of one way, and what the tables and observations said.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// The tests.
+    pub tests: Vec<Judged>,
+    /// The output of each program that prints a table, with its name.
+    pub tables: Vec<(String, String)>,
+    /// What the tests observed where CUDA leaves things open.
+    pub observed: Vec<String>,
+}
+
+impl Outcome {
+    /// How many tests there are with this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.tests
+            .iter()
+            .filter(|test| test.verdict == verdict)
+            .count()
+    }
+
+    fn take(&mut self, program: &Program, rc: Option<i32>, output: &str) {
+        if program.kind == "table" {
+            let verdict = if rc == Some(0) {
+                Verdict::Passed
+            } else {
+                Verdict::Failed
+            };
+            let reason = if rc == Some(0) {
+                String::new()
+            } else {
+                format!("ended with {rc:?}")
+            };
+            self.tests.push(Judged {
+                name: program.name.clone(),
+                verdict,
+                reason,
+            });
+            self.tables
+                .push((program.name.clone(), output.trim().to_owned()));
+            return;
+        }
+        let lines: Vec<&str> = output.lines().map(str::trim).collect();
+        self.observed.extend(
+            lines
+                .iter()
+                .filter(|line| line.starts_with("OBSERVED "))
+                .map(|line| (*line).to_owned()),
+        );
+        for name in &program.tests {
+            let said = lines.iter().find_map(|line| {
+                let (word, rest) = line.split_once(' ')?;
+                let verdict = match word {
+                    "PASS" => Verdict::Passed,
+                    "FAIL" => Verdict::Failed,
+                    "SKIP" => Verdict::Skipped,
+                    _ => return None,
+                };
+                let reason = rest.strip_prefix(name.as_str())?;
+                if !reason.is_empty() && !reason.starts_with([':', ' ']) {
+                    return None;
+                }
+                Some((verdict, reason.trim_start_matches([':', ' ']).to_owned()))
+            });
+            let (verdict, reason) = said.unwrap_or((
+                Verdict::Failed,
+                format!("no verdict; its program ended with {rc:?}"),
+            ));
+            self.tests.push(Judged {
+                name: name.clone(),
+                verdict,
+                reason,
+            });
+        }
+    }
+}
+
+fn load(stage: &Stage) -> Result<Vec<Program>> {
+    let path = dir(stage).join(LIST);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let list: List =
+        toml::from_str(&text).with_context(|| format!("{} is malformed", path.display()))?;
+    Ok(list.program)
+}
+
+fn dir(stage: &Stage) -> PathBuf {
+    stage.dir.join("pitfalls")
+}
+
+/// Builds the programs into the stage, if their sources changed.
+pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
+    let source = paths.root.join("tests/pitfalls");
+    let target = dir(stage);
+    let digest = Inputs::default()
+        .text("1")
+        .text(&cuda.home.to_string_lossy())
+        .tree(&source)?
+        .digest();
+    if is_fresh(&target, &digest) {
+        return Ok(());
+    }
+    let step = Step::new("pitfall programs");
+    unmark(&target);
+    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let mut command = Command::new("make");
+    command.args(["-j2", "-C"]).arg(&source);
+    command
+        .arg(format!("CUDA={}", cuda.home.display()))
+        .arg(format!("OUT={}", work.path().display()));
+    run_logged(
+        &mut command,
+        Some(&step),
+        &paths.logs().join("pitfalls-build.log"),
+    )?;
+    install(&source.join(LIST), &target.join(LIST))?;
+    for program in load(stage)? {
+        install(
+            &work.path().join(&program.name),
+            &target.join(&program.name),
+        )?;
+    }
+    mark_fresh(&target, &digest)?;
+    step.done("");
+    Ok(())
+}
+
+/// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket.
+pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<&Backend>) -> Result<Outcome> {
+    let way = match (backend, gpu.resolve()) {
+        (Some(_), _) => "socket",
+        (None, Gpu::Cuda) => "native",
+        (None, _) => "software",
+    };
+    let step = Step::new(format!("pitfalls: {way}"));
+    let mut outcome = Outcome::default();
+    for program in load(&kit.stage)?
+        .iter()
+        .filter(|program| program.ways.iter().any(|of| of == way))
+    {
+        step.message(&program.name);
+        let path = dir(&kit.stage).join(&program.name);
+        let inner = match backend {
+            Some(backend) => {
+                let socket = backend
+                    .sockets
+                    .first()
+                    .context("the back end has no socket")?;
+                runner::over_socket(&kit.stage, socket, &path)
+            }
+            None => {
+                let kind = if program.libs.iter().any(|lib| lib == "cudart") {
+                    "shared"
+                } else {
+                    "driver"
+                };
+                runner::natively(&kit.stage, gpu, &path, kind)
+            }
+        };
+        let mut command = runner::limited(&inner, LIMIT);
+        command
+            .args(&program.args)
+            .env("PITFALL_BACKEND", way)
+            .current_dir(dir(&kit.stage));
+        let log = kit
+            .logs
+            .join(format!("pitfalls-{way}-{}.log", program.name));
+        let (status, output) = run_status(&mut command, None, &log)?;
+        outcome.take(program, status.code(), &output);
+    }
+    step.done(format!(
+        "{} of {} passed",
+        outcome.count(Verdict::Passed),
+        outcome.tests.len()
+    ));
+    Ok(outcome)
+}
+
+/// Runs them in one VM, connected to the back end's first socket.
+pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
+    let step = Step::new("pitfalls: vm");
+    let programs: Vec<Program> = load(&kit.stage)?
+        .into_iter()
+        .filter(|program| program.ways.iter().any(|of| of == "vm"))
+        .collect();
+    let (_, _, guest) = kit.vm.as_ref().context("no VM was prepared")?;
+    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let mut extra = Archive::default();
+    let mut jobs = Vec::new();
+    let mut paths = Vec::new();
+    for program in &programs {
+        let from = dir(&kit.stage).join(&program.name);
+        extra.file(&format!("pitfalls/{}", program.name), &from);
+        paths.push(from);
+        jobs.push(Job {
+            id: program.name.clone(),
+            command: format!(
+                "cd /pitfalls; PITFALL_TIMEOUT=4 PITFALL_BACKEND=vm gpgpu-run --libdir /{SHIMS} ./{} {}",
+                program.name,
+                program.args.join(" ")
+            ),
+            limit: LIMIT,
+        });
+    }
+    extra.libraries_of(&paths)?;
+    let initramfs = work.path().join("initramfs");
+    crate::initramfs::concatenate(&guest.initramfs, &extra, &initramfs)?;
+    let socket = backend
+        .sockets
+        .first()
+        .context("the back end has no socket")?;
+    let mut spec = kit.spec(socket)?;
+    spec.initramfs = &initramfs;
+    spec.memory_mib = MEMORY_MIB;
+    let report = vm::boot(&spec, &jobs, None, Some(&kit.logs.join("pitfalls-vm.log")))?;
+    if let Some(complaint) = report.kernel_complaints.first() {
+        bail!(
+            "the guest's kernel complained: {complaint}; its console is in {}",
+            kit.logs.display()
+        );
+    }
+    let mut outcome = Outcome::default();
+    for program in &programs {
+        let job = report.jobs.iter().find(|job| job.id == program.name);
+        outcome.take(
+            program,
+            job.and_then(|job| job.rc),
+            job.map_or("", |job| job.output.as_str()),
+        );
+    }
+    step.done(format!(
+        "{} of {} passed",
+        outcome.count(Verdict::Passed),
+        outcome.tests.len()
+    ));
+    Ok(outcome)
+}
+
+/// Writes what was found as JSON, for comparing runs on different systems.
+pub fn save(outcome: &Outcome, path: &Path) -> Result<()> {
+    fs::write(path, serde_json::to_string_pretty(outcome)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_without_a_verdict_failed() {
+        let program = Program {
+            name: "p".into(),
+            libs: vec![],
+            args: vec![],
+            kind: "tests".into(),
+            ways: vec![],
+            tests: [
+                "pitfall_01_a",
+                "pitfall_01_a_b",
+                "pitfall_02_c",
+                "pitfall_03_d",
+            ]
+            .map(String::from)
+            .to_vec(),
+        };
+        let mut outcome = Outcome::default();
+        let output = "PASS pitfall_01_a_b\nFAIL pitfall_01_a: x is 3\nSKIP pitfall_02_c: no hugetlb\nOBSERVED pitfall_02_c k=1\n";
+        outcome.take(&program, Some(1), output);
+        let verdicts: Vec<_> = outcome.tests.iter().map(|test| test.verdict).collect();
+        assert_eq!(
+            verdicts,
+            [
+                Verdict::Failed,
+                Verdict::Passed,
+                Verdict::Skipped,
+                Verdict::Failed
+            ]
+        );
+        assert_eq!(outcome.tests[0].reason, "x is 3");
+        assert_eq!(outcome.observed.len(), 1);
+    }
+}

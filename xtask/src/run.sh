@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs the virtio-gpgpu demo on this machine: the programs in a VM (QEMU, kernel and guest are in this archive), over the
+# back end's socket, or natively. Needs x86-64 and glibc 2.34 or later; with an NVIDIA driver the GPU is used.
+#
+#   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--paper] [--results DIR]
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+command=${1:-demo}
+[ $# -gt 0 ] && shift
+if [ "$command" != demo ]; then
+    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    [ "$command" = --help ] || [ "$command" = help ]
+    exit
+fi
+if [ "$(uname -m)" != x86_64 ]; then
+    echo "run.sh: this archive is for x86-64 machines" >&2
+    exit 1
+fi
+if ! "$here/bin/xtask" --version >/dev/null 2>&1; then
+    echo "run.sh: this machine's C library is too old: glibc $(cat "$here/glibc") or later is needed" >&2
+    exit 1
+fi
+case " $* " in
+*" --results "* | *" --results="*) ;;
+*) set -- "$@" --results "$PWD/results" ;;
+esac
+exec "$here/bin/xtask" demo --prebuilt "$here" "$@"

@@ -1,0 +1,373 @@
+//! `cargo xtask test`: every test there is.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Result, bail};
+
+use crate::demo;
+use crate::kernel;
+use crate::kit::Kit;
+use crate::paths::Paths;
+use crate::pitfalls::{self, Verdict};
+use crate::process::{self, run_logged, run_status, tail};
+use crate::programs::Programs;
+use crate::runner::{self, Backend, Gpu, Outcome};
+use crate::setup::{self, Environment, Part};
+use crate::ui::{self, Step};
+use crate::{artifacts, setup::host_tools};
+
+/// Counts what passed and what did not, and remembers the latter.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, name: &str, verdict: Verdict, reason: &str) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Skipped => {
+                self.skipped += 1;
+                ui::line(format!("skipped   {name}: {reason}"));
+            }
+            Verdict::Failed => {
+                self.failed += 1;
+                ui::line(format!("FAILED    {name}: {reason}"));
+                self.failures.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Counts one step, and hands its result on if it passed. Ctrl-C ends everything.
+    fn step<T>(&mut self, name: &str, result: Result<T>) -> Result<Option<T>> {
+        process::check_interrupted()?;
+        match result {
+            Ok(value) => {
+                self.add(name, Verdict::Passed, "");
+                Ok(Some(value))
+            }
+            Err(error) => {
+                self.add(name, Verdict::Failed, &format!("{error:#}"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn programs(&mut self, way: &str, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let verdict = if outcome.ok {
+                Verdict::Passed
+            } else {
+                Verdict::Failed
+            };
+            let reason = format!("{}\n{}", outcome.problem, tail(&outcome.output, 8));
+            self.add(
+                &format!("{way}: {} ({})", outcome.program, outcome.linkage),
+                verdict,
+                &reason,
+            );
+        }
+    }
+
+    fn pitfalls(&mut self, way: &str, outcome: &pitfalls::Outcome) {
+        for test in &outcome.tests {
+            self.add(&format!("{way}: {}", test.name), test.verdict, &test.reason);
+        }
+    }
+}
+
+fn cargo(paths: &Paths, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(args)
+        .current_dir(&paths.root)
+        .env("VIRTIO_GPGPU_STAGE", paths.stage());
+    command
+}
+
+/// One of the checks of the sources that a single cargo command makes.
+fn check(paths: &Paths, name: &str, args: &[&str]) -> Result<()> {
+    let step = Step::new(name);
+    let mut command = cargo(paths, args);
+    if name == "documentation" {
+        command.env("RUSTDOCFLAGS", "-D warnings");
+    }
+    run_logged(
+        &mut command,
+        Some(&step),
+        &paths.logs().join(format!("{name}.log")),
+    )?;
+    step.done("");
+    Ok(())
+}
+
+/// The workspace's own tests, each counted.
+fn cargo_test(paths: &Paths, tally: &mut Tally) -> Result<()> {
+    let step = Step::new("cargo test");
+    let mut command = cargo(
+        paths,
+        &["test", "--workspace", "--release", "--no-fail-fast"],
+    );
+    let (status, output) = run_status(
+        &mut command,
+        Some(&step),
+        &paths.logs().join("cargo-test.log"),
+    )?;
+    let (passed, failed, ignored) = count(&output);
+    tally.passed += passed;
+    tally.failed += failed;
+    tally.skipped += ignored;
+    for line in output
+        .lines()
+        .filter(|line| line.starts_with("test ") && line.ends_with("... FAILED"))
+    {
+        tally.failures.push(
+            line.trim_start_matches("test ")
+                .trim_end_matches(" ... FAILED")
+                .to_owned(),
+        );
+    }
+    if failed > 0 || !status.success() {
+        ui::line(tail(&output, 60));
+    }
+    if failed == 0 && !status.success() {
+        bail!("cargo test: {}", process::describe(status));
+    }
+    step.done(format!(
+        "{passed} passed, {failed} failed, {ignored} ignored"
+    ));
+    Ok(())
+}
+
+/// Adds up the closing lines of all test programs.
+fn count(output: &str) -> (usize, usize, usize) {
+    let mut sums = (0, 0, 0);
+    for line in output
+        .lines()
+        .filter(|line| line.starts_with("test result: "))
+    {
+        let number = |what: &str| {
+            line.split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        sums = (
+            sums.0 + number("passed"),
+            sums.1 + number("failed"),
+            sums.2 + number("ignored"),
+        );
+    }
+    sums
+}
+
+/// Runs everything, and says how much passed in the last line.
+pub fn run() -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    everything(&mut tally)?;
+    if !tally.failures.is_empty() {
+        println!("failed:");
+        for name in &tally.failures {
+            println!("    {name}");
+        }
+    }
+    let skipped = if tally.skipped > 0 {
+        format!(", {} skipped", tally.skipped)
+    } else {
+        String::new()
+    };
+    println!("{} passed, {} failed{skipped}", tally.passed, tally.failed);
+    Ok(if tally.failed == 0 && tally.passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn everything(tally: &mut Tally) -> Result<()> {
+    let paths = Paths::find()?;
+    host_tools(&paths)?;
+    let result = check(&paths, "format", &["fmt", "--all", "--check"]);
+    tally.step("cargo fmt --check", result)?;
+    let setup = setup::run(&[Part::Cuda, Part::Guest, Part::Oldest]);
+    let Some(environment) = tally.step("setup", setup)? else {
+        return Ok(());
+    };
+    let result = check(
+        &paths,
+        "clippy",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--release",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    );
+    tally.step("cargo clippy", result)?;
+
+    let built = artifacts::build(&paths, environment.cuda()?);
+    let stage = tally.step("build", built)?;
+    let result = cargo_test(&paths, tally);
+    if let Err(error) = result {
+        tally.step::<()>("cargo test", Err(error))?;
+    }
+    let result = check(
+        &paths,
+        "documentation",
+        &["doc", "--workspace", "--no-deps", "--release"],
+    );
+    tally.step("cargo doc", result)?;
+
+    let source = paths.root.join("guest-driver/kernel");
+    for kernel in environment
+        .boot_kernels
+        .iter()
+        .chain(&environment.oldest_kernel)
+    {
+        let result = kernel::build_module(&paths, kernel, &source);
+        tally.step(&format!("module for {}", kernel.abi), result)?;
+    }
+    let Some(stage) = stage else { return Ok(()) };
+    let mut kit = Kit {
+        stage,
+        vm: None,
+        logs: paths.logs(),
+    };
+    programs(&environment, &mut kit, tally)?;
+    let result = pitfalls::build(&paths, environment.cuda()?, &kit.stage);
+    if tally.step("pitfall programs", result)?.is_some() {
+        all_pitfalls(&environment, &mut kit, tally)?;
+    }
+    Ok(())
+}
+
+/// The programs natively, over the socket and in VMs: all must give the same bytes.
+fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
+    let runs = Programs::load(&kit.stage.programs())?.runs(false);
+    let result = demo::natively(kit, Gpu::Software, &runs);
+    let reference = tally.step("programs natively", result)?.unwrap_or_default();
+    tally.programs("native", &reference);
+
+    let log = kit.logs.join("back-end-socket.log");
+    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
+        .and_then(|mut backend| survived(demo::over_socket(kit, &backend, &runs), &mut backend));
+    if let Some(mut outcomes) = tally.step("programs over the socket", result)? {
+        runner::compare(&mut outcomes, &runs, Some(&reference));
+        tally.programs("socket", &outcomes);
+    }
+    // The oldest and the newest guest; two VMs at once on the first.
+    for (index, kernel) in environment.boot_kernels.iter().enumerate() {
+        let name = format!("VM on {}", kernel.abi);
+        let result = kit.add_vm(environment, kernel);
+        if tally.step(&format!("{name}: guest"), result)?.is_none() {
+            continue;
+        }
+        let count = if index == 0 { 2 } else { 1 };
+        let log = kit.logs.join(format!("back-end-{}.log", kernel.abi));
+        let result = Backend::start(&kit.stage, Gpu::Software, count, &log)
+            .and_then(|mut backend| survived(demo::in_vms(kit, &backend, &runs), &mut backend));
+        for (number, mut outcomes) in tally
+            .step(&name, result)?
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+        {
+            runner::compare(&mut outcomes, &runs, Some(&reference));
+            tally.programs(&format!("{name}, VM {}", number + 1), &outcomes);
+        }
+    }
+    Ok(())
+}
+
+/// The result, unless the back end is gone: whatever clients do, it must not be.
+fn survived<T>(result: Result<T>, backend: &mut Backend) -> Result<T> {
+    let value = result?;
+    if !backend.alive()? {
+        bail!("the back end ended:\n{}", backend.last_words());
+    }
+    Ok(value)
+}
+
+fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
+    let result = pitfalls::on_host(kit, Gpu::Software, None);
+    let native = tally
+        .step("pitfalls on the software GPU", result)?
+        .unwrap_or_default();
+    tally.pitfalls("software GPU", &native);
+
+    let log = kit.logs.join("back-end-pitfalls.log");
+    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log).and_then(|mut backend| {
+        survived(
+            pitfalls::on_host(kit, Gpu::Software, Some(&backend)),
+            &mut backend,
+        )
+    });
+    if let Some(outcome) = tally.step("pitfalls over the socket", result)? {
+        tally.pitfalls("socket", &outcome);
+        same_tables("socket", &native, &outcome, tally)?;
+    }
+    let Some(kernel) = environment.boot_kernels.first() else {
+        return Ok(());
+    };
+    if tally
+        .step("pitfalls: guest", kit.add_vm(environment, kernel))?
+        .is_none()
+    {
+        return Ok(());
+    }
+    let log = kit.logs.join("back-end-pitfalls-vm.log");
+    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
+        .and_then(|mut backend| survived(pitfalls::in_vm(kit, &backend), &mut backend));
+    if let Some(outcome) = tally.step("pitfalls in a VM", result)? {
+        tally.pitfalls("vm", &outcome);
+        same_tables("vm", &native, &outcome, tally)?;
+    }
+    Ok(())
+}
+
+/// The tables of error codes must be the same through the device as on the GPU's own library.
+fn same_tables(
+    way: &str,
+    native: &pitfalls::Outcome,
+    ours: &pitfalls::Outcome,
+    tally: &mut Tally,
+) -> Result<()> {
+    for (name, table) in &ours.tables {
+        let expected = native
+            .tables
+            .iter()
+            .find(|(of, _)| of == name)
+            .map_or("", |(_, table)| table);
+        let difference = table
+            .lines()
+            .zip(expected.lines())
+            .find(|(ours, native)| ours != native)
+            .map(|(ours, native)| format!("natively `{native}`, here `{ours}`"));
+        let result = match difference {
+            Some(difference) => Err(anyhow::anyhow!("{difference}")),
+            None if table.lines().count() != expected.lines().count() => {
+                Err(anyhow::anyhow!("lines are missing"))
+            }
+            None => Ok(()),
+        };
+        tally.step(&format!("{way}: {name} as natively"), result)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_add_up() {
+        let output = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+                      test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        assert_eq!(count(output), (15, 2, 1));
+    }
+}
