@@ -38,14 +38,14 @@ macro_rules! with_api {
             // Devices; what does not change is part of the hello.
             0x0101 call plain cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
             0x0102 call plain cuDeviceGetP2PAttribute(value: Out<i32>, attrib: u32, srcDevice: i32, dstDevice: i32);
-            0x0103 call guest cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32);
+            0x0103 call custom cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32);
             0x0104 wait custom cuDevicePrimaryCtxRelease_v2(dev: i32);
             0x0105 wait custom cuDevicePrimaryCtxReset_v2(dev: i32);
             0x0106 call plain cuDevicePrimaryCtxSetFlags_v2(dev: i32, flags: u32);
             0x0107 call plain cuDevicePrimaryCtxGetState(dev: i32, flags: Out<u32>, active: Out<i32>);
 
             // Contexts.
-            0x0201 call guest cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
+            0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
             0x0203 wait plain cuCtxSynchronize();
             0x0204 call plain cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
@@ -75,11 +75,11 @@ macro_rules! with_api {
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64);
 
             // Copies between device and registered memory; the guest library chose the form.
-            0x0401 wait guest cuMemcpy(dst: u64, src: u64, ByteCount: usize);
-            0x0402 post guest cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream);
-            0x0403 wait guest cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize);
-            0x0404 wait guest cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize);
-            0x0405 post guest cuMemcpyPeerAsync(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize, hStream: Stream);
+            0x0401 wait custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);
+            0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream);
+            0x0403 wait custom cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize);
+            0x0404 wait custom cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize);
+            0x0405 post custom cuMemcpyPeerAsync(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize, hStream: Stream);
             0x0406 wait custom gpgpuCopy2D(copy: Copy2D, hStream: Stream, synchronous: bool);
             // Copies from and to pageable memory: the bytes travel beside the stream.
             0x0407 wait custom gpgpuCopyIn(dst: u64, hStream: Stream, synchronous: bool);

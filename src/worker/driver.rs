@@ -17,7 +17,12 @@ use gpgpu_protocol::cuda::*;
 pub fn symbol(name: &str) -> Option<*const c_void> {
     let name = CString::new(name).ok()?;
     // SAFETY: a symbol's address is taken, not used; the library is never unloaded.
-    unsafe { sys::culib().get::<*const c_void>(name.as_bytes_with_nul()).ok().map(|found| *found) }
+    unsafe {
+        sys::culib()
+            .get::<*const c_void>(name.as_bytes_with_nul())
+            .ok()
+            .map(|found| *found)
+    }
 }
 
 /// Whether there is a libcuda to load.
@@ -36,19 +41,29 @@ pub struct Symbol {
 impl Symbol {
     /// The function of this name; looked up at its first use.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, address: OnceLock::new() }
+        Self {
+            name,
+            address: OnceLock::new(),
+        }
     }
 
     /// Its address; `CUDA_ERROR_NOT_SUPPORTED` where the host's driver is too old to have it.
     pub fn address(&self) -> Result<*const c_void, CUresult> {
         let find = || symbol(self.name).map(|found| found as usize);
-        self.address.get_or_init(find).map(|found| found as *const c_void).ok_or(CUDA_ERROR_NOT_SUPPORTED)
+        self.address
+            .get_or_init(find)
+            .map(|found| found as *const c_void)
+            .ok_or(CUDA_ERROR_NOT_SUPPORTED)
     }
 }
 
 /// Turns a result code into a `Result`.
 pub fn check(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+    if code == CUDA_SUCCESS {
+        Ok(())
+    } else {
+        Err(code)
+    }
 }
 
 macro_rules! functions {
@@ -93,6 +108,12 @@ functions! {
     fn cuMemHostUnregister(pointer: *mut c_void);
     fn cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: u32);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
+    fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, pointer: CUdeviceptr);
+    fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    fn cuMemcpyPeer(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
+    fn cuMemcpyPeerAsync(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
     fn cuMemcpyHtoDAsync_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);

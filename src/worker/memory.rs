@@ -38,10 +38,20 @@ impl Staging {
     ///
     /// The host is out of memory.
     pub fn map(file: &OwnedFd, size: u64) -> io::Result<Self> {
-        let length = usize::try_from(size).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
+        let length = usize::try_from(size)
+            .ok()
+            .and_then(NonZeroUsize::new)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address of the kernel's choice, of a file sealed against shrinking.
         let base = unsafe {
-            mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, file.as_fd(), 0)?
+            mmap(
+                None,
+                length,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                file.as_fd(),
+                0,
+            )?
         };
         Ok(Self { base, size })
     }
@@ -68,6 +78,9 @@ struct Region {
 struct Registration {
     region: u32,
     here: u64,
+    device: u64,
+    bytes: u64,
+    context: u64,
 }
 
 /// The regions, and what of them is pinned.
@@ -85,18 +98,25 @@ struct State {
 
 impl Regions {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Maps a region, at the guest's own address if that is free here. Returns a [`status`].
     pub fn map(&self, number: u32, guest: u64, bytes: u64, runs: &[MapRun]) -> u32 {
         match map_runs(guest, bytes, runs) {
             Ok(here) => {
-                self.state().regions.insert(number, Region { guest, here, bytes });
+                self.state()
+                    .regions
+                    .insert(number, Region { guest, here, bytes });
                 status::OK
             }
             Err(error) => {
-                tracing::warn!("Cannot map {bytes} bytes of the guest in {} runs: {error}", runs.len());
+                tracing::warn!(
+                    "Cannot map {bytes} bytes of the guest in {} runs: {error}",
+                    runs.len()
+                );
                 status::NO_RESOURCES
             }
         }
@@ -105,7 +125,9 @@ impl Regions {
     /// Unmaps a region; what CUDA has pinned of it is let go first. Returns a [`status`].
     pub fn unmap(&self, number: u32) -> u32 {
         let mut state = self.state();
-        let Some(region) = state.regions.remove(&number) else { return status::BAD_ADDRESS };
+        let Some(region) = state.regions.remove(&number) else {
+            return status::BAD_ADDRESS;
+        };
         state.registered.retain(|_, registration| {
             if registration.region == number {
                 // SAFETY: the address was registered and not unregistered since.
@@ -123,7 +145,13 @@ impl Regions {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no region holds it, or the driver's own code.
-    pub fn register(&self, guest: u64, bytes: u64, flags: u32) -> Result<CUdeviceptr, CUresult> {
+    pub fn register(
+        &self,
+        context: u64,
+        guest: u64,
+        bytes: u64,
+        flags: u32,
+    ) -> Result<CUdeviceptr, CUresult> {
         let mut state = self.state();
         let found = state.regions.iter().find_map(|(number, region)| {
             let offset = guest.checked_sub(region.guest)?;
@@ -137,12 +165,31 @@ impl Regions {
         // SAFETY: the range is mapped and stays so until it is unregistered.
         unsafe {
             driver::cuMemHostRegister_v2(here as *mut c_void, bytes as usize, flags)?;
-            driver::cuMemHostGetDevicePointer_v2(&mut device, here as *mut c_void, 0).inspect_err(|_| {
-                let _ = driver::cuMemHostUnregister(here as *mut c_void);
-            })?;
+            driver::cuMemHostGetDevicePointer_v2(&mut device, here as *mut c_void, 0).inspect_err(
+                |_| {
+                    let _ = driver::cuMemHostUnregister(here as *mut c_void);
+                },
+            )?;
         }
-        state.registered.insert(guest, Registration { region, here });
+        state.registered.insert(
+            guest,
+            Registration {
+                region,
+                here,
+                device,
+                bytes,
+                context,
+            },
+        );
         Ok(device)
+    }
+
+    /// Whether all `bytes` bytes at a device's address are registered memory.
+    pub fn holds(&self, address: u64, bytes: u64) -> bool {
+        self.state().registered.values().any(|registration| {
+            let offset = address.wrapping_sub(registration.device);
+            offset < registration.bytes && bytes <= registration.bytes - offset
+        })
     }
 
     /// `cuMemHostUnregister`.
@@ -152,46 +199,71 @@ impl Regions {
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own code.
     pub fn unregister(&self, guest: u64) -> Result<(), CUresult> {
         let mut state = self.state();
-        let registration = *state.registered.get(&guest).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        let registration = *state
+            .registered
+            .get(&guest)
+            .ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
         // SAFETY: the address was registered and not unregistered since.
         unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void)? };
         state.registered.remove(&guest);
         Ok(())
     }
 
-    /// A context is gone, and with it the pins that were made in it: what is not pinned any more is forgotten.
-    pub fn forget_all_pins(&self) {
-        let mut state = self.state();
-        state.registered.retain(|_, registration| {
-            // SAFETY: asks the driver about an address; nothing is accessed.
-            let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
-            false
-        });
+    /// A context is gone, and with it the pins that were made in it.
+    pub fn forget_context(&self, context: u64) {
+        self.state()
+            .registered
+            .retain(|_, registration| registration.context != context);
     }
 }
 
 fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
-    let length = usize::try_from(bytes).ok().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
-    let total = runs.iter().try_fold(0_u64, |sum, run| sum.checked_add(run.length));
-    let aligned = runs.iter().all(|run| run.offset % PAGE_BYTES == 0 && run.length % PAGE_BYTES == 0);
-    if total != Some(bytes) || !aligned || guest % PAGE_BYTES != 0 {
+    let length = usize::try_from(bytes)
+        .ok()
+        .and_then(NonZeroUsize::new)
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    let total = runs
+        .iter()
+        .try_fold(0_u64, |sum, run| sum.checked_add(run.length));
+    let aligned = runs
+        .iter()
+        .all(|run| run.offset.is_multiple_of(PAGE_BYTES) && run.length.is_multiple_of(PAGE_BYTES));
+    if total != Some(bytes) || !aligned || !guest.is_multiple_of(PAGE_BYTES) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let reserve = |wish: Option<NonZeroUsize>, flags| {
         // SAFETY: without MAP_FIXED nothing that is mapped already is replaced.
-        unsafe { mmap_anonymous(wish, length, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | flags) }
+        unsafe {
+            mmap_anonymous(
+                wish,
+                length,
+                ProtFlags::PROT_NONE,
+                MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | flags,
+            )
+        }
     };
     let wish = NonZeroUsize::new(guest as usize);
-    let base = reserve(wish, MapFlags::MAP_FIXED_NOREPLACE).or_else(|_| reserve(None, MapFlags::empty()))?;
+    let base = reserve(wish, MapFlags::MAP_FIXED_NOREPLACE)
+        .or_else(|_| reserve(None, MapFlags::empty()))?;
     let start = base.as_ptr() as u64;
     let mut at = start;
     for run in runs {
-        let mapped = match (NonZeroUsize::new(at as usize), NonZeroUsize::new(run.length as usize)) {
+        let mapped = match (
+            NonZeroUsize::new(at as usize),
+            NonZeroUsize::new(run.length as usize),
+        ) {
             // SAFETY: replaces a part of the range just reserved.
             (Some(address), Some(length)) => unsafe {
                 let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
                 let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-                mmap(Some(address), length, protection, flags, run.file.as_fd(), run.offset as i64)
+                mmap(
+                    Some(address),
+                    length,
+                    protection,
+                    flags,
+                    run.file.as_fd(),
+                    run.offset as i64,
+                )
             },
             _ => Err(nix::errno::Errno::EINVAL),
         };
@@ -222,10 +294,15 @@ mod tests {
     fn runs_are_mapped_in_their_order_at_the_guests_address() {
         let file = sealed_memfd(c"test", 3 * PAGE_BYTES).unwrap();
         for page in 0..3 {
-            file.write_all_at(&[page as u8 + 1], page * PAGE_BYTES).unwrap();
+            file.write_all_at(&[page as u8 + 1], page * PAGE_BYTES)
+                .unwrap();
         }
         let file = Arc::new(OwnedFd::from(file));
-        let run = |page: u64| MapRun { file: Arc::clone(&file), offset: page * PAGE_BYTES, length: PAGE_BYTES };
+        let run = |page: u64| MapRun {
+            file: Arc::clone(&file),
+            offset: page * PAGE_BYTES,
+            length: PAGE_BYTES,
+        };
         let guest = 0x1234_5670_0000;
         let here = map_runs(guest, 2 * PAGE_BYTES, &[run(2), run(0)]).unwrap();
         assert_eq!(here, guest);
@@ -245,7 +322,11 @@ mod tests {
     #[test]
     fn runs_that_do_not_add_up_are_refused() {
         let file = Arc::new(OwnedFd::from(sealed_memfd(c"test", PAGE_BYTES).unwrap()));
-        let run = MapRun { file, offset: 0, length: PAGE_BYTES };
+        let run = MapRun {
+            file,
+            offset: 0,
+            length: PAGE_BYTES,
+        };
         assert!(map_runs(0x1234_5670_0000, 2 * PAGE_BYTES, std::slice::from_ref(&run)).is_err());
         assert!(map_runs(0x1234_5670_0001, PAGE_BYTES, std::slice::from_ref(&run)).is_err());
         assert!(map_runs(0x1234_5670_0000, 0, &[]).is_err());

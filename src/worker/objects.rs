@@ -29,7 +29,12 @@ pub struct Entry {
 impl Entry {
     /// An object in a context.
     pub fn new(raw: u64, context: u64) -> Self {
-        Self { raw, context, parent: 0, params: None }
+        Self {
+            raw,
+            context,
+            parent: 0,
+            params: None,
+        }
     }
 }
 
@@ -44,7 +49,12 @@ pub struct Objects {
 
 impl Objects {
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<u64, Entry>) -> T) -> T {
-        change(&mut self.table.write().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        change(
+            &mut self
+                .table
+                .write()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
     }
 
     /// Whether `id` can become a new object of kind `K`.
@@ -53,11 +63,18 @@ impl Objects {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind or one in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
     pub fn check_new<K: Object>(&self, id: u64) -> Result<(), CUresult> {
-        let table = self.table.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         if object_kind(id) != K::KIND || K::SPECIAL.contains(&id) || table.contains_key(&id) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if table.len() >= MAX_OBJECTS { Err(CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
+        if table.len() >= MAX_OBJECTS {
+            Err(CUDA_ERROR_OUT_OF_MEMORY)
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes an object under a checked id.
@@ -85,7 +102,10 @@ impl Objects {
         if object_kind(id) != K::KIND {
             return None;
         }
-        let table = self.table.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         table.get(&id).cloned()
     }
 
@@ -98,8 +118,11 @@ impl Objects {
         if K::SPECIAL.contains(&id) {
             return Ok(id);
         }
-        let missing =
-            if K::KIND == gpgpu_protocol::api::Context::KIND { CUDA_ERROR_INVALID_CONTEXT } else { CUDA_ERROR_INVALID_HANDLE };
+        let missing = if K::KIND == gpgpu_protocol::api::Context::KIND {
+            CUDA_ERROR_INVALID_CONTEXT
+        } else {
+            CUDA_ERROR_INVALID_HANDLE
+        };
         self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)
     }
 
@@ -109,7 +132,9 @@ impl Objects {
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if it is neither.
     pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
-        self.entry::<Function>(id).or_else(|| self.entry::<Kernel>(id)).ok_or(CUDA_ERROR_INVALID_HANDLE)
+        self.entry::<Function>(id)
+            .or_else(|| self.entry::<Kernel>(id))
+            .ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 }
 
@@ -132,7 +157,10 @@ mod tests {
         assert!(objects.check_new::<Event>(object_id::<Stream>(2)).is_err());
         objects.remove(id);
         assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
-        assert_eq!(objects.raw::<Stream>(0xdead_beef), Err(CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            objects.raw::<Stream>(0xdead_beef),
+            Err(CUDA_ERROR_INVALID_HANDLE)
+        );
         assert_eq!(objects.raw::<Stream>(0), Ok(0));
     }
 

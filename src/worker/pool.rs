@@ -29,7 +29,9 @@ impl Pool {
     /// Runs a job on an idle thread, or on a new one.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let (state, work) = &*self.shared;
-        let mut locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut locked = state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         locked.jobs.push_back(Box::new(job));
         if locked.idle >= locked.jobs.len() {
             work.notify_one();
@@ -37,7 +39,10 @@ impl Pool {
         }
         drop(locked);
         let pool = self.clone();
-        if let Err(error) = std::thread::Builder::new().name("wait".into()).spawn(move || pool.serve()) {
+        if let Err(error) = std::thread::Builder::new()
+            .name("wait".into())
+            .spawn(move || pool.serve())
+        {
             // The job stays queued: a thread that is busy now will take it.
             tracing::warn!("Cannot start a thread: {error}");
         }
@@ -45,17 +50,23 @@ impl Pool {
 
     fn serve(&self) {
         let (state, work) = &*self.shared;
-        let mut locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut locked = state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         loop {
             if let Some(job) = locked.jobs.pop_front() {
                 drop(locked);
                 job();
-                locked = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                locked = state
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
             } else if locked.idle >= MAX_IDLE {
                 return;
             } else {
                 locked.idle += 1;
-                locked = work.wait(locked).unwrap_or_else(|poisoned| poisoned.into_inner());
+                locked = work
+                    .wait(locked)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
                 locked.idle -= 1;
             }
         }

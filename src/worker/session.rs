@@ -4,7 +4,10 @@ use std::{
     cell::Cell,
     collections::{HashMap, VecDeque},
     ffi::c_void,
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic::{AtomicU32, Ordering}},
+    sync::{
+        Condvar, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use gpgpu_protocol::{api::Context, cuda::*};
@@ -56,7 +59,9 @@ pub struct Data {
 unsafe impl Send for Data {}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Session {
@@ -90,7 +95,9 @@ impl Session {
 
     /// Notes the error of a command that nobody waits for; the first one is kept.
     pub fn defer(&self, code: CUresult) {
-        let _ = self.deferred.compare_exchange(CUDA_SUCCESS, code, Ordering::AcqRel, Ordering::Relaxed);
+        let _ =
+            self.deferred
+                .compare_exchange(CUDA_SUCCESS, code, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The noted error, which is then forgotten.
@@ -123,13 +130,15 @@ impl Session {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is none under this number.
     pub fn take_image(&self, id: u64) -> Result<Vec<u8>, CUresult> {
-        locked(&self.images).remove(&id).ok_or(CUDA_ERROR_INVALID_VALUE)
+        locked(&self.images)
+            .remove(&id)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
     /// A context is gone: so is everything in it.
     pub fn forget_context(&self, context: u64) {
         self.objects.remove_context(context);
-        self.regions.forget_all_pins();
+        self.regions.forget_context(context);
     }
 }
 
@@ -154,7 +163,10 @@ impl Callbacks {
         state.running.push(callback);
         self.changed.notify_all();
         while state.running.contains(&callback) {
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
@@ -165,13 +177,18 @@ impl Callbacks {
             if let Some(due) = state.due.pop_front() {
                 return due;
             }
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
     /// The guest has run a callback.
     pub fn done(&self, callback: u64) {
-        locked(&self.state).running.retain(|running| *running != callback);
+        locked(&self.state)
+            .running
+            .retain(|running| *running != callback);
         self.changed.notify_all();
     }
 }
@@ -184,7 +201,10 @@ mod tests {
     fn an_image_arrives_in_order_or_not_at_all() {
         let session = Session::default();
         session.append_image(1, 0, b"ab").unwrap();
-        assert_eq!(session.append_image(1, 3, b"d"), Err(CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(
+            session.append_image(1, 3, b"d"),
+            Err(CUDA_ERROR_INVALID_VALUE)
+        );
         session.append_image(1, 2, b"c").unwrap();
         assert_eq!(session.take_image(1).unwrap(), b"abc");
         assert_eq!(session.take_image(1), Err(CUDA_ERROR_INVALID_VALUE));

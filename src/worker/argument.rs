@@ -1,0 +1,146 @@
+//! How an argument of the API table goes from a request into a call of the driver, and into the reply.
+
+use gpgpu_protocol::{
+    api::{
+        Arg, Context, Event, Function, Gone, In, Kernel, Library, Module, New, Object, Out, Stream,
+    },
+    codec::Wire,
+    cuda::*,
+};
+
+use super::{objects::Entry, session::Session};
+
+/// An argument in the worker.
+pub trait WorkerArg: Arg {
+    /// The argument while the driver is called.
+    type Held;
+
+    /// Looks up what the request names.
+    fn hold(session: &Session, request: Self::Request) -> Result<Self::Held, CUresult>;
+    /// The argument as the driver takes it; a pointer lives as long as `held`.
+    fn pass(held: &mut Self::Held) -> Self::C;
+    /// After success: notes what was made or ended, and gives the reply's part.
+    fn settle(session: &Session, held: Self::Held) -> Self::Reply;
+}
+
+macro_rules! by_value {
+    ($($ty:ty),*) => {$(
+        impl WorkerArg for $ty {
+            type Held = $ty;
+
+            fn hold(_: &Session, request: $ty) -> Result<$ty, CUresult> {
+                Ok(request)
+            }
+
+            fn pass(held: &mut $ty) -> $ty {
+                *held
+            }
+
+            fn settle(_: &Session, _: $ty) {}
+        }
+    )*};
+}
+
+by_value!(u8, u16, u32, u64, i32, usize);
+
+impl<T: Wire + Default> WorkerArg for Out<T> {
+    type Held = (bool, T);
+
+    fn hold(_: &Session, wanted: bool) -> Result<(bool, T), CUresult> {
+        Ok((wanted, T::default()))
+    }
+
+    fn pass((wanted, value): &mut (bool, T)) -> *mut T {
+        if *wanted { value } else { std::ptr::null_mut() }
+    }
+
+    fn settle(_: &Session, (_, value): (bool, T)) -> T {
+        value
+    }
+}
+
+impl<T: Wire> WorkerArg for In<T> {
+    type Held = Option<T>;
+
+    fn hold(_: &Session, request: Option<T>) -> Result<Option<T>, CUresult> {
+        Ok(request)
+    }
+
+    fn pass(held: &mut Option<T>) -> *const T {
+        held.as_ref().map_or(std::ptr::null(), std::ptr::from_ref)
+    }
+
+    fn settle(_: &Session, _: Option<T>) {}
+}
+
+macro_rules! handles {
+    ($($kind:ty),*) => {$(
+        impl WorkerArg for $kind {
+            type Held = u64;
+
+            fn hold(session: &Session, id: u64) -> Result<u64, CUresult> {
+                session.objects.raw::<$kind>(id)
+            }
+
+            fn pass(raw: &mut u64) -> <$kind as Object>::Handle {
+                <$kind as Object>::handle(*raw)
+            }
+
+            fn settle(_: &Session, _: u64) {}
+        }
+    )*};
+}
+
+handles!(Context, Module, Library, Kernel, Stream, Event);
+
+impl WorkerArg for Function {
+    type Held = u64;
+
+    fn hold(session: &Session, id: u64) -> Result<u64, CUresult> {
+        Ok(session.objects.function(id)?.raw)
+    }
+
+    fn pass(raw: &mut u64) -> CUfunction {
+        Function::handle(*raw)
+    }
+
+    fn settle(_: &Session, _: u64) {}
+}
+
+impl<K: Object> WorkerArg for New<K> {
+    type Held = (u64, K::Handle);
+
+    fn hold(session: &Session, id: u64) -> Result<(u64, K::Handle), CUresult> {
+        session.objects.check_new::<K>(id)?;
+        Ok((id, K::handle(0)))
+    }
+
+    fn pass((_, handle): &mut (u64, K::Handle)) -> *mut K::Handle {
+        handle
+    }
+
+    fn settle(session: &Session, (id, handle): (u64, K::Handle)) {
+        session
+            .objects
+            .insert(id, Entry::new(K::id(handle), session.current()));
+    }
+}
+
+impl<K: Object> WorkerArg for Gone<K> {
+    type Held = (u64, u64);
+
+    fn hold(session: &Session, id: u64) -> Result<(u64, u64), CUresult> {
+        if K::SPECIAL.contains(&id) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        Ok((id, session.objects.raw::<K>(id)?))
+    }
+
+    fn pass((_, raw): &mut (u64, u64)) -> K::Handle {
+        K::handle(*raw)
+    }
+
+    fn settle(session: &Session, (id, _): (u64, u64)) {
+        session.objects.remove(id);
+    }
+}

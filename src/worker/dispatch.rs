@@ -1,0 +1,138 @@
+//! From a command's bytes to a call of the driver, by the API table.
+
+use gpgpu_protocol::{
+    api::{Arg, Request, request, *},
+    codec::{Malformed, Reader, Wire, Writer},
+    cuda::*,
+    layout::StreamAnswer,
+    with_api,
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    argument::WorkerArg,
+    driver::{self, Symbol},
+    ops,
+    session::{Data, Session},
+};
+
+/// What an operation comes to: its reply, or a code and, for a few operations, a reply all the same.
+pub type Outcome<R> = Result<R, Failed<R>>;
+
+/// A failed operation.
+pub struct Failed<R> {
+    /// The code.
+    pub code: CUresult,
+    /// What the operation says though it failed.
+    pub reply: Option<R>,
+}
+
+impl<R> From<CUresult> for Failed<R> {
+    fn from(code: CUresult) -> Self {
+        Self { code, reply: None }
+    }
+}
+
+/// The result of a command, and the answer's bytes.
+pub struct Answer {
+    /// The code.
+    pub result: CUresult,
+    /// A [`StreamAnswer`] and what follows it.
+    pub bytes: Vec<u8>,
+}
+
+impl Answer {
+    /// An answer that is a code alone.
+    pub fn code(result: CUresult) -> Self {
+        Self::new::<()>(result, None)
+    }
+
+    fn new<R: Wire>(result: CUresult, reply: Option<&R>) -> Self {
+        let head = StreamAnswer {
+            result: result.into(),
+            reserved: 0.into(),
+        };
+        let mut writer = Writer::on(head.as_bytes().to_vec());
+        if let Some(reply) = reply {
+            writer.put(reply);
+        }
+        Self {
+            result,
+            bytes: writer.into_bytes(),
+        }
+    }
+
+    fn of<R: Wire>(outcome: Outcome<R>) -> Self {
+        match outcome {
+            Ok(reply) => Self::new(CUDA_SUCCESS, Some(&reply)),
+            Err(failed) => Self::new(failed.code, failed.reply.as_ref()),
+        }
+    }
+}
+
+fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
+    let mut reader = Reader::new(arguments);
+    let request = reader.get()?;
+    reader.end()?;
+    Ok(request)
+}
+
+macro_rules! carry_out {
+    (custom, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
+        Answer::of(ops::$name($session, read::<request::$name>($arguments)?, $data))
+    };
+    ($made:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
+        fn call(_session: &Session, _request: request::$name) -> Outcome<reply::$name> {
+            static SYMBOL: Symbol = Symbol::new(stringify!($name));
+            let address = SYMBOL.address()?;
+            // SAFETY: a symbol of this name has this signature in every libcuda; the API table is where it stands.
+            let function: unsafe extern "C" fn($(<$ty as Arg>::C),*) -> CUresult = unsafe { std::mem::transmute(address) };
+            $(let mut $arg = <$ty as WorkerArg>::hold(_session, _request.$arg)?;)*
+            // SAFETY: handles come from the client's table; pointers are to values that live across the call, or NULL.
+            driver::check(unsafe { function($(<$ty as WorkerArg>::pass(&mut $arg)),*) })?;
+            Ok(reply::$name { $($arg: <$ty as WorkerArg>::settle(_session, $arg)),* })
+        }
+        Answer::of(call($session, read::<request::$name>($arguments)?))
+    }};
+}
+
+macro_rules! table {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        /// Carries out one command.
+        ///
+        /// # Errors
+        ///
+        /// The operation is unknown, or the arguments are not its own.
+        #[allow(non_snake_case)]
+        pub fn dispatch(session: &Session, op: u16, arguments: &[u8], data: Data) -> Result<Answer, Malformed> {
+            let _ = data;
+            Ok(match op {
+                $($op => carry_out!($style, $name, session, arguments, data, $($arg : $ty),*),)*
+                _ => return Err(Malformed::Range),
+            })
+        }
+    };
+}
+
+with_api!(table);
+
+/// Whether an operation tells its caller of an earlier command's deferred error: the ones that
+/// synchronise or copy, as CUDA has it.
+pub fn observes(op: u16) -> bool {
+    use request::*;
+    const OBSERVERS: &[u16] = &[
+        cuCtxSynchronize::OP,
+        cuStreamSynchronize::OP,
+        cuStreamQuery::OP,
+        cuEventSynchronize::OP,
+        cuEventQuery::OP,
+        cuMemcpy::OP,
+        cuMemcpyDtoD_v2::OP,
+        gpgpuCopyIn::OP,
+        gpgpuCopyOut::OP,
+        gpgpuCopy2D::OP,
+        gpgpuCopyIn2D::OP,
+        gpgpuCopyOut2D::OP,
+    ];
+    OBSERVERS.contains(&op)
+}

@@ -1,0 +1,160 @@
+//! What a client asks for that is no CUDA function.
+
+use std::ffi::{CStr, c_char};
+
+use gpgpu_protocol::{
+    api::{AttributeValue, DeviceInfo, Hello, reply, request},
+    cuda::*,
+};
+
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    session::{Data, Session},
+};
+
+/// Attributes of what the protocol does not carry yet: a guest must not find it offered.
+const NOT_OFFERED: &[CUdevice_attribute] = &[
+    CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+    CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR,
+    CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+];
+
+fn text(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|byte| *byte as u8)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn attribute(attribute: CUdevice_attribute, dev: CUdevice) -> AttributeValue {
+    let mut value = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let asked = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, dev) };
+    if NOT_OFFERED.contains(&attribute) {
+        value = 0;
+    }
+    AttributeValue {
+        result: asked.err().unwrap_or(CUDA_SUCCESS),
+        value,
+    }
+}
+
+fn describe(dev: CUdevice) -> Result<DeviceInfo, CUresult> {
+    let mut name = [0; 256];
+    let mut bus = [0; 32];
+    let mut uuid = CUuuid::default();
+    let mut total = 0;
+    let mut properties = CUdevprop::default();
+    // SAFETY: all pointers are to values that live across the calls, and lengths are theirs.
+    unsafe {
+        driver::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, dev)?;
+        driver::cuDeviceGetUuid_v2(&mut uuid, dev)?;
+        driver::cuDeviceTotalMem_v2(&mut total, dev)?;
+        driver::cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32, dev)?;
+        // Deprecated, and all of it is in the attributes as well.
+        let _ = driver::cuDeviceGetProperties(&mut properties, dev);
+    }
+    let p = properties;
+    let fields = [p.maxThreadsPerBlock]
+        .into_iter()
+        .chain(p.maxThreadsDim)
+        .chain(p.maxGridSize)
+        .chain([
+            p.sharedMemPerBlock,
+            p.totalConstantMemory,
+            p.SIMDWidth,
+            p.memPitch,
+            p.regsPerBlock,
+        ])
+        .chain([p.clockRate, p.textureAlign]);
+    Ok(DeviceInfo {
+        name: text(&name),
+        uuid: uuid.bytes,
+        total_memory: total as u64,
+        pci_bus_id: text(&bus),
+        attributes: (0..CU_DEVICE_ATTRIBUTE_MAX)
+            .map(|which| attribute(which, dev))
+            .collect(),
+        properties: fields.collect(),
+    })
+}
+
+/// Describes the host to a new client.
+pub fn gpgpuHello(_: &Session, _: request::gpgpuHello, _: Data) -> Outcome<reply::gpgpuHello> {
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: the pointers are to values that live across the calls.
+    unsafe {
+        driver::cuDriverGetVersion(&mut version)?;
+        driver::cuDeviceGetCount(&mut count)?;
+    }
+    let devices = (0..count).map(describe).collect::<Result<_, _>>()?;
+    Ok(reply::gpgpuHello {
+        hello: Hello {
+            driver_version: version,
+            devices,
+        },
+    })
+}
+
+/// Takes a block of an image.
+pub fn gpgpuImageAppend(
+    session: &Session,
+    request: request::gpgpuImageAppend,
+    data: Data,
+) -> Outcome<reply::gpgpuImageAppend> {
+    // SAFETY: the span lies in the staging area; the bytes are copied once, here, and only the copy is used.
+    let block = unsafe { std::slice::from_raw_parts(data.input.cast::<u8>(), data.input_bytes) };
+    session.append_image(request.image, request.offset, block)?;
+    Ok(reply::gpgpuImageAppend {
+        image: (),
+        offset: (),
+    })
+}
+
+/// Drops an image that will not be loaded.
+pub fn gpgpuImageDrop(
+    session: &Session,
+    request: request::gpgpuImageDrop,
+    _: Data,
+) -> Outcome<reply::gpgpuImageDrop> {
+    session.take_image(request.image)?;
+    Ok(reply::gpgpuImageDrop { image: () })
+}
+
+/// The driver's description of an error.
+pub fn gpgpuErrorText(
+    _: &Session,
+    request: request::gpgpuErrorText,
+    _: Data,
+) -> Outcome<reply::gpgpuErrorText> {
+    let mut text = std::ptr::null();
+    // SAFETY: the driver gives a static string, or an error.
+    let text = unsafe {
+        driver::cuGetErrorString(request.code, &mut text)?;
+        if text.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE.into());
+        }
+        CStr::from_ptr(text)
+    };
+    Ok(reply::gpgpuErrorText {
+        code: (),
+        text: text.to_string_lossy().into_owned(),
+    })
+}

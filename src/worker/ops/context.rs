@@ -1,0 +1,120 @@
+//! Contexts.
+
+use gpgpu_protocol::{
+    api::{Context, Object, reply, request},
+    cuda::*,
+};
+
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    objects::Entry,
+    session::{Data, Session},
+};
+
+fn primary(
+    session: &Session,
+) -> std::sync::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
+    session
+        .primary
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// `cuDevicePrimaryCtxRetain`; the guest counts, so this comes once until the last release.
+pub fn cuDevicePrimaryCtxRetain(
+    session: &Session,
+    request: request::cuDevicePrimaryCtxRetain,
+    _: Data,
+) -> Outcome<reply::cuDevicePrimaryCtxRetain> {
+    session.objects.check_new::<Context>(request.pctx)?;
+    let mut table = primary(session);
+    if table.contains_key(&request.dev) {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    let mut context = Context::handle(0);
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, request.dev)? };
+    session
+        .objects
+        .insert(request.pctx, Entry::new(Context::id(context), 0));
+    table.insert(request.dev, request.pctx);
+    Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
+}
+
+/// `cuDevicePrimaryCtxRelease`: the last one.
+pub fn cuDevicePrimaryCtxRelease_v2(
+    session: &Session,
+    request: request::cuDevicePrimaryCtxRelease_v2,
+    _: Data,
+) -> Outcome<reply::cuDevicePrimaryCtxRelease_v2> {
+    let mut table = primary(session);
+    let context = *table.get(&request.dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    // SAFETY: no pointers.
+    unsafe { driver::cuDevicePrimaryCtxRelease_v2(request.dev)? };
+    table.remove(&request.dev);
+    session.forget_context(context);
+    session.forget_current();
+    Ok(reply::cuDevicePrimaryCtxRelease_v2 { dev: () })
+}
+
+/// `cuDevicePrimaryCtxReset`; what this worker retained is given back as well.
+pub fn cuDevicePrimaryCtxReset_v2(
+    session: &Session,
+    request: request::cuDevicePrimaryCtxReset_v2,
+    _: Data,
+) -> Outcome<reply::cuDevicePrimaryCtxReset_v2> {
+    let mut table = primary(session);
+    // SAFETY: no pointers.
+    unsafe { driver::cuDevicePrimaryCtxReset_v2(request.dev)? };
+    if let Some(context) = table.remove(&request.dev) {
+        // The count that this worker holds would keep a later release from ending the context.
+        // SAFETY: no pointers.
+        let _ = unsafe { driver::cuDevicePrimaryCtxRelease_v2(request.dev) };
+        session.forget_context(context);
+    }
+    session.forget_current();
+    Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () })
+}
+
+/// `cuCtxCreate`. Which context is current is the guest's business, so the new one is popped at once.
+pub fn cuCtxCreate_v2(
+    session: &Session,
+    request: request::cuCtxCreate_v2,
+    _: Data,
+) -> Outcome<reply::cuCtxCreate_v2> {
+    session.objects.check_new::<Context>(request.pctx)?;
+    let mut context = Context::handle(0);
+    // SAFETY: the pointers are to values that live across the calls.
+    unsafe {
+        driver::cuCtxCreate_v2(&mut context, request.flags, request.dev)?;
+        let mut popped = Context::handle(0);
+        let _ = driver::cuCtxPopCurrent_v2(&mut popped);
+    }
+    session.forget_current();
+    session
+        .objects
+        .insert(request.pctx, Entry::new(Context::id(context), 0));
+    Ok(reply::cuCtxCreate_v2 {
+        pctx: (),
+        flags: (),
+        dev: (),
+    })
+}
+
+/// `cuCtxDestroy`.
+pub fn cuCtxDestroy_v2(
+    session: &Session,
+    request: request::cuCtxDestroy_v2,
+    _: Data,
+) -> Outcome<reply::cuCtxDestroy_v2> {
+    let context = session.objects.raw::<Context>(request.ctx)?;
+    if primary(session).values().any(|id| *id == request.ctx) || context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT.into());
+    }
+    // SAFETY: the handle is the driver's and lives.
+    unsafe { driver::cuCtxDestroy_v2(Context::handle(context))? };
+    session.forget_context(request.ctx);
+    session.forget_current();
+    Ok(reply::cuCtxDestroy_v2 { ctx: () })
+}

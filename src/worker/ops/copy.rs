@@ -1,0 +1,367 @@
+//! Copies from and to the staging area, and two-dimensional ones.
+//!
+//! The staging area is pageable for the driver. So when an asynchronous copy from it returns, its bytes have been
+//! read, as CUDA promises for pageable memory, and the area can be used again.
+
+use gpgpu_protocol::{
+    api::{Context, Stream, reply, request},
+    cuda::*,
+};
+
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    session::{Data, Session},
+};
+
+fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
+    session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
+}
+
+fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
+    if !synchronous {
+        return Ok(());
+    }
+    // SAFETY: the stream is the driver's and lives.
+    unsafe { driver::cuStreamSynchronize(stream) }
+}
+
+/// Checks that a range is device memory or memory that the guest process registered. The driver would take any other
+/// address for this process's own pageable memory, and copy from or to the worker itself.
+fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresult> {
+    if session.regions.holds(address, bytes as u64) {
+        return Ok(());
+    }
+    let (mut base, mut size) = (0, 0);
+    // SAFETY: the pointers are to values that live across the call; the address is only looked up.
+    unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut size, address) }.map_err(|code| {
+        match code {
+            CUDA_ERROR_NOT_FOUND => CUDA_ERROR_INVALID_VALUE,
+            other => other,
+        }
+    })?;
+    let offset = address.wrapping_sub(base);
+    if offset < size as u64 && bytes as u64 <= size as u64 - offset {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+fn known_plane(
+    session: &Session,
+    start: u64,
+    pitch: usize,
+    width: usize,
+    height: usize,
+) -> Result<(), CUresult> {
+    let rows = height
+        .checked_sub(1)
+        .and_then(|rows| rows.checked_mul(pitch));
+    let bytes = rows
+        .and_then(|bytes| bytes.checked_add(width))
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    known(session, start, bytes)
+}
+
+/// A two-dimensional copy between addresses that CUDA can tell apart by itself.
+fn plane(
+    dst: u64,
+    dst_pitch: usize,
+    src: u64,
+    src_pitch: usize,
+    width: usize,
+    height: usize,
+) -> CUDA_MEMCPY2D {
+    CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: CU_MEMORYTYPE_UNIFIED,
+        srcHost: std::ptr::null(),
+        srcDevice: src,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: src_pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: CU_MEMORYTYPE_UNIFIED,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: dst,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: dst_pitch,
+        WidthInBytes: width,
+        Height: height,
+    }
+}
+
+/// Bytes of packed rows; they must be what came with the command.
+fn packed(width: usize, height: usize, there: usize) -> Result<(), CUresult> {
+    if width.checked_mul(height) == Some(there) {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// A copy whose source came with the command.
+pub fn gpgpuCopyIn(
+    session: &Session,
+    request: request::gpgpuCopyIn,
+    data: Data,
+) -> Outcome<reply::gpgpuCopyIn> {
+    let stream = stream(session, request.hStream)?;
+    known(session, request.dst, data.input_bytes)?;
+    // SAFETY: the source is the command's part of the staging area; the driver checks the destination.
+    unsafe { driver::cuMemcpyHtoDAsync_v2(request.dst, data.input, data.input_bytes, stream)? };
+    finish(stream, request.synchronous)?;
+    Ok(reply::gpgpuCopyIn {
+        dst: (),
+        hStream: (),
+        synchronous: (),
+    })
+}
+
+/// A copy whose bytes go back with the answer.
+pub fn gpgpuCopyOut(
+    session: &Session,
+    request: request::gpgpuCopyOut,
+    data: Data,
+) -> Outcome<reply::gpgpuCopyOut> {
+    let stream = stream(session, request.hStream)?;
+    known(session, request.src, data.output_bytes)?;
+    // SAFETY: the destination is the command's part of the staging area; the driver checks the source.
+    unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, request.src, data.output_bytes, stream)? };
+    finish(stream, true)?;
+    Ok(reply::gpgpuCopyOut {
+        src: (),
+        hStream: (),
+    })
+}
+
+/// A two-dimensional copy between memory that the worker can address.
+pub fn gpgpuCopy2D(
+    session: &Session,
+    request: request::gpgpuCopy2D,
+    _: Data,
+) -> Outcome<reply::gpgpuCopy2D> {
+    let stream = stream(session, request.hStream)?;
+    let copy = request.copy;
+    let copy = plane(
+        copy.dst,
+        copy.dst_pitch,
+        copy.src,
+        copy.src_pitch,
+        copy.width,
+        copy.height,
+    );
+    known_plane(
+        session,
+        copy.dstDevice,
+        copy.dstPitch,
+        copy.WidthInBytes,
+        copy.Height,
+    )?;
+    known_plane(
+        session,
+        copy.srcDevice,
+        copy.srcPitch,
+        copy.WidthInBytes,
+        copy.Height,
+    )?;
+    // SAFETY: the structure lives across the call; both ends are memory that the driver knows.
+    unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    finish(stream, request.synchronous)?;
+    Ok(reply::gpgpuCopy2D {
+        copy: (),
+        hStream: (),
+        synchronous: (),
+    })
+}
+
+/// A two-dimensional copy whose rows came with the command.
+pub fn gpgpuCopyIn2D(
+    session: &Session,
+    request: request::gpgpuCopyIn2D,
+    data: Data,
+) -> Outcome<reply::gpgpuCopyIn2D> {
+    let stream = stream(session, request.hStream)?;
+    packed(request.width, request.height, data.input_bytes)?;
+    known_plane(
+        session,
+        request.dst,
+        request.pitch,
+        request.width,
+        request.height,
+    )?;
+    let mut copy = plane(
+        request.dst,
+        request.pitch,
+        0,
+        request.width,
+        request.width,
+        request.height,
+    );
+    (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, data.input);
+    // SAFETY: as above; the source is the command's part of the staging area.
+    unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    finish(stream, request.synchronous)?;
+    Ok(reply::gpgpuCopyIn2D {
+        dst: (),
+        pitch: (),
+        width: (),
+        height: (),
+        hStream: (),
+        synchronous: (),
+    })
+}
+
+/// A two-dimensional copy whose rows go back with the answer.
+pub fn gpgpuCopyOut2D(
+    session: &Session,
+    request: request::gpgpuCopyOut2D,
+    data: Data,
+) -> Outcome<reply::gpgpuCopyOut2D> {
+    let stream = stream(session, request.hStream)?;
+    packed(request.width, request.height, data.output_bytes)?;
+    known_plane(
+        session,
+        request.src,
+        request.pitch,
+        request.width,
+        request.height,
+    )?;
+    let mut copy = plane(
+        0,
+        request.width,
+        request.src,
+        request.pitch,
+        request.width,
+        request.height,
+    );
+    (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, data.output);
+    // SAFETY: as above; the destination is the command's part of the staging area.
+    unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    finish(stream, true)?;
+    Ok(reply::gpgpuCopyOut2D {
+        src: (),
+        pitch: (),
+        width: (),
+        height: (),
+        hStream: (),
+    })
+}
+
+/// `cuMemcpy` between memory that the worker can address.
+pub fn cuMemcpy(
+    session: &Session,
+    request: request::cuMemcpy,
+    _: Data,
+) -> Outcome<reply::cuMemcpy> {
+    known(session, request.dst, request.ByteCount)?;
+    known(session, request.src, request.ByteCount)?;
+    // SAFETY: both ranges are memory that the driver knows.
+    unsafe { driver::cuMemcpy(request.dst, request.src, request.ByteCount)? };
+    Ok(reply::cuMemcpy {
+        dst: (),
+        src: (),
+        ByteCount: (),
+    })
+}
+
+/// `cuMemcpyAsync` between memory that the worker can address.
+pub fn cuMemcpyAsync(
+    session: &Session,
+    request: request::cuMemcpyAsync,
+    _: Data,
+) -> Outcome<reply::cuMemcpyAsync> {
+    known(session, request.dst, request.ByteCount)?;
+    known(session, request.src, request.ByteCount)?;
+    let stream = stream(session, request.hStream)?;
+    // SAFETY: as above; the stream is the driver's and lives.
+    unsafe { driver::cuMemcpyAsync(request.dst, request.src, request.ByteCount, stream)? };
+    Ok(reply::cuMemcpyAsync {
+        dst: (),
+        src: (),
+        ByteCount: (),
+        hStream: (),
+    })
+}
+
+/// `cuMemcpyDtoD`.
+pub fn cuMemcpyDtoD_v2(
+    session: &Session,
+    request: request::cuMemcpyDtoD_v2,
+    _: Data,
+) -> Outcome<reply::cuMemcpyDtoD_v2> {
+    if request.ByteCount > 0 {
+        known(session, request.dstDevice, request.ByteCount)?;
+        known(session, request.srcDevice, request.ByteCount)?;
+    }
+    // SAFETY: both ranges are memory that the driver knows, or empty.
+    unsafe { driver::cuMemcpyDtoD_v2(request.dstDevice, request.srcDevice, request.ByteCount)? };
+    Ok(reply::cuMemcpyDtoD_v2 {
+        dstDevice: (),
+        srcDevice: (),
+        ByteCount: (),
+    })
+}
+
+/// `cuMemcpyPeer`.
+pub fn cuMemcpyPeer(
+    session: &Session,
+    request: request::cuMemcpyPeer,
+    _: Data,
+) -> Outcome<reply::cuMemcpyPeer> {
+    let dst = session.objects.raw::<Context>(request.dstContext)? as CUcontext;
+    let src = session.objects.raw::<Context>(request.srcContext)? as CUcontext;
+    known(session, request.dstDevice, request.ByteCount)?;
+    known(session, request.srcDevice, request.ByteCount)?;
+    // SAFETY: the contexts are the driver's and live; the ranges are memory that it knows.
+    unsafe {
+        driver::cuMemcpyPeer(
+            request.dstDevice,
+            dst,
+            request.srcDevice,
+            src,
+            request.ByteCount,
+        )?
+    };
+    Ok(reply::cuMemcpyPeer {
+        dstDevice: (),
+        dstContext: (),
+        srcDevice: (),
+        srcContext: (),
+        ByteCount: (),
+    })
+}
+
+/// `cuMemcpyPeerAsync`.
+pub fn cuMemcpyPeerAsync(
+    session: &Session,
+    request: request::cuMemcpyPeerAsync,
+    _: Data,
+) -> Outcome<reply::cuMemcpyPeerAsync> {
+    let dst = session.objects.raw::<Context>(request.dstContext)? as CUcontext;
+    let src = session.objects.raw::<Context>(request.srcContext)? as CUcontext;
+    let stream = stream(session, request.hStream)?;
+    known(session, request.dstDevice, request.ByteCount)?;
+    known(session, request.srcDevice, request.ByteCount)?;
+    // SAFETY: as above; the stream is the driver's and lives.
+    unsafe {
+        driver::cuMemcpyPeerAsync(
+            request.dstDevice,
+            dst,
+            request.srcDevice,
+            src,
+            request.ByteCount,
+            stream,
+        )?
+    };
+    Ok(reply::cuMemcpyPeerAsync {
+        dstDevice: (),
+        dstContext: (),
+        srcDevice: (),
+        srcContext: (),
+        ByteCount: (),
+        hStream: (),
+    })
+}

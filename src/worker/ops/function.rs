@@ -1,0 +1,101 @@
+//! What a function is, and what fits.
+
+use gpgpu_protocol::{
+    api::{AttributeValue, FunctionInfo, ParamInfo, reply, request},
+    cuda::*,
+};
+
+use super::launch::Lowered;
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    session::{Data, Session},
+};
+
+/// CUDA's limit is 32,764 bytes of parameters; no function has more parameters than that.
+const MAX_PARAMS: usize = 32_764;
+
+/// Asks for parameter after parameter until the driver says that there is none.
+pub fn params(
+    mut ask: impl FnMut(usize, &mut usize, &mut usize) -> Result<(), CUresult>,
+) -> Result<Vec<ParamInfo>, CUresult> {
+    let mut params = Vec::new();
+    for index in 0..=MAX_PARAMS {
+        let (mut offset, mut size) = (0, 0);
+        match ask(index, &mut offset, &mut size) {
+            Ok(()) => params.push(ParamInfo {
+                offset: offset as u32,
+                size: size as u32,
+            }),
+            Err(CUDA_ERROR_INVALID_VALUE) => return Ok(params),
+            Err(CUDA_ERROR_NOT_SUPPORTED) => {
+                tracing::error!(
+                    "The host's driver does not tell a kernel's parameters: it must be of CUDA 12.4 or later"
+                );
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            Err(code) => return Err(code),
+        }
+    }
+    Ok(params)
+}
+
+/// An attribute's value or the code of asking.
+pub fn attribute(ask: impl FnOnce(&mut i32) -> Result<(), CUresult>) -> AttributeValue {
+    let mut value = 0;
+    let result = ask(&mut value).err().unwrap_or(CUDA_SUCCESS);
+    AttributeValue { result, value }
+}
+
+/// A function's parameters and attributes.
+pub fn describe(function: CUfunction) -> Result<FunctionInfo, CUresult> {
+    // SAFETY: the function is the driver's and lives; the pointers live across the calls.
+    let params = params(|index, offset, size| unsafe {
+        driver::cuFuncGetParamInfo(function, index, offset, size)
+    })?;
+    let attributes = (0..CU_FUNC_ATTRIBUTE_MAX)
+        .map(|which| {
+            attribute(|value| {
+                // SAFETY: as above.
+                unsafe { driver::cuFuncGetAttribute(value, which, function) }
+            })
+        })
+        .collect();
+    Ok(FunctionInfo { params, attributes })
+}
+
+/// `cuOccupancyMaxActiveClusters`.
+pub fn cuOccupancyMaxActiveClusters(
+    session: &Session,
+    request: request::cuOccupancyMaxActiveClusters,
+    _: Data,
+) -> Outcome<reply::cuOccupancyMaxActiveClusters> {
+    let function = session.objects.function(request.func)?.raw as CUfunction;
+    let mut lowered = Lowered::new(session, &request.config)?;
+    let mut clusters = 0;
+    // SAFETY: the function is the driver's; the configuration lives across the call.
+    unsafe { driver::cuOccupancyMaxActiveClusters(&mut clusters, function, &lowered.config())? };
+    Ok(reply::cuOccupancyMaxActiveClusters {
+        func: (),
+        config: (),
+        clusters,
+    })
+}
+
+/// `cuOccupancyMaxPotentialClusterSize`.
+pub fn cuOccupancyMaxPotentialClusterSize(
+    session: &Session,
+    request: request::cuOccupancyMaxPotentialClusterSize,
+    _: Data,
+) -> Outcome<reply::cuOccupancyMaxPotentialClusterSize> {
+    let function = session.objects.function(request.func)?.raw as CUfunction;
+    let mut lowered = Lowered::new(session, &request.config)?;
+    let mut size = 0;
+    // SAFETY: as above.
+    unsafe { driver::cuOccupancyMaxPotentialClusterSize(&mut size, function, &lowered.config())? };
+    Ok(reply::cuOccupancyMaxPotentialClusterSize {
+        func: (),
+        config: (),
+        size,
+    })
+}

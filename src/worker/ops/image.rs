@@ -1,0 +1,115 @@
+//! Loading images: the just-in-time linker's options and logs.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    api::{JitLog, JitOption},
+    codec::Blob,
+    cuda::*,
+};
+
+/// Bytes of each log that a guest is told.
+const LOG_BYTES: usize = 16 << 10;
+
+/// Options whose values are numbers; all others hold pointers, or concern what is not carried.
+const PLAIN: &[CUjit_option] = &[
+    CU_JIT_MAX_REGISTERS,
+    CU_JIT_THREADS_PER_BLOCK,
+    CU_JIT_OPTIMIZATION_LEVEL,
+    CU_JIT_TARGET_FROM_CUCONTEXT,
+    CU_JIT_TARGET,
+    CU_JIT_FALLBACK_STRATEGY,
+    CU_JIT_GENERATE_DEBUG_INFO,
+    CU_JIT_LOG_VERBOSE,
+    CU_JIT_GENERATE_LINE_INFO,
+    CU_JIT_CACHE_MODE,
+    CU_JIT_POSITION_INDEPENDENT_CODE,
+    CU_JIT_MIN_CTA_PER_SM,
+    CU_JIT_MAX_THREADS_PER_BLOCK,
+    CU_JIT_OVERRIDE_DIRECTIVE_VALUES,
+    CU_JIT_WALL_TIME,
+];
+
+/// The options of one load, with room for what the linker says.
+pub struct Jit {
+    options: Vec<CUjit_option>,
+    values: Vec<*mut c_void>,
+    info: Vec<u8>,
+    error: Vec<u8>,
+}
+
+impl Jit {
+    /// The options as a guest gave them; its logs' buffers become buffers here.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` for an option that cannot travel.
+    pub fn new(wanted: &[JitOption]) -> Result<Self, CUresult> {
+        let mut jit = Self {
+            options: Vec::new(),
+            values: Vec::new(),
+            info: Vec::new(),
+            error: Vec::new(),
+        };
+        for JitOption { option, value } in wanted {
+            match *option {
+                CU_JIT_INFO_LOG_BUFFER => {
+                    jit.info.resize(LOG_BYTES, 0);
+                    let buffer = jit.info.as_mut_ptr().cast();
+                    jit.push(CU_JIT_INFO_LOG_BUFFER, buffer);
+                    jit.push(CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void);
+                }
+                CU_JIT_ERROR_LOG_BUFFER => {
+                    jit.error.resize(LOG_BYTES, 0);
+                    let buffer = jit.error.as_mut_ptr().cast();
+                    jit.push(CU_JIT_ERROR_LOG_BUFFER, buffer);
+                    jit.push(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void);
+                }
+                CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES | CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {}
+                plain if PLAIN.contains(&plain) => jit.push(plain, *value as *mut c_void),
+                _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
+            }
+        }
+        Ok(jit)
+    }
+
+    fn push(&mut self, option: CUjit_option, value: *mut c_void) {
+        self.options.push(option);
+        self.values.push(value);
+    }
+
+    /// How many options there are, and the two arrays for the driver; they live as long as `self`.
+    pub fn arrays(&mut self) -> (u32, *mut CUjit_option, *mut *mut c_void) {
+        (
+            self.options.len() as u32,
+            self.options.as_mut_ptr(),
+            self.values.as_mut_ptr(),
+        )
+    }
+
+    fn value(&self, wanted: CUjit_option) -> usize {
+        self.options
+            .iter()
+            .position(|option| *option == wanted)
+            .map_or(0, |i| self.values[i] as usize)
+    }
+
+    /// What the linker said.
+    pub fn log(&self) -> JitLog {
+        let text = |buffer: &[u8]| {
+            Blob(
+                buffer
+                    .iter()
+                    .copied()
+                    .take_while(|byte| *byte != 0)
+                    .collect(),
+            )
+        };
+        JitLog {
+            info: text(&self.info),
+            error: text(&self.error),
+            wall_time: f32::from_bits(self.value(CU_JIT_WALL_TIME) as u32),
+            threads_per_block: self.value(CU_JIT_THREADS_PER_BLOCK) as u32,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Launches.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    api::{LaunchConfig, Stream, reply, request},
+    cuda::*,
+};
+
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    session::{Data, Session},
+};
+
+/// Attributes that a guest may set: those without handles and host pointers.
+const ALLOWED: &[CUlaunchAttributeID] = &[
+    CU_LAUNCH_ATTRIBUTE_IGNORE,
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+];
+
+/// A launch configuration as the driver takes it.
+pub struct Lowered {
+    attributes: Vec<CUlaunchAttribute>,
+    config: CUlaunchConfig,
+}
+
+impl Lowered {
+    /// Looks up the stream and checks the attributes.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` for the stream, `CUDA_ERROR_NOT_SUPPORTED` for an attribute.
+    pub fn new(session: &Session, config: &LaunchConfig) -> Result<Self, CUresult> {
+        let mut attributes = Vec::with_capacity(config.attributes.len());
+        for attribute in &config.attributes {
+            if !ALLOWED.contains(&attribute.id) {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            let value = CUlaunchAttributeValue {
+                pad: attribute.value,
+            };
+            attributes.push(CUlaunchAttribute {
+                id: attribute.id,
+                pad: [0; 4],
+                value,
+            });
+        }
+        let config = CUlaunchConfig {
+            gridDimX: config.grid_x,
+            gridDimY: config.grid_y,
+            gridDimZ: config.grid_z,
+            blockDimX: config.block_x,
+            blockDimY: config.block_y,
+            blockDimZ: config.block_z,
+            sharedMemBytes: config.shared_bytes,
+            hStream: session.objects.raw::<Stream>(config.stream)? as CUstream,
+            attrs: std::ptr::null_mut(),
+            numAttrs: attributes.len() as u32,
+        };
+        Ok(Self { attributes, config })
+    }
+
+    /// The configuration; it points into `self`.
+    pub fn config(&mut self) -> CUlaunchConfig {
+        CUlaunchConfig {
+            attrs: self.attributes.as_mut_ptr(),
+            ..self.config
+        }
+    }
+}
+
+/// Every launch: with `cuLaunchKernel` where there are no attributes.
+pub fn cuLaunchKernelEx(
+    session: &Session,
+    request: request::cuLaunchKernelEx,
+    _: Data,
+) -> Outcome<reply::cuLaunchKernelEx> {
+    let function = session.objects.function(request.func)?;
+    let layout = function.params.as_deref().unwrap_or_default();
+    let mut buffer = request.params.0;
+    let needed = layout
+        .iter()
+        .map(|param| param.offset as usize + param.size as usize)
+        .max()
+        .unwrap_or(0);
+    if buffer.len() != needed {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    let base = buffer.as_mut_ptr();
+    let mut params: Vec<*mut c_void> = layout
+        .iter()
+        .map(|param| base.wrapping_add(param.offset as usize).cast())
+        .collect();
+    let raw = function.raw as CUfunction;
+    let mut lowered = Lowered::new(session, &request.config)?;
+    let config = lowered.config();
+    let none = std::ptr::null_mut();
+    // SAFETY: the function and the stream are the driver's and live; each parameter's pointer leads to
+    // as many bytes of the buffer as the driver itself said that it has.
+    unsafe {
+        if config.numAttrs == 0 {
+            let (grid, block) = (
+                (config.gridDimX, config.gridDimY, config.gridDimZ),
+                (config.blockDimX, config.blockDimY, config.blockDimZ),
+            );
+            let shared = config.sharedMemBytes;
+            driver::cuLaunchKernel(
+                raw,
+                grid.0,
+                grid.1,
+                grid.2,
+                block.0,
+                block.1,
+                block.2,
+                shared,
+                config.hStream,
+                params.as_mut_ptr(),
+                none,
+            )?;
+        } else {
+            driver::cuLaunchKernelEx(&config, raw, params.as_mut_ptr(), none)?;
+        }
+    }
+    Ok(reply::cuLaunchKernelEx {
+        func: (),
+        config: (),
+        params: (),
+    })
+}

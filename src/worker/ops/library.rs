@@ -1,0 +1,246 @@
+//! Libraries and kernels.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    api::{Function, FunctionInfo, Kernel, Library, Module, Object, reply, request},
+    cuda::*,
+};
+
+use super::{
+    function::{attribute, params},
+    image::Jit,
+    module::{c_name, take_image, text},
+};
+use crate::worker::{
+    dispatch::{Failed, Outcome},
+    driver,
+    objects::Entry,
+    session::{Data, Session},
+};
+
+fn library(session: &Session, id: u64) -> Result<CUlibrary, CUresult> {
+    let library = Library::handle(session.objects.raw::<Library>(id)?);
+    if library.is_null() {
+        Err(CUDA_ERROR_INVALID_HANDLE)
+    } else {
+        Ok(library)
+    }
+}
+
+/// The device of the current context, or the first.
+fn device() -> CUdevice {
+    let mut device = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    match unsafe { driver::cuCtxGetDevice(&mut device) } {
+        Ok(()) => device,
+        Err(_) => 0,
+    }
+}
+
+/// `cuLibraryLoadData`.
+pub fn cuLibraryLoadData(
+    session: &Session,
+    request: request::cuLibraryLoadData,
+    _: Data,
+) -> Outcome<reply::cuLibraryLoadData> {
+    session.objects.check_new::<Library>(request.library)?;
+    let image = take_image(session, request.image)?;
+    let mut jit = Jit::new(&request.options)?;
+    let (count, options, values) = jit.arrays();
+    let none: *mut *mut c_void = std::ptr::null_mut();
+    let mut library = Library::handle(0);
+    // SAFETY: the image ends with a NUL or by its own headers; the arrays live across the call. The driver copies
+    // the image, for it is not told that the binary is preserved.
+    let result = unsafe {
+        let image = image.as_ptr().cast::<c_void>();
+        driver::cuLibraryLoadData(
+            &mut library,
+            image,
+            options,
+            values,
+            count,
+            none.cast(),
+            none,
+            0,
+        )
+    };
+    let reply = reply::cuLibraryLoadData {
+        library: (),
+        image: (),
+        options: (),
+        preserved: (),
+        log: jit.log(),
+    };
+    if let Err(code) = result {
+        return Err(Failed {
+            code,
+            reply: Some(reply),
+        });
+    }
+    session
+        .objects
+        .insert(request.library, Entry::new(Library::id(library), 0));
+    Ok(reply)
+}
+
+/// `cuLibraryUnload`.
+pub fn cuLibraryUnload(
+    session: &Session,
+    request: request::cuLibraryUnload,
+    _: Data,
+) -> Outcome<reply::cuLibraryUnload> {
+    let library = library(session, request.library)?;
+    session.objects.remove_with_children(request.library);
+    // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
+    unsafe { driver::cuLibraryUnload(library)? };
+    Ok(reply::cuLibraryUnload { library: () })
+}
+
+/// `cuLibraryGetKernel`, with everything about the kernel that a launch needs.
+pub fn cuLibraryGetKernel(
+    session: &Session,
+    request: request::cuLibraryGetKernel,
+    _: Data,
+) -> Outcome<reply::cuLibraryGetKernel> {
+    session.objects.check_new::<Kernel>(request.kernel)?;
+    let name = c_name(request.name)?;
+    let mut kernel = Kernel::handle(0);
+    // SAFETY: the library is the driver's and lives; the pointers live across the calls, here and below.
+    unsafe {
+        driver::cuLibraryGetKernel(
+            &mut kernel,
+            library(session, request.library)?,
+            name.as_ptr(),
+        )?
+    };
+    // SAFETY: as above.
+    let params = params(|index, offset, size| unsafe {
+        driver::cuKernelGetParamInfo(kernel, index, offset, size)
+    })?;
+    let dev = device();
+    let attributes = (0..CU_FUNC_ATTRIBUTE_MAX)
+        .map(|which| {
+            attribute(|value| {
+                // SAFETY: as above.
+                unsafe { driver::cuKernelGetAttribute(value, which, kernel, dev) }
+            })
+        })
+        .collect();
+    let entry = Entry {
+        raw: Kernel::id(kernel),
+        context: 0,
+        parent: request.library,
+        params: Some(params.clone().into()),
+    };
+    session.objects.insert(request.kernel, entry);
+    let info = FunctionInfo { params, attributes };
+    Ok(reply::cuLibraryGetKernel {
+        kernel: (),
+        library: (),
+        name: (),
+        info,
+    })
+}
+
+/// `cuLibraryGetGlobal`.
+pub fn cuLibraryGetGlobal(
+    session: &Session,
+    request: request::cuLibraryGetGlobal,
+    _: Data,
+) -> Outcome<reply::cuLibraryGetGlobal> {
+    let name = c_name(request.name)?;
+    let (mut dptr, mut bytes) = (0, 0);
+    // SAFETY: as above.
+    unsafe {
+        driver::cuLibraryGetGlobal(
+            &mut dptr,
+            &mut bytes,
+            library(session, request.library)?,
+            name.as_ptr(),
+        )?
+    };
+    Ok(reply::cuLibraryGetGlobal {
+        library: (),
+        name: (),
+        dptr,
+        bytes,
+    })
+}
+
+/// The names of a library's kernels.
+pub fn gpgpuLibraryKernels(
+    session: &Session,
+    request: request::gpgpuLibraryKernels,
+    _: Data,
+) -> Outcome<reply::gpgpuLibraryKernels> {
+    let library = library(session, request.library)?;
+    let mut count = 0;
+    // SAFETY: the library is the driver's and lives; the array is as long as it is said to be.
+    let kernels = unsafe {
+        driver::cuLibraryGetKernelCount(&mut count, library)?;
+        let mut kernels = vec![Kernel::handle(0); count as usize];
+        driver::cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library)?;
+        kernels
+    };
+    let mut names = Vec::new();
+    for kernel in kernels {
+        let mut name = std::ptr::null();
+        // SAFETY: the kernel is one that the driver just gave.
+        names.push(unsafe {
+            driver::cuKernelGetName(&mut name, kernel)?;
+            text(name)
+        });
+    }
+    Ok(reply::gpgpuLibraryKernels { library: (), names })
+}
+
+/// `cuLibraryGetModule`: the library in the current context.
+pub fn cuLibraryGetModule(
+    session: &Session,
+    request: request::cuLibraryGetModule,
+    _: Data,
+) -> Outcome<reply::cuLibraryGetModule> {
+    session.objects.check_new::<Module>(request.module)?;
+    let mut module = Module::handle(0);
+    // SAFETY: as above.
+    unsafe { driver::cuLibraryGetModule(&mut module, library(session, request.library)?)? };
+    let entry = Entry {
+        raw: Module::id(module),
+        context: session.current(),
+        parent: request.library,
+        params: None,
+    };
+    session.objects.insert(request.module, entry);
+    Ok(reply::cuLibraryGetModule {
+        module: (),
+        library: (),
+    })
+}
+
+/// `cuKernelGetFunction`: the kernel in the current context.
+pub fn cuKernelGetFunction(
+    session: &Session,
+    request: request::cuKernelGetFunction,
+    _: Data,
+) -> Outcome<reply::cuKernelGetFunction> {
+    session.objects.check_new::<Function>(request.function)?;
+    let kernel = session
+        .objects
+        .entry::<Kernel>(request.kernel)
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let mut function = Function::handle(0);
+    // SAFETY: the kernel is the driver's and lives; the pointer lives across the call.
+    unsafe { driver::cuKernelGetFunction(&mut function, Kernel::handle(kernel.raw))? };
+    let entry = Entry {
+        raw: Function::id(function),
+        context: session.current(),
+        parent: kernel.parent,
+        params: kernel.params,
+    };
+    session.objects.insert(request.function, entry);
+    Ok(reply::cuKernelGetFunction {
+        function: (),
+        kernel: (),
+    })
+}

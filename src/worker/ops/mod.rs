@@ -1,0 +1,24 @@
+//! The operations whose worker side is written by hand, one file for each kind of object.
+//!
+//! Each function is named as its entry of the API table.
+
+mod callback;
+mod client;
+mod context;
+mod copy;
+mod function;
+mod image;
+mod launch;
+mod library;
+mod memory;
+mod module;
+
+pub use callback::*;
+pub use client::*;
+pub use context::*;
+pub use copy::*;
+pub use function::*;
+pub use launch::*;
+pub use library::*;
+pub use memory::*;
+pub use module::*;

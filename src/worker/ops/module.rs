@@ -1,0 +1,190 @@
+//! Modules.
+
+use std::ffi::{CStr, CString, c_void};
+
+use gpgpu_protocol::{
+    api::{Function, Module, Object, reply, request},
+    cuda::*,
+};
+
+use super::{function, image::Jit};
+use crate::worker::{
+    dispatch::{Failed, Outcome},
+    driver,
+    objects::Entry,
+    session::{Data, Session},
+};
+
+/// A name for the driver.
+pub fn c_name(name: String) -> Result<CString, CUresult> {
+    CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The driver's static string as text.
+///
+/// # Safety
+///
+/// The pointer is one that the driver gave for a name, or NULL.
+pub unsafe fn text(name: *const std::ffi::c_char) -> String {
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: the driver's names are NUL-terminated and live as long as their object.
+    unsafe { CStr::from_ptr(name) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// An image as the driver takes it: with a NUL behind it, in case it is text.
+pub fn take_image(session: &Session, image: u64) -> Result<Vec<u8>, CUresult> {
+    let mut bytes = session.take_image(image)?;
+    bytes.push(0);
+    Ok(bytes)
+}
+
+/// `cuModuleLoadDataEx`.
+pub fn cuModuleLoadDataEx(
+    session: &Session,
+    request: request::cuModuleLoadDataEx,
+    _: Data,
+) -> Outcome<reply::cuModuleLoadDataEx> {
+    session.objects.check_new::<Module>(request.module)?;
+    let image = take_image(session, request.image)?;
+    let mut jit = Jit::new(&request.options)?;
+    let (count, options, values) = jit.arrays();
+    let mut module = Module::handle(0);
+    // SAFETY: the image ends with a NUL or by its own headers; the arrays live across the call.
+    let result = unsafe {
+        driver::cuModuleLoadDataEx(
+            &mut module,
+            image.as_ptr().cast::<c_void>(),
+            count,
+            options,
+            values,
+        )
+    };
+    let reply = reply::cuModuleLoadDataEx {
+        module: (),
+        image: (),
+        options: (),
+        log: jit.log(),
+    };
+    if let Err(code) = result {
+        return Err(Failed {
+            code,
+            reply: Some(reply),
+        });
+    }
+    session.objects.insert(
+        request.module,
+        Entry::new(Module::id(module), session.current()),
+    );
+    Ok(reply)
+}
+
+/// `cuModuleUnload`.
+pub fn cuModuleUnload(
+    session: &Session,
+    request: request::cuModuleUnload,
+    _: Data,
+) -> Outcome<reply::cuModuleUnload> {
+    let module = Module::handle(session.objects.raw::<Module>(request.hmod)?);
+    if module.is_null() {
+        return Err(CUDA_ERROR_INVALID_HANDLE.into());
+    }
+    // Nothing finds the module's functions any more before the driver frees them.
+    session.objects.remove_with_children(request.hmod);
+    // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
+    unsafe { driver::cuModuleUnload(module)? };
+    Ok(reply::cuModuleUnload { hmod: () })
+}
+
+fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {
+    let module = Module::handle(session.objects.raw::<Module>(id)?);
+    if module.is_null() {
+        Err(CUDA_ERROR_INVALID_HANDLE)
+    } else {
+        Ok(module)
+    }
+}
+
+/// `cuModuleGetFunction`, with everything about the function that a launch needs.
+pub fn cuModuleGetFunction(
+    session: &Session,
+    request: request::cuModuleGetFunction,
+    _: Data,
+) -> Outcome<reply::cuModuleGetFunction> {
+    session.objects.check_new::<Function>(request.function)?;
+    let name = c_name(request.name)?;
+    let mut function = Function::handle(0);
+    // SAFETY: the module is the driver's and lives; the pointers live across the call.
+    unsafe {
+        driver::cuModuleGetFunction(&mut function, module(session, request.hmod)?, name.as_ptr())?
+    };
+    let info = function::describe(function)?;
+    let entry = Entry {
+        raw: Function::id(function),
+        context: session.current(),
+        parent: request.hmod,
+        params: Some(info.params.clone().into()),
+    };
+    session.objects.insert(request.function, entry);
+    Ok(reply::cuModuleGetFunction {
+        function: (),
+        hmod: (),
+        name: (),
+        info,
+    })
+}
+
+/// `cuModuleGetGlobal`.
+pub fn cuModuleGetGlobal_v2(
+    session: &Session,
+    request: request::cuModuleGetGlobal_v2,
+    _: Data,
+) -> Outcome<reply::cuModuleGetGlobal_v2> {
+    let name = c_name(request.name)?;
+    let (mut dptr, mut bytes) = (0, 0);
+    // SAFETY: as above.
+    unsafe {
+        driver::cuModuleGetGlobal_v2(
+            &mut dptr,
+            &mut bytes,
+            module(session, request.hmod)?,
+            name.as_ptr(),
+        )?
+    };
+    Ok(reply::cuModuleGetGlobal_v2 {
+        hmod: (),
+        name: (),
+        dptr,
+        bytes,
+    })
+}
+
+/// The names of a module's functions.
+pub fn gpgpuModuleFunctions(
+    session: &Session,
+    request: request::gpgpuModuleFunctions,
+    _: Data,
+) -> Outcome<reply::gpgpuModuleFunctions> {
+    let module = module(session, request.hmod)?;
+    let mut count = 0;
+    // SAFETY: the module is the driver's and lives; the array is as long as it is said to be.
+    let functions = unsafe {
+        driver::cuModuleGetFunctionCount(&mut count, module)?;
+        let mut functions = vec![Function::handle(0); count as usize];
+        driver::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)?;
+        functions
+    };
+    let mut names = Vec::new();
+    for function in functions {
+        let mut name = std::ptr::null();
+        // SAFETY: the function is one that the driver just gave.
+        names.push(unsafe {
+            driver::cuFuncGetName(&mut name, function)?;
+            text(name)
+        });
+    }
+    Ok(reply::gpgpuModuleFunctions { hmod: (), names })
+}
