@@ -39,6 +39,11 @@ pub struct Args {
     /// How many connections to serve at a time on each socket; more have to wait
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub max_connections: usize,
+
+    /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
+    /// and rewrite its own worker
+    #[arg(long)]
+    pub allow_pageable_access: bool,
 }
 
 /// A command line that has been checked.
@@ -52,6 +57,8 @@ pub struct Config {
     pub software_gpu: Option<PathBuf>,
     /// How many connections to serve at a time on each socket.
     pub max_connections: usize,
+    /// Whether workers serve although the GPU can reach pageable memory.
+    pub allow_pageable_access: bool,
 }
 
 /// What is wrong with a command line.
@@ -126,6 +133,7 @@ impl TryFrom<Args> for Config {
             gpu: args.gpu,
             software_gpu,
             max_connections: args.max_connections,
+            allow_pageable_access: args.allow_pageable_access,
         })
     }
 }
@@ -185,7 +193,11 @@ mod tests {
         for argument in Args::command().get_arguments() {
             let flag = format!("--{}", argument.get_long().unwrap());
             assert!(page.contains(&flag), "{flag} is missing");
-            for value in argument.get_possible_values() {
+            let values = argument.get_possible_values();
+            for value in values
+                .iter()
+                .filter(|_| argument.get_action().takes_values())
+            {
                 assert!(
                     page.contains(value.get_name()),
                     "{} is missing",

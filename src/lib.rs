@@ -3,7 +3,7 @@
 //! One program in several roles, each a process of its own:
 //! - [`supervisor`]: the one that the operator starts; it starts and watches the others.
 //! - [`device`]: one for each VM; the vhost-user back end.
-//! - the worker: one for each CUDA process of a guest; it alone calls CUDA.
+//! - [`worker`]: one for each CUDA process of a guest; it alone calls CUDA.
 //!
 //! [`ipc`] is what device processes and workers say to each other.
 
@@ -13,8 +13,9 @@ pub mod ipc;
 mod log_limit;
 mod role;
 pub mod supervisor;
+pub mod worker;
 
-use std::{error::Error, ffi::OsString, os::fd::AsFd, process::ExitCode};
+use std::{error::Error, ffi::OsString, io::IsTerminal, os::fd::AsFd, process::ExitCode};
 
 use clap::Parser;
 use nix::sys::{
@@ -47,7 +48,13 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
         }
         Some(role::WORKER) => {
             role::settle()?;
-            let _ = ipc::WorkerEnd::new(role::take_channel()?);
+            worker::run(
+                ipc::WorkerEnd::new(role::take_channel()?),
+                worker::Options {
+                    allow_pageable_access: std::env::args_os()
+                        .any(|argument| argument == role::ALLOW_PAGEABLE_ACCESS),
+                },
+            )?;
         }
         Some(role::PROBE) => {
             role::settle()?;
@@ -59,7 +66,14 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
-    // First of all, so that a signal is an orderly end from the start.
+    let mut worker = Program::own(role::WORKER)?;
+    if config.allow_pageable_access {
+        worker.arguments.push(role::ALLOW_PAGEABLE_ACCESS.into());
+    }
+    let probe = Program::own(role::PROBE)?;
+    supervisor::choose(config.gpu, config.software_gpu.as_deref(), &mut worker, &probe)?;
+
+    // From here on a signal is an orderly end.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -70,14 +84,6 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
 
-    let mut worker = Program::own(role::WORKER)?;
-    let probe = Program::own(role::PROBE)?;
-    supervisor::choose(
-        config.gpu,
-        config.software_gpu.as_deref(),
-        &mut worker,
-        &probe,
-    )?;
     let supervisor = Supervisor::new(supervisor::Config {
         sockets: config.sockets,
         max_connections: config.max_connections,
@@ -98,5 +104,6 @@ fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }

@@ -14,6 +14,9 @@ pub const WORKER: &str = "worker-process";
 /// The first argument of a process that looks for a GPU.
 pub const PROBE: &str = "gpu-probe";
 
+/// A worker's argument, and the supervisor's option.
+pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
+
 /// Makes this process end with the supervisor, and undoes what it has inherited.
 ///
 /// # Errors

@@ -535,7 +535,10 @@ fn pitfall_73_chains_under_way_are_bounded() {
     // Once this has come back, the device has taken what was before it.
     let header = Guest::header(99, 16, 8, 0, 0);
     let refused = guest.post_sizes(&header, 48, 16);
-    assert_eq!(guest.wait(COMMAND_QUEUE, refused).status(), status::NO_CLIENT);
+    assert_eq!(
+        guest.wait(COMMAND_QUEUE, refused).status(),
+        status::NO_CLIENT
+    );
     for _ in 0..16 {
         guest.make_available(COMMAND_QUEUE, held);
     }

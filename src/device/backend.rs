@@ -2,7 +2,8 @@
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -194,7 +195,17 @@ impl VhostUserBackend for Backend {
         vrings: &[VringRwLock],
         thread: usize,
     ) -> io::Result<()> {
-        // An error would end the thread, and the VM would wait for ever.
+        // An error or a panic would end the thread, and the VM would wait for ever.
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(event, vrings, thread)));
+        if handled.is_err() {
+            tracing::error!("A bug: handling event {event} panicked");
+        }
+        Ok(())
+    }
+}
+
+impl Backend {
+    fn handle(&self, event: u16, vrings: &[VringRwLock], thread: usize) {
         match event {
             0 => self.with(|vm| {
                 let (Some(queue), Some(vring)) = (vm.queues.get_mut(thread), vrings.first()) else {
@@ -212,12 +223,8 @@ impl VhostUserBackend for Backend {
             }
             _ => {}
         }
-        Ok(())
     }
 }
-
-/// [`Backend`] as the library wants it.
-pub type SharedBackend = Arc<Backend>;
 
 #[cfg(test)]
 mod tests {

@@ -1,1 +1,108 @@
+//! The state machine without a VMM: a ring in memory, and a supervisor that says nothing.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api,
+    layout::{CONTROL_QUEUE, ControlAnswer, ControlHeader, Open, VERSION, control, status},
+};
+use vhost_user_backend::{VringRwLock, VringT};
+use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
+use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{vm::Vm, watch::Watch};
+use crate::{
+    ipc,
+    supervisor::link::{DeviceEnd, SupervisorEnd, ToSupervisor},
+};
+
+const AVAIL: u64 = 0x1000;
+const USED: u64 = 0x2000;
+const ANSWER: u64 = 0x4000;
+
+/// Notes whether the clock is wanted.
+struct Clock(Arc<Mutex<bool>>);
+
+impl Watch for Clock {
+    fn add(&self, _: &ipc::DeviceEnd, _: usize, _: bool) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &ipc::DeviceEnd, _: usize, _: bool) {}
+
+    fn tick(&self, wanted: bool) {
+        *self.0.lock().unwrap() = wanted;
+    }
+}
+
+fn open() -> Open {
+    Open {
+        header: ControlHeader {
+            kind: control::OPEN.into(),
+            client: 0.into(),
+        },
+        version: VERSION.into(),
+        pid: 1.into(),
+        api_digest: api::digest().into(),
+        name: [b'x'; 16],
+    }
+}
+
+/// A worker that never says that it is ready is given up, and its client answered.
+#[test]
+fn pitfall_83_opening_has_an_end() {
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
+    let descriptor = |at: u64, address: u64, len: u32, flags: u32, next: u16| {
+        memory.write_obj(address, GuestAddress(at)).unwrap();
+        memory.write_obj(len, GuestAddress(at + 8)).unwrap();
+        memory
+            .write_obj(flags as u16, GuestAddress(at + 12))
+            .unwrap();
+        memory.write_obj(next, GuestAddress(at + 14)).unwrap();
+    };
+    descriptor(0, 0x3000, size_of::<Open>() as u32, VRING_DESC_F_NEXT, 1);
+    descriptor(16, ANSWER, 8, VRING_DESC_F_WRITE, 0);
+    memory
+        .write_slice(open().as_bytes(), GuestAddress(0x3000))
+        .unwrap();
+    memory.write_obj(1u16, GuestAddress(AVAIL + 2)).unwrap();
+
+    let memory = GuestMemoryAtomic::new(memory);
+    let (ours, theirs) = ipc::pair().unwrap();
+    let supervisor = SupervisorEnd::new(ours);
+    let wanted = Arc::new(Mutex::new(false));
+    let clock = Box::new(Clock(Arc::clone(&wanted)));
+    let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), clock);
+    let vring = VringRwLock::new(memory.clone(), 16).unwrap();
+    vring.set_queue_info(0, AVAIL, USED).unwrap();
+    vring.set_queue_ready(true);
+    vring.set_enabled(true);
+    vm.queues[CONTROL_QUEUE].attach(&vring);
+    vm.process(CONTROL_QUEUE);
+
+    let used = || -> u16 { memory.memory().read_obj(GuestAddress(USED + 2)).unwrap() };
+    let Some(ToSupervisor::StartWorker { client, pid: 1, .. }) = supervisor.recv().unwrap() else {
+        panic!("no worker was asked for");
+    };
+    assert!(*wanted.lock().unwrap());
+    vm.tick(Instant::now() + Duration::from_secs(1));
+    assert_eq!(used(), 0);
+    assert!(*wanted.lock().unwrap());
+
+    vm.tick(Instant::now() + Duration::from_secs(600));
+    assert_eq!(used(), 1);
+    assert!(!*wanted.lock().unwrap());
+    let close = ToSupervisor::CloseWorker { client, kill: true };
+    assert_eq!(supervisor.recv().unwrap(), Some(close));
+    let mut answer = [0; 8];
+    memory
+        .memory()
+        .read_slice(&mut answer, GuestAddress(ANSWER))
+        .unwrap();
+    let answer = ControlAnswer::read_from_bytes(&answer).unwrap();
+    assert_eq!(answer.status.get(), status::NO_RESOURCES);
+}

@@ -148,8 +148,16 @@ impl Vm {
         }
     }
 
+    fn is_opening(&self) -> bool {
+        self.clients
+            .values()
+            .any(|client| matches!(client.phase, Phase::Starting { .. }))
+    }
+
     pub(super) fn start_deadline(&mut self) -> Instant {
-        self.watch.tick(true);
+        if !self.is_opening() {
+            self.watch.tick(true);
+        }
         Instant::now() + START_LIMIT
     }
 
@@ -165,13 +173,8 @@ impl Vm {
             tracing::error!("Client {id}: its worker did not become ready");
             self.fail_open(id, status::NO_RESOURCES);
         }
-        if !self
-            .clients
-            .values()
-            .any(|client| matches!(client.phase, Phase::Starting { .. }))
-        {
-            self.watch.tick(false);
-        }
+        // Setting the timer anew is also what takes note of its event.
+        self.watch.tick(self.is_opening());
     }
 
     /// The next message of the supervisor.

@@ -138,7 +138,9 @@ fn what_was_said_before_the_end_arrives() {
     worker.ready(status::NO_GPU).unwrap();
     drop(worker);
     let mut buffer = Vec::new();
-    let ready = FromWorker::Ready { status: status::NO_GPU };
+    let ready = FromWorker::Ready {
+        status: status::NO_GPU,
+    };
     assert_eq!(device.recv(&mut buffer).unwrap(), Some(ready));
     assert!(matches!(device.recv(&mut buffer), Err(Error::Closed)));
 }

@@ -86,6 +86,9 @@ impl Vmm {
     }
 }
 
+/// Addresses and lengths.
+type Parts = Vec<(u64, u32)>;
+
 struct Ring {
     base: u64,
     size: u16,
@@ -93,7 +96,7 @@ struct Ring {
     used: u16,
     free: Vec<u16>,
     /// Descriptors of each chain under way, and where its writable part lies.
-    under_way: HashMap<u16, (Vec<u16>, Vec<(u64, u32)>)>,
+    under_way: HashMap<u16, (Vec<u16>, Parts)>,
     /// Used chains that nobody has asked for: their writable part and used length.
     done: HashMap<u16, Used>,
     /// The same, oldest first.
@@ -329,12 +332,7 @@ impl Guest {
     }
 
     /// Makes a chain of these descriptors available, whatever their flags.
-    pub fn push_raw(
-        &mut self,
-        queue: usize,
-        parts: &[(u64, u32, u32)],
-        writable: Vec<(u64, u32)>,
-    ) -> u16 {
+    pub fn push_raw(&mut self, queue: usize, parts: &[(u64, u32, u32)], writable: Parts) -> u16 {
         let table = self.rings[queue].base;
         let in_table = if self.indirect { 1 } else { parts.len() };
         let free = &mut self.rings[queue].free;
