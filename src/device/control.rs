@@ -161,7 +161,9 @@ impl Vm {
             Ok(message) => Ok((seq, message, region)),
             Err(error) => {
                 client.regions.remove(region);
-                tracing::error!("Client {id}: cannot pass memory to its worker: {error}");
+                if self.log.allow() {
+                    tracing::error!("Client {id}: cannot pass memory to its worker: {error}");
+                }
                 Err(status::NO_RESOURCES)
             }
         }

@@ -88,8 +88,11 @@ pub fn choose(
 
 fn use_software(directory: &Path, worker: &mut Program, probe: &Program) -> Result<(), Error> {
     let error = |reason: String| Error::NoSoftware(directory.display().to_string(), reason);
-    if !directory.join("libcuda.so.1").is_file() {
-        return Err(error("libcuda.so.1 is not there".to_owned()));
+    // Both names are looked for, and one that is not here would be found elsewhere.
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        if !directory.join(name).is_file() {
+            return Err(error(format!("{name} is not there")));
+        }
     }
     let mut probe = probe.clone();
     probe.prefer_libraries_of(directory.as_os_str());
