@@ -9,7 +9,14 @@ use common::*;
 use gpgpu_protocol::cuda::*;
 
 fn garbage() -> [u64; 6] {
-    [3, 0xdead_beef, u64::MAX, 0x0051_0000_0000_0000, 0x7fff_0000_1000, 1 << 63]
+    [
+        3,
+        0xdead_beef,
+        u64::MAX,
+        0x0051_0000_0000_0000,
+        0x7fff_0000_1000,
+        1 << 63,
+    ]
 }
 
 #[test]
@@ -18,25 +25,43 @@ fn pitfall_32_before_init_and_without_a_context() {
         return;
     }
     let (mut count, mut address) = (0, 0);
-    assert_eq!(cu!(cuDeviceGetCount(&mut count)), CUDA_ERROR_NOT_INITIALIZED);
-    assert_eq!(cu!(cuMemAlloc_v2(&mut address, 4)), CUDA_ERROR_NOT_INITIALIZED);
+    assert_eq!(
+        cu!(cuDeviceGetCount(&mut count)),
+        CUDA_ERROR_NOT_INITIALIZED
+    );
+    assert_eq!(
+        cu!(cuMemAlloc_v2(&mut address, 4)),
+        CUDA_ERROR_NOT_INITIALIZED
+    );
     ok!(cuDriverGetVersion(&mut count));
     assert_eq!(count, 13000);
     assert_eq!(cu!(cuInit(1)), CUDA_ERROR_INVALID_VALUE);
     ok!(cuInit(0));
     ok!(cuInit(0));
-    assert_eq!(cu!(cuMemAlloc_v2(&mut address, 4)), CUDA_ERROR_INVALID_CONTEXT);
+    assert_eq!(
+        cu!(cuMemAlloc_v2(&mut address, 4)),
+        CUDA_ERROR_INVALID_CONTEXT
+    );
     let mut current = null_mut();
     ok!(cuCtxGetCurrent(&mut current));
     assert!(current.is_null());
-    assert_eq!(cu!(cuCtxPopCurrent_v2(&mut current)), CUDA_ERROR_INVALID_CONTEXT);
+    assert_eq!(
+        cu!(cuCtxPopCurrent_v2(&mut current)),
+        CUDA_ERROR_INVALID_CONTEXT
+    );
     let mut device = 7;
     assert_eq!(cu!(cuDeviceGet(&mut device, 1)), CUDA_ERROR_INVALID_DEVICE);
     assert_eq!(cu!(cuDeviceGet(&mut device, -1)), CUDA_ERROR_INVALID_DEVICE);
     ok!(cuDeviceGet(&mut device, 0));
     let mut value = 0;
-    assert_eq!(cu!(cuDeviceGetAttribute(&mut value, 9999, 0)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(cu!(cuDeviceGetAttribute(&mut value, 1, 1)), CUDA_ERROR_INVALID_DEVICE);
+    assert_eq!(
+        cu!(cuDeviceGetAttribute(&mut value, 9999, 0)),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    assert_eq!(
+        cu!(cuDeviceGetAttribute(&mut value, 1, 1)),
+        CUDA_ERROR_INVALID_DEVICE
+    );
     for attribute in 1..CU_DEVICE_ATTRIBUTE_MAX {
         ok!(cuDeviceGetAttribute(&mut value, attribute, 0));
     }
@@ -52,8 +77,14 @@ fn null_pointers_and_sizes() {
     let mut out = 0;
     assert_eq!(cu!(cuMemAlloc_v2(null_mut(), 4)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemAlloc_v2(&mut out, 0)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(cu!(cuMemcpyHtoD_v2(d, null_mut(), 4)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(cu!(cuMemcpyDtoH_v2(null_mut(), d, 4)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        cu!(cuMemcpyHtoD_v2(d, null_mut(), 4)),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    assert_eq!(
+        cu!(cuMemcpyDtoH_v2(null_mut(), d, 4)),
+        CUDA_ERROR_INVALID_VALUE
+    );
     ok!(cuMemcpyHtoD_v2(0, null_mut(), 0));
     ok!(cuMemcpyDtoH_v2(null_mut(), 0, 0));
     let mut buffer = [0u8; 128];
@@ -62,7 +93,10 @@ fn null_pointers_and_sizes() {
     assert_eq!(cu!(cuMemcpyHtoD_v2(d, p, 65)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemcpyHtoD_v2(d + 60, p, 5)), CUDA_ERROR_INVALID_VALUE);
     ok!(cuMemcpyHtoD_v2(d + 60, p, 4));
-    assert_eq!(cu!(cuMemcpyDtoD_v2(d, p as u64, 4)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        cu!(cuMemcpyDtoD_v2(d, p as u64, 4)),
+        CUDA_ERROR_INVALID_VALUE
+    );
     assert_eq!(cu!(cuMemsetD32_v2(d + 2, 1, 1)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemsetD16_v2(d + 1, 1, 1)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemsetD8_v2(d, 1, 65)), CUDA_ERROR_INVALID_VALUE);
@@ -74,9 +108,18 @@ fn null_pointers_and_sizes() {
     assert_eq!(cu!(cuMemcpyHtoD_v2(d, p, 4)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemFree_v2(p as u64)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(cu!(cuMemFreeHost(p)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(cu!(cuMemHostGetDevicePointer_v2(&mut out, p, 0)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(cu!(cuMemHostUnregister(p)), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    assert_eq!(cu!(cuMemAllocManaged(&mut out, 4, 1)), CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(
+        cu!(cuMemHostGetDevicePointer_v2(&mut out, p, 0)),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    assert_eq!(
+        cu!(cuMemHostUnregister(p)),
+        CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+    );
+    assert_eq!(
+        cu!(cuMemAllocManaged(&mut out, 4, 1)),
+        CUDA_ERROR_NOT_SUPPORTED
+    );
 }
 
 #[test]
@@ -85,20 +128,56 @@ fn pitfall_63_garbage_handles_are_errors() {
     let (s, e) = (stream(0), event(0));
     let mut scratch = 0usize;
     for handle in garbage().into_iter().chain([e as u64]) {
-        assert_eq!(cu!(cuStreamQuery(handle as CUstream)), CUDA_ERROR_INVALID_HANDLE, "{handle:#x}");
-        assert_eq!(cu!(cuStreamDestroy_v2(handle as CUstream)), CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(
+            cu!(cuStreamQuery(handle as CUstream)),
+            CUDA_ERROR_INVALID_HANDLE,
+            "{handle:#x}"
+        );
+        assert_eq!(
+            cu!(cuStreamDestroy_v2(handle as CUstream)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
     }
     for handle in garbage().into_iter().chain([0, s as u64]) {
-        assert_eq!(cu!(cuEventQuery(handle as CUevent)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cu!(cuEventRecord(handle as CUevent, s)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cu!(cuEventDestroy_v2(handle as CUevent)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cu!(cuModuleUnload(handle as CUmodule)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cu!(cuLibraryUnload(handle as CUlibrary)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cu!(cuCtxPushCurrent_v2(handle as CUcontext)), CUDA_ERROR_INVALID_CONTEXT);
-        assert_eq!(cu!(cuCtxDestroy_v2(handle as CUcontext)).min(201), CUDA_ERROR_INVALID_CONTEXT);
-        assert_eq!(launch(handle as CUfunction, 1, 1, s, &mut []), CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(
-            cu!(cuFuncGetParamInfo(handle as CUfunction, 0, &mut scratch, null_mut())),
+            cu!(cuEventQuery(handle as CUevent)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuEventRecord(handle as CUevent, s)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuEventDestroy_v2(handle as CUevent)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuModuleUnload(handle as CUmodule)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuLibraryUnload(handle as CUlibrary)),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuCtxPushCurrent_v2(handle as CUcontext)),
+            CUDA_ERROR_INVALID_CONTEXT
+        );
+        assert_eq!(
+            cu!(cuCtxDestroy_v2(handle as CUcontext)).min(201),
+            CUDA_ERROR_INVALID_CONTEXT
+        );
+        assert_eq!(
+            launch(handle as CUfunction, 1, 1, s, &mut []),
+            CUDA_ERROR_INVALID_HANDLE
+        );
+        assert_eq!(
+            cu!(cuFuncGetParamInfo(
+                handle as CUfunction,
+                0,
+                &mut scratch,
+                null_mut()
+            )),
             CUDA_ERROR_INVALID_HANDLE
         );
     }
@@ -115,7 +194,10 @@ fn pitfall_24_elapsed_time_errors() {
     let s = stream(CU_STREAM_NON_BLOCKING);
     let (a, b, untimed) = (event(0), event(0), event(CU_EVENT_DISABLE_TIMING));
     let mut ms = -1f32;
-    assert_eq!(cu!(cuEventElapsedTime(&mut ms, a, b)), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(
+        cu!(cuEventElapsedTime(&mut ms, a, b)),
+        CUDA_ERROR_INVALID_HANDLE
+    );
     ok!(cuEventQuery(a));
     ok!(cuEventRecord(a, s));
     let gate = Gate::hold(s);
@@ -123,7 +205,10 @@ fn pitfall_24_elapsed_time_errors() {
     ok!(cuEventRecord(untimed, s));
     assert_eq!(cu!(cuEventElapsedTime(&mut ms, a, b)), CUDA_ERROR_NOT_READY);
     assert_eq!(cu!(cuEventQuery(b)), CUDA_ERROR_NOT_READY);
-    assert_eq!(cu!(cuEventElapsedTime(&mut ms, a, untimed)), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(
+        cu!(cuEventElapsedTime(&mut ms, a, untimed)),
+        CUDA_ERROR_INVALID_HANDLE
+    );
     gate.open();
     ok!(cuEventSynchronize(b));
     ok!(cuEventElapsedTime(&mut ms, a, b));
@@ -139,9 +224,15 @@ fn images_that_are_no_modules() {
     };
     assert_eq!(load(b"nonsense\0"), CUDA_ERROR_INVALID_IMAGE);
     assert_eq!(load(b"\0"), CUDA_ERROR_INVALID_IMAGE);
-    assert_eq!(load(b"\x7fELF\x02\x01\x01\x33\0"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    assert_eq!(
+        load(b"\x7fELF\x02\x01\x01\x33\0"),
+        CUDA_ERROR_NO_BINARY_FOR_GPU
+    );
     let mut module = null_mut();
-    assert_eq!(cu!(cuModuleLoadData(&mut module, null_mut())), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        cu!(cuModuleLoadData(&mut module, null_mut())),
+        CUDA_ERROR_INVALID_VALUE
+    );
     assert_eq!(
         cu!(cuModuleLoad(&mut module, c"/nowhere/at/all.ptx".as_ptr())),
         CUDA_ERROR_FILE_NOT_FOUND
@@ -154,14 +245,27 @@ fn pitfall_15_registering_host_memory() {
     let mut buffer = vec![1u32; 5000];
     let p = buffer.as_mut_ptr().wrapping_add(1).cast::<c_void>();
     ok!(cuMemHostRegister_v2(p, 4096, 0));
-    assert_eq!(cu!(cuMemHostRegister_v2(p, 4096, 0)), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    assert_eq!(
+        cu!(cuMemHostRegister_v2(p, 4096, 0)),
+        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+    );
     let mut address = 0;
-    ok!(cuMemHostGetDevicePointer_v2(&mut address, p.wrapping_byte_add(8), 0));
+    ok!(cuMemHostGetDevicePointer_v2(
+        &mut address,
+        p.wrapping_byte_add(8),
+        0
+    ));
     assert_eq!(address, p as u64 + 8);
     ok!(cuMemsetD8_v2(p as u64, 0, 4096));
-    assert_eq!((buffer[0], buffer[1], buffer[1024], buffer[1025]), (1, 0, 0, 1));
+    assert_eq!(
+        (buffer[0], buffer[1], buffer[1024], buffer[1025]),
+        (1, 0, 0, 1)
+    );
     ok!(cuMemHostUnregister(p));
-    assert_eq!(cu!(cuMemHostUnregister(p)), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    assert_eq!(
+        cu!(cuMemHostUnregister(p)),
+        CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+    );
     assert_eq!(cu!(cuMemHostRegister_v2(p, 0, 0)), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -171,11 +275,24 @@ fn pitfall_16_what_an_address_is() {
     let d = alloc(100);
     let host = pinned(4).as_ptr() as u64;
     let stack = [0u32; 4];
-    let which = [CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_SIZE];
+    let which = [
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    ];
     let ask = |address: u64| {
         let (mut kind, mut ordinal, mut size) = (9u32, 9 as c_int, 9usize);
-        let data = [(&raw mut kind).cast::<c_void>(), (&raw mut ordinal).cast(), (&raw mut size).cast()];
-        ok!(cuPointerGetAttributes(3, which.as_ptr(), data.as_ptr(), address));
+        let data = [
+            (&raw mut kind).cast::<c_void>(),
+            (&raw mut ordinal).cast(),
+            (&raw mut size).cast(),
+        ];
+        ok!(cuPointerGetAttributes(
+            3,
+            which.as_ptr(),
+            data.as_ptr(),
+            address
+        ));
         (kind, ordinal, size)
     };
     assert_eq!(ask(d + 99), (CU_MEMORYTYPE_DEVICE, 0, 100));
@@ -184,10 +301,17 @@ fn pitfall_16_what_an_address_is() {
     assert_eq!(ask(d + 100).0, 0);
     let mut kind = 0u32;
     let single = |address, kind: &mut u32| {
-        cu!(cuPointerGetAttribute((&raw mut *kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address))
+        cu!(cuPointerGetAttribute(
+            (&raw mut *kind).cast(),
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            address
+        ))
     };
     assert_eq!(single(d, &mut kind), CUDA_SUCCESS);
-    assert_eq!(single(stack.as_ptr() as u64, &mut kind), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        single(stack.as_ptr() as u64, &mut kind),
+        CUDA_ERROR_INVALID_VALUE
+    );
 }
 
 #[test]
@@ -210,12 +334,23 @@ fn rows_are_copied_where_they_belong() {
     ok!(cuMemcpy2D_v2(&copy));
     let mut row = [0u8; 20];
     for (y, first) in [(1u64, 20u8), (2, 35)] {
-        ok!(cuMemcpyDtoH_v2(row.as_mut_ptr().cast(), d + y * pitch as u64, 20));
+        ok!(cuMemcpyDtoH_v2(
+            row.as_mut_ptr().cast(),
+            d + y * pitch as u64,
+            20
+        ));
         assert_eq!(row[..2], [0xcd, 0xab]);
-        assert_eq!(row[2..8], std::array::from_fn::<u8, 6, _>(|i| first + i as u8));
+        assert_eq!(
+            row[2..8],
+            std::array::from_fn::<u8, 6, _>(|i| first + i as u8)
+        );
         assert_eq!(row[8..10], [0xcd, 0xab]);
     }
-    ok!(cuMemcpyDtoH_v2(row.as_mut_ptr().cast(), d + 3 * pitch as u64, 20));
+    ok!(cuMemcpyDtoH_v2(
+        row.as_mut_ptr().cast(),
+        d + 3 * pitch as u64,
+        20
+    ));
     assert_eq!(row, [0xcd, 0xab].repeat(10)[..]);
     copy.srcPitch = 10;
     assert_eq!(cu!(cuMemcpy2D_v2(&copy)), CUDA_ERROR_INVALID_VALUE);
@@ -234,12 +369,21 @@ fn pitfall_72_memory_is_counted_exactly() {
     ok!(cuDeviceTotalMem_v2(&mut device, 0));
     assert_eq!((free, total, device), (64 << 20, 64 << 20, 64 << 20));
     let mut refused = 0;
-    assert_eq!(cu!(cuMemAlloc_v2(&mut refused, (64 << 20) + 1)), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_eq!(cu!(cuMemAlloc_v2(&mut refused, usize::MAX)), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(
+        cu!(cuMemAlloc_v2(&mut refused, (64 << 20) + 1)),
+        CUDA_ERROR_OUT_OF_MEMORY
+    );
+    assert_eq!(
+        cu!(cuMemAlloc_v2(&mut refused, usize::MAX)),
+        CUDA_ERROR_OUT_OF_MEMORY
+    );
     let all = alloc(64 << 20);
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
     assert_eq!(free, 0);
-    assert_eq!(cu!(cuMemAlloc_v2(&mut refused, 1)), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(
+        cu!(cuMemAlloc_v2(&mut refused, 1)),
+        CUDA_ERROR_OUT_OF_MEMORY
+    );
     ok!(cuMemFree_v2(all));
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
     assert_eq!(free, 64 << 20);
@@ -252,7 +396,10 @@ fn pitfall_58_and_59_the_primary_context() {
     }
     ok!(cuInit(0));
     let (mut cx, mut again, mut flags, mut active) = (null_mut(), null_mut(), 0, 0);
-    assert_eq!(cu!(cuDevicePrimaryCtxRelease_v2(0)), CUDA_ERROR_INVALID_CONTEXT);
+    assert_eq!(
+        cu!(cuDevicePrimaryCtxRelease_v2(0)),
+        CUDA_ERROR_INVALID_CONTEXT
+    );
     for round in 0..100 {
         ok!(cuDevicePrimaryCtxRetain(&mut cx, 0));
         ok!(cuDevicePrimaryCtxRetain(&mut again, 0));
@@ -271,7 +418,10 @@ fn pitfall_58_and_59_the_primary_context() {
         ok!(cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
         assert_eq!(active, 0);
         let mut address = 0;
-        assert_eq!(cu!(cuMemAlloc_v2(&mut address, 4)), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        assert_eq!(
+            cu!(cuMemAlloc_v2(&mut address, 4)),
+            CUDA_ERROR_CONTEXT_IS_DESTROYED
+        );
     }
     // All that the contexts held is free again.
     ok!(cuDevicePrimaryCtxRetain(&mut cx, 0));
@@ -352,9 +502,13 @@ fn what_is_not_supported_says_so() {
         let mut text = std::ptr::null();
         ok!(cuGetErrorName(*code, &mut text));
         // SAFETY: the function succeeded, so it is a string.
-        assert_eq!(unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap(), *name);
+        let text = unsafe { std::ffi::CStr::from_ptr(text) };
+        assert_eq!(text.to_str().unwrap(), *name);
     }
     let mut text = std::ptr::null();
-    assert_eq!(cu!(cuGetErrorName(12345, &mut text)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        cu!(cuGetErrorName(12345, &mut text)),
+        CUDA_ERROR_INVALID_VALUE
+    );
     assert!(text.is_null());
 }

@@ -22,7 +22,12 @@ fn pitfall_01_pageable_device_to_host_is_complete_on_return() {
     let target = pinned(1);
     let gate = Gate::hold(s);
     ok!(cuMemsetD32Async(d, 9, 1, s));
-    ok!(cuMemcpyDtoHAsync_v2(target.as_ptr() as *mut c_void, d, 4, s));
+    ok!(cuMemcpyDtoHAsync_v2(
+        target.as_ptr() as *mut c_void,
+        d,
+        4,
+        s
+    ));
     assert_eq!(target[0].load(Ordering::Acquire), 0);
     assert_eq!(cu!(cuStreamQuery(s)), CUDA_ERROR_NOT_READY);
     gate.open();
@@ -61,7 +66,12 @@ fn pitfall_03_pinned_memory_that_a_stream_writes_is_read_after_it() {
     let p = pinned(words);
     let gate = Gate::hold(s);
     ok!(cuMemsetD32Async(a, 7, words, s));
-    ok!(cuMemcpyDtoHAsync_v2(p.as_ptr() as *mut c_void, a, words * 4, s));
+    ok!(cuMemcpyDtoHAsync_v2(
+        p.as_ptr() as *mut c_void,
+        a,
+        words * 4,
+        s
+    ));
     ok!(cuMemcpyHtoDAsync_v2(b, p.as_ptr().cast(), words * 4, s));
     gate.open();
     ok!(cuStreamSynchronize(s));
@@ -138,7 +148,10 @@ fn pitfall_06_an_event_delivers_what_it_covers() {
     ok!(cuMemcpyDtoHAsync_v2(q.as_ptr() as *mut c_void, d, 4, t));
     ok!(cuEventRecord(e, s));
     ok!(cuEventSynchronize(e));
-    assert_eq!((p[0].load(Ordering::Acquire), q[0].load(Ordering::Acquire)), (6, 0));
+    assert_eq!(
+        (p[0].load(Ordering::Acquire), q[0].load(Ordering::Acquire)),
+        (6, 0)
+    );
     gate.open();
     ok!(cuStreamSynchronize(t));
     assert_eq!(q[0].load(Ordering::Acquire), 6);
@@ -148,7 +161,12 @@ fn pitfall_06_an_event_delivers_what_it_covers() {
 fn pitfall_21_each_thread_has_a_default_stream_of_its_own() {
     let cx = context() as usize;
     let gate = Gate::unheld();
-    ok!(cuStreamWaitValue32_v2_ptsz(NULL_STREAM, gate.address(), 1, 1));
+    ok!(cuStreamWaitValue32_v2_ptsz(
+        NULL_STREAM,
+        gate.address(),
+        1,
+        1
+    ));
     assert_eq!(cu!(cuStreamQuery_ptsz(NULL_STREAM)), CUDA_ERROR_NOT_READY);
     std::thread::spawn(move || {
         ok!(cuCtxSetCurrent(cx as CUcontext));
@@ -162,7 +180,10 @@ fn pitfall_21_each_thread_has_a_default_stream_of_its_own() {
     .join()
     .unwrap();
     // The legacy stream waits for it: it is a blocking stream.
-    assert_eq!(cu!(cuStreamQuery(CU_STREAM_PER_THREAD as CUstream)), CUDA_ERROR_NOT_READY);
+    assert_eq!(
+        cu!(cuStreamQuery(CU_STREAM_PER_THREAD as CUstream)),
+        CUDA_ERROR_NOT_READY
+    );
     gate.open();
     ok!(cuStreamSynchronize_ptsz(NULL_STREAM));
 }
@@ -191,7 +212,8 @@ unsafe extern "C" fn count_up(data: *mut c_void) {
     let mut address = 0;
     let refused = cu!(cuMemAlloc_v2(&mut address, 4)) == CUDA_ERROR_NOT_PERMITTED;
     // SAFETY: the tests pass a counter that outlives the stream's work.
-    unsafe { &*(data as *const AtomicU32) }.fetch_add(if refused { 1 } else { 100 }, Ordering::AcqRel);
+    unsafe { &*(data as *const AtomicU32) }
+        .fetch_add(if refused { 1 } else { 100 }, Ordering::AcqRel);
 }
 
 unsafe extern "C" fn count_status(_: CUstream, status: CUresult, data: *mut c_void) {
@@ -242,7 +264,10 @@ fn freeing_memory_waits_for_its_users_and_async_frees_keep_to_their_stream() {
     ok!(cuMemGetAddressRange_v2(&mut base, &mut size, d));
     gate.open();
     ok!(cuStreamSynchronize(s));
-    assert_eq!(cu!(cuMemGetAddressRange_v2(&mut base, &mut size, d)), CUDA_ERROR_NOT_FOUND);
+    assert_eq!(
+        cu!(cuMemGetAddressRange_v2(&mut base, &mut size, d)),
+        CUDA_ERROR_NOT_FOUND
+    );
     // Pinned memory freed behind an asynchronous copy: the free waits.
     let source = pinned(1 << 20);
     source[(1 << 20) - 1].store(5, Ordering::Release);

@@ -98,7 +98,7 @@ fn attribute(which: CUdevice_attribute) -> Result<c_int> {
         // No device of its own on the bus.
         CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID | CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0,
         // Textures, surfaces, managed and pageable memory, virtual memory management, exporting, peers, decompression: none.
-        1..CU_DEVICE_ATTRIBUTE_MAX => 0,
+        _ if (1..CU_DEVICE_ATTRIBUTE_MAX).contains(&which) => 0,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     Ok(value)

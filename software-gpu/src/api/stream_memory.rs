@@ -28,7 +28,7 @@ struct Word {
 
 impl Word {
     fn check(address: u64, bytes: u64) -> Result<Self> {
-        if address % bytes != 0 {
+        if !address.is_multiple_of(bytes) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         match driver::get()?.memory.classify(address, bytes)? {

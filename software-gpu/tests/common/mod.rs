@@ -1,5 +1,7 @@
 //! What the tests share: the API as a C program sees it, and a stream that a test holds and lets go.
 #![allow(dead_code, missing_docs)]
+// `cu!` makes any call: that is its point.
+#![allow(clippy::macro_metavars_in_unsafe)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::process::Command;
@@ -42,21 +44,14 @@ unsafe extern "C" {
     pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult;
     pub fn cuMemAllocAsync(out: *mut CUdeviceptr, size: usize, stream: CUstream) -> CUresult;
     pub fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
-    pub fn cuMemGetAddressRange_v2(
-        b: *mut CUdeviceptr,
-        s: *mut usize,
-        a: CUdeviceptr,
-    ) -> CUresult;
+    pub fn cuMemGetAddressRange_v2(b: *mut CUdeviceptr, s: *mut usize, a: CUdeviceptr) -> CUresult;
     pub fn cuMemAllocManaged(out: *mut CUdeviceptr, size: usize, flags: c_uint) -> CUresult;
     pub fn cuMemHostAlloc(out: *mut *mut c_void, size: usize, flags: c_uint) -> CUresult;
     pub fn cuMemFreeHost(pointer: *mut c_void) -> CUresult;
     pub fn cuMemHostRegister_v2(pointer: *mut c_void, size: usize, flags: c_uint) -> CUresult;
     pub fn cuMemHostUnregister(pointer: *mut c_void) -> CUresult;
-    pub fn cuMemHostGetDevicePointer_v2(
-        o: *mut CUdeviceptr,
-        p: *mut c_void,
-        f: c_uint,
-    ) -> CUresult;
+    pub fn cuMemHostGetDevicePointer_v2(o: *mut CUdeviceptr, p: *mut c_void, f: c_uint)
+    -> CUresult;
     pub fn cuPointerGetAttribute(
         data: *mut c_void,
         which: CUpointer_attribute,
