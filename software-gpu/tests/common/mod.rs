@@ -1,7 +1,5 @@
 //! What the tests share: the API as a C program sees it, and a stream that a test holds and lets go.
 #![allow(dead_code, missing_docs)]
-// `cu!` makes any call: that is its point.
-#![allow(clippy::macro_metavars_in_unsafe)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::process::Command;
@@ -179,7 +177,6 @@ unsafe extern "C" {
 }
 
 /// A call, made unsafe once: arguments in these tests are valid or deliberately not.
-#[macro_export]
 macro_rules! cu {
     ($call:expr) => {{
         // SAFETY: pointers in these tests are NULL or valid; handles may be anything.
@@ -188,12 +185,13 @@ macro_rules! cu {
 }
 
 /// A call that must succeed.
-#[macro_export]
 macro_rules! ok {
     ($call:expr) => {
-        assert_eq!($crate::cu!($call), CUDA_SUCCESS, "{}", stringify!($call))
+        assert_eq!($crate::common::cu!($call), CUDA_SUCCESS, "{}", stringify!($call))
     };
 }
+
+pub(crate) use {cu, ok};
 
 pub const NULL_STREAM: CUstream = null_mut();
 
