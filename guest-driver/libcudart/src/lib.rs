@@ -1,1 +1,45 @@
-//! The CUDA runtime API on the public driver API alone.
+//! `libcudart`: the CUDA runtime API, written on the public driver API alone. It runs on any
+//! `libcuda.so.1`: NVIDIA's, the guest library of this project, or the software GPU.
+//!
+//! The crate is a static library; the two shared libraries are linked from it with the scripts in
+//! `link/`, as `README.md` says. Functions that differ between CUDA 12 and 13 under one name are
+//! compiled as `cudart12_…` and `cudart13_…`, and the scripts give each its name.
+//!
+//! - [`driver`]: the table of driver functions; libcuda is opened when first needed
+//! - [`context`]: which context a call runs in
+//! - [`error`], [`codes`]: last error, names, strings
+//! - [`registration`]: what nvcc's stubs call, and the way from a stub to a kernel
+//! - [`launch`], [`memory`], [`copy`], [`array`], [`stream`], [`event`], [`graph`], [`library`],
+//!   [`device`], [`properties`]: the API, by area
+//! - [`unsupported`]: what is exported for programs to start, and not there
+//!
+//! No code here panics, and no thread-local has a destructor: calls come in from constructors,
+//! from destructors, and from threads that are being torn down.
+#![allow(non_snake_case, non_upper_case_globals)]
+// One macro call declares a whole area.
+#![recursion_limit = "512"]
+
+#[macro_use]
+mod macros;
+
+mod abi;
+mod array;
+mod codes;
+mod context;
+mod copy;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod graph;
+mod launch;
+mod library;
+mod log;
+mod memory;
+mod properties;
+mod registration;
+mod stream;
+mod unsupported;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Which context a call runs in: the one that the program made current through the driver API,
+//! or else the primary context of the thread's device, retained when first needed.
+
+use crate::driver::{Driver, driver};
+use crate::error::{self, Result};
+use gpgpu_protocol::cuda::{CUcontext, CUdevice, CUctx_st};
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// More devices than a machine has.
+const DEVICES: usize = 64;
+
+struct Primary {
+    /// The primary context that this library holds, or null.
+    retained: AtomicPtr<CUctx_st>,
+    /// The last one that a reset destroyed: threads may still have it current.
+    dead: AtomicPtr<CUctx_st>,
+}
+
+static PRIMARIES: [Primary; DEVICES] = [const {
+    Primary {
+        retained: AtomicPtr::new(null_mut()),
+        dead: AtomicPtr::new(null_mut()),
+    }
+}; DEVICES];
+
+/// Serialises retaining and resetting; readers need no lock.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// Whether any device was ever reset: until then no context can be stale.
+static RESETS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    // No destructor, so that it can be used while the thread is being torn down.
+    static DEVICE: Cell<c_int> = const { Cell::new(-1) };
+}
+
+/// The device that the thread chose, or the first of the valid ones.
+fn chosen() -> c_int {
+    match DEVICE.get() {
+        -1 => crate::device::first_valid(),
+        device => device,
+    }
+}
+
+fn primary(device: c_int) -> Result<&'static Primary> {
+    usize::try_from(device)
+        .ok()
+        .and_then(|index| PRIMARIES.get(index))
+        .ok_or(error::INVALID_DEVICE)
+}
+
+/// The primary context of `device`, retained if it was not.
+pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
+    let primary = primary(device)?;
+    let context = primary.retained.load(Ordering::Acquire);
+    if !context.is_null() {
+        return Ok(context);
+    }
+    let _guard = CHANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut context = primary.retained.load(Ordering::Acquire);
+    if context.is_null() {
+        // SAFETY: `context` outlives the call.
+        unsafe { driver.cuDevicePrimaryCtxRetain(&mut context, device) }?;
+        primary.retained.store(context, Ordering::Release);
+    }
+    Ok(context)
+}
+
+/// Whether `context` was a primary context that a reset destroyed and nothing revived.
+fn is_stale(context: CUcontext) -> bool {
+    RESETS.load(Ordering::Acquire)
+        && PRIMARIES.iter().any(|primary| {
+            primary.dead.load(Ordering::Acquire) == context
+                && primary.retained.load(Ordering::Acquire) != context
+        })
+}
+
+/// The context that is current in this thread and usable, if there is one.
+fn usable(driver: &Driver) -> Result<Option<CUcontext>> {
+    let mut context = null_mut();
+    // SAFETY: `context` outlives the call.
+    unsafe { driver.cuCtxGetCurrent(&mut context) }?;
+    Ok((!context.is_null() && !is_stale(context)).then_some(context))
+}
+
+/// The driver, with a context current in the calling thread.
+pub fn current() -> Result<&'static Driver> {
+    let driver = driver()?;
+    if usable(driver)?.is_none() {
+        bind(driver, chosen())?;
+    }
+    Ok(driver)
+}
+
+/// As [`current`], and which context that is.
+pub fn current_context() -> Result<(&'static Driver, CUcontext)> {
+    let driver = driver()?;
+    let context = match usable(driver)? {
+        Some(context) => context,
+        None => bind(driver, chosen())?,
+    };
+    Ok((driver, context))
+}
+
+/// As [`current`], and the device of the context.
+pub fn current_device() -> Result<(&'static Driver, CUdevice)> {
+    let driver = current()?;
+    let mut device = 0;
+    // SAFETY: `device` outlives the call.
+    unsafe { driver.cuCtxGetDevice(&mut device) }?;
+    Ok((driver, device))
+}
+
+fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
+    let context = retain(driver, device)?;
+    // SAFETY: a context that this library holds.
+    unsafe { driver.cuCtxSetCurrent(context) }?;
+    Ok(context)
+}
+
+/// Makes `device` the thread's device and its primary context current.
+pub fn set_device(driver: &Driver, device: c_int) -> Result<()> {
+    bind(driver, device)?;
+    DEVICE.set(device);
+    Ok(())
+}
+
+/// Forgets what the thread chose, so that the next call takes the first valid device.
+pub fn unchoose(driver: &Driver) -> Result<()> {
+    if DEVICE.get() == -1 && usable(driver)?.is_some() {
+        // SAFETY: a null context only detaches the one that is current.
+        unsafe { driver.cuCtxSetCurrent(null_mut()) }?;
+    }
+    Ok(())
+}
+
+/// The thread's device; no context is made to find out.
+pub fn device(driver: &Driver) -> Result<c_int> {
+    if usable(driver)?.is_none() {
+        return Ok(chosen());
+    }
+    let mut device = 0;
+    // SAFETY: `device` outlives the call.
+    unsafe { driver.cuCtxGetDevice(&mut device) }?;
+    Ok(device)
+}
+
+/// Destroys the primary context of the thread's device with all that is in it. The next call that
+/// needs one, in any thread, makes a new one.
+pub fn reset(driver: &Driver) -> Result<()> {
+    let device = device(driver)?;
+    let primary = primary(device)?;
+    let _guard = CHANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let context = primary.retained.swap(null_mut(), Ordering::AcqRel);
+    if !context.is_null() {
+        primary.dead.store(context, Ordering::Release);
+        RESETS.store(true, Ordering::Release);
+    }
+    // SAFETY: takes no pointer.
+    unsafe { driver.cuDevicePrimaryCtxReset(device) }
+}

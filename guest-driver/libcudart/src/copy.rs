@@ -1,0 +1,287 @@
+//! One- and two-dimensional copies, between devices, and to and from symbols.
+
+use crate::abi::*;
+use crate::context::{current, retain};
+use crate::driver::Driver;
+use crate::error::{self, Result};
+use crate::memory::address;
+use crate::registration::symbol;
+use crate::stream::DefaultStream;
+use gpgpu_protocol::cuda::*;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+/// Whether a copy waits as its documentation says, or is queued in a stream.
+#[derive(Clone, Copy)]
+pub enum Order {
+    Synchronous(DefaultStream),
+    Stream(CUstream),
+}
+
+/// Runs a copy that the driver has in a synchronous form for the legacy stream and in a form for
+/// a stream. The synchronous form of the per-thread stream is the latter, waited for.
+///
+/// # Safety
+/// What the two forms ask for.
+pub unsafe fn ordered(
+    driver: &Driver,
+    order: Order,
+    synchronous: impl FnOnce() -> Result<()>,
+    queued: impl FnOnce(CUstream) -> Result<()>,
+) -> Result<()> {
+    match order {
+        Order::Synchronous(DefaultStream::Legacy) => synchronous(),
+        Order::Synchronous(DefaultStream::PerThread) => {
+            let stream = DefaultStream::PerThread.of(null_mut());
+            queued(stream)?;
+            // SAFETY: the calling thread's own default stream always exists.
+            unsafe { driver.cuStreamSynchronize(stream) }
+        }
+        Order::Stream(stream) => queued(stream),
+    }
+}
+
+/// `cudaErrorInvalidMemcpyDirection` for what is no direction.
+pub fn check_kind(kind: cudaMemcpyKind) -> Result<()> {
+    if kind > MEMCPY_DEFAULT {
+        Err(error::INVALID_MEMCPY_DIRECTION)
+    } else {
+        Ok(())
+    }
+}
+
+/// Copies `bytes` in the direction `kind`.
+///
+/// # Safety
+/// The ranges are valid for `bytes`, for as long as the copy takes.
+pub unsafe fn linear(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+    let d = current()?;
+    check_kind(kind)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if to.is_null() || from.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let (dt, df) = (address(to), address(from));
+    // SAFETY: promised by the caller.
+    unsafe {
+        match kind {
+            MEMCPY_HOST_TO_DEVICE => ordered(d, order, || d.cuMemcpyHtoD(dt, from, bytes), |s| d.cuMemcpyHtoDAsync(dt, from, bytes, s)),
+            MEMCPY_DEVICE_TO_HOST => ordered(d, order, || d.cuMemcpyDtoH(to, df, bytes), |s| d.cuMemcpyDtoHAsync(to, df, bytes, s)),
+            MEMCPY_DEVICE_TO_DEVICE => ordered(d, order, || d.cuMemcpyDtoD(dt, df, bytes), |s| d.cuMemcpyDtoDAsync(dt, df, bytes, s)),
+            // The driver finds out by itself what the addresses are.
+            _ => ordered(d, order, || d.cuMemcpy(dt, df, bytes), |s| d.cuMemcpyAsync(dt, df, bytes, s)),
+        }
+    }
+}
+
+/// The kinds of memory at the source and at the destination of a copy.
+pub fn memory_types(kind: cudaMemcpyKind) -> (CUmemorytype, CUmemorytype) {
+    match kind {
+        MEMCPY_HOST_TO_HOST => (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST),
+        MEMCPY_HOST_TO_DEVICE => (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE),
+        MEMCPY_DEVICE_TO_HOST => (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST),
+        MEMCPY_DEVICE_TO_DEVICE => (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE),
+        _ => (CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_UNIFIED),
+    }
+}
+
+/// Copies rows of `width` bytes.
+///
+/// # Safety
+/// The ranges are valid for `height` rows, for as long as the copy takes.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn rows(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+    let d = current()?;
+    check_kind(kind)?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    if width > to_pitch || width > from_pitch {
+        return Err(error::INVALID_PITCH_VALUE);
+    }
+    if to.is_null() || from.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let (source, destination) = memory_types(kind);
+    let copy = CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: source,
+        srcHost: from,
+        srcDevice: address(from),
+        srcArray: null_mut(),
+        srcPitch: from_pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: destination,
+        dstHost: to,
+        dstDevice: address(to),
+        dstArray: null_mut(),
+        dstPitch: to_pitch,
+        WidthInBytes: width,
+        Height: height,
+    };
+    // SAFETY: promised by the caller.
+    unsafe { ordered(d, order, || d.cuMemcpy2DUnaligned(&copy), |s| d.cuMemcpy2DAsync(&copy, s)) }
+}
+
+/// Where a copy to or from a symbol happens, with its direction checked.
+fn within_symbol(of: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind, allowed: [cudaMemcpyKind; 2]) -> Result<*mut c_void> {
+    if kind != MEMCPY_DEFAULT && !allowed.contains(&kind) {
+        return Err(error::INVALID_MEMCPY_DIRECTION);
+    }
+    let (start, size) = symbol(of)?;
+    match offset.checked_add(bytes) {
+        Some(end) if end <= size => Ok(start.wrapping_byte_add(offset)),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+const TO_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_HOST_TO_DEVICE, MEMCPY_DEVICE_TO_DEVICE];
+const FROM_SYMBOL: [cudaMemcpyKind; 2] = [MEMCPY_DEVICE_TO_HOST, MEMCPY_DEVICE_TO_DEVICE];
+
+export! {
+    fn(ds) cudaMemcpy, cudaMemcpy_ptds(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind) {
+        linear(to, from, bytes, kind, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemcpyAsync, cudaMemcpyAsync_ptsz(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind, stream: cudaStream_t) {
+        linear(to, from, bytes, kind, Order::Stream(ds.of(stream)))
+    }
+
+    fn(ds) cudaMemcpy2D, cudaMemcpy2D_ptds(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind) {
+        rows(to, to_pitch, from, from_pitch, width, height, kind, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind, stream: cudaStream_t) {
+        rows(to, to_pitch, from, from_pitch, width, height, kind, Order::Stream(ds.of(stream)))
+    }
+
+    fn(ds) cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
+        let to = within_symbol(symbol, bytes, offset, kind, TO_SYMBOL)?;
+        linear(to, from, bytes, kind, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds(to: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind) {
+        let from = within_symbol(symbol, bytes, offset, kind, FROM_SYMBOL)?;
+        linear(to, from, bytes, kind, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz(symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind, stream: cudaStream_t) {
+        let to = within_symbol(symbol, bytes, offset, kind, TO_SYMBOL)?;
+        linear(to, from, bytes, kind, Order::Stream(ds.of(stream)))
+    }
+
+    fn(ds) cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz(to: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind, stream: cudaStream_t) {
+        let from = within_symbol(symbol, bytes, offset, kind, FROM_SYMBOL)?;
+        linear(to, from, bytes, kind, Order::Stream(ds.of(stream)))
+    }
+
+    fn cudaMemcpyPeer(to: *mut c_void, to_device: c_int, from: *const c_void, from_device: c_int, bytes: usize) {
+        let driver = peers(to_device, from_device)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        driver.cuMemcpyPeer(address(to), retain(driver, to_device)?, address(from), retain(driver, from_device)?, bytes)
+    }
+
+    fn cudaMemcpyPeerAsync(to: *mut c_void, to_device: c_int, from: *const c_void, from_device: c_int, bytes: usize, stream: cudaStream_t) {
+        let driver = peers(to_device, from_device)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        driver.cuMemcpyPeerAsync(address(to), retain(driver, to_device)?, address(from), retain(driver, from_device)?, bytes, stream)
+    }
+
+    fn(ds) cudart12_cudaMemcpyBatchAsync, cudart12_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, indices: *mut usize, number: usize, failed: *mut usize, stream: cudaStream_t) {
+        current()?.cuMemcpyBatchAsync12(to, from, sizes, count, attributes, indices, number, failed, ds.of(stream))
+    }
+
+    fn(ds) cudart13_cudaMemcpyBatchAsync, cudart13_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, indices: *mut usize, number: usize, stream: cudaStream_t) {
+        current()?.cuMemcpyBatchAsync13(to, from, sizes, count, attributes, indices, number, ds.of(stream))
+    }
+
+    fn(ds) cudaMemset, cudaMemset_ptds(to: *mut c_void, value: c_int, bytes: usize) {
+        set(to, bytes, value, bytes, 1, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemsetAsync, cudaMemsetAsync_ptsz(to: *mut c_void, value: c_int, bytes: usize, stream: cudaStream_t) {
+        set(to, bytes, value, bytes, 1, Order::Stream(ds.of(stream)))
+    }
+
+    fn(ds) cudaMemset2D, cudaMemset2D_ptds(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) {
+        set(to, pitch, value, width, height, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemset2DAsync, cudaMemset2DAsync_ptsz(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: cudaStream_t) {
+        set(to, pitch, value, width, height, Order::Stream(ds.of(stream)))
+    }
+
+    fn(ds) cudaMemset3D, cudaMemset3D_ptds(to: cudaPitchedPtr, value: c_int, extent: cudaExtent) {
+        set_box(to, value, extent, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemset3DAsync, cudaMemset3DAsync_ptsz(to: cudaPitchedPtr, value: c_int, extent: cudaExtent, stream: cudaStream_t) {
+        set_box(to, value, extent, Order::Stream(ds.of(stream)))
+    }
+}
+
+fn peers(one: c_int, other: c_int) -> Result<&'static Driver> {
+    let driver = current()?;
+    crate::device::check_ordinal(driver, one)?;
+    crate::device::check_ordinal(driver, other)?;
+    Ok(driver)
+}
+
+/// Sets `height` rows of `width` bytes. Both orders leave the host free to go on: setting device
+/// memory is asynchronous, in its stream's order.
+///
+/// # Safety
+/// The rows are the caller's to write.
+unsafe fn set(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, order: Order) -> Result<()> {
+    let d = current()?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    if width > pitch && height > 1 {
+        return Err(error::INVALID_VALUE);
+    }
+    // The value is used as an unsigned char, CUDA says.
+    let (to, value) = (address(to), value as u8);
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (order, height) {
+            (Order::Synchronous(DefaultStream::Legacy), 1) => d.cuMemsetD8(to, value, width),
+            (Order::Synchronous(DefaultStream::Legacy), _) => d.cuMemsetD2D8(to, pitch, value, width, height),
+            (Order::Synchronous(ds), 1) => d.cuMemsetD8Async(to, value, width, ds.of(null_mut())),
+            (Order::Synchronous(ds), _) => d.cuMemsetD2D8Async(to, pitch, value, width, height, ds.of(null_mut())),
+            (Order::Stream(stream), 1) => d.cuMemsetD8Async(to, value, width, stream),
+            (Order::Stream(stream), _) => d.cuMemsetD2D8Async(to, pitch, value, width, height, stream),
+        }
+    }
+}
+
+/// Sets a box inside a pitched allocation, slice by slice where slices do not adjoin.
+///
+/// # Safety
+/// The box is the caller's to write.
+unsafe fn set_box(to: cudaPitchedPtr, value: c_int, extent: cudaExtent, order: Order) -> Result<()> {
+    if extent.width > to.pitch && (extent.height > 1 || extent.depth > 1) {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        if extent.height == to.ysize || extent.depth <= 1 {
+            let rows = extent.height.checked_mul(extent.depth).ok_or(error::INVALID_VALUE)?;
+            return set(to.ptr, to.pitch, value, extent.width, rows, order);
+        }
+        let slice = to.pitch.checked_mul(to.ysize).ok_or(error::INVALID_VALUE)?;
+        for z in 0..extent.depth {
+            set(to.ptr.wrapping_byte_add(z.wrapping_mul(slice)), to.pitch, value, extent.width, extent.height, order)?;
+        }
+    }
+    Ok(())
+}
+

@@ -1,0 +1,35 @@
+//! Messages for the person who runs the program: on standard error, only when the environment
+//! variable `VIRTIO_GPGPU_LOG` is set.
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn enabled() -> bool {
+    static ENABLED: OnceLock<bool> = OnceLock::new();
+    *ENABLED.get_or_init(|| std::env::var_os("VIRTIO_GPGPU_LOG").is_some())
+}
+
+/// Says `message`, if anybody listens. A closed standard error is no error of the program.
+pub fn say(message: std::fmt::Arguments<'_>) {
+    if enabled() {
+        let _ = writeln!(std::io::stderr(), "libcudart: {message}");
+    }
+}
+
+/// A message that is said at most once.
+pub struct Once(AtomicBool);
+
+impl Once {
+    /// A message not yet said.
+    pub const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Says that `function` is not supported.
+    pub fn unsupported(&self, function: &str) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            say(format_args!("{function} is not supported"));
+        }
+    }
+}

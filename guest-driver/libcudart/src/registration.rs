@@ -1,0 +1,479 @@
+//! What nvcc's stubs call: images, kernels and variables are noted as the program starts and
+//! loaded when first used. Nothing here touches the driver before that.
+
+use crate::abi::*;
+use crate::context::current;
+use crate::driver::Driver;
+use crate::error::{self, Result};
+use gpgpu_protocol::cuda::*;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
+
+/// The wrapper that nvcc puts around an image.
+#[repr(C)]
+struct FatbinWrapper {
+    magic: c_uint,
+    version: c_uint,
+    data: *const c_void,
+    prelinked: *const c_void,
+}
+
+const FATBIN_WRAPPER_MAGIC: c_uint = 0x4662_43b1;
+
+/// One image of the program. Leaked: handles to it live in the program's own static data.
+pub struct Image {
+    wrapper: *const FatbinWrapper,
+    library: AtomicPtr<CUlib_st>,
+    loading: Mutex<()>,
+}
+
+// SAFETY: the wrapper is the program's constant data; the rest is made for threads.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Image {
+    /// The driver's library of this image, loaded if it was not.
+    fn library(&self, driver: &Driver) -> Result<CUlibrary> {
+        let library = self.library.load(Ordering::Acquire);
+        if !library.is_null() {
+            return Ok(library);
+        }
+        let _guard = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut library = self.library.load(Ordering::Acquire);
+        if library.is_null() {
+            // SAFETY: the program registered the wrapper, and registered images stay.
+            let wrapper = unsafe { &*self.wrapper };
+            // Relocatable device code lists prelinked images in its wrapper; all else is in the image.
+            let code = if wrapper.magic == FATBIN_WRAPPER_MAGIC && wrapper.version == 1 {
+                wrapper.data
+            } else {
+                self.wrapper.cast()
+            };
+            // SAFETY: `library` outlives the call; the image says its own size.
+            unsafe {
+                driver.cuLibraryLoadData(&mut library, code, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0)
+            }?;
+            self.library.store(library, Ordering::Release);
+        }
+        Ok(library)
+    }
+}
+
+/// A kernel that the program registered.
+pub struct Kernel {
+    image: &'static Image,
+    name: *const c_char,
+    handle: AtomicPtr<CUkern_st>,
+}
+
+// SAFETY: the name is the program's constant data.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    fn handle(&self, driver: &Driver) -> Result<CUkernel> {
+        let mut kernel = self.handle.load(Ordering::Acquire);
+        if kernel.is_null() {
+            let library = self.image.library(driver)?;
+            // SAFETY: `kernel` outlives the call, the name is the program's.
+            unsafe { driver.cuLibraryGetKernel(&mut kernel, library, self.name) }.map_err(|error| match error {
+                error::SYMBOL_NOT_FOUND => error::INVALID_DEVICE_FUNCTION,
+                other => other,
+            })?;
+            self.handle.store(kernel, Ordering::Release);
+        }
+        Ok(kernel)
+    }
+}
+
+/// A variable that the program registered.
+struct Variable {
+    image: &'static Image,
+    name: *const c_char,
+    size: usize,
+    /// The program's pointer to a `__managed__` variable, which has to be filled.
+    managed: *mut *mut c_void,
+}
+
+// SAFETY: pointers to the program's static data.
+unsafe impl Send for Variable {}
+// SAFETY: as above.
+unsafe impl Sync for Variable {}
+
+/// A hasher for addresses: a multiplication spreads them well enough.
+#[derive(Default, Clone)]
+struct AddressHasher(u64);
+
+impl std::hash::Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        let mixed = (self.0 ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+type Addresses<T> = HashMap<usize, T, std::hash::BuildHasherDefault<AddressHasher>>;
+
+#[derive(Default)]
+struct Registry {
+    kernels: Addresses<&'static Kernel>,
+    variables: Addresses<&'static Variable>,
+    /// Driver handles that were passed where a kernel is expected.
+    handles: HashSet<usize, std::hash::BuildHasherDefault<AddressHasher>>,
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+
+fn read<T>(look: impl FnOnce(&Registry) -> T) -> T {
+    look(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn write<T>(change: impl FnOnce(&mut Registry) -> T) -> T {
+    change(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What a caller means by a function: the address of a registered kernel's stub, or a kernel
+/// handle of the driver's (`cudaKernel_t`).
+pub fn kernel(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
+    if function.is_null() {
+        return Err(error::INVALID_DEVICE_FUNCTION);
+    }
+    let (kernel, known) = read(|registry| {
+        let kernel = registry.kernels.get(&function.addr()).copied();
+        (kernel, registry.handles.contains(&function.addr()))
+    });
+    if let Some(kernel) = kernel {
+        return kernel.handle(driver);
+    }
+    if !known {
+        // A handle is never inside a loaded object; a host function that is no kernel always is,
+        // and must not reach the driver, which would take it for a handle.
+        // SAFETY: an all-zero Dl_info is a value, and it outlives the call.
+        let in_object = unsafe {
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            libc::dladdr(function, &mut info) != 0
+        };
+        if in_object {
+            return Err(error::not_a_kernel());
+        }
+        write(|registry| registry.handles.insert(function.addr()));
+    }
+    Ok(function.cast_mut().cast())
+}
+
+/// As [`kernel`], in the form that launches and occupancy queries take.
+pub fn launchable(driver: &Driver, function: *const c_void) -> Result<CUfunction> {
+    kernel(driver, function).map(|kernel| kernel.cast())
+}
+
+/// The stub of the kernel that a function of the current context is, where it is a registered one.
+pub fn host_function(driver: &Driver, function: CUfunction) -> Option<*mut c_void> {
+    read(|registry| {
+        registry.kernels.iter().find_map(|(host, kernel)| {
+            let handle = kernel.handle.load(Ordering::Acquire);
+            let mut own = null_mut();
+            // SAFETY: a handle of the driver's; `own` outlives the call.
+            let same = !handle.is_null()
+                && (handle.cast() == function
+                    || unsafe { driver.cuKernelGetFunction(&mut own, handle) }.is_ok() && own == function);
+            same.then(|| std::ptr::with_exposed_provenance_mut(*host))
+        })
+    })
+}
+
+/// Where a registered variable is in the current context, and its size.
+pub fn symbol(variable: *const c_void) -> Result<(*mut c_void, usize)> {
+    let driver = current()?;
+    let variable = read(|registry| registry.variables.get(&variable.addr()).copied()).ok_or(error::INVALID_SYMBOL)?;
+    variable.locate(driver)
+}
+
+impl Variable {
+    fn locate(&self, driver: &Driver) -> Result<(*mut c_void, usize)> {
+        let library = self.image.library(driver)?;
+        let (mut pointer, mut size) = (0, 0);
+        // SAFETY: the locals outlive the calls, the name is the program's.
+        unsafe {
+            if self.managed.is_null() {
+                driver.cuLibraryGetGlobal(&mut pointer, &mut size, library, self.name)
+            } else {
+                driver.cuLibraryGetManaged(&mut pointer, &mut size, library, self.name)
+            }
+        }
+        .map_err(|error| match error {
+            error::SYMBOL_NOT_FOUND => error::INVALID_SYMBOL,
+            other => other,
+        })?;
+        Ok((pointer as *mut c_void, size))
+    }
+}
+
+/// The launch configurations between `<<<…>>>` and the stub that takes them.
+const CONFIGURATIONS: usize = 32;
+
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: dim3,
+    block: dim3,
+    shared: usize,
+    stream: cudaStream_t,
+}
+
+thread_local! {
+    // No destructor, so that it can be used while the thread is being torn down.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static STACK: [Cell<Configuration>; CONFIGURATIONS] = const {
+        [const {
+            Cell::new(Configuration {
+                grid: dim3 { x: 0, y: 0, z: 0 },
+                block: dim3 { x: 0, y: 0, z: 0 },
+                shared: 0,
+                stream: null_mut(),
+            })
+        }; CONFIGURATIONS]
+    };
+}
+
+/// Not 0 when the configuration could not be kept; the program then skips the launch.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaPushCallConfiguration(grid: dim3, block: dim3, shared: usize, stream: cudaStream_t) -> c_uint {
+    let depth = DEPTH.get();
+    let kept = STACK.with(|stack| {
+        stack
+            .get(depth)
+            .map(|slot| slot.set(Configuration { grid, block, shared, stream }))
+    });
+    match kept {
+        Some(()) => {
+            DEPTH.set(depth + 1);
+            error::SUCCESS
+        }
+        None => error::MISSING_CONFIGURATION,
+    }
+}
+
+export! {
+    fn __cudaPopCallConfiguration(grid: *mut dim3, block: *mut dim3, shared: *mut usize, stream: *mut cudaStream_t) {
+        let depth = DEPTH.get().checked_sub(1).ok_or(error::MISSING_CONFIGURATION)?;
+        let kept = STACK.with(|stack| stack.get(depth).map(Cell::get)).ok_or(error::MISSING_CONFIGURATION)?;
+        DEPTH.set(depth);
+        grid.write(kept.grid);
+        block.write(kept.block);
+        shared.write(kept.shared);
+        stream.write(kept.stream);
+        Ok(())
+    }
+
+    // nvcc 13's stubs ask once and keep the answer for ever. The stub's own address is a handle
+    // that outlives every reset, and asking for it loads nothing.
+    fn __cudaGetKernel(kernel: *mut cudaKernel_t, function: *const c_void) {
+        if kernel.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        kernel.write(function.cast_mut().cast());
+        Ok(())
+    }
+
+    fn cudaGetKernel(kernel_out: *mut cudaKernel_t, function: *const c_void) {
+        let driver = current()?;
+        if kernel_out.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        kernel_out.write(kernel(driver, function)?);
+        Ok(())
+    }
+
+    fn cudaGetFuncBySymbol(function_out: *mut cudaFunction_t, function: *const c_void) {
+        let driver = current()?;
+        if function_out.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        driver.cuKernelGetFunction(function_out, kernel(driver, function)?)
+    }
+
+    fn cudaGetSymbolAddress(pointer: *mut *mut c_void, variable: *const c_void) {
+        let (address, _) = symbol(variable)?;
+        if pointer.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        pointer.write(address);
+        Ok(())
+    }
+
+    fn cudaGetSymbolSize(size_out: *mut usize, variable: *const c_void) {
+        let (_, size) = symbol(variable)?;
+        if size_out.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        size_out.write(size);
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void {
+    let image = Box::new(Image {
+        wrapper: wrapper.cast(),
+        library: AtomicPtr::new(null_mut()),
+        loading: Mutex::new(()),
+    });
+    Box::into_raw(image).cast()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
+
+/// The image that a handle of [`__cudaRegisterFatBinary`] is.
+///
+/// # Safety
+/// The handle came from there; null is `None`.
+unsafe fn image(handle: *mut *mut c_void) -> Option<&'static Image> {
+    // SAFETY: promised by the caller; images are leaked.
+    unsafe { handle.cast::<Image>().as_ref() }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
+    // SAFETY: nvcc's stubs pass what they were given.
+    let Some(image) = (unsafe { image(handle) }) else {
+        return;
+    };
+    write(|registry| {
+        registry.kernels.retain(|_, kernel| !std::ptr::eq(kernel.image, image));
+        registry.variables.retain(|_, variable| !std::ptr::eq(variable.image, image));
+    });
+    let library = image.library.swap(null_mut(), Ordering::AcqRel);
+    // At exit the driver may be gone before us and cleans up by itself: only an object that is
+    // unloaded while the program runs gives its library back.
+    if !library.is_null() && let Ok(driver) = crate::driver::driver() {
+        // SAFETY: loaded by this image and taken out of it.
+        let _ = unsafe { driver.cuLibraryUnload(library) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterFunction(
+    handle: *mut *mut c_void,
+    host: *const c_char,
+    _device: *mut c_char,
+    name: *const c_char,
+    _thread_limit: c_int,
+    _tid: *mut c_void,
+    _bid: *mut c_void,
+    _block: *mut dim3,
+    _grid: *mut dim3,
+    _warp_size: *mut c_int,
+) {
+    // SAFETY: nvcc's stubs pass what they were given.
+    let Some(image) = (unsafe { image(handle) }) else {
+        return;
+    };
+    let kernel = Box::leak(Box::new(Kernel {
+        image,
+        name,
+        handle: AtomicPtr::new(null_mut()),
+    }));
+    write(|registry| registry.kernels.insert(host.addr(), kernel));
+}
+
+fn register_variable(image: &'static Image, host: usize, name: *const c_char, size: usize, managed: *mut *mut c_void) {
+    let variable = Box::leak(Box::new(Variable { image, name, size, managed }));
+    write(|registry| registry.variables.insert(host, variable));
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterVar(
+    handle: *mut *mut c_void,
+    host: *mut c_char,
+    _device: *mut c_char,
+    name: *const c_char,
+    _external: c_int,
+    size: usize,
+    _constant: c_int,
+    _global: c_int,
+) {
+    // SAFETY: nvcc's stubs pass what they were given.
+    if let Some(image) = unsafe { image(handle) } {
+        register_variable(image, host.addr(), name, size, null_mut());
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterHostVar(handle: *mut *mut c_void, name: *const c_char, host: *mut c_char, size: usize) {
+    // SAFETY: nvcc's stubs pass what they were given.
+    if let Some(image) = unsafe { image(handle) } {
+        register_variable(image, host.addr(), name, size, null_mut());
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaRegisterManagedVar(
+    handle: *mut *mut c_void,
+    host: *mut *mut c_void,
+    _device: *mut c_char,
+    name: *const c_char,
+    _external: c_int,
+    size: usize,
+    _constant: c_int,
+    _global: c_int,
+) {
+    // SAFETY: nvcc's stubs pass what they were given.
+    if let Some(image) = unsafe { image(handle) } {
+        register_variable(image, host.addr(), name, size, host);
+    }
+}
+
+/// Fills the program's pointers to its `__managed__` variables; 0 when one could not be.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
+    // SAFETY: nvcc's stubs pass what they were given.
+    let Some(image) = (unsafe { image(handle) }) else {
+        return 0;
+    };
+    let managed: Vec<(usize, &'static Variable)> = read(|registry| {
+        registry
+            .variables
+            .iter()
+            .filter(|(_, variable)| std::ptr::eq(variable.image, image) && !variable.managed.is_null())
+            .map(|(host, variable)| (*host, *variable))
+            .collect()
+    });
+    let filled = error::record(|| {
+        let driver = current()?;
+        for (_, variable) in &managed {
+            let (pointer, size) = variable.locate(driver)?;
+            if size < variable.size {
+                return Err(error::INVALID_SYMBOL);
+            }
+            // SAFETY: the program's own pointer, registered for being filled.
+            unsafe { variable.managed.write(pointer) };
+            // The symbol is also known by the address that its pointer now holds.
+            write(|registry| registry.variables.insert(pointer.addr(), variable));
+        }
+        Ok(())
+    });
+    c_char::from(filled == error::SUCCESS)
+}
+
+/// Tables of functions for host and device: no program that nvcc compiles by default has one.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterUnifiedTable(_handle: *mut *mut c_void, _table: *const c_void) -> *const c_void {
+    static NAMED: crate::log::Once = crate::log::Once::new();
+    NAMED.unsupported("__cudaRegisterUnifiedTable");
+    null()
+}

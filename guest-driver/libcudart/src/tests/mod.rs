@@ -1,0 +1,2 @@
+//! The runtime on a driver that the tests play.
+pub mod fake;
