@@ -22,7 +22,8 @@ fn vector_addition_of_a_million() {
     let (pa, pb, pc) = (d.put(&a), d.put(&b), d.put(&vec![0f32; n]));
     let p = Params::new().add(pa).add(pb).add(pc).add(n as i32);
     let t = std::time::Instant::now();
-    d.launch("vector_add", &shape(n.div_ceil(256) as u32, 256), &p).unwrap();
+    d.launch("vector_add", &shape(n.div_ceil(256) as u32, 256), &p)
+        .unwrap();
     eprintln!("vector_add: {:?}", t.elapsed());
     let c: Vec<f32> = d.get(pc, n);
     for i in 0..n {
@@ -37,7 +38,12 @@ fn tiled_matrix_multiplication() {
     let a: Vec<f32> = (0..n * n).map(|i| (i % 17) as f32 - 8.0).collect();
     let b: Vec<f32> = (0..n * n).map(|i| (i % 13) as f32 * 0.5).collect();
     let (pa, pb, pc) = (d.put(&a), d.put(&b), d.put(&vec![0f32; n * n]));
-    let p = Params::new().add(pc).add(pa).add(pb).add(n as i32).add(n as i32);
+    let p = Params::new()
+        .add(pc)
+        .add(pa)
+        .add(pb)
+        .add(n as i32)
+        .add(n as i32);
     let l = Launch {
         grid: [10, 10, 1],
         block: [16, 16, 1],
@@ -59,21 +65,30 @@ fn tiled_matrix_multiplication() {
 fn black_scholes_is_close_to_double_precision() {
     let mut d = open();
     let n = 100_000usize;
-    let s: Vec<f32> = (0..n).map(|i| 5.0 + 25.0 * (i % 1000) as f32 / 1000.0).collect();
-    let x: Vec<f32> = (0..n).map(|i| 1.0 + 99.0 * (i % 777) as f32 / 777.0).collect();
-    let t: Vec<f32> = (0..n).map(|i| 0.25 + 9.75 * (i % 333) as f32 / 333.0).collect();
+    let s: Vec<f32> = (0..n)
+        .map(|i| 5.0 + 25.0 * (i % 1000) as f32 / 1000.0)
+        .collect();
+    let x: Vec<f32> = (0..n)
+        .map(|i| 1.0 + 99.0 * (i % 777) as f32 / 777.0)
+        .collect();
+    let t: Vec<f32> = (0..n)
+        .map(|i| 0.25 + 9.75 * (i % 333) as f32 / 333.0)
+        .collect();
     let zero = vec![0f32; n];
     let (pc, pp) = (d.put(&zero), d.put(&zero));
     let (ps, px, pt) = (d.put(&s), d.put(&x), d.put(&t));
     let p = Params::new().add(pc).add(pp).add(ps).add(px).add(pt);
     let p = p.add(0.02f32).add(0.3f32).add(n as i32);
     let clock = std::time::Instant::now();
-    d.launch("black_scholes", &shape(n.div_ceil(128) as u32, 128), &p).unwrap();
+    d.launch("black_scholes", &shape(n.div_ceil(128) as u32, 128), &p)
+        .unwrap();
     eprintln!("black_scholes: {:?}", clock.elapsed());
     let (call, put): (Vec<f32>, Vec<f32>) = (d.get(pc, n), d.get(pp, n));
     let cnd = |d: f64| {
         let k = 1.0 / (1.0 + 0.2316419 * d.abs());
-        let poly = k * (0.31938153 + k * (-0.356563782 + k * (1.781477937 + k * (-1.821255978 + k * 1.330274429))));
+        let poly = k
+            * (0.31938153
+                + k * (-0.356563782 + k * (1.781477937 + k * (-1.821255978 + k * 1.330274429))));
         let c = 0.398_942_280_401_432_7 * (-0.5 * d * d).exp() * poly;
         if d > 0.0 { 1.0 - c } else { c }
     };
@@ -84,9 +99,17 @@ fn black_scholes_is_close_to_double_precision() {
         let d2 = d1 - v * t.sqrt();
         let e = (-r * t).exp();
         let want = s * cnd(d1) - x * e * cnd(d2);
-        assert!((f64::from(call[i]) - want).abs() < 1e-4, "call {i}: {} for {want}", call[i]);
+        assert!(
+            (f64::from(call[i]) - want).abs() < 1e-4,
+            "call {i}: {} for {want}",
+            call[i]
+        );
         let want = x * e * (1.0 - cnd(d2)) - s * (1.0 - cnd(d1));
-        assert!((f64::from(put[i]) - want).abs() < 1e-4, "put {i}: {} for {want}", put[i]);
+        assert!(
+            (f64::from(put[i]) - want).abs() < 1e-4,
+            "put {i}: {} for {want}",
+            put[i]
+        );
     }
 }
 
@@ -97,7 +120,8 @@ fn shuffles_shared_memory_and_atomics_sum_a_grid() {
     let v: Vec<i32> = (0..n as i32).map(|i| i % 1000 - 300).collect();
     let (pv, po) = (d.put(&v), d.put(&[0i32]));
     let p = Params::new().add(pv).add(po).add(n as i32);
-    d.launch("block_reduce", &shape(n.div_ceil(512) as u32, 512), &p).unwrap();
+    d.launch("block_reduce", &shape(n.div_ceil(512) as u32, 512), &p)
+        .unwrap();
     assert_eq!(d.get::<i32>(po, 1)[0], v.iter().sum());
 }
 
@@ -108,12 +132,17 @@ fn lanes_that_leave_a_loop_at_different_times_meet_again() {
     let v: Vec<i32> = (1..=n as i32).collect();
     let (pv, po) = (d.put(&v), d.put(&vec![0i32; n]));
     let p = Params::new().add(pv).add(po).add(n as i32);
-    d.launch("collatz", &shape(n.div_ceil(96) as u32, 96), &p).unwrap();
+    d.launch("collatz", &shape(n.div_ceil(96) as u32, 96), &p)
+        .unwrap();
     let got = d.get::<i32>(po, n);
     for i in 0..n {
         let (mut x, mut c) = (v[i] as u32, 0);
         while x != 1 {
-            x = if x & 1 != 0 { x.wrapping_mul(3).wrapping_add(1) } else { x >> 1 };
+            x = if x & 1 != 0 {
+                x.wrapping_mul(3).wrapping_add(1)
+            } else {
+                x >> 1
+            };
             c += 1;
             if c > 1000 {
                 break;
@@ -164,7 +193,8 @@ fn locks_taken_by_lanes_of_one_warp_do_not_hang() {
 fn device_functions_and_double_precision_libm() {
     let mut d = open();
     let po = d.put(&[0f64; 64]);
-    d.launch("calls", &shape(1, 64), &Params::new().add(po)).unwrap();
+    d.launch("calls", &shape(1, 64), &Params::new().add(po))
+        .unwrap();
     for (t, &v) in d.get::<f64>(po, 64).iter().enumerate() {
         let x = t as f64;
         let want = if t & 1 != 0 {
@@ -172,7 +202,10 @@ fn device_functions_and_double_precision_libm() {
         } else {
             x.sin() * (x * 1e6).cos() + (-x * 0.1).exp() + 1.1f64.powf(x)
         };
-        assert!((v - want).abs() <= 1e-12 * want.abs().max(1.0), "{t}: {v} for {want}");
+        assert!(
+            (v - want).abs() <= 1e-12 * want.abs().max(1.0),
+            "{t}: {v} for {want}"
+        );
     }
 }
 
@@ -184,7 +217,8 @@ fn constants_initialisers_and_dynamic_shared_memory() {
         dynamic_shared_bytes: 512,
         ..shape(1, 128)
     };
-    d.launch("constants", &l, &Params::new().add(po).add(pp)).unwrap();
+    d.launch("constants", &l, &Params::new().add(po).add(pp))
+        .unwrap();
     for (t, v) in d.get::<f32>(po, 128).into_iter().enumerate() {
         let s = 127 - t;
         assert_eq!(v, ((s & 3) + 1) as f32 * s as f32);
@@ -200,11 +234,15 @@ fn half_precision_arithmetic() {
     // 1.0, 0.5, -2.0, 0.0999755859375
     let a = [0x3c00u16, 0x3800, 0xc000, 0x2e66];
     let (pa, po) = (d.put(&a), d.put(&[0f32; 4]));
-    d.launch("halves", &shape(1, 4), &Params::new().add(pa).add(po)).unwrap();
+    d.launch("halves", &shape(1, 4), &Params::new().add(pa).add(po))
+        .unwrap();
     let x = [1.0f64, 0.5, -2.0, 0.099_975_585_937_5];
     for (t, v) in d.get::<f32>(po, 4).into_iter().enumerate() {
         let want = x[t] * x[t] + 1.5 + x[t].exp() + x[t] * x[t];
-        assert!((f64::from(v) - want).abs() < 2e-3 * want.abs(), "{t}: {v} for {want}");
+        assert!(
+            (f64::from(v) - want).abs() < 2e-3 * want.abs(),
+            "{t}: {v} for {want}"
+        );
     }
 }
 
@@ -212,13 +250,15 @@ fn half_precision_arithmetic() {
 fn local_arrays_and_parameters_by_value() {
     let mut d = open();
     let po = d.put(&[0i32; 64]);
-    d.launch("local_array", &shape(1, 64), &Params::new().add(po).add(20)).unwrap();
+    d.launch("local_array", &shape(1, 64), &Params::new().add(po).add(20))
+        .unwrap();
     for (t, v) in d.get::<i32>(po, 64).into_iter().enumerate() {
         let want: usize = (0..20).map(|i| ((i * 7 + t) & 63) * t).sum();
         assert_eq!(v, want as i32);
     }
     let big: [i32; 10] = std::array::from_fn(|i| i as i32 * 11);
-    d.launch("by_value", &shape(1, 64), &Params::new().add(big).add(po)).unwrap();
+    d.launch("by_value", &shape(1, 64), &Params::new().add(big).add(po))
+        .unwrap();
     let want: Vec<i32> = (0..64).map(|t| t % 10 * 11).collect();
     assert_eq!(d.get::<i32>(po, 64), want);
 }
@@ -227,7 +267,8 @@ fn local_arrays_and_parameters_by_value() {
 fn a_switch_sends_every_lane_its_own_way() {
     let mut d = open();
     let po = d.put(&[0i32; 64]);
-    d.launch("switcher", &shape(1, 64), &Params::new().add(po)).unwrap();
+    d.launch("switcher", &shape(1, 64), &Params::new().add(po))
+        .unwrap();
     let want: Vec<i32> = (0..64)
         .map(|t| match t % 9 {
             0 => 11,
@@ -248,7 +289,8 @@ fn a_switch_sends_every_lane_its_own_way() {
 fn cooperative_groups_tiles() {
     let mut d = open();
     let po = d.put(&[0i32; 64]);
-    d.launch("tiles", &shape(1, 64), &Params::new().add(po)).unwrap();
+    d.launch("tiles", &shape(1, 64), &Params::new().add(po))
+        .unwrap();
     let want: Vec<i32> = (0..64)
         .map(|t| {
             let first = t / 8 * 8;
@@ -262,7 +304,9 @@ fn cooperative_groups_tiles() {
 fn an_illegal_store_is_reported_with_its_place() {
     let mut d = open();
     let po = d.put(&[0i32; 64]);
-    let e = d.launch("out_of_bounds", &shape(1, 64), &Params::new().add(po)).unwrap_err();
+    let e = d
+        .launch("out_of_bounds", &shape(1, 64), &Params::new().add(po))
+        .unwrap_err();
     assert!(
         matches!(e.kind, FaultKind::IllegalAddress { len: 4, write: true, address } if address > po),
         "{e}"

@@ -13,6 +13,7 @@ mod control;
 mod convert;
 mod data;
 mod half;
+mod mbarrier;
 mod memory;
 mod system;
 mod warp;

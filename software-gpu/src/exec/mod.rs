@@ -11,6 +11,7 @@ mod collective;
 mod decode;
 mod env;
 mod lanes;
+mod mbarrier;
 mod memory;
 mod module;
 mod program;

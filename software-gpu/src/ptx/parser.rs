@@ -482,9 +482,7 @@ impl<'a> Parser<'a> {
         out: &mut Vec<Relocation>,
     ) -> Result<(), Error> {
         let mut addend = 0;
-        if self.accept('+') {
-            addend = self.integer()?;
-        } else if self.peek() == Token::Punct('-') {
+        if self.accept('+') || self.peek() == Token::Punct('-') {
             addend = self.integer()?;
         }
         let Some(&target) = self.names.get(name) else {

@@ -67,7 +67,10 @@ impl Device {
         let from = (at - BASE) as usize;
         // SAFETY: plain bytes of the heap, checked against its length by the slicing.
         let all = unsafe {
-            std::slice::from_raw_parts_mut(self.heap.as_mut_ptr().cast::<u8>(), self.heap.len() * 16)
+            std::slice::from_raw_parts_mut(
+                self.heap.as_mut_ptr().cast::<u8>(),
+                self.heap.len() * 16,
+            )
         };
         &mut all[from..from + len]
     }
@@ -97,7 +100,14 @@ impl Device {
             base: self.heap.as_mut_ptr().cast(),
             bytes: self.heap.len() * 16,
         };
-        launch(&self.module, kernel, shape, &params.0, &heap, &AtomicBool::new(false))
+        launch(
+            &self.module,
+            kernel,
+            shape,
+            &params.0,
+            &heap,
+            &AtomicBool::new(false),
+        )
     }
 }
 

@@ -283,10 +283,10 @@ impl Decoder<'_> {
                 ("lo", false) => alu2(|a: u32, b: u32| (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff)),
                 ("lo", true) => alu2(|a: i32, b: i32| (a << 8 >> 8).wrapping_mul(b << 8 >> 8)),
                 (_, false) => alu2(|a: u32, b: u32| {
-                    (u64::from(a & 0xff_ffff) * u64::from(b & 0xff_ffff) >> 16) as u32
+                    ((u64::from(a & 0xff_ffff) * u64::from(b & 0xff_ffff)) >> 16) as u32
                 }),
                 (_, true) => alu2(|a: i32, b: i32| {
-                    (i64::from(a << 8 >> 8) * i64::from(b << 8 >> 8) >> 16) as i32
+                    ((i64::from(a << 8 >> 8) * i64::from(b << 8 >> 8)) >> 16) as i32
                 }),
             };
             if !add {
@@ -369,12 +369,12 @@ impl Decoder<'_> {
 
     fn high(&self, t: Ty) -> Result<super::Alu, Error> {
         Ok(match (t.signed(), t.bits) {
-            (false, 16) => alu2(|a: u16, b: u16| (u32::from(a) * u32::from(b) >> 16) as u16),
-            (true, 16) => alu2(|a: i16, b: i16| (i32::from(a) * i32::from(b) >> 16) as i16),
-            (false, 32) => alu2(|a: u32, b: u32| (u64::from(a) * u64::from(b) >> 32) as u32),
-            (true, 32) => alu2(|a: i32, b: i32| (i64::from(a) * i64::from(b) >> 32) as i32),
-            (false, 64) => alu2(|a: u64, b: u64| (u128::from(a) * u128::from(b) >> 64) as u64),
-            (true, 64) => alu2(|a: i64, b: i64| (i128::from(a) * i128::from(b) >> 64) as i64),
+            (false, 16) => alu2(|a: u16, b: u16| ((u32::from(a) * u32::from(b)) >> 16) as u16),
+            (true, 16) => alu2(|a: i16, b: i16| ((i32::from(a) * i32::from(b)) >> 16) as i16),
+            (false, 32) => alu2(|a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+            (true, 32) => alu2(|a: i32, b: i32| ((i64::from(a) * i64::from(b)) >> 32) as i32),
+            (false, 64) => alu2(|a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+            (true, 64) => alu2(|a: i64, b: i64| ((i128::from(a) * i128::from(b)) >> 64) as i64),
             _ => return self.error("integer type expected"),
         })
     }

@@ -1,5 +1,10 @@
 //! Comparisons and selections.
 
+#![allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    reason = "an unordered comparison is the negation of its opposite"
+)]
+
 use super::super::lanes::{
     COMBINE_AND, COMBINE_NOT, COMBINE_OR, COMBINE_XOR, alu3, selp, set, setp, test,
 };

@@ -3,7 +3,7 @@
 use super::super::program::{Barrier, BarrierKind, Call, NONE, Op};
 use super::super::system;
 use super::{Decoder, Kind, Mods, Ty};
-use crate::ptx::{Base, Error, Operand, Symbol};
+use crate::ptx::{Error, Operand, Symbol};
 
 impl Decoder<'_> {
     pub(super) fn control(
@@ -186,11 +186,5 @@ impl Decoder<'_> {
         (i.a, i.b, i.c, i.d) = (a, b, c, d);
         self.push(i);
         Ok(true)
-    }
-
-    /// `mbarrier` objects: a word of shared memory.
-    pub(super) fn mbarrier(&mut self, _: &mut Mods<'_>, _: &[Operand]) -> Result<bool, Error> {
-        let _ = Base::Absolute;
-        Ok(false)
     }
 }

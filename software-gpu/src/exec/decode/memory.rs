@@ -98,7 +98,12 @@ impl Decoder<'_> {
     }
 
     /// Sets `a`, `imm` and `wide` from an address operand; gives the state space.
-    fn address(&mut self, i: &mut Inst, o: &Operand, space: Option<&str>) -> Result<u8, Error> {
+    pub(super) fn address(
+        &mut self,
+        i: &mut Inst,
+        o: &Operand,
+        space: Option<&str>,
+    ) -> Result<u8, Error> {
         let Operand::Address(base, offset) = *o else {
             return self.error("address expected");
         };
@@ -302,7 +307,7 @@ impl Decoder<'_> {
             return Ok(false);
         }
         if m.take("mbarrier") {
-            return Ok(false);
+            return self.mbarrier_of_copies(m, o);
         }
         if m.one_of(&["commit_group", "wait_group", "wait_all"])
             .is_some()

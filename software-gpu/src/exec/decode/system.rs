@@ -41,7 +41,9 @@ pub(super) fn special(name: &str) -> Option<Special> {
         "%cluster_ctarank" => Special::ClusterCtaRank,
         "%cluster_nctarank" => Special::ClusterNctaRank,
         "%is_explicit_cluster" => Special::IsExplicitCluster,
-        "%reserved_smem_offset_begin"
+        "%reserved_smem_offset_0"
+        | "%reserved_smem_offset_1"
+        | "%reserved_smem_offset_begin"
         | "%reserved_smem_offset_end"
         | "%reserved_smem_offset_cap"
         | "%current_graph_exec" => Special::Zero,
