@@ -170,10 +170,9 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| bail!("a thread panicked")))
-            .collect::<Result<()>>()
+        let ends: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
+        ends.into_iter()
+            .try_for_each(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
     })?;
     step.done(format!("{count} built"));
     Ok(())
