@@ -238,13 +238,10 @@ impl Module {
         position(self.loaded.module(), name).map(|index| self.functions[index])
     }
 
-    /// Address and size of a variable that the host may see.
+    /// Address and size of a variable. Its linkage does not matter: nvcc leaves `.visible` out where it compiles whole
+    /// programs, and the host finds the variable all the same.
     pub fn global(&self, name: &str) -> Result<(u64, usize)> {
-        let visible = self.loaded.module().global(name);
-        visible
-            .filter(|(_, g)| g.is_visible)
-            .and_then(|_| self.loaded.global_address(name))
-            .ok_or(CUDA_ERROR_NOT_FOUND)
+        self.loaded.global_address(name).ok_or(CUDA_ERROR_NOT_FOUND)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::MAX_PITCH;
 use crate::context::Context;
 use crate::stream::Null;
 
-fn side(
+pub(super) fn side(
     memory_type: CUmemorytype,
     (host, device): (u64, u64),
     (x, y): (usize, usize),

@@ -27,7 +27,11 @@ pub(super) fn active_blocks(function: &Function, threads: u32, dynamic_shared: u
     let info = function.info();
     let warps = threads.div_ceil(WARP_SIZE);
     let shared = info.static_shared_bytes + dynamic_shared;
-    if warps == 0 || threads > info.max_threads || shared > SHARED_PER_BLOCK_OPTIN {
+    if warps == 0
+        || threads > info.max_threads
+        || dynamic_shared > function.most_dynamic_shared()
+        || shared > SHARED_PER_BLOCK_OPTIN
+    {
         return 0;
     }
     let shared = (shared + SHARED_RESERVED_PER_BLOCK).next_multiple_of(SHARED_UNIT);

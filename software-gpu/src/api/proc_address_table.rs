@@ -159,6 +159,8 @@ pub(super) fn entries() -> Vec<Entry> {
         cuMemcpy2D 3020 copy2d cuMemcpy2D_v2 cuMemcpy2D_v2_ptds;
         cuMemcpy2DAsync 3020 copy2d cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz;
         cuMemcpy2DUnaligned 3020 copy2d cuMemcpy2DUnaligned_v2 cuMemcpy2DUnaligned_v2_ptds;
+        cuMemcpy3D 3020 copy3d cuMemcpy3D_v2 cuMemcpy3D_v2_ptds;
+        cuMemcpy3DAsync 3020 copy3d cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz;
         cuMemcpyAsync 4000 copy cuMemcpyAsync cuMemcpyAsync_ptsz;
         cuMemcpyDtoD 3020 copy cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds;
         cuMemcpyDtoDAsync 3020 copy cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz;

@@ -1,0 +1,140 @@
+//! Copies of boxes: slices of rows, one after the other in the stream.
+
+use std::ffi::{c_uint, c_void};
+
+use gpgpu_protocol::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUarray, CUdeviceptr, CUmemorytype,
+    CUstream,
+};
+
+use super::copy::{Rows, copy};
+use super::copy2d::side;
+use crate::border::{Pointer, Result, export};
+use crate::context::Context;
+use crate::driver;
+use crate::stream::Null;
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_snake_case, missing_docs)]
+pub struct CUDA_MEMCPY3D {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub reserved0: *mut c_void,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub reserved1: *mut c_void,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+
+const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 25 * 8 && size_of::<c_uint>() == 4);
+
+// The bytes from one slice to the next, and from the first byte of the box to its last.
+fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(usize, usize)> {
+    // With one slice the height says nothing.
+    let rows = y.checked_add(c.Height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if c.Depth > 1 && height < rows {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let slice = pitch.checked_mul(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let extent = (c.Depth - 1)
+        .checked_mul(slice)
+        .and_then(|slices| slices.checked_add((c.Height - 1).checked_mul(pitch)?))
+        .and_then(|rows| rows.checked_add(c.WidthInBytes));
+    Ok((slice, extent.ok_or(CUDA_ERROR_INVALID_VALUE)?))
+}
+
+fn boxes(
+    cx: &Context,
+    what: Pointer<CUDA_MEMCPY3D>,
+    stream: (CUstream, Null),
+    wait: bool,
+) -> Result {
+    let c = what.get()?;
+    if !c.reserved0.is_null() || !c.reserved1.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if c.srcLOD != 0 || c.dstLOD != 0 {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if c.WidthInBytes == 0 || c.Height == 0 || c.Depth == 0 {
+        return Ok(());
+    }
+    let (src_slice, src_extent) = steps(&c, c.srcPitch, c.srcHeight, c.srcY)?;
+    let (dst_slice, dst_extent) = steps(&c, c.dstPitch, c.dstHeight, c.dstY)?;
+    let place = (c.dstXInBytes, c.dstY);
+    let (dst, dst_side) = side(
+        c.dstMemoryType,
+        (c.dstHost as u64, c.dstDevice),
+        place,
+        c.dstPitch,
+        c.WidthInBytes,
+    )?;
+    let place = (c.srcXInBytes, c.srcY);
+    let (src, src_side) = side(
+        c.srcMemoryType,
+        (c.srcHost as u64, c.srcDevice),
+        place,
+        c.srcPitch,
+        c.WidthInBytes,
+    )?;
+    let start = |base: u64, z: usize, slice: usize| {
+        let skip = z.checked_mul(slice).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        base.checked_add(skip as u64)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    };
+    let (dst, src) = (
+        start(dst, c.dstZ, dst_slice)?,
+        start(src, c.srcZ, src_slice)?,
+    );
+    // The whole box is looked at first: a copy that is refused has copied nothing.
+    let memory = &driver::get()?.memory;
+    memory.classify(dst, dst_extent as u64)?;
+    memory.classify(src, src_extent as u64)?;
+    let stream = cx.own_stream(stream.0, stream.1)?;
+    for z in 0..c.Depth {
+        let rows = Rows {
+            dst: dst + (z * dst_slice) as u64,
+            dst_pitch: c.dstPitch,
+            src: src + (z * src_slice) as u64,
+            src_pitch: c.srcPitch,
+            width: c.WidthInBytes,
+            height: c.Height,
+        };
+        copy(&stream, rows, (dst_side, src_side), wait)?;
+    }
+    Ok(())
+}
+
+const NULL: CUstream = std::ptr::null_mut();
+
+export! {
+    /// `cuMemcpy3D`, between anything but arrays.
+    context fn cuMemcpy3D_v2, cuMemcpy3D_v2_ptds(what: Pointer<CUDA_MEMCPY3D>) |cx, null| {
+        boxes(&cx, what, (NULL, null), true)
+    }
+
+    /// `cuMemcpy3DAsync`.
+    context fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
+        boxes(&cx, what, (stream, null), false)
+    }
+}
