@@ -132,6 +132,7 @@ fn dies(guest: &mut Guest, client: u32, how: u8) -> u32 {
 }
 
 /// QEMU reads the whole configuration space for every byte that its guest reads.
+/// GPGPU-DEV-1, GPGPU-DEV-6.
 #[test]
 fn a_vm_of_qemu() {
     let host = Host::new("normal");
@@ -154,6 +155,7 @@ fn a_vm_of_qemu() {
 }
 
 /// Cloud Hypervisor reads pieces, adds memory region by region, and connects again.
+/// GPGPU-DEV-6, GPGPU-DEV-7.
 #[test]
 fn a_vm_of_cloud_hypervisor() {
     let host = Host::new("normal");
@@ -234,6 +236,7 @@ fn connections_over_the_limit_wait() {
 }
 
 /// A mismatched library decodes wrong bytes silently, unless it is turned away.
+/// GPGPU-DEV-18.
 #[test]
 fn pitfall_83_another_version_is_turned_away() {
     let host = Host::new("normal");
@@ -276,6 +279,7 @@ fn pitfall_83_a_mute_worker_holds_up_nobody_else() {
     );
 }
 
+/// GPGPU-DEV-11, GPGPU-DEV-14, GPGPU-DEV-17.
 #[test]
 fn requests_that_make_no_sense() {
     let host = Host::new("normal");
@@ -315,6 +319,7 @@ fn requests_that_make_no_sense() {
     echoes(&mut guest, client);
 }
 
+/// GPGPU-DEV-23, GPGPU-DEV-24, GPGPU-DEV-26, GPGPU-DEV-27.
 #[test]
 fn registrations_that_make_no_sense() {
     let host = Host::new("normal");
@@ -399,6 +404,7 @@ fn registrations_that_make_no_sense() {
 }
 
 /// Lengths that do not fit the chain, and the limits, each next to what is allowed.
+/// GPGPU-DEV-12, GPGPU-DEV-28.
 #[test]
 fn pitfall_81_lengths_are_held_against_the_chain() {
     let host = Host::new("normal");
@@ -447,6 +453,7 @@ fn pitfall_81_lengths_are_held_against_the_chain() {
 }
 
 /// Descriptors that loop, lie outside of memory or are in the wrong order end nothing.
+/// GPGPU-DEV-9, GPGPU-DEV-10, GPGPU-DEV-50.
 #[test]
 fn pitfall_81_descriptors_that_make_no_sense() {
     let host = Host::new("normal");
@@ -466,7 +473,11 @@ fn pitfall_81_descriptors_that_make_no_sense() {
             vec![(answer, 16)],
             Some(status::BAD_ADDRESS),
         ),
-        (vec![(far, 48)], vec![(answer, 16)], Some(status::MALFORMED)),
+        (
+            vec![(far, 48)],
+            vec![(answer, 16)],
+            Some(status::BAD_ADDRESS),
+        ),
         (vec![(at, 48)], vec![(answer, 8), (far, 8)], None),
         (vec![(at, 48)], vec![(far, 16)], None),
         (vec![(at, 48)], vec![(u64::MAX - 3, 16)], None),
@@ -520,6 +531,7 @@ fn pitfall_81_descriptors_that_make_no_sense() {
 
 /// Making one descriptor available again and again does not make the device hold more than the
 /// ring has.
+/// GPGPU-DEV-47.
 #[test]
 fn pitfall_73_chains_under_way_are_bounded() {
     let host = Host::new("normal");
@@ -549,6 +561,7 @@ fn pitfall_73_chains_under_way_are_bounded() {
 }
 
 /// A worker that is killed costs its own client, and nobody else anything.
+/// GPGPU-DEV-44, GPGPU-DEV-45, GPGPU-DEV-46.
 #[test]
 fn a_worker_that_dies_costs_its_client_alone() {
     let host = Host::new("normal");
@@ -589,6 +602,7 @@ fn a_worker_that_dies_costs_its_client_alone() {
 }
 
 /// An event waits for a buffer, and buffers that are too small come back.
+/// GPGPU-DEV-42, GPGPU-DEV-43.
 #[test]
 fn events_wait_for_buffers() {
     let host = Host::new("normal");
@@ -612,6 +626,7 @@ fn events_wait_for_buffers() {
 }
 
 /// Once a `CLOSE` is answered, the worker is gone and every command has been given back.
+/// GPGPU-DEV-21, GPGPU-DEV-22.
 #[test]
 fn pitfall_88_close_is_answered_once_the_worker_is_gone() {
     for mode in ["normal", "stubborn"] {
@@ -638,6 +653,7 @@ fn pitfall_88_close_is_answered_once_the_worker_is_gone() {
 
 /// Memory that is being registered as the client dies is the guest's again only when the worker is
 /// gone.
+/// GPGPU-DEV-44.
 #[test]
 fn pitfall_88_a_registration_outlives_a_dying_worker() {
     let host = Host::new("normal");
@@ -782,6 +798,7 @@ fn pitfall_79_no_kick_is_lost() {
 }
 
 /// A worker's refusal is passed on, and data that it did not make leaves the guest's as it was.
+/// GPGPU-DEV-13, GPGPU-DEV-29, GPGPU-DEV-30.
 #[test]
 fn what_a_failed_command_did_not_write_stays() {
     let host = Host::new("normal");
@@ -830,6 +847,7 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
 }
 
 /// A guest that is reset finds no clients of its former life, told of it or not.
+/// GPGPU-DEV-8.
 #[test]
 fn a_reset_ends_all_clients() {
     for told in [true, false] {
@@ -848,6 +866,11 @@ fn a_reset_ends_all_clients() {
             assert!(!exists(pid));
         }
         guest.reset_driver();
+        assert_eq!(guest.close(client), status::NO_CLIENT);
+        assert!(
+            !exists(pid),
+            "a request of the new driver was answered before the worker was gone"
+        );
         assert_eq!(
             guest.command(client, &[ECHO], 8, &[], 0).0,
             status::NO_CLIENT

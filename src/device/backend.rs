@@ -3,7 +3,7 @@
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -24,7 +24,7 @@ use super::{
     queue::{Memory, Restart},
     vm::Vm,
 };
-use crate::ipc;
+use crate::{ipc, supervisor::link::ToDevice};
 
 /// A message of the supervisor. The library keeps the numbers up to [`NUM_QUEUES`] for itself.
 pub const LINK_EVENT: u16 = 8;
@@ -39,17 +39,12 @@ const RESET_LIMIT: Duration = Duration::from_secs(5);
 /// See the module's page.
 pub struct Backend {
     vm: Mutex<Vm>,
-    /// A worker is gone.
-    gone: Condvar,
 }
 
 impl Backend {
     /// A back end for a device.
     pub fn new(vm: Vm) -> Self {
-        Self {
-            vm: Mutex::new(vm),
-            gone: Condvar::new(),
-        }
+        Self { vm: Mutex::new(vm) }
     }
 
     /// The device's state.
@@ -76,21 +71,41 @@ impl Backend {
 
     fn hear_supervisor(&self) {
         loop {
-            let message = self.lock().receive_from_supervisor();
-            match message {
-                Ok(Some(message)) => self.with(|vm| vm.supervisor_says(message)),
-                Ok(None) => break,
-                Err(error) => {
-                    // Without the supervisor there are no workers, and nobody would know of this
-                    // process.
-                    if !matches!(error, ipc::Error::Closed) {
-                        tracing::error!("The supervisor: {error}");
-                    }
-                    std::process::exit(1);
-                }
-            }
+            // A statement of its own: the lock is free again while the message is handled.
+            let message = next_message(&self.lock());
+            let Some(message) = message else { return };
+            self.with(|vm| vm.supervisor_says(message));
         }
-        self.gone.notify_all();
+    }
+}
+
+/// The next message of the supervisor. Without it there are no workers, and nobody would know of
+/// this process, which therefore ends.
+fn next_message(vm: &Vm) -> Option<ToDevice> {
+    vm.receive_from_supervisor().unwrap_or_else(|error| {
+        if !matches!(error, ipc::Error::Closed) {
+            tracing::error!("The supervisor: {error}");
+        }
+        std::process::exit(1)
+    })
+}
+
+/// Ends all clients, and waits for the last of their DMA: what the guest does with its memory next
+/// must not be written to (GPGPU-DEV-8). Nobody else has the device meanwhile.
+fn reset(vm: &mut Vm) {
+    vm.reset();
+    let deadline = Instant::now() + RESET_LIMIT;
+    while !vm.leaving.is_empty() {
+        if let Some(message) = next_message(vm) {
+            vm.supervisor_says(message);
+            continue;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            tracing::error!("Workers do not end after a reset of the device");
+            return;
+        }
+        vm.wait_for_supervisor(left);
     }
 }
 
@@ -134,21 +149,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn reset_device(&self) {
-        let mut vm = self.lock();
-        vm.reset();
-        // What the guest does with its memory next must not be written to by the last of the DMA.
-        let deadline = Instant::now() + RESET_LIMIT;
-        while !vm.leaving.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                tracing::error!("Workers do not end after a reset of the device");
-                return;
-            }
-            vm = match self.gone.wait_timeout(vm, left) {
-                Ok((vm, _)) => vm,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
+        reset(&mut self.lock());
     }
 
     fn set_event_idx(&self, _enabled: bool) {
@@ -212,7 +213,7 @@ impl Backend {
                     return;
                 };
                 if queue.attach(vring) == Restart::Reset {
-                    vm.reset();
+                    reset(vm);
                 }
                 vm.process(thread);
             }),

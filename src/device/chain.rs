@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use gpgpu_protocol::layout::status;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
 use zerocopy::FromBytes;
@@ -22,6 +23,16 @@ pub enum Error {
     /// A descriptor names memory that the guest does not have.
     #[error("Outside the guest's memory")]
     Address,
+}
+
+impl Error {
+    /// How the device answers such a chain.
+    pub fn status(self) -> u32 {
+        match self {
+            Self::Short => status::MALFORMED,
+            Self::Address => status::BAD_ADDRESS,
+        }
+    }
 }
 
 /// One direction of a chain: a run of bytes scattered over the guest's memory.

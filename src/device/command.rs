@@ -42,7 +42,7 @@ impl Vm {
 
 /// Reads a command's header, once, and holds it against the limits and against the chain.
 fn check(chain: &Chain) -> Result<CommandHeader, u32> {
-    let header: CommandHeader = chain.read_object(0).map_err(|_| status::MALFORMED)?;
+    let header: CommandHeader = chain.read_object(0).map_err(super::chain::Error::status)?;
     let stream = u64::from(header.stream_bytes.get());
     let answer = u64::from(header.answer_bytes.get());
     let (in_bytes, out_bytes) = (header.in_bytes.get(), header.out_bytes.get());

@@ -25,12 +25,10 @@ impl Vm {
         if chain.writable.bytes() < size_of::<ControlAnswer>() as u64 {
             return self.complete(chain, Answer::None);
         }
-        let header = chain.read_object::<ControlHeader>(0);
-        let Ok(header) = header.and_then(|header| match chain.misshapen {
-            true => Err(super::chain::Error::Short),
-            false => Ok(header),
-        }) else {
-            return self.refuse(chain, status::MALFORMED);
+        let header = match chain.read_object::<ControlHeader>(0) {
+            Ok(header) if !chain.misshapen => header,
+            Ok(_) => return self.refuse(chain, status::MALFORMED),
+            Err(error) => return self.refuse(chain, error.status()),
         };
         let client = header.client.get();
         match header.kind.get() {
@@ -51,8 +49,9 @@ impl Vm {
     }
 
     fn open(&mut self, chain: Chain) {
-        let Ok(open) = chain.read_object::<Open>(0) else {
-            return self.refuse(chain, status::MALFORMED);
+        let open: Open = match chain.read_object(0) {
+            Ok(open) => open,
+            Err(error) => return self.refuse(chain, error.status()),
         };
         if open.header.client.get() != 0 {
             return self.refuse(chain, status::MALFORMED);
@@ -115,8 +114,9 @@ impl Vm {
     }
 
     fn register(&mut self, chain: Chain, id: u32) {
-        let Ok(request) = chain.read_object::<Register>(0) else {
-            return self.refuse(chain, status::MALFORMED);
+        let request: Register = match chain.read_object(0) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(chain, error.status()),
         };
         let Some(chain) = self.for_live_client(chain, id) else {
             return;
@@ -150,7 +150,7 @@ impl Vm {
         let mut bytes = vec![0; count * size_of::<Run>()];
         chain
             .read(size_of::<Register>() as u64, &mut bytes)
-            .map_err(|_| status::MALFORMED)?;
+            .map_err(super::chain::Error::status)?;
         let runs = <[Run]>::ref_from_bytes(&bytes).map_err(|_| status::MALFORMED)?;
         let pieces = translate(&self.memory.memory(), runs, length)?;
         let client = self.clients.get_mut(&id).ok_or(status::NO_CLIENT)?;
@@ -170,8 +170,9 @@ impl Vm {
     }
 
     fn unregister(&mut self, chain: Chain, id: u32) {
-        let Ok(request) = chain.read_object::<Unregister>(0) else {
-            return self.refuse(chain, status::MALFORMED);
+        let request: Unregister = match chain.read_object(0) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(chain, error.status()),
         };
         let Some(chain) = self.for_live_client(chain, id) else {
             return;

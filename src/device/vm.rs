@@ -5,6 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,6 +13,7 @@ use std::{
 use gpgpu_protocol::layout::{
     self, COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, Event, NUM_QUEUES, PAGE_BYTES, status,
 };
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::IntoBytes;
 
 use super::{
@@ -183,6 +185,14 @@ impl Vm {
     /// See [`DeviceEnd::recv`].
     pub fn receive_from_supervisor(&self) -> ipc::Result<Option<ToDevice>> {
         self.link.recv()
+    }
+
+    /// Waits until there is a message of the supervisor, or the time is up.
+    pub fn wait_for_supervisor(&self, limit: Duration) {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, timeout);
     }
 
     /// Sends a message to the supervisor.
@@ -455,11 +465,14 @@ impl Vm {
             return None;
         }
         let command = client.in_flight.remove(&seq)?;
-        let answer = Answer::Command {
-            status,
-            answer: answer.to_vec(),
-            wanted: command.answer_bytes,
-            out: command.out.map(|block| (block, out_bytes)),
+        let answer = match status {
+            status::OK => Answer::Command {
+                status,
+                answer: answer.to_vec(),
+                wanted: command.answer_bytes,
+                out: command.out.map(|block| (block, out_bytes)),
+            },
+            _ => Answer::refusal(status),
         };
         self.complete(command.chain, answer);
         Some(true)
