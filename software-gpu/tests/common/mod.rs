@@ -187,7 +187,12 @@ macro_rules! cu {
 /// A call that must succeed.
 macro_rules! ok {
     ($call:expr) => {
-        assert_eq!($crate::common::cu!($call), CUDA_SUCCESS, "{}", stringify!($call))
+        assert_eq!(
+            $crate::common::cu!($call),
+            CUDA_SUCCESS,
+            "{}",
+            stringify!($call)
+        )
     };
 }
 
