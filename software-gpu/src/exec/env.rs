@@ -239,38 +239,27 @@ pub(super) unsafe fn load<M: Widen<D>, D: Copy, const SPACE: u8>(
     let size = size_of::<M>();
     let total = size * i.list.len();
     let addresses = env.addresses(i);
-    // SAFETY: `host` answers for the pointers, the caller for the registers.
+    // SAFETY: `together` and `host` answer for the pointers, the caller for the registers.
     unsafe {
-        if i.list.len() == 1 {
-            let d = reg::<D>(env.regs, i.list[0]);
-            if mask == !0 && SPACE != LOCAL && consecutive(&addresses, size) {
-                let whole = size * LANES;
-                if addresses[0] & (size as u64 - 1) == 0
-                    && let Some(p) = env.span::<SPACE>(addresses[0], whole as u64, false)
-                {
-                    for l in 0..LANES {
-                        (*d)[l] = M::load(p.add(l * size)).widen();
-                    }
-                    return Ok(());
+        if let Some(place) = env.together::<SPACE>(&addresses, mask, total, false) {
+            for (k, &d) in i.list.iter().enumerate() {
+                if d != super::program::NONE {
+                    let d = reg::<D>(env.regs, d);
+                    each(mask, |l| {
+                        (*d)[l] = M::load(place.of(addresses[l], l).add(k * size)).widen();
+                    });
                 }
             }
-            let mut m = mask;
-            while m != 0 {
-                let l = m.trailing_zeros() as usize;
-                m &= m - 1;
-                let p = env.host::<SPACE>(l, addresses[l], size, false)?;
-                (*d)[l] = M::load(p).widen();
-            }
-        } else {
-            let mut m = mask;
-            while m != 0 {
-                let l = m.trailing_zeros() as usize;
-                m &= m - 1;
-                let p = env.host::<SPACE>(l, addresses[l], total, false)?;
-                for (k, &d) in i.list.iter().enumerate() {
-                    if d != super::program::NONE {
-                        (*reg::<D>(env.regs, d))[l] = M::load(p.add(k * size)).widen();
-                    }
+            return Ok(());
+        }
+        let mut m = mask;
+        while m != 0 {
+            let l = m.trailing_zeros() as usize;
+            m &= m - 1;
+            let p = env.host::<SPACE>(l, addresses[l], total, false)?;
+            for (k, &d) in i.list.iter().enumerate() {
+                if d != super::program::NONE {
+                    (*reg::<D>(env.regs, d))[l] = M::load(p.add(k * size)).widen();
                 }
             }
         }
@@ -292,19 +281,14 @@ pub(super) unsafe fn store<M: Cell, D: Copy + Narrow<M>, const SPACE: u8>(
     let addresses = env.addresses(i);
     // SAFETY: as in `load`.
     unsafe {
-        if i.list.len() == 1 {
-            let s = reg::<D>(env.regs, i.list[0]);
-            if mask == !0
-                && SPACE != LOCAL
-                && consecutive(&addresses, size)
-                && addresses[0] & (size as u64 - 1) == 0
-                && let Some(p) = env.span::<SPACE>(addresses[0], (size * LANES) as u64, true)
-            {
-                for l in 0..LANES {
-                    M::store(p.add(l * size), (*s)[l].narrow());
-                }
-                return Ok(());
+        if let Some(place) = env.together::<SPACE>(&addresses, mask, total, true) {
+            for (k, &s) in i.list.iter().enumerate() {
+                let s = reg::<D>(env.regs, s);
+                each(mask, |l| {
+                    M::store(place.of(addresses[l], l).add(k * size), (*s)[l].narrow());
+                });
             }
+            return Ok(());
         }
         let mut m = mask;
         while m != 0 {
@@ -335,25 +319,93 @@ macro_rules! narrow {
 }
 narrow! { u8 => u8; u16 => u8, u16; u32 => u8, u16, u32; u64 => u8, u16, u32, u64; }
 
-#[inline(always)]
-fn consecutive(a: &[u64; LANES], size: usize) -> bool {
-    let mut off = 0;
-    for (l, &x) in a.iter().enumerate() {
-        off |= x.wrapping_sub(a[0]).wrapping_sub((l * size) as u64);
+/// Host memory that holds all addresses of one instruction.
+#[derive(Clone, Copy)]
+struct Place {
+    base: *mut u8,
+    least: u64,
+    /// From one lane's memory to the next one's; zero for shared spaces.
+    stride: usize,
+}
+
+impl Place {
+    /// # Safety
+    /// `address` is an active lane's that the place was made for.
+    #[inline(always)]
+    unsafe fn of(self, address: u64, lane: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.base
+                .add((address - self.least) as usize + lane * self.stride)
+        }
     }
-    off == 0
+}
+
+/// Least and greatest address of the active lanes, and the bits that any of them has.
+#[inline(always)]
+fn bounds_of(a: &[u64; LANES], mask: u32) -> (u64, u64, u64) {
+    let (mut least, mut most, mut any) = (u64::MAX, 0, 0);
+    for (l, &x) in a.iter().enumerate() {
+        let on = 0u64.wrapping_sub(u64::from(mask >> l & 1));
+        least = least.min(x | !on);
+        most = most.max(x & on);
+        any |= x & on;
+    }
+    (least, most, any)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn bounds_avx2(a: &[u64; LANES], mask: u32) -> (u64, u64, u64) {
+    bounds_of(a, mask)
+}
+
+#[inline(always)]
+fn bounds(a: &[u64; LANES], mask: u32) -> (u64, u64, u64) {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        return unsafe { bounds_avx2(a, mask) };
+    }
+    bounds_of(a, mask)
 }
 
 impl Env<'_, '_> {
-    /// Host pointer for a whole warp's consecutive elements, or `None` when lanes must be looked at one by one.
+    /// One place for the accesses of all active lanes, or `None` when lanes must be looked at one by one: because they
+    /// are in different ranges, or because one of them is at fault.
     #[inline(always)]
-    fn span<const SPACE: u8>(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
-        match SPACE {
-            SHARED => self.in_shared(address, len),
-            PARAM => self.in_params(address, len, write),
-            _ if address < LOCAL_WINDOW => self.cache.host(address, len, write),
-            _ => None,
+    fn together<const SPACE: u8>(
+        &mut self,
+        addresses: &[u64; LANES],
+        mask: u32,
+        len: usize,
+        write: bool,
+    ) -> Option<Place> {
+        if mask == 0 {
+            return None;
         }
+        let (least, most, any) = bounds(addresses, mask);
+        let n = (most - least).checked_add(len as u64)?;
+        if any & (len as u64 - 1) != 0 {
+            return None;
+        }
+        let base = match SPACE {
+            SHARED => self.in_shared(least, n)?,
+            LOCAL => self.in_local(0, least, n)?,
+            PARAM => self.in_params(least, n, write)?,
+            _ if most < LOCAL_WINDOW => self.cache.host(least, n, write)?,
+            _ => return None,
+        };
+        let stride = if SPACE == LOCAL {
+            self.local_bytes as usize
+        } else {
+            0
+        };
+        Some(Place {
+            base,
+            least,
+            stride,
+        })
     }
 }
 
