@@ -130,13 +130,14 @@ fn cargo_build(paths: &Paths) -> Result<()> {
 /// Links `libcudart.so.MAJOR` out of the static library, as `guest-driver/libcudart/README.md` says.
 fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Result<()> {
     let archive = release.join("libcudart.a");
-    let map = paths
-        .root
-        .join(format!("guest-driver/libcudart/libcudart.so.{major}.map"));
-    let mut inputs = Inputs::default().text("1").file(&archive)?;
-    if map.exists() {
-        inputs = inputs.file(&map)?;
-    }
+    let link = paths.root.join("guest-driver/libcudart/link");
+    let map = link.join(format!("libcudart.so.{major}.map"));
+    let script = link.join(format!("libcudart.so.{major}.ld"));
+    let inputs = Inputs::default()
+        .text("2")
+        .file(&archive)?
+        .file(&map)?
+        .file(&script)?;
     let digest = inputs.digest();
     if is_fresh(target, &digest) {
         return Ok(());
@@ -149,16 +150,14 @@ fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Re
         .args(["-shared", "-o"])
         .arg(&output)
         .arg(format!("-Wl,-soname,libcudart.so.{major}"));
-    if map.exists() {
-        command.arg(format!("-Wl,--version-script={}", map.display()));
-    }
-    command.args(["-Wl,--whole-archive"]).arg(&archive).args([
-        "-Wl,--no-whole-archive",
-        "-ldl",
-        "-lpthread",
-        "-lm",
-        "-lgcc_s",
-    ]);
+    command
+        .arg(format!("-Wl,--version-script={}", map.display()))
+        .arg(&script);
+    command
+        .args(["-Wl,--whole-archive"])
+        .arg(&archive)
+        .arg("-Wl,--no-whole-archive");
+    command.args(["-Wl,--gc-sections", "-lgcc_s", "-lpthread", "-ldl", "-lm"]);
     run_logged(
         &mut command,
         Some(&step),
