@@ -14,17 +14,15 @@ fn open() -> Device {
 }
 
 #[test]
-fn vector_addition_of_a_million() {
+fn vector_addition() {
     let mut d = open();
-    let n = 1_000_003usize;
+    let n = 200_003usize;
     let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.37).collect();
     let b: Vec<f32> = (0..n).map(|i| 1.0 / (i + 1) as f32).collect();
     let (pa, pb, pc) = (d.put(&a), d.put(&b), d.put(&vec![0f32; n]));
     let p = Params::new().add(pa).add(pb).add(pc).add(n as i32);
-    let t = std::time::Instant::now();
     d.launch("vector_add", &shape(n.div_ceil(256) as u32, 256), &p)
         .unwrap();
-    eprintln!("vector_add: {:?}", t.elapsed());
     let c: Vec<f32> = d.get(pc, n);
     for i in 0..n {
         assert_eq!(c[i], a[i] + b[i], "element {i}");
@@ -49,9 +47,7 @@ fn tiled_matrix_multiplication() {
         block: [16, 16, 1],
         ..Launch::default()
     };
-    let t = std::time::Instant::now();
     d.launch("matmul16", &l, &p).unwrap();
-    eprintln!("matmul {n}: {:?}", t.elapsed());
     let c: Vec<f32> = d.get(pc, n * n);
     for y in 0..n {
         for x in 0..n {
@@ -79,10 +75,8 @@ fn black_scholes_is_close_to_double_precision() {
     let (ps, px, pt) = (d.put(&s), d.put(&x), d.put(&t));
     let p = Params::new().add(pc).add(pp).add(ps).add(px).add(pt);
     let p = p.add(0.02f32).add(0.3f32).add(n as i32);
-    let clock = std::time::Instant::now();
     d.launch("black_scholes", &shape(n.div_ceil(128) as u32, 128), &p)
         .unwrap();
-    eprintln!("black_scholes: {:?}", clock.elapsed());
     let (call, put): (Vec<f32>, Vec<f32>) = (d.get(pc, n), d.get(pp, n));
     let cnd = |d: f64| {
         let k = 1.0 / (1.0 + 0.2316419 * d.abs());
@@ -184,8 +178,8 @@ fn locks_taken_by_lanes_of_one_warp_do_not_hang() {
         let mut d = open();
         let (pl, pc) = (d.put(&[0i32]), d.put(&[0i32]));
         let p = Params::new().add(pl).add(pc);
-        d.launch(kernel, &shape(3, 64), &p).unwrap();
-        assert_eq!(d.get::<i32>(pc, 1)[0], 192, "{kernel}");
+        d.launch(kernel, &shape(2, 48), &p).unwrap();
+        assert_eq!(d.get::<i32>(pc, 1)[0], 96, "{kernel}");
     }
 }
 

@@ -121,7 +121,7 @@ fn singles() -> Vec<[u64; 3]> {
                     0 => edges[(x >> 40) as usize % edges.len()],
                     1 => (x >> 32) as u32,
                     // Exponents close together, so that results are inexact.
-                    _ => (x as u32 & 0x807f_ffff) | (0x3f00_0000 + ((x >> 40) as u32 % 16 << 23)),
+                    _ => (x as u32 & 0x807f_ffff) | (0x3f00_0000 + (((x >> 40) as u32 % 16) << 23)),
                 })
             })
         })
@@ -164,10 +164,10 @@ fn integer_arithmetic() {
         a.wrapping_mul(b)
     });
     check("mul.hi.u64 %d, %a, %b;", "", &w, |[a, b, _]| {
-        (u128::from(a) * u128::from(b) >> 64) as u64
+        ((u128::from(a) * u128::from(b)) >> 64) as u64
     });
     check("mul.hi.s32 %r0, %r1, %r2;", R, &w, |[a, b, _]| {
-        z((i64::from(s(a)) * i64::from(s(b)) >> 32) as u32)
+        z(((i64::from(s(a)) * i64::from(s(b))) >> 32) as u32)
     });
     check("mul.wide.s32 %d, %r1, %r2;", "", &w, |[a, b, _]| {
         (i64::from(s(a)) * i64::from(s(b))) as u64
@@ -364,7 +364,7 @@ fn comparisons_and_selections() {
         u64::from(f(a) < f(b))
     });
     check("setp.geu.f32 %p0, %f1, %f2;", P, &s, |[a, b, _]| {
-        u64::from(!(f(a) < f(b)))
+        u64::from(f(a) >= f(b) || f(a).is_nan() || f(b).is_nan())
     });
     check("setp.ne.f32 %p0, %f1, %f2;", P, &s, |[a, b, _]| {
         u64::from(f(a) < f(b) || f(a) > f(b))
