@@ -134,6 +134,7 @@ pub(super) struct Decoder<'m> {
     registers: Vec<u32>,
     locals: Vec<u32>,
     line: u32,
+    pub(super) clustered: bool,
     temps: HashMap<(u8, u8), u32>,
 }
 
@@ -164,6 +165,7 @@ pub(super) fn decode(
         registers: Vec::new(),
         locals: Vec::new(),
         line: 0,
+        clustered: false,
         temps: HashMap::new(),
     };
     let mut local = 0usize;
@@ -193,6 +195,7 @@ pub(super) fn decode(
         local,
         shared: kernel.static_shared_bytes,
         param_bytes: kernel.param_bytes,
+        clustered: d.clustered,
         max_threads: kernel.max_threads.min(1024),
         required_block: kernel.required_block,
     })

@@ -141,6 +141,8 @@ pub(super) struct Program {
     pub(super) local: usize,
     pub(super) shared: usize,
     pub(super) param_bytes: usize,
+    /// Whether blocks of a cluster meet or read one another's shared memory.
+    pub(super) clustered: bool,
     pub(super) max_threads: u32,
     pub(super) required_block: Option<[u32; 3]>,
 }

@@ -137,6 +137,12 @@ pub(super) fn run(
     {
         return Err(invalid(program, "cluster shape"));
     }
+    if program.clustered && launch.cluster != [1; 3] {
+        return Err(invalid(
+            program,
+            "the kernel synchronises clusters, of which only those of one block are supported",
+        ));
+    }
     if params.len() < program.param_bytes {
         return Err(invalid(program, "parameters missing"));
     }

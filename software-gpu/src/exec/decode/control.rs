@@ -141,6 +141,7 @@ impl Decoder<'_> {
             return Ok(true);
         }
         let cluster = m.take("cluster");
+        self.clustered |= cluster;
         m.take("cta");
         let aligned = m.take("aligned");
         let _ = (aligned, op);

@@ -111,7 +111,8 @@ impl Decoder<'_> {
                 Ok(true)
             }
             "mapa" => {
-                // Clusters of one block: every rank is the block's own.
+                // Clusters of one block: every rank is the block's own. Launches with larger ones are refused.
+                self.clustered = true;
                 m.one_of(&["shared::cluster"]);
                 let t = self.ty(m)?;
                 let [d, a, _] = self.operands(o)?;
