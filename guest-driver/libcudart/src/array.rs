@@ -21,7 +21,8 @@ const FLOAT: c_uint = 2;
 pub fn format_of(description: &cudaChannelFormatDesc) -> Result<(CUarray_format, c_uint)> {
     let bits = [description.x, description.y, description.z, description.w];
     let channels = bits.iter().take_while(|&&bits| bits != 0).count();
-    let uniform = bits[..channels].iter().all(|&each| each == bits[0]) && bits[channels..].iter().all(|&each| each == 0);
+    let uniform = bits[..channels].iter().all(|&each| each == bits[0])
+        && bits[channels..].iter().all(|&each| each == 0);
     if !uniform || !matches!(channels, 1 | 2 | 4) {
         return Err(INVALID_CHANNEL_DESCRIPTOR);
     }
@@ -53,8 +54,17 @@ fn description_of(array: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<(cudaChannelFormatD
         _ => return Err(error::NOT_SUPPORTED),
     };
     let channel = |index| if index < array.NumChannels { bits } else { 0 };
-    let description = cudaChannelFormatDesc { x: channel(0), y: channel(1), z: channel(2), w: channel(3), f: kind };
-    Ok((description, bits.cast_unsigned() as usize / 8 * array.NumChannels as usize))
+    let description = cudaChannelFormatDesc {
+        x: channel(0),
+        y: channel(1),
+        z: channel(2),
+        w: channel(3),
+        f: kind,
+    };
+    Ok((
+        description,
+        bits.cast_unsigned() as usize / 8 * array.NumChannels as usize,
+    ))
 }
 
 fn describe(driver: &Driver, array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
@@ -67,19 +77,26 @@ fn describe(driver: &Driver, array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPT
     Ok(description)
 }
 
-fn create(description: *const cudaChannelFormatDesc, extent: cudaExtent, flags: c_uint) -> Result<(&'static Driver, CUDA_ARRAY3D_DESCRIPTOR)> {
+fn create(
+    description: *const cudaChannelFormatDesc,
+    extent: cudaExtent,
+    flags: c_uint,
+) -> Result<(&'static Driver, CUDA_ARRAY3D_DESCRIPTOR)> {
     let driver = current()?;
     // SAFETY: the caller's to lend, null excepted.
     let description = unsafe { description.as_ref() }.ok_or(error::INVALID_VALUE)?;
     let (format, channels) = format_of(description)?;
-    Ok((driver, CUDA_ARRAY3D_DESCRIPTOR {
-        Width: extent.width,
-        Height: extent.height,
-        Depth: extent.depth,
-        Format: format,
-        NumChannels: channels,
-        Flags: flags,
-    }))
+    Ok((
+        driver,
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: extent.width,
+            Height: extent.height,
+            Depth: extent.depth,
+            Format: format,
+            NumChannels: channels,
+            Flags: flags,
+        },
+    ))
 }
 
 /// One side of a copy with arrays.
@@ -92,8 +109,14 @@ struct Side {
 /// The driver's form of a copy. Extents and positions in arrays are in elements, all others in bytes.
 pub fn native(driver: &Driver, p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
     check_kind(p.kind)?;
-    let source = Side { array: p.srcArray, pointer: p.srcPtr };
-    let destination = Side { array: p.dstArray, pointer: p.dstPtr };
+    let source = Side {
+        array: p.srcArray,
+        pointer: p.srcPtr,
+    };
+    let destination = Side {
+        array: p.dstArray,
+        pointer: p.dstPtr,
+    };
     let element = |side: Side| {
         if side.array.is_null() {
             if side.pointer.ptr.is_null() {
@@ -107,13 +130,22 @@ pub fn native(driver: &Driver, p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
         Ok(Some(description_of(&describe(driver, side.array)?)?.1))
     };
     let (from, to) = (element(source)?, element(destination)?);
-    if let (Some(from), Some(to)) = (from, to) && from != to {
+    if let (Some(from), Some(to)) = (from, to)
+        && from != to
+    {
         return Err(error::INVALID_VALUE);
     }
     let unit = from.or(to).unwrap_or(1);
-    let bytes = |elements: usize, size: usize| elements.checked_mul(size).ok_or(error::INVALID_VALUE);
+    let bytes =
+        |elements: usize, size: usize| elements.checked_mul(size).ok_or(error::INVALID_VALUE);
     let (source_type, destination_type) = memory_types(p.kind);
-    let of = |array: cudaArray_t, linear| if array.is_null() { linear } else { CU_MEMORYTYPE_ARRAY };
+    let of = |array: cudaArray_t, linear| {
+        if array.is_null() {
+            linear
+        } else {
+            CU_MEMORYTYPE_ARRAY
+        }
+    };
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: bytes(p.srcPos.x, from.unwrap_or(1))?,
         srcY: p.srcPos.y,
@@ -156,19 +188,39 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result<()>
     }
     let copy = native(driver, p)?;
     // SAFETY: promised by the caller.
-    let result = unsafe { ordered(driver, order, || driver.cuMemcpy3D(&copy), |stream| driver.cuMemcpy3DAsync(&copy, stream)) };
+    let result = unsafe {
+        ordered(
+            driver,
+            order,
+            || driver.cuMemcpy3D(&copy),
+            |stream| driver.cuMemcpy3DAsync(&copy, stream),
+        )
+    };
     if result != Err(error::NOT_SUPPORTED) || !p.srcArray.is_null() || !p.dstArray.is_null() {
         return result;
     }
     // A driver without copies in three dimensions: linear memory goes slice by slice.
     let start = |pointer: cudaPitchedPtr, position: cudaPos, z: usize| {
-        let row = (position.z + z).wrapping_mul(pointer.ysize).wrapping_add(position.y);
-        pointer.ptr.wrapping_byte_add(row.wrapping_mul(pointer.pitch).wrapping_add(position.x))
+        let row = (position.z + z)
+            .wrapping_mul(pointer.ysize)
+            .wrapping_add(position.y);
+        pointer
+            .ptr
+            .wrapping_byte_add(row.wrapping_mul(pointer.pitch).wrapping_add(position.x))
     };
     for z in 0..p.extent.depth {
         // SAFETY: promised by the caller.
         unsafe {
-            rows(start(p.dstPtr, p.dstPos, z), p.dstPtr.pitch, start(p.srcPtr, p.srcPos, z), p.srcPtr.pitch, p.extent.width, p.extent.height, p.kind, order)
+            rows(
+                start(p.dstPtr, p.dstPos, z),
+                p.dstPtr.pitch,
+                start(p.srcPtr, p.srcPos, z),
+                p.srcPtr.pitch,
+                p.extent.width,
+                p.extent.height,
+                p.kind,
+                order,
+            )
         }?;
     }
     Ok(())
@@ -178,7 +230,10 @@ unsafe fn copy(parameters: *const cudaMemcpy3DParms, order: Order) -> Result<()>
 ///
 /// # Safety
 /// `parameters` is readable.
-unsafe fn between_devices(driver: &Driver, parameters: *const cudaMemcpy3DPeerParms) -> Result<CUDA_MEMCPY3D> {
+unsafe fn between_devices(
+    driver: &Driver,
+    parameters: *const cudaMemcpy3DPeerParms,
+) -> Result<CUDA_MEMCPY3D> {
     // SAFETY: promised by the caller, null excepted.
     let p = unsafe { parameters.as_ref() }.ok_or(error::INVALID_VALUE)?;
     crate::device::check_ordinal(driver, p.srcDevice)?;
@@ -204,14 +259,31 @@ unsafe fn between_devices(driver: &Driver, parameters: *const cudaMemcpy3DPeerPa
 /// # Safety
 /// The ranges are valid for as long as the copy takes.
 #[allow(clippy::too_many_arguments)]
-unsafe fn array_rows(to: (cudaArray_t, *mut c_void), to_at: (usize, usize), to_pitch: usize, from: (cudaArray_t, *const c_void), from_at: (usize, usize), from_pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+unsafe fn array_rows(
+    to: (cudaArray_t, *mut c_void),
+    to_at: (usize, usize),
+    to_pitch: usize,
+    from: (cudaArray_t, *const c_void),
+    from_at: (usize, usize),
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
     let driver = current()?;
     check_kind(kind)?;
     if width == 0 || height == 0 {
         return Ok(());
     }
     let (source, destination) = memory_types(kind);
-    let of = |array: cudaArray_t, linear| if array.is_null() { linear } else { CU_MEMORYTYPE_ARRAY };
+    let of = |array: cudaArray_t, linear| {
+        if array.is_null() {
+            linear
+        } else {
+            CU_MEMORYTYPE_ARRAY
+        }
+    };
     let copy = CUDA_MEMCPY2D {
         srcXInBytes: from_at.0,
         srcY: from_at.1,
@@ -231,20 +303,40 @@ unsafe fn array_rows(to: (cudaArray_t, *mut c_void), to_at: (usize, usize), to_p
         Height: height,
     };
     // SAFETY: promised by the caller.
-    unsafe { ordered(driver, order, || driver.cuMemcpy2DUnaligned(&copy), |s| driver.cuMemcpy2DAsync(&copy, s)) }
+    unsafe {
+        ordered(
+            driver,
+            order,
+            || driver.cuMemcpy2DUnaligned(&copy),
+            |s| driver.cuMemcpy2DAsync(&copy, s),
+        )
+    }
 }
 
 /// Splits a run of bytes that starts inside an array into whole and partial rows.
-fn runs(driver: &Driver, array: cudaArray_t, x: usize, y: usize, bytes: usize) -> Result<Vec<(usize, usize, usize, usize)>> {
+fn runs(
+    driver: &Driver,
+    array: cudaArray_t,
+    x: usize,
+    y: usize,
+    bytes: usize,
+) -> Result<Vec<(usize, usize, usize, usize)>> {
     let description = describe(driver, array)?;
-    let row = description_of(&description)?.1.checked_mul(description.Width).ok_or(error::INVALID_VALUE)?;
+    let row = description_of(&description)?
+        .1
+        .checked_mul(description.Width)
+        .ok_or(error::INVALID_VALUE)?;
     if row == 0 || x >= row && bytes > 0 {
         return Err(error::INVALID_VALUE);
     }
     let mut runs = Vec::new();
     let (mut x, mut y, mut left) = (x, y, bytes);
     while left > 0 {
-        let (width, height) = if x == 0 && left >= row { (row, left / row) } else { (left.min(row - x), 1) };
+        let (width, height) = if x == 0 && left >= row {
+            (row, left / row)
+        } else {
+            (left.min(row - x), 1)
+        };
         runs.push((x, y, width, height));
         left -= width * height;
         (x, y) = (0, y + height);
@@ -256,11 +348,32 @@ fn runs(driver: &Driver, array: cudaArray_t, x: usize, y: usize, bytes: usize) -
 ///
 /// # Safety
 /// The source is valid for `bytes`.
-unsafe fn into_array(to: cudaArray_t, x: usize, y: usize, from: *const c_void, bytes: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+unsafe fn into_array(
+    to: cudaArray_t,
+    x: usize,
+    y: usize,
+    from: *const c_void,
+    bytes: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
     let mut from = from;
     for (x, y, width, height) in runs(current()?, to, x, y, bytes)? {
         // SAFETY: promised by the caller.
-        unsafe { array_rows((to, null_mut()), (x, y), 0, (null_mut(), from), (0, 0), width, width, height, kind, order) }?;
+        unsafe {
+            array_rows(
+                (to, null_mut()),
+                (x, y),
+                0,
+                (null_mut(), from),
+                (0, 0),
+                width,
+                width,
+                height,
+                kind,
+                order,
+            )
+        }?;
         from = from.wrapping_byte_add(width * height);
     }
     Ok(())
@@ -270,11 +383,32 @@ unsafe fn into_array(to: cudaArray_t, x: usize, y: usize, from: *const c_void, b
 ///
 /// # Safety
 /// The destination is valid for `bytes`.
-unsafe fn out_of_array(to: *mut c_void, from: cudaArray_t, x: usize, y: usize, bytes: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+unsafe fn out_of_array(
+    to: *mut c_void,
+    from: cudaArray_t,
+    x: usize,
+    y: usize,
+    bytes: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
     let mut to = to;
     for (x, y, width, height) in runs(current()?, from, x, y, bytes)? {
         // SAFETY: promised by the caller.
-        unsafe { array_rows((null_mut(), to), (0, 0), width, (from, null_mut()), (x, y), 0, width, height, kind, order) }?;
+        unsafe {
+            array_rows(
+                (null_mut(), to),
+                (0, 0),
+                width,
+                (from, null_mut()),
+                (x, y),
+                0,
+                width,
+                height,
+                kind,
+                order,
+            )
+        }?;
         to = to.wrapping_byte_add(width * height);
     }
     Ok(())
@@ -399,22 +533,51 @@ export! {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaCreateChannelDesc(x: c_int, y: c_int, z: c_int, w: c_int, f: c_uint) -> cudaChannelFormatDesc {
+extern "C" fn cudaCreateChannelDesc(
+    x: c_int,
+    y: c_int,
+    z: c_int,
+    w: c_int,
+    f: c_uint,
+) -> cudaChannelFormatDesc {
     cudaChannelFormatDesc { x, y, z, w, f }
 }
 
 /// The runtime's form of a copy that the driver tells of.
 pub fn foreign(driver: &Driver, copy: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
-    let side = |kind, host: *const c_void, device: CUdeviceptr, array: cudaArray_t, pitch, height| {
-        let (array, ptr) = match kind {
-            CU_MEMORYTYPE_ARRAY => (array, null_mut()),
-            CU_MEMORYTYPE_HOST => (null_mut(), host.cast_mut()),
-            _ => (null_mut(), device as *mut c_void),
+    let side =
+        |kind, host: *const c_void, device: CUdeviceptr, array: cudaArray_t, pitch, height| {
+            let (array, ptr) = match kind {
+                CU_MEMORYTYPE_ARRAY => (array, null_mut()),
+                CU_MEMORYTYPE_HOST => (null_mut(), host.cast_mut()),
+                _ => (null_mut(), device as *mut c_void),
+            };
+            (
+                array,
+                cudaPitchedPtr {
+                    ptr,
+                    pitch,
+                    xsize: copy.WidthInBytes,
+                    ysize: height,
+                },
+            )
         };
-        (array, cudaPitchedPtr { ptr, pitch, xsize: copy.WidthInBytes, ysize: height })
-    };
-    let (srcArray, srcPtr) = side(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcPitch, copy.srcHeight);
-    let (dstArray, dstPtr) = side(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray, copy.dstPitch, copy.dstHeight);
+    let (srcArray, srcPtr) = side(
+        copy.srcMemoryType,
+        copy.srcHost,
+        copy.srcDevice,
+        copy.srcArray,
+        copy.srcPitch,
+        copy.srcHeight,
+    );
+    let (dstArray, dstPtr) = side(
+        copy.dstMemoryType,
+        copy.dstHost,
+        copy.dstDevice,
+        copy.dstArray,
+        copy.dstPitch,
+        copy.dstHeight,
+    );
     let element = |array: cudaArray_t| {
         if array.is_null() {
             return Ok::<_, cudaError_t>(1);
@@ -431,12 +594,24 @@ pub fn foreign(driver: &Driver, copy: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParm
     };
     Ok(cudaMemcpy3DParms {
         srcArray,
-        srcPos: cudaPos { x: copy.srcXInBytes / from, y: copy.srcY, z: copy.srcZ },
+        srcPos: cudaPos {
+            x: copy.srcXInBytes / from,
+            y: copy.srcY,
+            z: copy.srcZ,
+        },
         srcPtr,
         dstArray,
-        dstPos: cudaPos { x: copy.dstXInBytes / to, y: copy.dstY, z: copy.dstZ },
+        dstPos: cudaPos {
+            x: copy.dstXInBytes / to,
+            y: copy.dstY,
+            z: copy.dstZ,
+        },
         dstPtr,
-        extent: cudaExtent { width: copy.WidthInBytes / from.max(to), height: copy.Height, depth: copy.Depth },
+        extent: cudaExtent {
+            width: copy.WidthInBytes / from.max(to),
+            height: copy.Height,
+            depth: copy.Depth,
+        },
         kind,
     })
 }

@@ -1,9 +1,10 @@
 //! Which context a call runs in: the one that the program made current through the driver API,
 //! or else the primary context of the thread's device, retained when first needed.
 
+use crate::abi::cudaError_t;
 use crate::driver::{Driver, driver};
 use crate::error::{self, Result};
-use gpgpu_protocol::cuda::{CUcontext, CUdevice, CUctx_st};
+use gpgpu_protocol::cuda::*;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -59,11 +60,13 @@ pub fn retain(driver: &Driver, device: c_int) -> Result<CUcontext> {
     if !context.is_null() {
         return Ok(context);
     }
-    let _guard = CHANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = CHANGES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut context = primary.retained.load(Ordering::Acquire);
     if context.is_null() {
         // SAFETY: `context` outlives the call.
-        unsafe { driver.cuDevicePrimaryCtxRetain(&mut context, device) }?;
+        unsafe { driver.cuDevicePrimaryCtxRetain(&mut context, device) }.map_err(unavailable)?;
         primary.retained.store(context, Ordering::Release);
     }
     Ok(context)
@@ -117,8 +120,19 @@ pub fn current_device() -> Result<(&'static Driver, CUdevice)> {
 fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
     let context = retain(driver, device)?;
     // SAFETY: a context that this library holds.
-    unsafe { driver.cuCtxSetCurrent(context) }?;
+    unsafe { driver.cuCtxSetCurrent(context) }.map_err(unavailable)?;
     Ok(context)
+}
+
+/// A context that cannot be had because an earlier fault broke the process is
+/// `cudaErrorDevicesUnavailable`, not that fault again. Seen with the runtime 13.0.
+fn unavailable(error: cudaError_t) -> cudaError_t {
+    match error {
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUDA_ERROR_ASSERT
+        | CUDA_ERROR_HARDWARE_STACK_ERROR..=CUDA_ERROR_LAUNCH_FAILED => error::DEVICES_UNAVAILABLE,
+        other => other,
+    }
 }
 
 /// Makes `device` the thread's device and its primary context current.
@@ -153,7 +167,9 @@ pub fn device(driver: &Driver) -> Result<c_int> {
 pub fn reset(driver: &Driver) -> Result<()> {
     let device = device(driver)?;
     let primary = primary(device)?;
-    let _guard = CHANGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = CHANGES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     let context = primary.retained.swap(null_mut(), Ordering::AcqRel);
     if !context.is_null() {
         primary.dead.store(context, Ordering::Release);

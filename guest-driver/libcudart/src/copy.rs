@@ -54,7 +54,13 @@ pub fn check_kind(kind: cudaMemcpyKind) -> Result<()> {
 ///
 /// # Safety
 /// The ranges are valid for `bytes`, for as long as the copy takes.
-pub unsafe fn linear(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+pub unsafe fn linear(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
     let d = current()?;
     check_kind(kind)?;
     if bytes == 0 {
@@ -67,11 +73,31 @@ pub unsafe fn linear(to: *mut c_void, from: *const c_void, bytes: usize, kind: c
     // SAFETY: promised by the caller.
     unsafe {
         match kind {
-            MEMCPY_HOST_TO_DEVICE => ordered(d, order, || d.cuMemcpyHtoD(dt, from, bytes), |s| d.cuMemcpyHtoDAsync(dt, from, bytes, s)),
-            MEMCPY_DEVICE_TO_HOST => ordered(d, order, || d.cuMemcpyDtoH(to, df, bytes), |s| d.cuMemcpyDtoHAsync(to, df, bytes, s)),
-            MEMCPY_DEVICE_TO_DEVICE => ordered(d, order, || d.cuMemcpyDtoD(dt, df, bytes), |s| d.cuMemcpyDtoDAsync(dt, df, bytes, s)),
+            MEMCPY_HOST_TO_DEVICE => ordered(
+                d,
+                order,
+                || d.cuMemcpyHtoD(dt, from, bytes),
+                |s| d.cuMemcpyHtoDAsync(dt, from, bytes, s),
+            ),
+            MEMCPY_DEVICE_TO_HOST => ordered(
+                d,
+                order,
+                || d.cuMemcpyDtoH(to, df, bytes),
+                |s| d.cuMemcpyDtoHAsync(to, df, bytes, s),
+            ),
+            MEMCPY_DEVICE_TO_DEVICE => ordered(
+                d,
+                order,
+                || d.cuMemcpyDtoD(dt, df, bytes),
+                |s| d.cuMemcpyDtoDAsync(dt, df, bytes, s),
+            ),
             // The driver finds out by itself what the addresses are.
-            _ => ordered(d, order, || d.cuMemcpy(dt, df, bytes), |s| d.cuMemcpyAsync(dt, df, bytes, s)),
+            _ => ordered(
+                d,
+                order,
+                || d.cuMemcpy(dt, df, bytes),
+                |s| d.cuMemcpyAsync(dt, df, bytes, s),
+            ),
         }
     }
 }
@@ -92,7 +118,16 @@ pub fn memory_types(kind: cudaMemcpyKind) -> (CUmemorytype, CUmemorytype) {
 /// # Safety
 /// The ranges are valid for `height` rows, for as long as the copy takes.
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn rows(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind, order: Order) -> Result<()> {
+pub unsafe fn rows(
+    to: *mut c_void,
+    to_pitch: usize,
+    from: *const c_void,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
     let d = current()?;
     check_kind(kind)?;
     if width == 0 || height == 0 {
@@ -124,11 +159,24 @@ pub unsafe fn rows(to: *mut c_void, to_pitch: usize, from: *const c_void, from_p
         Height: height,
     };
     // SAFETY: promised by the caller.
-    unsafe { ordered(d, order, || d.cuMemcpy2DUnaligned(&copy), |s| d.cuMemcpy2DAsync(&copy, s)) }
+    unsafe {
+        ordered(
+            d,
+            order,
+            || d.cuMemcpy2DUnaligned(&copy),
+            |s| d.cuMemcpy2DAsync(&copy, s),
+        )
+    }
 }
 
 /// Where a copy to or from a symbol happens, with its direction checked.
-fn within_symbol(of: *const c_void, bytes: usize, offset: usize, kind: cudaMemcpyKind, allowed: [cudaMemcpyKind; 2]) -> Result<*mut c_void> {
+fn within_symbol(
+    of: *const c_void,
+    bytes: usize,
+    offset: usize,
+    kind: cudaMemcpyKind,
+    allowed: [cudaMemcpyKind; 2],
+) -> Result<*mut c_void> {
     if kind != MEMCPY_DEFAULT && !allowed.contains(&kind) {
         return Err(error::INVALID_MEMCPY_DIRECTION);
     }
@@ -240,7 +288,14 @@ fn peers(one: c_int, other: c_int) -> Result<&'static Driver> {
 ///
 /// # Safety
 /// The rows are the caller's to write.
-unsafe fn set(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, order: Order) -> Result<()> {
+unsafe fn set(
+    to: *mut c_void,
+    pitch: usize,
+    value: c_int,
+    width: usize,
+    height: usize,
+    order: Order,
+) -> Result<()> {
     let d = current()?;
     if width == 0 || height == 0 {
         return Ok(());
@@ -254,11 +309,17 @@ unsafe fn set(to: *mut c_void, pitch: usize, value: c_int, width: usize, height:
     unsafe {
         match (order, height) {
             (Order::Synchronous(DefaultStream::Legacy), 1) => d.cuMemsetD8(to, value, width),
-            (Order::Synchronous(DefaultStream::Legacy), _) => d.cuMemsetD2D8(to, pitch, value, width, height),
+            (Order::Synchronous(DefaultStream::Legacy), _) => {
+                d.cuMemsetD2D8(to, pitch, value, width, height)
+            }
             (Order::Synchronous(ds), 1) => d.cuMemsetD8Async(to, value, width, ds.of(null_mut())),
-            (Order::Synchronous(ds), _) => d.cuMemsetD2D8Async(to, pitch, value, width, height, ds.of(null_mut())),
+            (Order::Synchronous(ds), _) => {
+                d.cuMemsetD2D8Async(to, pitch, value, width, height, ds.of(null_mut()))
+            }
             (Order::Stream(stream), 1) => d.cuMemsetD8Async(to, value, width, stream),
-            (Order::Stream(stream), _) => d.cuMemsetD2D8Async(to, pitch, value, width, height, stream),
+            (Order::Stream(stream), _) => {
+                d.cuMemsetD2D8Async(to, pitch, value, width, height, stream)
+            }
         }
     }
 }
@@ -267,21 +328,35 @@ unsafe fn set(to: *mut c_void, pitch: usize, value: c_int, width: usize, height:
 ///
 /// # Safety
 /// The box is the caller's to write.
-unsafe fn set_box(to: cudaPitchedPtr, value: c_int, extent: cudaExtent, order: Order) -> Result<()> {
+unsafe fn set_box(
+    to: cudaPitchedPtr,
+    value: c_int,
+    extent: cudaExtent,
+    order: Order,
+) -> Result<()> {
     if extent.width > to.pitch && (extent.height > 1 || extent.depth > 1) {
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: promised by the caller.
     unsafe {
         if extent.height == to.ysize || extent.depth <= 1 {
-            let rows = extent.height.checked_mul(extent.depth).ok_or(error::INVALID_VALUE)?;
+            let rows = extent
+                .height
+                .checked_mul(extent.depth)
+                .ok_or(error::INVALID_VALUE)?;
             return set(to.ptr, to.pitch, value, extent.width, rows, order);
         }
         let slice = to.pitch.checked_mul(to.ysize).ok_or(error::INVALID_VALUE)?;
         for z in 0..extent.depth {
-            set(to.ptr.wrapping_byte_add(z.wrapping_mul(slice)), to.pitch, value, extent.width, extent.height, order)?;
+            set(
+                to.ptr.wrapping_byte_add(z.wrapping_mul(slice)),
+                to.pitch,
+                value,
+                extent.width,
+                extent.height,
+                order,
+            )?;
         }
     }
     Ok(())
 }
-

@@ -59,29 +59,18 @@ fn set_flags(driver: &Driver, device: c_int, flags: c_uint) -> Result<()> {
 
 export! {
     fn cudaGetDeviceCount(count_out: *mut c_int) {
-        // In the child of a fork the driver cannot be asked, but the answer is known (seen with 13.0).
-        let driver = if crate::driver::forked() && !crate::driver::unloading() {
-            crate::driver::library().ok_or(error::INSUFFICIENT_DRIVER)?
-        } else {
-            match driver() {
-                Ok(driver) => driver,
-                Err(error) => {
-                    if !count_out.is_null() {
-                        count_out.write(0);
-                    }
-                    return Err(error);
-                }
+        // In the child of a fork the driver cannot be used, but this answer is known.
+        let counted = match driver() {
+            Err(error::INITIALIZATION_ERROR) if crate::driver::forked() => {
+                crate::driver::library().ok_or(error::INSUFFICIENT_DRIVER).and_then(count)
             }
+            driver => driver.and_then(count),
         };
         if count_out.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        if crate::driver::forked() && !COUNTED.load(Ordering::Relaxed) {
-            return Err(error::INITIALIZATION_ERROR);
-        }
-        count_out.write(count(driver)?);
-        COUNTED.store(true, Ordering::Relaxed);
-        Ok(())
+        count_out.write(counted.unwrap_or(0));
+        counted.map(|_| ())
     }
 
     fn cudaSetDevice(device: c_int) {
@@ -310,5 +299,3 @@ export! {
 
 /// `cudaInitDeviceFlagsAreValid`.
 const INIT_DEVICE_FLAGS_ARE_VALID: c_uint = 1;
-/// Whether the number of devices has been asked for, so that a forked child may repeat it.
-static COUNTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);

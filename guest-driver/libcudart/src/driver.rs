@@ -411,11 +411,6 @@ pub fn if_loaded() -> Option<&'static Driver> {
     LOADED.get()?.as_ref()
 }
 
-/// Whether the process is past the point where the driver may be called.
-pub fn unloading() -> bool {
-    UNLOADING.load(Ordering::Relaxed)
-}
-
 /// Whether this process came out of a fork of one that had initialised CUDA.
 pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
@@ -435,6 +430,8 @@ fn initialize() -> Result<()> {
         ));
         return Err(error::INSUFFICIENT_DRIVER);
     }
+    // Asked now, so that a child of a fork can still be told.
+    crate::device::count(driver)?;
     // SAFETY: both handlers only store a flag. No destructor of ours runs at exit: everything
     // else is leaked on purpose, as other libraries' destructors may still call in.
     unsafe {

@@ -18,6 +18,7 @@ pub const INVALID_PITCH_VALUE: cudaError_t = 12;
 pub const INVALID_SYMBOL: cudaError_t = 13;
 pub const INVALID_MEMCPY_DIRECTION: cudaError_t = 21;
 pub const INSUFFICIENT_DRIVER: cudaError_t = 35;
+pub const DEVICES_UNAVAILABLE: cudaError_t = 46;
 pub const MISSING_CONFIGURATION: cudaError_t = 52;
 pub const INVALID_DEVICE_FUNCTION: cudaError_t = 98;
 pub const INVALID_DEVICE: cudaError_t = 101;

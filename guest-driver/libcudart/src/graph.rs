@@ -13,7 +13,10 @@ use std::ptr::null_mut;
 ///
 /// # Safety
 /// `parameters` is readable.
-unsafe fn kernel_node(driver: &Driver, parameters: *const cudaKernelNodeParams) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+unsafe fn kernel_node(
+    driver: &Driver,
+    parameters: *const cudaKernelNodeParams,
+) -> Result<CUDA_KERNEL_NODE_PARAMS> {
     // SAFETY: promised by the caller, null excepted.
     let p = unsafe { parameters.as_ref() }.ok_or(error::INVALID_VALUE)?;
     let mut func = null_mut();
@@ -32,10 +35,20 @@ unsafe fn kernel_node(driver: &Driver, parameters: *const cudaKernelNodeParams) 
 }
 
 /// The driver's form of a copy of `bytes` bytes in a row.
-fn row(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind) -> Result<(&'static Driver, CUcontext, CUDA_MEMCPY3D)> {
+fn row(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: cudaMemcpyKind,
+) -> Result<(&'static Driver, CUcontext, CUDA_MEMCPY3D)> {
     let (driver, context) = current_context()?;
     let zero = cudaPos { x: 0, y: 0, z: 0 };
-    let line = |ptr| cudaPitchedPtr { ptr, pitch: bytes, xsize: bytes, ysize: 1 };
+    let line = |ptr| cudaPitchedPtr {
+        ptr,
+        pitch: bytes,
+        xsize: bytes,
+        ysize: 1,
+    };
     let parameters = cudaMemcpy3DParms {
         srcArray: null_mut(),
         srcPos: zero,
@@ -43,7 +56,11 @@ fn row(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind)
         dstArray: null_mut(),
         dstPos: zero,
         dstPtr: line(to),
-        extent: cudaExtent { width: bytes, height: 1, depth: 1 },
+        extent: cudaExtent {
+            width: bytes,
+            height: 1,
+            depth: 1,
+        },
         kind,
     };
     Ok((driver, context, crate::array::native(driver, &parameters)?))
@@ -53,7 +70,9 @@ fn row(to: *mut c_void, from: *const c_void, bytes: usize, kind: cudaMemcpyKind)
 ///
 /// # Safety
 /// `parameters` is readable.
-unsafe fn copy_node(parameters: *const cudaMemcpy3DParms) -> Result<(&'static Driver, CUcontext, CUDA_MEMCPY3D)> {
+unsafe fn copy_node(
+    parameters: *const cudaMemcpy3DParms,
+) -> Result<(&'static Driver, CUcontext, CUDA_MEMCPY3D)> {
     let (driver, context) = current_context()?;
     // SAFETY: promised by the caller, null excepted.
     let p = unsafe { parameters.as_ref() }.ok_or(error::INVALID_VALUE)?;

@@ -54,14 +54,31 @@ fn refused(driver: &Driver, grid: dim3, block: dim3, error: cudaError_t) -> cuda
 ///
 /// # Safety
 /// As for `cudaLaunchKernel`.
-unsafe fn launch(function: *const c_void, grid: dim3, block: dim3, parameters: *mut *mut c_void, shared: usize, stream: CUstream) -> Result<()> {
+unsafe fn launch(
+    function: *const c_void,
+    grid: dim3,
+    block: dim3,
+    parameters: *mut *mut c_void,
+    shared: usize,
+    stream: CUstream,
+) -> Result<()> {
     let driver = current()?;
     let function = launchable(driver, function)?;
     let shared = c_uint::try_from(shared).map_err(|_| error::INVALID_VALUE)?;
     // SAFETY: promised by the caller.
     unsafe {
         driver.cuLaunchKernel(
-            function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, parameters, null_mut(),
+            function,
+            grid.x,
+            grid.y,
+            grid.z,
+            block.x,
+            block.y,
+            block.z,
+            shared,
+            stream,
+            parameters,
+            null_mut(),
         )
     }
     .map_err(|error| refused(driver, grid, block, error))
@@ -71,7 +88,10 @@ unsafe fn launch(function: *const c_void, grid: dim3, block: dim3, parameters: *
 ///
 /// # Safety
 /// `config` is readable.
-pub unsafe fn driver_config(config: *const cudaLaunchConfig_t, ds: DefaultStream) -> Result<CUlaunchConfig> {
+pub unsafe fn driver_config(
+    config: *const cudaLaunchConfig_t,
+    ds: DefaultStream,
+) -> Result<CUlaunchConfig> {
     // SAFETY: promised by the caller, null excepted.
     let config = unsafe { config.as_ref() }.ok_or(error::INVALID_VALUE)?;
     Ok(CUlaunchConfig {
@@ -81,7 +101,8 @@ pub unsafe fn driver_config(config: *const cudaLaunchConfig_t, ds: DefaultStream
         blockDimX: config.blockDim.x,
         blockDimY: config.blockDim.y,
         blockDimZ: config.blockDim.z,
-        sharedMemBytes: c_uint::try_from(config.dynamicSmemBytes).map_err(|_| error::INVALID_VALUE)?,
+        sharedMemBytes: c_uint::try_from(config.dynamicSmemBytes)
+            .map_err(|_| error::INVALID_VALUE)?,
         hStream: ds.of(config.stream),
         attrs: config.attrs,
         numAttrs: config.numAttrs,

@@ -17,7 +17,14 @@ const ENABLE_PER_THREAD_DEFAULT_STREAM: u64 = 2;
 ///
 /// # Safety
 /// As for `cudaGetDriverEntryPointByVersion`.
-unsafe fn entry_point(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_uint, ds: DefaultStream) -> Result<()> {
+unsafe fn entry_point(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_uint,
+    ds: DefaultStream,
+) -> Result<()> {
     let driver = driver()?;
     if symbol.is_null() || function.is_null() {
         return Err(error::INVALID_VALUE);

@@ -25,9 +25,15 @@ pub fn address(pointer: *const c_void) -> CUdeviceptr {
 /// The location that an old interface's device number stands for.
 fn location(device: c_int) -> cudaMemLocation {
     if device == CPU_DEVICE_ID {
-        cudaMemLocation { kind: MEM_LOCATION_HOST, id: 0 }
+        cudaMemLocation {
+            kind: MEM_LOCATION_HOST,
+            id: 0,
+        }
     } else {
-        cudaMemLocation { kind: MEM_LOCATION_DEVICE, id: device }
+        cudaMemLocation {
+            kind: MEM_LOCATION_DEVICE,
+            id: device,
+        }
     }
 }
 
@@ -47,10 +53,11 @@ export! {
     fn cudaFree(pointer: *mut c_void) {
         // Freeing NULL is how programs ask for a context.
         let driver = current()?;
-        if pointer.is_null() {
-            return Ok(());
+        match driver.cuMemFree(address(pointer)) {
+            // Only a broken context makes freeing NULL fail.
+            Err(error::INVALID_VALUE) if pointer.is_null() => Ok(()),
+            result => result,
         }
-        driver.cuMemFree(address(pointer))
     }
 
     fn cudaMallocPitch(pointer: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {

@@ -4,6 +4,7 @@ use crate::driver::{Driver, driver};
 use crate::error::{self, Result};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_char, c_int, c_uint};
+use std::mem::offset_of;
 
 /// Where a field of `cudaDeviceProp` comes from.
 trait Field {
@@ -26,7 +27,9 @@ impl Field for c_uint {
 impl Field for usize {
     fn put(&mut self, values: &[c_int]) {
         // Sizes of up to 4 GiB are given as the bits of an int.
-        *self = values.first().map_or(0, |value| value.cast_unsigned() as usize);
+        *self = values
+            .first()
+            .map_or(0, |value| value.cast_unsigned() as usize);
     }
 }
 
@@ -39,7 +42,11 @@ impl<const N: usize> Field for [c_int; N] {
 }
 
 /// The driver's answers for a list of attributes; one that it does not know is 0.
-fn ask<const N: usize>(driver: &Driver, device: CUdevice, attributes: [CUdevice_attribute; N]) -> [c_int; N] {
+fn ask<const N: usize>(
+    driver: &Driver,
+    device: CUdevice,
+    attributes: [CUdevice_attribute; N],
+) -> [c_int; N] {
     attributes.map(|attribute| {
         let mut value = 0;
         // SAFETY: `value` outlives the call.
@@ -281,7 +288,7 @@ device_prop! { DeviceProp13 {
 
 // Offsets of the headers of CUDA 12.9 and 13.0.
 const _: () = {
-    use std::mem::{offset_of, size_of};
+    use std::mem::size_of;
     assert!(size_of::<DeviceProp12>() == 1032);
     assert!(offset_of!(DeviceProp12, luidDeviceNodeMask) == 280);
     assert!(offset_of!(DeviceProp12, totalGlobalMem) == 288);
@@ -307,8 +314,15 @@ const _: () = {
     assert!(offset_of!(DeviceProp13, reserved) == 784);
 };
 
-/// The structure that CUDA 11's `cudaGetDeviceProperties` fills ends where these fields begin.
-const PROP_11_SIZE: usize = std::mem::offset_of!(DeviceProp12, hostRegisterSupported);
+/// Writes the first `size` bytes of what the driver said: reserved fields stay as they were, as
+/// seen with the runtimes 12.9 and 13.0.
+///
+/// # Safety
+/// `to` is the caller's to write for `size` bytes, which is no more than `T` has.
+unsafe fn write_prefix<T>(full: &T, to: *mut u8, size: usize) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const *full).cast(), to, size) };
+}
 
 /// The driver, once the arguments are known to be good.
 fn checked<T>(prop: *mut T, device: c_int) -> Result<&'static Driver> {
@@ -322,18 +336,21 @@ fn checked<T>(prop: *mut T, device: c_int) -> Result<&'static Driver> {
 
 export! {
     fn cudart13_cudaGetDeviceProperties(prop: *mut DeviceProp13, device: c_int) {
-        prop.write(DeviceProp13::of(checked(prop, device)?, device)?);
+        let full = DeviceProp13::of(checked(prop, device)?, device)?;
+        write_prefix(&full, prop.cast(), offset_of!(DeviceProp13, reserved));
         Ok(())
     }
 
     fn cudaGetDeviceProperties_v2(prop: *mut DeviceProp12, device: c_int) {
-        prop.write(DeviceProp12::of(checked(prop, device)?, device)?);
+        let full = DeviceProp12::of(checked(prop, device)?, device)?;
+        write_prefix(&full, prop.cast(), offset_of!(DeviceProp12, reserved));
         Ok(())
     }
 
+    // The structure of CUDA 11 is the beginning of that of CUDA 12.
     fn cudart12_cudaGetDeviceProperties(prop: *mut u8, device: c_int) {
         let full = DeviceProp12::of(checked(prop, device)?, device)?;
-        std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), prop, PROP_11_SIZE);
+        write_prefix(&full, prop, offset_of!(DeviceProp12, hostRegisterSupported));
         Ok(())
     }
 

@@ -56,7 +56,16 @@ impl Image {
             };
             // SAFETY: `library` outlives the call; the image says its own size.
             unsafe {
-                driver.cuLibraryLoadData(&mut library, code, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0)
+                driver.cuLibraryLoadData(
+                    &mut library,
+                    code,
+                    null_mut(),
+                    null_mut(),
+                    0,
+                    null_mut(),
+                    null_mut(),
+                    0,
+                )
             }?;
             self.library.store(library, Ordering::Release);
         }
@@ -82,10 +91,12 @@ impl Kernel {
         if kernel.is_null() {
             let library = self.image.library(driver)?;
             // SAFETY: `kernel` outlives the call, the name is the program's.
-            unsafe { driver.cuLibraryGetKernel(&mut kernel, library, self.name) }.map_err(|error| match error {
-                error::SYMBOL_NOT_FOUND => error::INVALID_DEVICE_FUNCTION,
-                other => other,
-            })?;
+            unsafe { driver.cuLibraryGetKernel(&mut kernel, library, self.name) }.map_err(
+                |error| match error {
+                    error::SYMBOL_NOT_FOUND => error::INVALID_DEVICE_FUNCTION,
+                    other => other,
+                },
+            )?;
             self.handle.store(kernel, Ordering::Release);
         }
         Ok(kernel)
@@ -190,7 +201,8 @@ pub fn host_function(driver: &Driver, function: CUfunction) -> Option<*mut c_voi
             // SAFETY: a handle of the driver's; `own` outlives the call.
             let same = !handle.is_null()
                 && (handle.cast() == function
-                    || unsafe { driver.cuKernelGetFunction(&mut own, handle) }.is_ok() && own == function);
+                    || unsafe { driver.cuKernelGetFunction(&mut own, handle) }.is_ok()
+                        && own == function);
             same.then(|| std::ptr::with_exposed_provenance_mut(*host))
         })
     })
@@ -199,7 +211,8 @@ pub fn host_function(driver: &Driver, function: CUfunction) -> Option<*mut c_voi
 /// Where a registered variable is in the current context, and its size.
 pub fn symbol(variable: *const c_void) -> Result<(*mut c_void, usize)> {
     let driver = current()?;
-    let variable = read(|registry| registry.variables.get(&variable.addr()).copied()).ok_or(error::INVALID_SYMBOL)?;
+    let variable = read(|registry| registry.variables.get(&variable.addr()).copied())
+        .ok_or(error::INVALID_SYMBOL)?;
     variable.locate(driver)
 }
 
@@ -251,12 +264,22 @@ thread_local! {
 
 /// Not 0 when the configuration could not be kept; the program then skips the launch.
 #[unsafe(no_mangle)]
-extern "C" fn __cudaPushCallConfiguration(grid: dim3, block: dim3, shared: usize, stream: cudaStream_t) -> c_uint {
+extern "C" fn __cudaPushCallConfiguration(
+    grid: dim3,
+    block: dim3,
+    shared: usize,
+    stream: cudaStream_t,
+) -> c_uint {
     let depth = DEPTH.get();
     let kept = STACK.with(|stack| {
-        stack
-            .get(depth)
-            .map(|slot| slot.set(Configuration { grid, block, shared, stream }))
+        stack.get(depth).map(|slot| {
+            slot.set(Configuration {
+                grid,
+                block,
+                shared,
+                stream,
+            })
+        })
     });
     match kept {
         Some(()) => {
@@ -354,13 +377,19 @@ unsafe extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
         return;
     };
     write(|registry| {
-        registry.kernels.retain(|_, kernel| !std::ptr::eq(kernel.image, image));
-        registry.variables.retain(|_, variable| !std::ptr::eq(variable.image, image));
+        registry
+            .kernels
+            .retain(|_, kernel| !std::ptr::eq(kernel.image, image));
+        registry
+            .variables
+            .retain(|_, variable| !std::ptr::eq(variable.image, image));
     });
     let library = image.library.swap(null_mut(), Ordering::AcqRel);
     // At exit the driver may be gone before us and cleans up by itself: only an object that is
     // unloaded while the program runs gives its library back.
-    if !library.is_null() && let Ok(driver) = crate::driver::driver() {
+    if !library.is_null()
+        && let Ok(driver) = crate::driver::driver()
+    {
         // SAFETY: loaded by this image and taken out of it.
         let _ = unsafe { driver.cuLibraryUnload(library) };
     }
@@ -391,8 +420,19 @@ unsafe extern "C" fn __cudaRegisterFunction(
     write(|registry| registry.kernels.insert(host.addr(), kernel));
 }
 
-fn register_variable(image: &'static Image, host: usize, name: *const c_char, size: usize, managed: *mut *mut c_void) {
-    let variable = Box::leak(Box::new(Variable { image, name, size, managed }));
+fn register_variable(
+    image: &'static Image,
+    host: usize,
+    name: *const c_char,
+    size: usize,
+    managed: *mut *mut c_void,
+) {
+    let variable = Box::leak(Box::new(Variable {
+        image,
+        name,
+        size,
+        managed,
+    }));
     write(|registry| registry.variables.insert(host, variable));
 }
 
@@ -414,7 +454,12 @@ unsafe extern "C" fn __cudaRegisterVar(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __cudaRegisterHostVar(handle: *mut *mut c_void, name: *const c_char, host: *mut c_char, size: usize) {
+unsafe extern "C" fn __cudaRegisterHostVar(
+    handle: *mut *mut c_void,
+    name: *const c_char,
+    host: *mut c_char,
+    size: usize,
+) {
     // SAFETY: nvcc's stubs pass what they were given.
     if let Some(image) = unsafe { image(handle) } {
         register_variable(image, host.addr(), name, size, null_mut());
@@ -449,7 +494,9 @@ unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
         registry
             .variables
             .iter()
-            .filter(|(_, variable)| std::ptr::eq(variable.image, image) && !variable.managed.is_null())
+            .filter(|(_, variable)| {
+                std::ptr::eq(variable.image, image) && !variable.managed.is_null()
+            })
             .map(|(host, variable)| (*host, *variable))
             .collect()
     });
@@ -472,7 +519,10 @@ unsafe extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> c_char {
 
 /// Tables of functions for host and device: no program that nvcc compiles by default has one.
 #[unsafe(no_mangle)]
-extern "C" fn __cudaRegisterUnifiedTable(_handle: *mut *mut c_void, _table: *const c_void) -> *const c_void {
+extern "C" fn __cudaRegisterUnifiedTable(
+    _handle: *mut *mut c_void,
+    _table: *const c_void,
+) -> *const c_void {
     static NAMED: crate::log::Once = crate::log::Once::new();
     NAMED.unsupported("__cudaRegisterUnifiedTable");
     null()
