@@ -260,11 +260,10 @@ fn finish(options: &Options, kit: &Kit, way: &str, tables: &[Vec<Outcome>]) -> R
         ("native", _) => println!("way     natively, on the GPU's own libcuda: no VM, no back end"),
         _ => println!("way     over the back end's socket, without a VM"),
     }
-    println!(
-        "GPU     {} ({})",
-        device.as_deref().unwrap_or("unknown"),
-        gpu.name()
-    );
+    match &device {
+        Some(device) => println!("GPU     {device} ({})", gpu.name()),
+        None => println!("GPU     {}", gpu.name()),
+    }
     for outcome in tables.iter().flatten().filter(|outcome| !outcome.ok) {
         ui::line(format!(
             "\n{} ({}): {}",
