@@ -71,7 +71,12 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         worker.arguments.push(role::ALLOW_PAGEABLE_ACCESS.into());
     }
     let probe = Program::own(role::PROBE)?;
-    supervisor::choose(config.gpu, config.software_gpu.as_deref(), &mut worker, &probe)?;
+    supervisor::choose(
+        config.gpu,
+        config.software_gpu.as_deref(),
+        &mut worker,
+        &probe,
+    )?;
 
     // From here on a signal is an orderly end.
     let mut signals = SigSet::empty();

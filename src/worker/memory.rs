@@ -73,10 +73,9 @@ struct Region {
     bytes: u64,
 }
 
-/// A part of a region that CUDA has pinned.
+/// Memory that CUDA has pinned: a part of one region, or of several that follow each other.
 #[derive(Debug, Clone, Copy)]
 struct Registration {
-    region: u32,
     here: u64,
     device: u64,
     bytes: u64,
@@ -94,6 +93,28 @@ struct State {
     regions: HashMap<u32, Region>,
     /// By the address in the guest.
     registered: HashMap<u64, Registration>,
+}
+
+impl State {
+    /// Where a range of the guest's is here, if all of it is, and in one piece.
+    fn place(&self, guest: u64, bytes: u64) -> Option<u64> {
+        let end = guest.checked_add(bytes)?;
+        let containing = |address: u64| {
+            self.regions
+                .values()
+                .find(|region| address.wrapping_sub(region.guest) < region.bytes)
+        };
+        let first = containing(guest)?;
+        let mut reached = first.guest + first.bytes;
+        while reached < end {
+            let next = containing(reached)?;
+            if next.here.wrapping_sub(next.guest) != first.here.wrapping_sub(first.guest) {
+                return None;
+            }
+            reached = next.guest + next.bytes;
+        }
+        Some(first.here + (guest - first.guest))
+    }
 }
 
 impl Regions {
@@ -129,11 +150,13 @@ impl Regions {
             return status::BAD_ADDRESS;
         };
         state.registered.retain(|_, registration| {
-            if registration.region == number {
+            let inside = registration.here < region.here + region.bytes
+                && registration.here + registration.bytes > region.here;
+            if inside {
                 // SAFETY: the address was registered and not unregistered since.
                 let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
             }
-            registration.region != number
+            !inside
         });
         drop(state);
         unmap_range(region.here, region.bytes);
@@ -153,11 +176,7 @@ impl Regions {
         flags: u32,
     ) -> Result<CUdeviceptr, CUresult> {
         let mut state = self.state();
-        let found = state.regions.iter().find_map(|(number, region)| {
-            let offset = guest.checked_sub(region.guest)?;
-            (offset.checked_add(bytes)? <= region.bytes).then(|| (*number, region.here + offset))
-        });
-        let (region, here) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let here = state.place(guest, bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if state.registered.contains_key(&guest) {
             return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -174,7 +193,6 @@ impl Regions {
         state.registered.insert(
             guest,
             Registration {
-                region,
                 here,
                 device,
                 bytes,
@@ -317,6 +335,28 @@ mod tests {
         assert_eq!((byte(here), byte(elsewhere)), (3, 2));
         unmap_range(here, 2 * PAGE_BYTES);
         unmap_range(elsewhere, PAGE_BYTES);
+    }
+
+    #[test]
+    fn pitfall_15_a_range_may_lie_in_regions_that_follow_each_other() {
+        let region = |guest, here| Region {
+            guest,
+            here,
+            bytes: 0x1000,
+        };
+        let mut state = State::default();
+        state.regions.insert(1, region(0x1000, 0x1000));
+        state.regions.insert(2, region(0x2000, 0x2000));
+        state.regions.insert(3, region(0x3000, 0x9000));
+        assert_eq!(state.place(0x1800, 0x1000), Some(0x1800));
+        assert_eq!(
+            state.place(0x2800, 0x1000),
+            None,
+            "the third region lies elsewhere"
+        );
+        assert_eq!(state.place(0x3800, 0x800), Some(0x9800));
+        assert_eq!(state.place(0x3800, 0x801), None);
+        assert_eq!(state.place(0x800, 0x100), None);
     }
 
     #[test]

@@ -205,8 +205,8 @@ impl Job {
                 self.session.defer(result);
             }
             let answer = match self.session.enter(command.context) {
-                Ok(()) => dispatch(self.session, command.op, command.arguments, data),
-                Err(code) => Ok(Answer::code(code)),
+                Err(code) if needs_context(command.op) => Ok(Answer::code(code)),
+                _ => dispatch(self.session, command.op, command.arguments, data),
             };
             let Ok(mut answer) = answer else {
                 return malformed();
@@ -261,6 +261,11 @@ impl Job {
             output_bytes: self.output.len as usize,
         })
     }
+}
+
+/// Whether an operation is about the current context, or in it: all but those on clients and devices.
+fn needs_context(op: u16) -> bool {
+    op >> 8 > 0x01
 }
 
 /// A command of a stream.

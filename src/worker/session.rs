@@ -69,9 +69,10 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none.
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
     pub fn enter(&self, context: u64) -> Result<(), CUresult> {
-        let raw = self.objects.raw::<Context>(context)?;
+        let raw = self.objects.raw::<Context>(context);
+        let raw = raw.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
         if CURRENT.get() != context {
             // SAFETY: the handle is the driver's, or NULL for none.
             unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };

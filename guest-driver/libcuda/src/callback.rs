@@ -18,7 +18,7 @@ use crate::{
     cuda,
     launch::Shape,
     log::{self, Level},
-    stream,
+    stream, thread,
 };
 
 #[derive(Clone, Copy)]
@@ -66,6 +66,7 @@ fn pending<T>(body: impl FnOnce(&mut HashMap<u64, Callback>) -> T) -> T {
 }
 
 fn serve(client: &'static Client) {
+    thread::is_for_callbacks();
     loop {
         let Ok(next) = client.call(&request::gpgpuNextCallback {
             callback: true,

@@ -26,6 +26,23 @@ use crate::{
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
 pub const API_VERSION: i32 = 13000;
 
+/// The errors after which every call of the process fails with the same.
+const STICKY: &[CUresult] = &[
+    CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    CUDA_ERROR_CONTAINED,
+    CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUDA_ERROR_ASSERT,
+    CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUDA_ERROR_INVALID_PC,
+    CUDA_ERROR_LAUNCH_FAILED,
+    CUDA_ERROR_EXTERNAL_DEVICE,
+];
+
 /// The connection and what the process knows.
 pub struct Client {
     /// How requests reach the device.
@@ -39,6 +56,7 @@ pub struct Client {
     /// Pinned host memory.
     pub host: Host,
     serial: AtomicU64,
+    corrupted: AtomicBool,
 }
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -54,6 +72,9 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 pub fn client() -> Result<&'static Client> {
     if FORKED.load(Ordering::Relaxed) || !INITIALISED.load(Ordering::Acquire) {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if thread::in_callback() {
+        return Err(CUDA_ERROR_NOT_PERMITTED);
     }
     CLIENT.get().ok_or(CUDA_ERROR_NOT_INITIALIZED)
 }
@@ -111,6 +132,7 @@ impl Client {
             pointers: Pointers::default(),
             host: Host::default(),
             serial: AtomicU64::new(1),
+            corrupted: AtomicBool::new(false),
         };
         client.hello = client.call(&request::gpgpuHello { hello: true })?.hello;
         client.hello.driver_version = client.hello.driver_version.min(API_VERSION);
@@ -169,11 +191,20 @@ impl Client {
             .map_err(|failure| failed::<R>(&failure));
         let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
         thread::return_answer_buffer(answer);
+        if let Ok((code, _)) = decoded
+            && STICKY.contains(&code)
+        {
+            self.corrupted.store(true, Ordering::Relaxed);
+        }
         decoded
     }
 
-    /// Sends a request that needs no answer; an error surfaces at a later call.
+    /// Sends a request that needs no answer; an error surfaces at a later call. Once the GPU's state is corrupted,
+    /// every call has to say so, and is answered.
     pub fn post<R: Request>(&self, request: &R) -> Result {
+        if self.corrupted.load(Ordering::Relaxed) {
+            return self.call(request).map(drop);
+        }
         self.transport
             .post(thread::tag(), &command(request))
             .map_err(|failure| failed::<R>(&failure))

@@ -272,9 +272,51 @@ impl Plane {
     }
 }
 
-fn rows(copy: InPtr<CUDA_MEMCPY2D>, order: Order) -> Result {
+/// A three-dimensional copy is as many two-dimensional ones as it is deep.
+fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
+    client()?;
+    let copy = copy.get()?;
+    check(1, 1)?;
+    if copy.WidthInBytes == 0 || copy.Height == 0 {
+        return Ok(());
+    }
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    for z in 0..copy.Depth {
+        let row = |first: usize, plane: usize, height: usize| {
+            let skipped = plane
+                .checked_add(z)
+                .and_then(|plane| plane.checked_mul(height));
+            skipped
+                .and_then(|rows| rows.checked_add(first))
+                .ok_or(CUDA_ERROR_INVALID_VALUE)
+        };
+        let plane = CUDA_MEMCPY2D {
+            srcXInBytes: copy.srcXInBytes,
+            srcY: row(copy.srcY, copy.srcZ, copy.srcHeight)?,
+            srcMemoryType: copy.srcMemoryType,
+            srcHost: copy.srcHost,
+            srcDevice: copy.srcDevice,
+            srcArray: copy.srcArray,
+            srcPitch: copy.srcPitch,
+            dstXInBytes: copy.dstXInBytes,
+            dstY: row(copy.dstY, copy.dstZ, copy.dstHeight)?,
+            dstMemoryType: copy.dstMemoryType,
+            dstHost: copy.dstHost,
+            dstDevice: copy.dstDevice,
+            dstArray: copy.dstArray,
+            dstPitch: copy.dstPitch,
+            WidthInBytes: copy.WidthInBytes,
+            Height: copy.Height,
+        };
+        rows(plane, order)?;
+    }
+    Ok(())
+}
+
+fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     let client = client()?;
-    let copy2d = copy.get()?;
     check(1, 1)?;
     let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
     if width == 0 || height == 0 {
@@ -440,22 +482,34 @@ cuda! {
         in_device(dstDevice, srcDevice, ByteCount, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpy2D_v2(pCopy: InPtr<CUDA_MEMCPY2D>) {
-        rows(pCopy, Order::synchronous()?)
+        rows(pCopy.get()?, Order::synchronous()?)
     }
     fn cuMemcpy2D_v2_ptds(pCopy: InPtr<CUDA_MEMCPY2D>) {
-        rows(pCopy, Order::synchronous_per_thread()?)
+        rows(pCopy.get()?, Order::synchronous_per_thread()?)
     }
     fn cuMemcpy2DUnaligned_v2(pCopy: InPtr<CUDA_MEMCPY2D>) {
-        rows(pCopy, Order::synchronous()?)
+        rows(pCopy.get()?, Order::synchronous()?)
     }
     fn cuMemcpy2DUnaligned_v2_ptds(pCopy: InPtr<CUDA_MEMCPY2D>) {
-        rows(pCopy, Order::synchronous_per_thread()?)
+        rows(pCopy.get()?, Order::synchronous_per_thread()?)
     }
     fn cuMemcpy2DAsync_v2(pCopy: InPtr<CUDA_MEMCPY2D>, hStream: CUstream) {
-        rows(pCopy, Order::on(hStream)?)
+        rows(pCopy.get()?, Order::on(hStream)?)
     }
     fn cuMemcpy2DAsync_v2_ptsz(pCopy: InPtr<CUDA_MEMCPY2D>, hStream: CUstream) {
-        rows(pCopy, Order::on_per_thread(hStream)?)
+        rows(pCopy.get()?, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpy3D_v2(pCopy: InPtr<CUDA_MEMCPY3D>) {
+        planes(pCopy, Order::synchronous()?)
+    }
+    fn cuMemcpy3D_v2_ptds(pCopy: InPtr<CUDA_MEMCPY3D>) {
+        planes(pCopy, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpy3DAsync_v2(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
+        planes(pCopy, Order::on(hStream)?)
+    }
+    fn cuMemcpy3DAsync_v2_ptsz(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
+        planes(pCopy, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
         let request = request::cuMemcpyPeer {

@@ -115,6 +115,10 @@ cuda! {
 
     fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: i32, dev: CUdevice) {
         let info = device(dev)?;
+        // A bus id that is cut is none.
+        if usize::try_from(len).is_ok_and(|len| len <= info.pci_bus_id.len()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         name_out(pciBusId).set_text(&info.pci_bus_id, usize::try_from(len).unwrap_or(0))
     }
 

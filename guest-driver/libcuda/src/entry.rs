@@ -122,7 +122,7 @@ cuda! {
     /// `cuGetExportTable`: there are no private tables here.
     fn cuGetExportTable(ppExportTable: OutPtr<*const c_void>, _pExportTableId: *const CUuuid) {
         ppExportTable.set(std::ptr::null())?;
-        Err(CUDA_ERROR_NOT_FOUND)
+        Err(CUDA_ERROR_INVALID_VALUE)
     }
 }
 

@@ -69,6 +69,9 @@ pub fn lower_config(
     let mut lowered = Vec::new();
     for i in 0..config.numAttrs as usize {
         let attribute = attributes.at(i)?;
+        if attribute.id > CU_LAUNCH_ATTRIBUTE_MAX {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         if !TRAVELLING.contains(&attribute.id) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -119,11 +122,12 @@ fn parameters(
             i += 2;
         }
         let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if packed == 0 || size < buffer.len() {
+        if packed == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let length = buffer.len();
-        buffer.copy_from_slice(HostPtr::at(packed as u64).bytes(length));
+        // A buffer that is too short leaves the rest unset, which the driver does not notice either.
+        let length = size.min(buffer.len());
+        buffer[..length].copy_from_slice(HostPtr::at(packed as u64).bytes(length));
         return Ok(Blob(buffer));
     }
     for (i, param) in function.params.iter().enumerate() {

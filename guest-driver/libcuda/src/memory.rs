@@ -1,6 +1,10 @@
 //! Memory: device allocations, pinned and registered host memory.
 
-use std::{collections::HashMap, ffi::c_void, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    sync::{Mutex, MutexGuard},
+};
 
 use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
 
@@ -11,36 +15,117 @@ use crate::{
     cuda,
     pointer::{Kind, Range},
     thread,
-    transport::{Failure, Pinned},
+    transport::{Failure, Pinned, Transport},
 };
 
-/// The pinned memory of the process: what the transport gave for each range.
+/// The pages that are pinned, by their first address: CUDA lets two registrations share a page, but a page is
+/// pinned once.
 #[derive(Debug, Default)]
 pub struct Host {
-    pinned: Mutex<HashMap<u64, Pinned>>,
+    pages: Mutex<BTreeMap<u64, Pages>>,
+}
+
+#[derive(Debug)]
+struct Pages {
+    pinned: Pinned,
+    users: usize,
+}
+
+/// The whole pages that hold a range.
+fn pages_of(start: u64, bytes: u64) -> std::ops::Range<u64> {
+    start & !(PAGE_BYTES - 1)..(start + bytes).next_multiple_of(PAGE_BYTES)
 }
 
 impl Host {
-    fn insert(&self, address: u64, pinned: Pinned) {
-        self.pinned
+    fn pages(&self) -> MutexGuard<'_, BTreeMap<u64, Pages>> {
+        self.pages
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .insert(address, pinned);
     }
 
-    fn remove(&self, address: u64) -> Option<Pinned> {
-        self.pinned
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .remove(&address)
+    /// Notes pages that were allocated.
+    fn insert(&self, pinned: Pinned) {
+        self.pages()
+            .insert(pinned.address, Pages { pinned, users: 1 });
+    }
+
+    /// Pins the pages of a range that are not pinned yet, and uses them all.
+    fn pin(
+        &self,
+        transport: &dyn Transport,
+        start: u64,
+        bytes: u64,
+        read_only: bool,
+    ) -> std::result::Result<(), Failure> {
+        let wanted = pages_of(start, bytes);
+        let mut pages = self.pages();
+        let there: Vec<_> = pages
+            .range(..wanted.end)
+            .filter(|(_, pages)| pages.pinned.end() > wanted.start)
+            .map(|(address, pages)| (*address, pages.pinned.end()))
+            .collect();
+        let mut gaps = Vec::new();
+        let mut at = wanted.start;
+        for (first, end) in &there {
+            if *first > at {
+                gaps.push(at..*first);
+            }
+            at = at.max(*end);
+        }
+        if at < wanted.end {
+            gaps.push(at..wanted.end);
+        }
+        let mut made: Vec<Pinned> = Vec::new();
+        for gap in gaps {
+            match transport.pin(gap.start, (gap.end - gap.start) as usize, read_only) {
+                Ok(pinned) => made.push(pinned),
+                Err(failure) => {
+                    made.into_iter()
+                        .for_each(|pinned| transport.release(pinned));
+                    return Err(failure);
+                }
+            }
+        }
+        for (address, _) in there {
+            if let Some(pages) = pages.get_mut(&address) {
+                pages.users += 1;
+            }
+        }
+        for pinned in made {
+            pages.insert(pinned.address, Pages { pinned, users: 1 });
+        }
+        Ok(())
+    }
+
+    /// Ends one use of the pages of a range; those without another are let go.
+    fn unpin(&self, transport: &dyn Transport, start: u64, bytes: u64) {
+        let range = pages_of(start, bytes);
+        let mut pages = self.pages();
+        let used: Vec<_> = pages
+            .range(..range.end)
+            .filter(|(_, pages)| pages.pinned.end() > range.start)
+            .map(|(address, _)| *address)
+            .collect();
+        for address in used {
+            if let Some(entry) = pages.get_mut(&address) {
+                entry.users -= 1;
+                if entry.users == 0
+                    && let Some(entry) = pages.remove(&address)
+                {
+                    transport.release(entry.pinned);
+                }
+            }
+        }
     }
 }
 
 /// A context is gone, and its memory with it.
 pub fn forget_context(client: &Client, context: u64) {
     for range in client.pointers.remove_context(context) {
-        if let Some(pinned) = client.host.remove(range.start) {
-            client.transport.release(pinned);
+        if let Kind::Host { .. } = range.kind {
+            client
+                .host
+                .unpin(&*client.transport, range.start, range.bytes);
         }
     }
 }
@@ -69,59 +154,80 @@ fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     }
     let known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if bytes == 0 || flags & !known != 0 {
+    if flags & !known != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // Nothing is a success, and is nowhere: so it is natively.
+    if bytes == 0 {
+        return Ok(std::ptr::null_mut());
     }
     let pinned = client.transport.allocate(bytes).map_err(code)?;
     let start = pinned.address;
+    client.host.insert(pinned);
+    note_host(
+        client,
+        start,
+        bytes,
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
+        flags,
+        false,
+    )?;
+    Ok(start as *mut c_void)
+}
+
+/// Has CUDA pin memory that the worker has by now, and notes it; if that fails, nobody has it any more.
+fn note_host(
+    client: &Client,
+    start: u64,
+    bytes: usize,
+    ask: u32,
+    flags: u32,
+    registered: bool,
+) -> Result {
     let request = request::cuMemHostRegister_v2 {
         address: start,
         bytes,
-        flags: CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP,
+        flags: ask,
         device: true,
     };
-    match client.call(&request) {
-        Ok(reply) => {
-            let kind = Kind::Host {
-                device: reply.device,
-                flags: flags | CU_MEMHOSTALLOC_DEVICEMAP,
-                registered: false,
-            };
-            client.host.insert(start, pinned);
-            client.pointers.insert(Range {
-                start,
-                bytes: bytes as u64,
-                context: thread::current_context(),
-                kind,
-            });
-            Ok(start as *mut c_void)
-        }
-        Err(code) => {
-            client.transport.release(pinned);
-            Err(code)
-        }
-    }
+    let reply = client
+        .call(&request)
+        .inspect_err(|_| client.host.unpin(&*client.transport, start, bytes as u64))?;
+    // All of it is mapped for the device, asked or not, and says so.
+    let kind = Kind::Host {
+        device: reply.device,
+        flags: flags | CU_MEMHOSTALLOC_DEVICEMAP,
+        registered,
+    };
+    client.pointers.insert(Range {
+        start,
+        bytes: bytes as u64,
+        context: thread::current_context(),
+        kind,
+    });
+    Ok(())
 }
 
-fn free_host(start: u64, registered_wanted: bool, unknown: CUresult) -> Result {
+fn free_host(start: u64, wanted: bool) -> Result {
     let client = client()?;
-    let range = client
-        .pointers
-        .find(start)
-        .filter(|range| range.start == start)
-        .ok_or(unknown)?;
-    let Kind::Host { registered, .. } = range.kind else {
-        return Err(unknown);
+    let range = client.pointers.find(start);
+    let Some((range, Kind::Host { registered, .. })) = range.map(|range| (range, range.kind))
+    else {
+        // Only memory of which CUDA knows nothing at all was never registered.
+        let nowhere = wanted && range.is_none() && start != 0;
+        return Err(if nowhere {
+            CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+        } else {
+            CUDA_ERROR_INVALID_VALUE
+        });
     };
-    if registered != registered_wanted {
-        return Err(unknown);
+    if range.start != start || registered != wanted {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
     client.call(&request::cuMemHostUnregister { address: start })?;
     client.pointers.remove(start);
     // The worker's driver let go of the pages, so the device may forget them and the kernel unpin them.
-    if let Some(pinned) = client.host.remove(start) {
-        client.transport.release(pinned);
-    }
+    client.host.unpin(&*client.transport, start, range.bytes);
     Ok(())
 }
 
@@ -135,57 +241,35 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
         | CU_MEMHOSTREGISTER_IOMEMORY
         | CU_MEMHOSTREGISTER_READ_ONLY;
     let start = pointer.address();
-    let end = start
+    let overflows = start
         .checked_add(bytes as u64)
-        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if pointer.is_null() || bytes == 0 || flags & !known != 0 {
+        .is_none_or(|end| end > u64::MAX - PAGE_BYTES);
+    if pointer.is_null() || bytes == 0 || flags & !known != 0 || overflows {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    if client.pointers.overlaps_host(start, bytes as u64) {
-        return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    match client.pointers.overlapping_host(start, bytes as u64) {
+        Some(Kind::Host {
+            registered: false, ..
+        }) => return Err(CUDA_ERROR_INVALID_VALUE),
+        Some(_) => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+        None => {}
     }
-    let first = start & !(PAGE_BYTES - 1);
-    let last = end.next_multiple_of(PAGE_BYTES);
     let read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
-    let pinned = client
-        .transport
-        .pin(first, (last - first) as usize, read_only)
-        .map_err(|failure| match failure {
-            Failure::Status(gpgpu_protocol::layout::status::BAD_ADDRESS) => {
-                CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-            }
-            other => code(other),
-        })?;
-    let request = request::cuMemHostRegister_v2 {
-        address: start,
+    client
+        .host
+        .pin(&*client.transport, start, bytes as u64, read_only)
+        .map_err(code)?;
+    note_host(
+        client,
+        start,
         bytes,
-        flags: flags | CU_MEMHOSTREGISTER_DEVICEMAP,
-        device: true,
-    };
-    match client.call(&request) {
-        Ok(reply) => {
-            let kind = Kind::Host {
-                device: reply.device,
-                flags,
-                registered: true,
-            };
-            client.host.insert(start, pinned);
-            client.pointers.insert(Range {
-                start,
-                bytes: bytes as u64,
-                context: thread::current_context(),
-                kind,
-            });
-            Ok(())
-        }
-        Err(code) => {
-            client.transport.release(pinned);
-            Err(code)
-        }
-    }
+        flags | CU_MEMHOSTREGISTER_DEVICEMAP,
+        flags,
+        true,
+    )
 }
 
 fn host_range(pointer: HostPtr) -> Result<Range> {
@@ -267,7 +351,11 @@ cuda! {
 
     /// `cuMemFreeHost`.
     fn cuMemFreeHost(p: HostPtr) {
-        free_host(p.address(), false, CUDA_ERROR_INVALID_VALUE)
+        client()?;
+        if p.is_null() {
+            return Ok(());
+        }
+        free_host(p.address(), false)
     }
 
     /// `cuMemHostRegister`.
@@ -277,7 +365,7 @@ cuda! {
 
     /// `cuMemHostUnregister`.
     fn cuMemHostUnregister(p: HostPtr) {
-        free_host(p.address(), true, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+        free_host(p.address(), true)
     }
 
     /// `cuMemHostGetDevicePointer`.

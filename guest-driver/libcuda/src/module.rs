@@ -117,6 +117,9 @@ cuda! {
 
     fn cuModuleLoad(module: OutPtr<CUmodule>, fname: Text) {
         client()?;
+        if thread::current_context() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
         let bytes = image::from_file(&fname.get()?)?;
         load(module, |client| image::upload_bytes(client, &bytes), &Jit::none())
     }

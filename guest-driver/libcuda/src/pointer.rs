@@ -109,18 +109,19 @@ impl Pointers {
         (bytes as u64 <= range.bytes - (address - start)).then_some(range)
     }
 
-    /// Whether `bytes` bytes at `address` overlap host memory that is pinned already.
-    pub fn overlaps_host(&self, address: u64, bytes: u64) -> bool {
+    /// What host memory the `bytes` bytes at `address` overlap that is pinned already.
+    pub fn overlapping_host(&self, address: u64, bytes: u64) -> Option<Kind> {
         let ranges = self
             .ranges
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        ranges
-            .range(..address.saturating_add(bytes))
-            .next_back()
-            .is_some_and(|(_, range)| {
-                matches!(range.kind, Kind::Host { .. }) && range.start + range.bytes > address
-            })
+        let before = ranges.range(..address.saturating_add(bytes)).rev();
+        // Ranges do not overlap each other, so of those of host memory the nearest one tells.
+        before
+            .map(|(_, range)| range)
+            .find(|range| matches!(range.kind, Kind::Host { .. }))
+            .filter(|range| range.start + range.bytes > address)
+            .map(|range| range.kind)
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Range>) -> T) -> T {

@@ -4,7 +4,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    mem::ManuallyDrop,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -14,19 +14,45 @@ use gpgpu_protocol::{
     layout::MAX_ANSWER_BYTES,
 };
 
-use crate::{border::Result, client::Client, objects::Known};
+use crate::{
+    border::Result,
+    client::{Client, client},
+    objects::Known,
+};
 
+/// What a thread has. It outlives the thread's destructors, for a program may call CUDA in one: so
+/// nothing here has a destructor of its own; [`Leaving`] cleans up.
 #[derive(Default)]
 struct Thread {
     tag: u32,
     contexts: Vec<u64>,
-    streams: HashMap<u64, u64>,
-    answer: Vec<u8>,
+    streams: Vec<(u64, u64)>,
     capture_mode: CUstreamCaptureMode,
+    in_callback: bool,
+}
+
+/// Runs when the thread ends.
+struct Leaving {
+    answer: RefCell<Vec<u8>>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let streams = with(|thread| std::mem::take(&mut thread.streams)).unwrap_or_default();
+        // A thread's default streams end with it. At the end of the process the host sees to that.
+        if let Ok(client) = client() {
+            for (_, stream) in streams {
+                if client.objects.remove(stream).is_some() {
+                    let _ = client.post(&request::cuStreamDestroy_v2 { hStream: stream });
+                }
+            }
+        }
+    }
 }
 
 thread_local! {
-    static THREAD: RefCell<Thread> = RefCell::default();
+    static THREAD: ManuallyDrop<RefCell<Thread>> = ManuallyDrop::default();
+    static LEAVING: Leaving = const { Leaving { answer: RefCell::new(Vec::new()) } };
 }
 
 fn with<T>(body: impl FnOnce(&mut Thread) -> T) -> Option<T> {
@@ -102,8 +128,14 @@ fn own_stream(client: &Client) -> Result<u64> {
     if context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let known =
-        with(|thread| thread.streams.get(&context).copied()).ok_or(CUDA_ERROR_DEINITIALIZED)?;
+    let known = with(|thread| {
+        thread
+            .streams
+            .iter()
+            .find(|(of, _)| *of == context)
+            .map(|(_, id)| *id)
+    });
+    let known = known.ok_or(CUDA_ERROR_DEINITIALIZED)?;
     if let Some(id) = known.filter(|id| client.objects.contains(*id)) {
         return Ok(id);
     }
@@ -113,7 +145,10 @@ fn own_stream(client: &Client) -> Result<u64> {
         Flags: CU_STREAM_DEFAULT,
     })?;
     client.objects.insert(id, Known::Plain { context });
-    with(|thread| thread.streams.insert(context, id));
+    with(|thread| {
+        thread.streams.retain(|(of, _)| *of != context);
+        thread.streams.push((context, id));
+    });
     Ok(id)
 }
 
@@ -123,14 +158,25 @@ pub fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
         .unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL)
 }
 
+/// Whether the thread runs a host callback, in which CUDA may not be called.
+pub fn in_callback() -> bool {
+    with(|thread| thread.in_callback).unwrap_or(false)
+}
+
+/// Says that the thread runs nothing but host callbacks.
+pub fn is_for_callbacks() {
+    with(|thread| thread.in_callback = true);
+}
+
 /// A buffer for an answer, of the largest size.
 pub fn take_answer_buffer() -> Vec<u8> {
-    let mut buffer = with(|thread| std::mem::take(&mut thread.answer)).unwrap_or_default();
+    let taken = LEAVING.try_with(|leaving| leaving.answer.take());
+    let mut buffer = taken.unwrap_or_default();
     buffer.resize(MAX_ANSWER_BYTES, 0);
     buffer
 }
 
 /// Gives the buffer back for the thread's next call.
 pub fn return_answer_buffer(buffer: Vec<u8>) {
-    with(|thread| thread.answer = buffer);
+    let _ = LEAVING.try_with(|leaving| leaving.answer.replace(buffer));
 }

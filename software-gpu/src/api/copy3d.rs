@@ -1,10 +1,9 @@
 //! Copies of boxes: slices of rows, one after the other in the stream.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUarray, CUdeviceptr, CUmemorytype,
-    CUstream,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUstream,
 };
 
 use super::copy::{Rows, copy};
@@ -13,40 +12,6 @@ use crate::border::{Pointer, Result, export};
 use crate::context::Context;
 use crate::driver;
 use crate::stream::Null;
-
-/// `CUDA_MEMCPY3D`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(non_snake_case, missing_docs)]
-pub struct CUDA_MEMCPY3D {
-    pub srcXInBytes: usize,
-    pub srcY: usize,
-    pub srcZ: usize,
-    pub srcLOD: usize,
-    pub srcMemoryType: CUmemorytype,
-    pub srcHost: *const c_void,
-    pub srcDevice: CUdeviceptr,
-    pub srcArray: CUarray,
-    pub reserved0: *mut c_void,
-    pub srcPitch: usize,
-    pub srcHeight: usize,
-    pub dstXInBytes: usize,
-    pub dstY: usize,
-    pub dstZ: usize,
-    pub dstLOD: usize,
-    pub dstMemoryType: CUmemorytype,
-    pub dstHost: *mut c_void,
-    pub dstDevice: CUdeviceptr,
-    pub dstArray: CUarray,
-    pub reserved1: *mut c_void,
-    pub dstPitch: usize,
-    pub dstHeight: usize,
-    pub WidthInBytes: usize,
-    pub Height: usize,
-    pub Depth: usize,
-}
-
-const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 25 * 8 && size_of::<c_uint>() == 4);
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
 fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(usize, usize)> {

@@ -77,6 +77,13 @@ pub struct Pinned {
     backing: Backing,
 }
 
+impl Pinned {
+    /// The address behind the last page.
+    pub fn end(&self) -> u64 {
+        self.address + self.bytes as u64
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Backing {
     /// A mapping that was made for it.

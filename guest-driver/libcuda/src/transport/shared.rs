@@ -175,6 +175,16 @@ impl Shared {
         bytes: usize,
         read_only: bool,
     ) -> Result<(), Failure> {
+        if !read_only {
+            // The new pages will be writable, so the old ones must be. A kernel before 5.14 cannot tell.
+            // SAFETY: faults the program's own pages in; their content stays.
+            let writable =
+                unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_POPULATE_WRITE) };
+            if writable != 0 && Failure::last() != Failure::Os(libc::EINVAL) {
+                return Err(Failure::Os(libc::EFAULT));
+            }
+        }
+        let mut replaced = forks::replaced();
         self.file.write_all_at(
             // SAFETY: the program vouches that the memory is readable.
             unsafe { std::slice::from_raw_parts(address as *const u8, bytes) },
@@ -198,31 +208,108 @@ impl Shared {
             )
         };
         if mapped == libc::MAP_FAILED {
-            Err(Failure::last())
-        } else {
-            Ok(())
+            return Err(Failure::last());
         }
+        replaced.insert(address, bytes);
+        Ok(())
     }
 
     /// Undoes [`Shared::replace`]: private pages again, with what the shared ones hold.
     pub fn restore(&self, address: u64, bytes: usize) {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, filled from the range, is moved over the range, which the program
-        // owns; the device no longer knows it.
-        unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let fresh = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
-            if fresh == libc::MAP_FAILED {
-                return; // The pages stay shared, which the program does not notice.
+        let mut replaced = forks::replaced();
+        if let Some(copy) = private_copy(address, bytes) {
+            put(copy, address, bytes);
+        } // Otherwise the pages stay shared, which the program does not notice.
+        replaced.remove(&address);
+    }
+}
+
+/// A private copy of memory of the program, elsewhere.
+fn private_copy(address: u64, bytes: usize) -> Option<*mut c_void> {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new mapping at an address of the kernel's choice, filled from memory that is mapped.
+    unsafe {
+        let copy = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+        if copy == libc::MAP_FAILED {
+            return None;
+        }
+        std::ptr::copy_nonoverlapping(address as *const u8, copy.cast::<u8>(), bytes);
+        Some(copy)
+    }
+}
+
+/// Moves a copy to where the original is.
+fn put(copy: *mut c_void, address: u64, bytes: usize) {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the copy has the content of the range that it takes the place of.
+    unsafe { libc::mremap(copy, bytes, bytes, flags, address as *mut c_void) };
+}
+
+/// What a fork does to pages that were replaced: the child must have copies of its own, as of any private memory, and
+/// what either writes afterwards must stay its own.
+mod forks {
+    use std::{
+        cell::RefCell,
+        collections::BTreeMap,
+        ffi::c_void,
+        sync::{Mutex, MutexGuard, Once},
+    };
+
+    static REPLACED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+    type Held = (
+        MutexGuard<'static, BTreeMap<u64, usize>>,
+        Vec<(*mut c_void, u64, usize)>,
+    );
+
+    thread_local! {
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+
+    fn locked() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+        REPLACED
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The pages that were replaced: address and bytes.
+    pub fn replaced() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+        static WATCH: Once = Once::new();
+        // SAFETY: the handlers are functions without arguments.
+        WATCH.call_once(|| unsafe {
+            libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child));
+        });
+        locked()
+    }
+
+    extern "C" fn prepare() {
+        let replaced = locked();
+        let copies = replaced
+            .iter()
+            .filter_map(|(address, bytes)| {
+                Some((super::private_copy(*address, *bytes)?, *address, *bytes))
+            })
+            .collect();
+        let _ = HELD.try_with(|held| held.replace(Some((replaced, copies))));
+    }
+
+    extern "C" fn in_parent() {
+        if let Ok(Some((_, copies))) = HELD.try_with(RefCell::take) {
+            for (copy, _, bytes) in copies {
+                // SAFETY: a mapping that `prepare` made and nobody else knows.
+                unsafe { libc::munmap(copy, bytes) };
             }
-            std::ptr::copy_nonoverlapping(address as *const u8, fresh.cast::<u8>(), bytes);
-            libc::mremap(
-                fresh,
-                bytes,
-                bytes,
-                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                address as *mut c_void,
-            );
+        }
+    }
+
+    extern "C" fn in_child() {
+        if let Ok(Some((_, copies))) = HELD.try_with(RefCell::take) {
+            for (copy, address, bytes) in copies {
+                super::put(copy, address, bytes);
+            }
         }
     }
 }
