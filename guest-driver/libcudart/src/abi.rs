@@ -214,37 +214,6 @@ pub struct cudaMemsetParams {
 
 // ---- structures of the driver API that gpgpu_protocol does not carry ----
 
-/// `CUDA_MEMCPY3D` (`_v2`).
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_MEMCPY3D {
-    pub srcXInBytes: usize,
-    pub srcY: usize,
-    pub srcZ: usize,
-    pub srcLOD: usize,
-    pub srcMemoryType: cu::CUmemorytype,
-    pub srcHost: *const c_void,
-    pub srcDevice: cu::CUdeviceptr,
-    pub srcArray: cudaArray_t,
-    pub srcContext: cu::CUcontext,
-    pub srcPitch: usize,
-    pub srcHeight: usize,
-    pub dstXInBytes: usize,
-    pub dstY: usize,
-    pub dstZ: usize,
-    pub dstLOD: usize,
-    pub dstMemoryType: cu::CUmemorytype,
-    pub dstHost: *mut c_void,
-    pub dstDevice: cu::CUdeviceptr,
-    pub dstArray: cudaArray_t,
-    pub dstContext: cu::CUcontext,
-    pub dstPitch: usize,
-    pub dstHeight: usize,
-    pub WidthInBytes: usize,
-    pub Height: usize,
-    pub Depth: usize,
-}
-
 /// `CUDA_ARRAY3D_DESCRIPTOR` (`_v2`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -285,7 +254,6 @@ const _: () = {
     assert!(size_of::<cudaLaunchConfig_t>() == 56);
     assert!(size_of::<cudaKernelNodeParams>() == 56);
     assert!(size_of::<cudaMemsetParams>() == 40);
-    assert!(size_of::<CUDA_MEMCPY3D>() == 200);
     assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
     assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
 };

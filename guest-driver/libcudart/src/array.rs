@@ -1,6 +1,6 @@
 //! CUDA arrays and copies that arrays or three dimensions take part in.
 
-use crate::abi::*;
+use crate::abi::{CUDA_ARRAY3D_DESCRIPTOR, *};
 use crate::context::{current, retain};
 use crate::copy::{Order, check_kind, memory_types, ordered, rows};
 use crate::driver::Driver;
@@ -155,7 +155,7 @@ pub fn native(driver: &Driver, p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
         srcHost: p.srcPtr.ptr,
         srcDevice: address(p.srcPtr.ptr),
         srcArray: p.srcArray,
-        srcContext: null_mut(),
+        reserved0: null_mut(),
         srcPitch: p.srcPtr.pitch,
         srcHeight: p.srcPtr.ysize,
         dstXInBytes: bytes(p.dstPos.x, to.unwrap_or(1))?,
@@ -166,7 +166,7 @@ pub fn native(driver: &Driver, p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
         dstHost: p.dstPtr.ptr,
         dstDevice: address(p.dstPtr.ptr),
         dstArray: p.dstArray,
-        dstContext: null_mut(),
+        reserved1: null_mut(),
         dstPitch: p.dstPtr.pitch,
         dstHeight: p.dstPtr.ysize,
         WidthInBytes: bytes(p.extent.width, unit)?,
@@ -249,8 +249,9 @@ unsafe fn between_devices(
         kind: MEMCPY_DEVICE_TO_DEVICE,
     };
     let mut copy = native(driver, &one)?;
-    copy.srcContext = retain(driver, p.srcDevice)?;
-    copy.dstContext = retain(driver, p.dstDevice)?;
+    // CUDA_MEMCPY3D_PEER is the same structure with the contexts in the reserved words.
+    copy.reserved0 = retain(driver, p.srcDevice)?.cast();
+    copy.reserved1 = retain(driver, p.dstDevice)?.cast();
     Ok(copy)
 }
 

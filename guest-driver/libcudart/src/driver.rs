@@ -1,7 +1,7 @@
 //! The driver API: `libcuda.so.1`, opened when the program first needs it, and a table of the
 //! public functions that the runtime is written on.
 
-use crate::abi::*;
+use crate::abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, *};
 use crate::error::{self, Result};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,6 +1,6 @@
 //! Graphs: most of it has the driver's own shape.
 
-use crate::abi::*;
+use crate::abi::{CUDA_KERNEL_NODE_PARAMS, *};
 use crate::context::{current, current_context};
 use crate::driver::Driver;
 use crate::error::{self, Result};
