@@ -6,15 +6,12 @@
 static void row(const char *call, cudaError_t code) {
     cudaError_t last = cudaGetLastError();
     printf("%s -> %d %s, last error %d\n", call, (int)code, cudaGetErrorName(code), (int)last);
-    fflush(stdout);
 }
 
 __global__ void fill(unsigned *words, unsigned value) { words[threadIdx.x] = value; }
 __device__ unsigned symbol[4];
 
-int main() {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    watch_rows();
+static void table() {
     int value = 0;
     void *memory = nullptr, *host = nullptr;
     unsigned *word = nullptr, *freed = nullptr, *pinned = nullptr, heap[16] = {};
@@ -136,5 +133,9 @@ int main() {
     ROW(cudaDeviceReset());
     ROW(cudaFree(word));
     ROW(cudaDeviceSynchronize());
-    return 0;
+}
+
+int main(int argc, char **argv) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    return run_rows(argc, argv, table);
 }
