@@ -151,10 +151,11 @@ impl Backend {
         if count > 1 {
             command.args(["--socket-count", &count.to_string()]);
         }
-        command
-            .args(["--gpu", gpu.name()])
-            .arg("--software-gpu")
-            .arg(stage.software_gpu());
+        command.args(["--gpu", gpu.name()]);
+        // With `cuda` alone the software GPU is out of the question, and the back end says so.
+        if !matches!(gpu, Gpu::Cuda) {
+            command.arg("--software-gpu").arg(stage.software_gpu());
+        }
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
