@@ -102,14 +102,14 @@ macro_rules! with_api {
             0x050c post guest cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream);
 
             // Modules.
-            0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, log: Out<JitLog>);
+            0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
             0x0602 wait custom cuModuleUnload(hmod: Module);
             0x0603 call custom cuModuleGetFunction(function: u64, hmod: Module, name: String, info: Out<FunctionInfo>);
             0x0604 call custom cuModuleGetGlobal_v2(hmod: Module, name: String, dptr: Out<u64>, bytes: Out<usize>);
             0x0605 call custom gpgpuModuleFunctions(hmod: Module, names: Out<Vec<String>>);
 
             // Libraries.
-            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, preserved: bool, log: Out<JitLog>);
+            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
             0x0702 wait custom cuLibraryUnload(library: Library);
             0x0703 call custom cuLibraryGetKernel(kernel: u64, library: Library, name: String, info: Out<FunctionInfo>);
             0x0704 call custom cuLibraryGetGlobal(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);

@@ -124,6 +124,7 @@ functions! {
     fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
     fn cuModuleGetFunctionCount(count: *mut u32, module: CUmodule);
     fn cuModuleEnumerateFunctions(functions: *mut CUfunction, count: u32, module: CUmodule);
+    fn cuFuncLoad(function: CUfunction);
     fn cuFuncGetName(name: *mut *const c_char, function: CUfunction);
     fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
     fn cuFuncGetAttribute(value: *mut i32, attribute: CUfunction_attribute, function: CUfunction);

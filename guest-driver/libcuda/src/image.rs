@@ -1,5 +1,7 @@
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
+use std::sync::OnceLock;
+
 use gpgpu_protocol::{
     api::{JitLog, JitOption, request},
     cuda::*,
@@ -93,6 +95,13 @@ fn elf_length(image: HostPtr) -> Result<usize> {
         end = end.max(offset.checked_add(size).ok_or(invalid)?);
     }
     usize::try_from(end).map_err(|_| invalid)
+}
+
+/// Whether this process wants functions loaded with their image rather than at their first use, by the variable that
+/// CUDA has for it. The worker's driver has an environment of its own, so it is told with each image.
+pub fn is_eager() -> bool {
+    static EAGER: OnceLock<bool> = OnceLock::new();
+    *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|mode| mode == "EAGER"))
 }
 
 /// Sends the image that a program points at; what comes back names it in a load request.

@@ -49,7 +49,7 @@ fn load(to: OutPtr<CUlibrary>, upload: impl FnOnce(&Client) -> Result<u64>, jit:
         library,
         image,
         options: jit.lower(),
-        preserved: false,
+        eager: image::is_eager(),
         log: true,
     };
     let (result, reply) = client.exchange(&request, &[], &mut [])?;

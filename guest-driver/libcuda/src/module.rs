@@ -52,6 +52,7 @@ fn load(to: OutPtr<CUmodule>, upload: impl FnOnce(&Client) -> Result<u64>, jit: 
         module,
         image,
         options: jit.lower(),
+        eager: image::is_eager(),
         log: true,
     };
     let (result, reply) = client.exchange(&request, &[], &mut [])?;
@@ -174,6 +175,6 @@ cuda! {
 
     fn cuModuleGetLoadingMode(mode: OutPtr<CUmoduleLoadingMode>) {
         client()?;
-        mode.set(CU_MODULE_LAZY_LOADING)
+        mode.set(if image::is_eager() { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING })
     }
 }

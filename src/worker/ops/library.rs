@@ -69,7 +69,7 @@ pub fn cuLibraryLoadData(
         library: (),
         image: (),
         options: (),
-        preserved: (),
+        eager: (),
         log: jit.log(),
     };
     if let Err(code) = result {
@@ -77,6 +77,9 @@ pub fn cuLibraryLoadData(
             code,
             reply: Some(reply),
         });
+    }
+    if request.eager {
+        load_now(library);
     }
     session
         .objects
@@ -168,21 +171,41 @@ pub fn cuLibraryGetGlobal(
     })
 }
 
+/// A library's kernels.
+fn kernels(library: CUlibrary) -> Result<Vec<CUkernel>, CUresult> {
+    let mut count = 0;
+    // SAFETY: the library is the driver's and lives; the array is as long as it is said to be.
+    unsafe {
+        driver::cuLibraryGetKernelCount(&mut count, library)?;
+        let mut kernels = vec![Kernel::handle(0); count as usize];
+        driver::cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library)?;
+        Ok(kernels)
+    }
+}
+
+/// Loads a library's kernels into the current context, if there is one.
+fn load_now(library: CUlibrary) {
+    let function = |kernel| {
+        let mut function = Function::handle(0);
+        // SAFETY: the kernel is one that the driver just gave; the pointer lives across the call.
+        let found = unsafe { driver::cuKernelGetFunction(&mut function, kernel) };
+        found.is_ok().then_some(function)
+    };
+    let functions: Vec<_> = kernels(library)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(function)
+        .collect();
+    super::module::load_now(&functions);
+}
+
 /// The names of a library's kernels.
 pub fn gpgpuLibraryKernels(
     session: &Session,
     request: request::gpgpuLibraryKernels,
     _: Data,
 ) -> Outcome<reply::gpgpuLibraryKernels> {
-    let library = library(session, request.library)?;
-    let mut count = 0;
-    // SAFETY: the library is the driver's and lives; the array is as long as it is said to be.
-    let kernels = unsafe {
-        driver::cuLibraryGetKernelCount(&mut count, library)?;
-        let mut kernels = vec![Kernel::handle(0); count as usize];
-        driver::cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library)?;
-        kernels
-    };
+    let kernels = kernels(library(session, request.library)?)?;
     let mut names = Vec::new();
     for kernel in kernels {
         let mut name = std::ptr::null();

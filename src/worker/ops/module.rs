@@ -67,6 +67,7 @@ pub fn cuModuleLoadDataEx(
         module: (),
         image: (),
         options: (),
+        eager: (),
         log: jit.log(),
     };
     if let Err(code) = result {
@@ -74,6 +75,9 @@ pub fn cuModuleLoadDataEx(
             code,
             reply: Some(reply),
         });
+    }
+    if request.eager {
+        load_now(&functions(module).unwrap_or_default());
     }
     session.objects.insert(
         request.module,
@@ -162,21 +166,33 @@ pub fn cuModuleGetGlobal_v2(
     })
 }
 
+/// A module's functions.
+fn functions(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
+    let mut count = 0;
+    // SAFETY: the module is the driver's and lives; the array is as long as it is said to be.
+    unsafe {
+        driver::cuModuleGetFunctionCount(&mut count, module)?;
+        let mut functions = vec![Function::handle(0); count as usize];
+        driver::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)?;
+        Ok(functions)
+    }
+}
+
+/// Loads functions that the driver would load at their first use. One that cannot be loaded says so when it is used.
+pub fn load_now(functions: &[CUfunction]) {
+    for function in functions {
+        // SAFETY: the function is one that the driver just gave.
+        let _ = unsafe { driver::cuFuncLoad(*function) };
+    }
+}
+
 /// The names of a module's functions.
 pub fn gpgpuModuleFunctions(
     session: &Session,
     request: request::gpgpuModuleFunctions,
     _: Data,
 ) -> Outcome<reply::gpgpuModuleFunctions> {
-    let module = module(session, request.hmod)?;
-    let mut count = 0;
-    // SAFETY: the module is the driver's and lives; the array is as long as it is said to be.
-    let functions = unsafe {
-        driver::cuModuleGetFunctionCount(&mut count, module)?;
-        let mut functions = vec![Function::handle(0); count as usize];
-        driver::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)?;
-        functions
-    };
+    let functions = functions(module(session, request.hmod)?)?;
     let mut names = Vec::new();
     for function in functions {
         let mut name = std::ptr::null();
