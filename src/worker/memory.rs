@@ -134,10 +134,12 @@ impl Regions {
                 status::OK
             }
             Err(error) => {
-                tracing::warn!(
-                    "Cannot map {bytes} bytes of the guest in {} runs: {error}",
-                    runs.len()
-                );
+                if super::may_log() {
+                    tracing::warn!(
+                        "Cannot map {bytes} bytes of the guest in {} runs: {error}",
+                        runs.len()
+                    );
+                }
                 status::NO_RESOURCES
             }
         }

@@ -18,6 +18,8 @@ mod ops;
 mod pool;
 mod session;
 
+use std::sync::Mutex;
+
 use gpgpu_protocol::{
     api::{Completion, completion, name},
     cuda::*,
@@ -32,7 +34,10 @@ use self::{
     pool::Pool,
     session::{Data, Session},
 };
-use crate::ipc::{self, Span, ToWorker, WorkerEnd};
+use crate::{
+    ipc::{self, Span, ToWorker, WorkerEnd},
+    log_limit::LogLimit,
+};
 
 /// What the supervisor decides for a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,6 +56,15 @@ pub enum Error {
     /// The staging area cannot be mapped.
     #[error("Cannot map the staging area: {0}")]
     Staging(#[source] std::io::Error),
+}
+
+/// Whether a line that the guest has caused may be logged now.
+fn may_log() -> bool {
+    static LIMIT: Mutex<Option<LogLimit>> = Mutex::new(None);
+    let mut limit = LIMIT
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    limit.get_or_insert_default().allow()
 }
 
 /// Why a worker will not serve.

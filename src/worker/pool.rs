@@ -44,7 +44,9 @@ impl Pool {
             .spawn(move || pool.serve())
         {
             // The job stays queued: a thread that is busy now will take it.
-            tracing::warn!("Cannot start a thread: {error}");
+            if super::may_log() {
+                tracing::warn!("Cannot start a thread: {error}");
+            }
         }
     }
 

@@ -58,6 +58,17 @@ pub struct Data {
 // SAFETY: the spans lie in the staging area and belong to the command until it is answered.
 unsafe impl Send for Data {}
 
+impl Data {
+    /// The data from the guest, copied: the guest's device process may write to the staging area again.
+    pub fn copied(&self) -> Vec<u8> {
+        if self.input_bytes == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the span lies in the staging area and belongs to this command; the bytes are copied at once.
+        unsafe { std::slice::from_raw_parts(self.input.cast::<u8>(), self.input_bytes) }.to_vec()
+    }
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

@@ -119,9 +119,7 @@ pub fn gpgpuImageAppend(
     request: request::gpgpuImageAppend,
     data: Data,
 ) -> Outcome<reply::gpgpuImageAppend> {
-    // SAFETY: the span lies in the staging area; the bytes are copied once, here, and only the copy is used.
-    let block = unsafe { std::slice::from_raw_parts(data.input.cast::<u8>(), data.input_bytes) };
-    session.append_image(request.image, request.offset, block)?;
+    session.append_image(request.image, request.offset, &data.copied())?;
     Ok(reply::gpgpuImageAppend {
         image: (),
         offset: (),

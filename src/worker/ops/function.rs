@@ -29,9 +29,11 @@ pub fn params(
             }),
             Err(CUDA_ERROR_INVALID_VALUE) => return Ok(params),
             Err(CUDA_ERROR_NOT_SUPPORTED) => {
-                tracing::error!(
-                    "The host's driver does not tell a kernel's parameters: it must be of CUDA 12.4 or later"
-                );
+                if crate::worker::may_log() {
+                    tracing::error!(
+                        "The host's driver does not tell a kernel's parameters: it must be of CUDA 12.4 or later"
+                    );
+                }
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
             Err(code) => return Err(code),
