@@ -66,7 +66,8 @@ pub fn context(f: impl FnOnce(Arc<Context>) -> Result) -> CUresult {
     })
 }
 
-fn refuse_in_callback() -> Result {
+/// `CUDA_ERROR_NOT_PERMITTED` inside a host function that a stream calls.
+pub fn refuse_in_callback() -> Result {
     match IN_CALLBACK.try_with(Cell::get) {
         Ok(true) => Err(CUDA_ERROR_NOT_PERMITTED),
         _ => Ok(()),

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use gpgpu_protocol::cuda::{
-    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CU_LIMIT_MAX, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
-    CUDA_ERROR_UNSUPPORTED_LIMIT, CUlimit, CUstream,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUlimit, CUstream,
 };
 
 use crate::border::Result;
@@ -25,8 +26,48 @@ pub static CONTEXTS: Table<Context> = Table::new(0xc0);
 static LIVE: Mutex<Vec<(u64, Weak<Context>)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    // Without a destructor: what a program calls while a thread or the process ends still finds its context.
+    static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
     static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
+}
+
+/// A thread's contexts, the current one on top. Few enough to lie inside; the rest, which outlives the thread, is for
+/// programs that push without end.
+struct Stack {
+    depth: usize,
+    first: [u64; 16],
+    rest: ManuallyDrop<Vec<u64>>,
+}
+
+impl Stack {
+    const fn new() -> Self {
+        Self {
+            depth: 0,
+            first: [0; 16],
+            rest: ManuallyDrop::new(Vec::new()),
+        }
+    }
+
+    fn push(&mut self, handle: u64) {
+        match self.first.get_mut(self.depth) {
+            Some(place) => *place = handle,
+            None => self.rest.push(handle),
+        }
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        self.depth = self.depth.checked_sub(1)?;
+        match self.first.get(self.depth) {
+            Some(handle) => Some(*handle),
+            None => self.rest.pop(),
+        }
+    }
+
+    fn top(&self) -> Option<u64> {
+        let last = self.depth.checked_sub(1)?;
+        self.first.get(last).or(self.rest.last()).copied()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -154,13 +195,15 @@ impl Context {
             driver.memory.release(allocation);
             api::pool::settle(allocation);
         }
+        api::pool::trim_all(driver);
     }
 
     /// A limit's value.
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         match limit {
             0..=6 => Ok(lock(&self.limits)[limit as usize]),
-            _ => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+            7..CU_LIMIT_MAX => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 
@@ -168,7 +211,8 @@ impl Context {
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
         match limit {
             0..=5 => lock(&self.limits)[limit as usize] = value,
-            _ => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+            6..CU_LIMIT_MAX => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
         Ok(())
     }
@@ -337,8 +381,8 @@ pub fn wait_for_users(allocation: &Allocation) {
 /// Drops memory that was taken out of the map. Host memory is unmapped once nothing that runs can still reach it, be it
 /// after this call.
 pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
-    driver.memory.release(&gone);
     if !gone.is_host() {
+        driver.memory.release(&gone);
         return;
     }
     let contexts: Vec<_> = lock(&LIVE)
@@ -357,7 +401,7 @@ pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
     }
 }
 
-fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T> {
+fn with_stack<T>(f: impl FnOnce(&mut Stack) -> T) -> Result<T> {
     STACK
         .try_with(|stack| f(&mut stack.borrow_mut()))
         .map_err(|_| CUDA_ERROR_DEINITIALIZED)
@@ -377,7 +421,7 @@ pub fn current() -> Result<Arc<Context>> {
 
 /// The handle of the calling thread's current context, or zero. It may have been destroyed.
 pub fn current_handle() -> Result<u64> {
-    with_stack(|stack| stack.last().copied().unwrap_or(0))
+    with_stack(|stack| stack.top().unwrap_or(0))
 }
 
 /// The context that `handle` names as an argument.
@@ -404,7 +448,7 @@ pub fn push(handle: u64) -> Result {
 
 /// Pops the calling thread's current context.
 pub fn pop() -> Result<u64> {
-    with_stack(Vec::pop)?.ok_or(CUDA_ERROR_INVALID_CONTEXT)
+    with_stack(Stack::pop)?.ok_or(CUDA_ERROR_INVALID_CONTEXT)
 }
 
 /// Replaces the top of the calling thread's stack; zero pops it.

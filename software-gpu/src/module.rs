@@ -240,8 +240,16 @@ impl Module {
 
     /// Address and size of a variable. Its linkage does not matter: nvcc leaves `.visible` out where it compiles whole
     /// programs, and the host finds the variable all the same.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`; `CUDA_ERROR_INVALID_VALUE` for a kernel's name.
     pub fn global(&self, name: &str) -> Result<(u64, usize)> {
-        self.loaded.global_address(name).ok_or(CUDA_ERROR_NOT_FOUND)
+        self.loaded
+            .global_address(name)
+            .ok_or_else(|| match position(self.loaded.module(), name) {
+                Ok(_) => CUDA_ERROR_INVALID_VALUE,
+                Err(code) => code,
+            })
     }
 }
 

@@ -97,8 +97,11 @@ static void with_context() {
     unsigned long long id = 0;
     CUdevice device = 0;
     CUcontext context = nullptr;
-    CUdeviceptr memory = 0, word = device_words(1024), freed = device_words(1024), address = 0;
+    CUdeviceptr memory = 0, word = device_words(1024), freed = 0, address = 0;
+    // Far from where the small allocations below may take its place.
+    CK(cuMemAlloc(&freed, 64 << 20));
     CK(cuMemFree(freed));
+    freed += 32 << 20;
     CUstream stream = new_stream(), other = nullptr;
     CUevent event, second, none = nullptr;
     CK(cuEventCreate(&event, 0));

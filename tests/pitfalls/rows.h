@@ -27,6 +27,7 @@ inline int rows_done = 0;
         auto known_ = rows_known.find(rows_done++);                                                                    \
         if (known_ != rows_known.end()) {                                                                              \
             printf("%s%s -> %s\n", row_prefix.c_str(), #__VA_ARGS__, known_->second.c_str());                          \
+            fflush(stdout);                                                                                            \
             break;                                                                                                     \
         }                                                                                                              \
         alarm(60);                                                                                                     \

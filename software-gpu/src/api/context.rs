@@ -4,10 +4,9 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::Ordering;
 
 use gpgpu_protocol::cuda::{
-    CU_CTX_MAP_HOST, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-    CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, CUcontext, CUdevice, CUfunc_cache, CUlimit,
-    CUsharedconfig,
+    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, CUcontext, CUdevice,
+    CUfunc_cache, CUlimit, CUsharedconfig,
 };
 
 use super::device::check;
@@ -36,6 +35,9 @@ fn create(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) -> Result {
 }
 
 fn destroy(driver: &'static Driver, handle: CUcontext) -> Result {
+    if handle.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let context = context::named(handle as u64)?;
     if context.is_primary {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -49,6 +51,9 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Result {
 }
 
 fn push(handle: CUcontext) -> Result {
+    if handle.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     context::push(context::named(handle as u64)?.handle)
 }
 
@@ -139,8 +144,11 @@ export! {
         out.set(context::current_handle()? as CUcontext)
     }
 
-    /// `cuCtxGetDevice`.
-    current fn cuCtxGetDevice(device: Pointer<CUdevice>) |_| {
+    /// `cuCtxGetDevice`: of a destroyed context too.
+    initialised fn cuCtxGetDevice(device: Pointer<CUdevice>) |_| {
+        if context::current_handle()? == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
         device.set(0)
     }
 
@@ -152,7 +160,7 @@ export! {
 
     /// `cuCtxGetFlags`.
     current fn cuCtxGetFlags(flags: Pointer<c_uint>) |cx| {
-        flags.set(cx.flags.load(Ordering::Relaxed) & !CU_CTX_MAP_HOST)
+        flags.set(cx.flags.load(Ordering::Relaxed))
     }
 
     /// `cuCtxSetFlags`.

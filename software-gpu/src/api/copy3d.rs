@@ -1,7 +1,5 @@
 //! Copies of boxes: slices of rows, one after the other in the stream.
 
-use std::ffi::c_void;
-
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUstream,
 };

@@ -6,6 +6,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::border::{Pointer, Result, Text, export};
 use crate::config::{self, Config};
+use crate::driver;
 
 /// `CUDA_ERROR_INVALID_DEVICE` for any device but the one there is.
 pub(super) fn check(device: CUdevice) -> Result {
@@ -172,8 +173,9 @@ export! {
     }
 
     /// `cuDeviceGetAttribute`.
-    initialised fn cuDeviceGetAttribute(value: Pointer<c_int>, which: CUdevice_attribute, device: CUdevice) |_| {
+    always fn cuDeviceGetAttribute(value: Pointer<c_int>, which: CUdevice_attribute, device: CUdevice) |()| {
         value.required()?;
+        driver::get()?;
         check(device)?;
         value.set(attribute(which)?)
     }
@@ -202,9 +204,12 @@ export! {
         minor.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)
     }
 
-    /// `cuDeviceGetPCIBusId`.
+    /// `cuDeviceGetPCIBusId`: whole, or `CUDA_ERROR_INVALID_VALUE` where there is no room.
     initialised fn cuDeviceGetPCIBusId(out: Pointer<c_char>, length: c_int, device: CUdevice) |_| {
         check(device)?;
+        if usize::try_from(length).is_ok_and(|l| l <= config::PCI_BUS_ID.len()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         set_text(out, length, config::PCI_BUS_ID)
     }
 

@@ -19,6 +19,10 @@ fn allocate(cx: &Context, out: Pointer<HostPointer>, size: usize, flags: c_uint)
     if flags & !7 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    // As the driver does, which gives no memory and no error.
+    if size == 0 {
+        return out.set(std::ptr::null_mut());
+    }
     let allocation = driver::get()?
         .memory
         .allocate_host(size as u64, flags, cx.id)?;
@@ -76,8 +80,11 @@ export! {
         allocate(&cx, out, size, 0)
     }
 
-    /// `cuMemFreeHost`.
-    context fn cuMemFreeHost(pointer: HostPointer) |_| {
+    /// `cuMemFreeHost`: NULL is nothing. It needs no current context.
+    healthy fn cuMemFreeHost(pointer: HostPointer) |_| {
+        if pointer.is_null() {
+            return Ok(());
+        }
         remove(pointer as u64, is_allocated, CUDA_ERROR_INVALID_VALUE)
     }
 
@@ -91,8 +98,13 @@ export! {
         register(&cx, pointer, size, flags)
     }
 
-    /// `cuMemHostUnregister`.
-    context fn cuMemHostUnregister(pointer: HostPointer) |_| {
+    /// `cuMemHostUnregister`: `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED` for memory that the driver does not know,
+    /// `CUDA_ERROR_INVALID_VALUE` for what is in use otherwise or begins elsewhere. It needs no current context.
+    healthy fn cuMemHostUnregister(pointer: HostPointer) |driver| {
+        let known = driver.memory.find(pointer as u64);
+        if pointer.is_null() || known.is_some_and(|a| a.start != pointer as u64 || !is_registered(&a)) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         remove(pointer as u64, is_registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUuuid};
+use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUuuid};
 
 use crate::border::{Pointer, export};
 use crate::config::DRIVER_VERSION;
@@ -22,9 +22,9 @@ export! {
         version.set(DRIVER_VERSION)
     }
 
-    /// `cuGetExportTable`: `CUDA_ERROR_NOT_FOUND`, because the private tables are NVIDIA's own.
+    /// `cuGetExportTable`: `CUDA_ERROR_INVALID_VALUE` as for any unknown table, because the private tables are NVIDIA's own.
     always fn cuGetExportTable(table: Pointer<*const c_void>, _id: Pointer<CUuuid>) |()| {
         table.required()?.set_if(std::ptr::null());
-        Err(CUDA_ERROR_NOT_FOUND)
+        Err(CUDA_ERROR_INVALID_VALUE)
     }
 }

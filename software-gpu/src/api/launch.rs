@@ -106,8 +106,12 @@ fn from_extra(function: &Function, extra: Extra) -> Result<Vec<u8>> {
     }
     let needed = function.info().param_bytes;
     match size {
-        // More is padding behind the last parameter.
-        Some(size) if (needed..=MAX_PARAMETER_BYTES).contains(&size) => buffer.array(needed),
+        // More is padding behind the last parameter; what is missing is zero.
+        Some(size) if size <= MAX_PARAMETER_BYTES => {
+            let mut bytes = buffer.array(needed.min(size))?;
+            bytes.resize(needed, 0);
+            Ok(bytes)
+        }
         None if needed == 0 => Ok(Vec::new()),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }

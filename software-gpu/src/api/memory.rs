@@ -10,7 +10,7 @@ use gpgpu_protocol::cuda::{
 
 use crate::border::{Pointer, Result, export};
 use crate::config::{MAX_PITCH, PITCH_ALIGNMENT};
-use crate::context;
+use crate::context::{self, Context};
 use crate::driver::{self, Driver};
 use crate::memory::Kind;
 
@@ -29,17 +29,31 @@ pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
         .memory
         .remove(address, ours)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    super::pool::settle(&gone);
-    context::retire(driver, gone);
+    match gone.kind {
+        Kind::Pool(_) => super::pool::give_back(driver, gone),
+        _ => context::retire(driver, gone),
+    }
     driver.fault()
 }
 
+// Where there is not enough, the pools give back what they only keep.
+fn allocate(size: usize, cx: &Context) -> Result<u64> {
+    let driver = driver::get()?;
+    let allocate = || driver.memory.allocate(size as u64, Kind::Device, cx.id);
+    let allocation = match allocate() {
+        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            super::pool::trim_all(driver);
+            allocate()?
+        }
+        other => other?,
+    };
+    Ok(allocation.start)
+}
+
 export! {
-    /// `cuMemGetInfo`.
+    /// `cuMemGetInfo`: either out pointer may be NULL.
     context fn cuMemGetInfo_v2(free: Pointer<usize>, total: Pointer<usize>) |_| {
         let memory = &driver::get()?.memory;
-        free.required()?;
-        total.required()?;
         free.set_if(memory.free_bytes() as usize);
         total.set_if(memory.total() as usize);
         Ok(())
@@ -48,7 +62,7 @@ export! {
     /// `cuMemAlloc`.
     context fn cuMemAlloc_v2(out: Pointer<CUdeviceptr>, size: usize) |cx| {
         out.required()?;
-        out.set(driver::get()?.memory.allocate(size as u64, Kind::Device, cx.id)?.start)
+        out.set(allocate(size, &cx)?)
     }
 
     /// `cuMemAllocPitch`: rows start at multiples of 512 bytes.
@@ -63,16 +77,17 @@ export! {
             .filter(|p| *p <= MAX_PITCH)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let size = pitch.checked_mul(height).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let allocation = driver::get()?.memory.allocate(size as u64, Kind::Device, cx.id)?;
+        let address = allocate(size, &cx)?;
         pitch_out.set(pitch)?;
-        out.set(allocation.start)
+        out.set(address)
     }
 
     /// `cuMemFree`: NULL is nothing; anything but the start of an allocation is `CUDA_ERROR_INVALID_VALUE`.
-    context fn cuMemFree_v2(address: CUdeviceptr) |_| {
+    /// It needs no current context.
+    healthy fn cuMemFree_v2(address: CUdeviceptr) |driver| {
         match address {
             0 => Ok(()),
-            address => free(driver::get()?, address),
+            address => free(driver, address),
         }
     }
 

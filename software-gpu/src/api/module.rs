@@ -197,7 +197,11 @@ export! {
     /// `cuModuleGetFunction`.
     context fn cuModuleGetFunction(out: Pointer<CUfunction>, module: CUmodule, name: Text) |_| {
         out.required()?;
-        out.set(named(module)?.function(&name.name()?)? as CUfunction)
+        let (module, name) = (named(module)?, name.name()?);
+        if name.is_empty() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(module.function(&name)? as CUfunction)
     }
 
     /// `cuModuleGetFunctionCount`.
@@ -214,9 +218,12 @@ export! {
         Ok(())
     }
 
-    /// `cuModuleGetGlobal`: either out pointer may be NULL.
+    /// `cuModuleGetGlobal`: one of the out pointers may be NULL.
     context fn cuModuleGetGlobal_v2(address: Pointer<CUdeviceptr>, size: Pointer<usize>, module: CUmodule, name: Text) |_| {
         let (start, bytes) = named(module)?.global(&name.name()?)?;
+        if address.is_null() && size.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         address.set_if(start);
         size.set_if(bytes);
         Ok(())

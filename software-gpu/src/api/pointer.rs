@@ -101,7 +101,7 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
 // What `cuPointerGetAttributes` says where there is nothing to say.
 fn nothing(attribute: CUpointer_attribute) -> Result<Value> {
     Ok(match attribute {
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-1 as c_int as u32),
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-2 as c_int as u32),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         | CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | CU_POINTER_ATTRIBUTE_IS_MANAGED
@@ -118,13 +118,14 @@ fn nothing(attribute: CUpointer_attribute) -> Result<Value> {
 
 export! {
     /// `cuPointerGetAttribute`: `CUDA_ERROR_INVALID_VALUE` for an address that the driver does not know.
-    context fn cuPointerGetAttribute(data: Pointer<c_void>, attribute: CUpointer_attribute, address: CUdeviceptr) |_| {
+    /// It needs no current context.
+    healthy fn cuPointerGetAttribute(data: Pointer<c_void>, attribute: CUpointer_attribute, address: CUdeviceptr) |driver| {
         data.required()?;
-        let allocation = driver::get()?.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let allocation = driver.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         known(&allocation, attribute, address)?.write(data)
     }
 
-    /// `cuPointerGetAttributes`: an address that the driver does not know has type 0 and device -1.
+    /// `cuPointerGetAttributes`: an address that the driver does not know has type 0 and device -2.
     context fn cuPointerGetAttributes(count: c_uint, attributes: Pointer<CUpointer_attribute>, data: Pointer<Pointer<c_void>>, address: CUdeviceptr) |_| {
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -1,7 +1,8 @@
 //! Memory that is allocated and freed in a stream's order.
 //!
 //! An allocation is made at the call, so its address is usable in other streams too early rather than too late; a free
-//! happens when the stream reaches it.
+//! happens when the stream reaches it. Up to its release threshold a pool keeps what was freed, for allocations of the
+//! same size.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,9 @@ use gpgpu_protocol::cuda::{
 
 use super::device::check;
 use crate::border::{Pointer, Result, export};
+use crate::config::ALLOCATION_ALIGNMENT;
 use crate::context::{self, Context};
-use crate::driver;
+use crate::driver::{self, Driver};
 use crate::handle::Table;
 use crate::memory::{Allocation, Kind};
 use crate::stream::Null;
@@ -31,7 +33,7 @@ use crate::stream::Null;
 static POOLS: Table<Pool> = Table::new(0x90);
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 
-/// A pool: it holds no memory that is not allocated from it.
+/// A pool.
 struct Pool {
     handle: u64,
     most: u64,
@@ -44,6 +46,36 @@ struct State {
     threshold: u64,
     used: u64,
     most_used: u64,
+    // Freed and not given back to the device.
+    kept: Vec<Arc<Allocation>>,
+    most_reserved: u64,
+}
+
+impl State {
+    fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|a| a.size).sum()
+    }
+
+    fn reserved(&self) -> u64 {
+        self.used + self.kept_bytes()
+    }
+
+    // Gives back what is kept until no more than `most` bytes are reserved.
+    fn trim(&mut self, driver: &Driver, most: u64) {
+        while self.reserved() > most {
+            let Some(block) = self.kept.pop() else {
+                return;
+            };
+            driver.memory.release(&block);
+        }
+    }
+
+    fn take_kept(&mut self, size: u64) -> Option<Arc<Allocation>> {
+        let rounded = size.checked_next_multiple_of(ALLOCATION_ALIGNMENT)?;
+        let fits = |a: &Arc<Allocation>| a.size.next_multiple_of(ALLOCATION_ALIGNMENT) == rounded;
+        let index = self.kept.iter().position(fits)?;
+        Some(self.kept.swap_remove(index))
+    }
 }
 
 /// `CUmemLocation`.
@@ -84,6 +116,8 @@ fn new_pool(most: u64) -> Arc<Pool> {
             threshold: 0,
             used: 0,
             most_used: 0,
+            kept: Vec::new(),
+            most_reserved: 0,
         }),
     })
 }
@@ -110,6 +144,7 @@ impl Pool {
 
     // Counts first and allocates then, so that two threads cannot both pass the limit.
     fn allocate(&self, size: u64, context: u64) -> Result<u64> {
+        let memory = &driver::get()?.memory;
         {
             let mut state = self.state();
             let used = state
@@ -121,17 +156,44 @@ impl Pool {
             }
             state.used = used;
             state.most_used = state.most_used.max(used);
+            let kept = state.take_kept(size);
+            state.most_reserved = state.most_reserved.max(state.reserved());
+            if let Some(block) = kept {
+                let kind = Kind::Pool(self.handle);
+                let again = memory.allocate_again(block.start, size, kind, context);
+                return Ok(again.start);
+            }
         }
-        let allocated = driver::get()?
-            .memory
-            .allocate(size, Kind::Pool(self.handle), context);
+        let allocated = memory.allocate(size, Kind::Pool(self.handle), context);
         allocated
             .map(|a| a.start)
             .inspect_err(|_| self.state().used -= size)
     }
 }
 
-/// Counts memory that was freed out of its pool.
+/// Takes back memory that was freed out of its pool: kept up to the pool's threshold, else released.
+pub fn give_back(driver: &Driver, gone: Arc<Allocation>) {
+    if let Kind::Pool(handle) = gone.kind
+        && let Some(pool) = POOLS.get(handle)
+    {
+        let mut state = pool.state();
+        state.used -= gone.size;
+        if state.reserved().saturating_add(gone.size) <= state.threshold {
+            state.kept.push(gone);
+            return;
+        }
+    }
+    driver.memory.release(&gone);
+}
+
+/// Gives back all that pools keep.
+pub fn trim_all(driver: &Driver) {
+    for pool in POOLS.all() {
+        pool.state().trim(driver, 0);
+    }
+}
+
+/// Counts memory that was freed out of its pool and given back otherwise.
 pub fn settle(gone: &Allocation) {
     if let Kind::Pool(handle) = gone.kind
         && let Some(pool) = POOLS.get(handle)
@@ -150,10 +212,15 @@ fn allocate(
 ) -> Result {
     out.required()?;
     let stream = cx.own_stream(stream, null)?;
+    // As the driver does, which gives no memory and no error.
+    if size == 0 {
+        return out.set(0);
+    }
     let address = match pool.allocate(size as u64, cx.id) {
         // What earlier frees of this stream give back may be enough.
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             context::wait(&stream)?;
+            trim_all(driver::get()?);
             pool.allocate(size as u64, cx.id)?
         }
         other => other?,
@@ -191,8 +258,11 @@ export! {
         allocate(&cx, &pool, out, size, stream, null)
     }
 
-    /// `cuMemFreeAsync`, of memory from either allocator.
+    /// `cuMemFreeAsync`, of memory from either allocator; NULL is nothing.
     context fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |cx, null| {
+        if address == 0 {
+            return cx.own_stream(stream, null).map(|_| ());
+        }
         let memory = &driver::get()?.memory;
         let allocation = memory.find(address).filter(|a| a.start == address);
         let allocation = allocation
@@ -203,13 +273,12 @@ export! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         context::queue(&stream, Vec::new(), move || {
-            let memory = &driver::get()?.memory;
+            let driver = driver::get()?;
             // Its context was destroyed meanwhile: nothing is left to do.
-            let Some(gone) = memory.remove(address, |a| a.id == allocation.id) else {
+            let Some(gone) = driver.memory.remove(address, |a| a.id == allocation.id) else {
                 return Ok(());
             };
-            memory.release(&gone);
-            settle(&gone);
+            give_back(driver, gone);
             Ok(())
         })
         .map(|_| ())
@@ -249,18 +318,20 @@ export! {
     }
 
     /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. The default pool stays.
-    healthy fn cuMemPoolDestroy(pool: CUmemoryPool) |_| {
+    healthy fn cuMemPoolDestroy(pool: CUmemoryPool) |driver| {
         let pool = named(pool)?;
         if pool.handle == default_pool().handle {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         POOLS.remove(pool.handle);
+        pool.state().trim(driver, 0);
         Ok(())
     }
 
-    /// `cuMemPoolTrimTo`: a pool holds nothing that it could give back.
-    healthy fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) |_| {
-        named(pool).map(|_| ())
+    /// `cuMemPoolTrimTo`.
+    healthy fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) |driver| {
+        named(pool)?.state().trim(driver, keep as u64);
+        Ok(())
     }
 
     /// `cuMemPoolGetAttribute`.
@@ -270,24 +341,33 @@ export! {
         let mut state = pool.state();
         let long = match which {
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => state.threshold,
-            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | CU_MEMPOOL_ATTR_USED_MEM_CURRENT => state.used,
-            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => state.most_used,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => state.reserved(),
+            CU_MEMPOOL_ATTR_USED_MEM_CURRENT => state.used,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => state.most_reserved,
+            CU_MEMPOOL_ATTR_USED_MEM_HIGH => state.most_used,
             _ => return value.cast::<c_int>().set(*attribute(&mut state, which)?),
         };
         value.cast::<u64>().set(long)
     }
 
     /// `cuMemPoolSetAttribute`: high-water marks can only be set to zero, which brings them to what is used now.
-    healthy fn cuMemPoolSetAttribute(pool: CUmemoryPool, which: CUmemPool_attribute, value: Pointer<c_void>) |_| {
+    healthy fn cuMemPoolSetAttribute(pool: CUmemoryPool, which: CUmemPool_attribute, value: Pointer<c_void>) |driver| {
         let pool = named(pool)?;
         let mut state = pool.state();
         match which {
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => state.threshold = value.cast::<u64>().get()?,
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
+                state.threshold = value.cast::<u64>().get()?;
+                let most = state.threshold;
+                state.trim(driver, most);
+            }
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
                 if value.cast::<u64>().get()? != 0 {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
-                state.most_used = state.used;
+                match which {
+                    CU_MEMPOOL_ATTR_USED_MEM_HIGH => state.most_used = state.used,
+                    _ => state.most_reserved = state.reserved(),
+                }
             }
             _ => *attribute(&mut state, which)? = (value.cast::<c_int>().get()? != 0).into(),
         }

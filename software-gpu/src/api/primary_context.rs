@@ -5,12 +5,12 @@ use std::ffi::{c_int, c_uint};
 use std::sync::PoisonError;
 
 use gpgpu_protocol::cuda::{
-    CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_MASK, CUDA_ERROR_INVALID_VALUE, CUcontext,
-    CUdevice,
+    CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_MASK, CUDA_ERROR_DEVICE_UNAVAILABLE,
+    CUDA_ERROR_INVALID_VALUE, CUcontext, CUdevice,
 };
 
 use super::device::check;
-use crate::border::{Pointer, Result, export};
+use crate::border::{Pointer, Result, export, refuse_in_callback};
 use crate::context::{CONTEXTS, Context};
 use crate::driver::Driver;
 
@@ -41,9 +41,15 @@ fn set_flags(driver: &Driver, device: CUdevice, flags: c_uint) -> Result {
 
 export! {
     /// `cuDevicePrimaryCtxRetain`.
-    healthy fn cuDevicePrimaryCtxRetain(context: Pointer<CUcontext>, device: CUdevice) |driver| {
+    /// After a fault the one that is there cannot be used and no new one be had: `CUDA_ERROR_DEVICE_UNAVAILABLE`.
+    initialised fn cuDevicePrimaryCtxRetain(context: Pointer<CUcontext>, device: CUdevice) |driver| {
+        refuse_in_callback()?;
         check(device)?;
         context.required()?;
+        if driver.fault().is_err() {
+            let active = driver.primary.lock().unwrap_or_else(PoisonError::into_inner).retained > 0;
+            return if active { driver.fault() } else { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) };
+        }
         context.set(Context::retain_primary(driver) as CUcontext)
     }
 

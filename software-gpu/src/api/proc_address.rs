@@ -39,7 +39,14 @@ fn find(
     let Some(versions) = versions(name) else {
         return (std::ptr::null_mut(), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     };
-    match versions.iter().rev().find(|e| e.version <= version) {
+    // The default streams of threads came with CUDA 7.
+    let too_old = |e: &Entry| per_thread && e.per_thread.is_some() && version < 7000;
+    match versions
+        .iter()
+        .rev()
+        .find(|e| e.version <= version)
+        .filter(|e| !too_old(e))
+    {
         Some(entry) => {
             let address = entry
                 .per_thread
@@ -83,13 +90,10 @@ export! {
         }
     }
 
-    /// `cuGetProcAddress`, of CUDA 12.0: `status` says why `out` is NULL, and without `status` it is `CUDA_ERROR_NOT_FOUND`.
+    /// `cuGetProcAddress`, of CUDA 12.0: `status`, if not NULL, says why `out` is NULL.
     always fn cuGetProcAddress_v2(name: Text, out: Pointer<*mut c_void>, version: c_int, flags: u64, status: Pointer<CUdriverProcAddressQueryResult>) |()| {
         let found = look_up(name, out, version, flags)?;
         status.set_if(found);
-        if found != CU_GET_PROC_ADDRESS_SUCCESS && status.is_null() {
-            return Err(CUDA_ERROR_NOT_FOUND);
-        }
         Ok(())
     }
 }

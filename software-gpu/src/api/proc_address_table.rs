@@ -203,7 +203,9 @@ pub(super) fn entries() -> Vec<Entry> {
         cuPointerGetAttributes 7000 pointer cuPointerGetAttributes;
         cuPointerSetAttribute 6000 pointer cuPointerSetAttribute;
         cuStreamAddCallback 5000 launch cuStreamAddCallback cuStreamAddCallback_ptsz;
+        cuStreamAttachMemAsync 6000 stream cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz;
         cuStreamBeginCapture 10010 stream cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz;
+        cuStreamCopyAttributes 11000 stream cuStreamCopyAttributes cuStreamCopyAttributes_ptsz;
         cuStreamCreate 2000 stream cuStreamCreate;
         cuStreamCreateWithPriority 5050 stream cuStreamCreateWithPriority;
         cuStreamDestroy 2000 stream cuStreamDestroy;

@@ -6,8 +6,8 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use gpgpu_protocol::cuda::{
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING,
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_SUPPORTED, CUcontext, CUdevice, CUevent, CUgraph,
-    CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_SUPPORTED, CUcontext, CUdevice, CUdeviceptr, CUevent,
+    CUgraph, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
 use super::event::Event;
@@ -113,6 +113,19 @@ export! {
     context fn cuStreamGetDevice, cuStreamGetDevice_ptsz(stream: CUstream, device: Pointer<CUdevice>) |cx, null| {
         cx.stream(stream, null)?;
         device.set(0)
+    }
+
+    /// `cuStreamCopyAttributes`: both have the same, those of every stream here.
+    context fn cuStreamCopyAttributes, cuStreamCopyAttributes_ptsz(to: CUstream, from: CUstream) |cx, null| {
+        cx.stream(to, null)?;
+        cx.stream(from, null)?;
+        Ok(())
+    }
+
+    /// `cuStreamAttachMemAsync`: `CUDA_ERROR_INVALID_VALUE`, for there is no managed memory that could be attached.
+    context fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(stream: CUstream, _address: CUdeviceptr, _length: usize, _flags: c_uint) |cx, null| {
+        cx.stream(stream, null)?;
+        Err(CUDA_ERROR_INVALID_VALUE)
     }
 
     /// `cuStreamGetCtx`.

@@ -12,6 +12,8 @@ use crate::ptx;
 
 /// PTX ISA version times ten that CUDA 13.0 brings; newer text is refused as its driver does.
 const NEWEST_PTX: u32 = 90;
+/// The newest target that PTX of that version can name.
+const NEWEST_TARGET: u32 = 121;
 
 /// Why an image was refused: CUDA's code, and words for the error log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,6 +150,10 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
             module.version as f32 / 10.0
         );
         return Err(Refused::new(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, message));
+    }
+    if module.target > NEWEST_TARGET {
+        let message = format!("there is no sm_{}", module.target);
+        return Err(Refused::new(CUDA_ERROR_INVALID_PTX, message));
     }
     if module.target > capability {
         let message = format!(

@@ -150,8 +150,19 @@ impl DeviceMemory {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let offset = self.space().take(size).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(self.add(Allocation {
-            start: self.window + offset,
+        Ok(self.allocate_again(self.window + offset, size, kind, context))
+    }
+
+    /// Makes an allocation of bytes at `start` that were removed but not released, and as many when rounded.
+    pub fn allocate_again(
+        &self,
+        start: u64,
+        size: u64,
+        kind: Kind,
+        context: u64,
+    ) -> Arc<Allocation> {
+        self.add(Allocation {
+            start,
             size,
             kind,
             context,
@@ -159,7 +170,7 @@ impl DeviceMemory {
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
             _mapping: None,
-        }))
+        })
     }
 
     /// Allocates pinned host memory, zeroed and page-aligned.
@@ -187,19 +198,25 @@ impl DeviceMemory {
     /// Makes the program's own memory reachable.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
+    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, for memory that cannot be written unless the flags say so, and for
+    /// the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
     pub fn register(&self, start: u64, size: u64, flags: u32, context: u64) -> Result {
         let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if start == 0 || size == 0 || self.in_window(start) || !space::is_mapped(start, size) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let only_read = flags & gpgpu_protocol::cuda::CU_MEMHOSTREGISTER_READ_ONLY != 0;
+        if !only_read && !space::is_writable(start, size) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        if map
-            .range(..end)
-            .next_back()
-            .is_some_and(|(_, a)| a.end() > start)
+        if let Some((_, other)) = map.range(..end).next_back()
+            && other.end() > start
         {
-            return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+            return Err(match other.kind {
+                Kind::HostRegistered(_) => CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+                _ => CUDA_ERROR_INVALID_VALUE,
+            });
         }
         let allocation = Allocation {
             start,

@@ -116,6 +116,21 @@ pub fn is_mapped(start: u64, size: u64) -> bool {
     true
 }
 
+/// Whether the program may write all of a range that is mapped. Where the kernel does not tell, it may.
+pub fn is_writable(start: u64, size: u64) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        return true;
+    };
+    let end = start.saturating_add(size);
+    maps.lines().all(|line| {
+        let (range, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let bounds = range.split_once('-').unwrap_or_default();
+        let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+        let overlaps = number(bounds.0) < end && number(bounds.1) > start;
+        !overlaps || rest.as_bytes().get(1) == Some(&b'w')
+    })
+}
+
 /// Which parts of the window are free, and how much of the device's memory is used.
 #[derive(Debug)]
 pub struct Space {
