@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{Function, LaunchAttribute, LaunchConfig, Object, request},
+    api::{Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, request},
     codec::Blob,
     cuda::*,
 };
@@ -39,21 +39,6 @@ impl Shape {
     }
 }
 
-/// The launch attributes that hold neither a handle nor a host pointer.
-const TRAVELLING: &[CUlaunchAttributeID] = &[
-    CU_LAUNCH_ATTRIBUTE_IGNORE,
-    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-    CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-    CU_LAUNCH_ATTRIBUTE_PRIORITY,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-];
-
 /// A launch configuration as it travels.
 ///
 /// # Errors
@@ -72,7 +57,7 @@ pub fn lower_config(
         if attribute.id > CU_LAUNCH_ATTRIBUTE_MAX {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if !TRAVELLING.contains(&attribute.id) {
+        if !LAUNCH_ATTRIBUTES.contains(&attribute.id) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // SAFETY: every bit pattern of the union's 64 bytes is a value of its byte array, and the

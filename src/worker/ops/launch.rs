@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{LaunchConfig, Stream, reply, request},
+    api::{LAUNCH_ATTRIBUTES, LaunchConfig, Stream, reply, request},
     cuda::*,
 };
 
@@ -12,21 +12,6 @@ use crate::worker::{
     driver,
     session::{Data, Session},
 };
-
-/// Attributes that a guest may set: those without handles and host pointers.
-const ALLOWED: &[CUlaunchAttributeID] = &[
-    CU_LAUNCH_ATTRIBUTE_IGNORE,
-    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-    CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-    CU_LAUNCH_ATTRIBUTE_PRIORITY,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-];
 
 /// A launch configuration as the driver takes it.
 pub struct Lowered {
@@ -43,7 +28,7 @@ impl Lowered {
     pub fn new(session: &Session, config: &LaunchConfig) -> Result<Self, CUresult> {
         let mut attributes = Vec::with_capacity(config.attributes.len());
         for attribute in &config.attributes {
-            if !ALLOWED.contains(&attribute.id) {
+            if !LAUNCH_ATTRIBUTES.contains(&attribute.id) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
             let value = CUlaunchAttributeValue {
