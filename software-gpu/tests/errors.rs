@@ -168,8 +168,8 @@ fn pitfall_63_garbage_handles_are_errors() {
             unknown_context
         );
         assert_eq!(
-            cu!(cuCtxDestroy_v2(handle as CUcontext)).min(201),
-            CUDA_ERROR_INVALID_CONTEXT
+            cu!(cuCtxDestroy_v2(handle as CUcontext)),
+            unknown_context
         );
         assert_eq!(
             launch(handle as CUfunction, 1, 1, s, &mut []),
