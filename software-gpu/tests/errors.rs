@@ -167,10 +167,7 @@ fn pitfall_63_garbage_handles_are_errors() {
             cu!(cuCtxPushCurrent_v2(handle as CUcontext)),
             unknown_context
         );
-        assert_eq!(
-            cu!(cuCtxDestroy_v2(handle as CUcontext)),
-            unknown_context
-        );
+        assert_eq!(cu!(cuCtxDestroy_v2(handle as CUcontext)), unknown_context);
         assert_eq!(
             launch(handle as CUfunction, 1, 1, s, &mut []),
             CUDA_ERROR_INVALID_HANDLE
