@@ -260,7 +260,10 @@ macro_rules! handles {
             }
 
             fn is_known(client: &Client, request: &u64) -> bool {
-                <$kind as Object>::SPECIAL.contains(request) || client.objects.contains(*request)
+                // NULL is an error to be told at the call.
+                *request != 0
+                    && (<$kind as Object>::SPECIAL.contains(request)
+                        || client.objects.contains(*request))
             }
         }
     )*};

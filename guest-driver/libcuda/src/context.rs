@@ -137,6 +137,9 @@ cuda! {
 
     fn cuCtxDestroy_v2(ctx: CUcontext) {
         let client = client()?;
+        if ctx.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let id = Context::id(ctx);
         match client.objects.get(id) {
             Some(Known::Context { primary: false, .. }) => {}
@@ -152,6 +155,9 @@ cuda! {
 
     fn cuCtxPushCurrent_v2(ctx: CUcontext) {
         let client = client()?;
+        if ctx.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         live(client, Context::id(ctx))?;
         thread::push_context(Context::id(ctx))
     }

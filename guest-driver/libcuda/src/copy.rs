@@ -46,6 +46,7 @@ struct Order {
 
 impl Order {
     fn synchronous() -> Result<Self> {
+        client()?;
         Ok(Self {
             stream: 0,
             synchronous: true,

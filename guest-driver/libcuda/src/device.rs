@@ -83,8 +83,8 @@ cuda! {
     }
 
     fn cuDeviceGetAttribute(pi: OutPtr<i32>, attrib: CUdevice_attribute, dev: CUdevice) {
-        client()?;
         pi.required()?;
+        client()?;
         let info = device(dev)?;
         pi.set(attribute(info, attrib)?)
     }

@@ -37,6 +37,10 @@ fn find(name: &str, version: u32, per_thread: bool) -> Found {
         let fits = |entry: &&EntryPoint| entry.per_thread == wanted && entry.since <= version;
         of_name().filter(fits).last()
     };
+    // The default streams of threads came with CUDA 7.
+    if per_thread && version < 7000 && of_name().any(|entry| entry.per_thread) {
+        return Found::TooNew;
+    }
     let found = if per_thread {
         newest(true).or_else(|| newest(false))
     } else {
@@ -171,5 +175,6 @@ mod tests {
             find("cuMemAlloc", 12000, true),
             Found::Symbol("cuMemAlloc_v2")
         );
+        assert_eq!(find("cuLaunchKernel", 6050, true), Found::TooNew);
     }
 }
