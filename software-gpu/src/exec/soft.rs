@@ -162,6 +162,10 @@ pub(super) fn div32<const MODE: u8>(a: f32, b: f32) -> f32 {
 
 #[inline(always)]
 pub(super) fn sqrt32<const MODE: u8>(a: f32) -> f32 {
+    // Said here, and not left to the check for NaN after it: the compiler takes every NaN for as good as another.
+    if a < 0.0 || a.is_nan() {
+        return NAN32;
+    }
     if MODE == RN {
         return a.sqrt();
     }
@@ -229,6 +233,10 @@ pub(super) fn fma64<const MODE: u8>(a: f64, b: f64, c: f64) -> f64 {
 
 #[inline(always)]
 pub(super) fn sqrt64<const MODE: u8>(a: f64) -> f64 {
+    // As in `sqrt32`. NaNs, too: the result would be the argument's bits.
+    if a < 0.0 || a.is_nan() {
+        return NAN64;
+    }
     let r = a.sqrt();
     if MODE == RN || !r.is_finite() || r == 0.0 {
         return r;
