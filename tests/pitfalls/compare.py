@@ -87,7 +87,7 @@ def main():
             print(show(key, value))
         return 0
     expected, _ = read(arguments.expected.read_text().splitlines())
-    known = read_known(arguments.known, arguments.backend)
+    known = {} if arguments.backend == "native" else read_known(arguments.known, arguments.backend)
     differences = 0
     for key in dict.fromkeys([*expected, *got]):
         if group(key) not in ran:
