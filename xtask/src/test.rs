@@ -219,7 +219,13 @@ fn everything(tally: &mut Tally) -> Result<()> {
     let result = check(
         &paths,
         "documentation",
-        &["doc", "--workspace", "--no-deps", "--release"],
+        &[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--release",
+            "--document-private-items",
+        ],
     );
     tally.step("cargo doc", result)?;
 

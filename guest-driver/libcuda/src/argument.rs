@@ -234,7 +234,18 @@ macro_rules! by_value {
     )*};
 }
 
-by_value!(u8, u16, u32, u64, i32, usize);
+by_value!(u8, u16, u64, i32, usize);
+
+impl GuestArg for u32 {
+    fn lower(_: &Client, argument: u32) -> Result<u32> {
+        Ok(argument)
+    }
+
+    /// Flags that ask for nothing are good everywhere; any other the host judges before the caller goes on.
+    fn is_known(_: &Client, request: &u32) -> bool {
+        *request == 0
+    }
+}
 
 impl<T: Wire> GuestArg for Out<T> {
     fn lower(_: &Client, argument: *mut T) -> Result<bool> {

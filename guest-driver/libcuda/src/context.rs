@@ -37,7 +37,30 @@ fn primaries(ordinal: CUdevice) -> MutexGuard<'static, Vec<Primary>> {
     table
 }
 
+/// The devices of primary contexts that ended, by their ids.
+static ENDED: Mutex<Vec<(u64, CUdevice)>> = Mutex::new(Vec::new());
+
+fn ended(context: u64) -> Option<CUdevice> {
+    let table = ENDED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    table
+        .iter()
+        .find(|(id, _)| *id == context)
+        .map(|(_, device)| *device)
+}
+
 fn forget(client: &Client, context: u64) {
+    if let Some(Known::Context {
+        device,
+        primary: true,
+    }) = client.objects.get(context)
+    {
+        ENDED
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .push((context, device));
+    }
     client.objects.remove_context(context);
     memory::forget_context(client, context);
 }
@@ -186,7 +209,10 @@ cuda! {
     fn cuCtxGetDevice(device_out: OutPtr<CUdevice>) {
         let client = client()?;
         device_out.required()?;
-        device_out.set(live(client, thread::current_context())?)
+        let context = thread::current_context();
+        // A thread keeps a primary context that was reset as its current one, and this alone it may still ask of it.
+        let device = live(client, context).or_else(|code| ended(context).ok_or(code))?;
+        device_out.set(device)
     }
 
     fn cuCtxGetDevice_v2(device_out: OutPtr<CUdevice>, ctx: CUcontext) {

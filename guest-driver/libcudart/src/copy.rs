@@ -133,8 +133,9 @@ pub unsafe fn rows(
     if width == 0 || height == 0 {
         return Ok(());
     }
+    // The documentation has a code of its own for this; the runtime of CUDA 13 gives this one.
     if width > to_pitch || width > from_pitch {
-        return Err(error::INVALID_PITCH_VALUE);
+        return Err(error::INVALID_VALUE);
     }
     if to.is_null() || from.is_null() {
         return Err(error::INVALID_VALUE);

@@ -104,7 +104,7 @@ pub fn returns_error_code(name: &str) -> bool {
     !others.contains(&name) && !name.starts_with("__cuda")
 }
 
-/// Code that tells [`missing_called`] which function was called. What it refers to lives for ever.
+/// Code that tells `missing_called` which function was called. What it refers to lives for ever.
 pub fn missing_function(name: &str) -> Vec<u8> {
     let missing: &'static Missing = Box::leak(Box::new(Missing {
         name: CString::new(name).unwrap_or_default(),

@@ -58,7 +58,7 @@ pub fn gpgpuPointerAttribute(
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
     ];
     if !TOLD.contains(&request.attribute) {
-        return Err(CUDA_ERROR_NOT_SUPPORTED.into());
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     // No attribute of these is larger; what the driver leaves of it stays zero.
     let mut value = 0_u64;

@@ -11,7 +11,9 @@ use std::{
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicI32, Ordering},
+        mpsc,
     },
+    time::Duration,
 };
 
 use gpgpu_protocol::{
@@ -83,6 +85,33 @@ pub struct Socket {
     _frontend: Frontend,
 }
 
+/// How long the other end may take to set the device up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ends the connection unless it is dropped in time: a peer that accepts and then says nothing is an error, not a
+/// reason to hang.
+struct Patience {
+    _dropped: mpsc::Sender<()>,
+}
+
+impl Patience {
+    fn start(stream: &UnixStream) -> std::io::Result<Self> {
+        let stream = stream.try_clone()?;
+        let (sender, receiver) = mpsc::channel::<()>();
+        let run = move || {
+            if receiver.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+        };
+        with_signals_blocked(|| {
+            std::thread::Builder::new()
+                .name("gpgpu-patience".into())
+                .spawn(run)
+        })?;
+        Ok(Self { _dropped: sender })
+    }
+}
+
 fn vring(shared: &Shared, geometry: &Geometry) -> VringConfigData {
     let base = shared.at(0) as u64;
     VringConfigData {
@@ -105,11 +134,7 @@ impl Socket {
     pub fn connect(path: PathBuf) -> Result<Self, OpenError> {
         let broken = |reason: String| OpenError::Socket(path.clone(), reason);
         let stream = UnixStream::connect(&path).map_err(|error| broken(error.to_string()))?;
-        // A peer that accepts and then says nothing is an error, not a reason to hang.
-        let limit = Some(std::time::Duration::from_secs(20));
-        stream
-            .set_read_timeout(limit)
-            .map_err(|error| broken(error.to_string()))?;
+        let patience = Patience::start(&stream).map_err(|error| broken(error.to_string()))?;
         let fd = stream.as_raw_fd();
         let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
         let mut frontend = Frontend::from_stream(stream, NUM_QUEUES as u64);
@@ -142,6 +167,7 @@ impl Socket {
             queues.push(Arc::new(Queue::new(Arc::clone(&shared), geometry, kick)));
             calls.push(call);
         }
+        drop(patience);
         close_in_children(fd);
         watch(queues.clone(), calls, fd).map_err(|error| broken(error.to_string()))?;
         let mut socket = Self {
