@@ -11,6 +11,8 @@ mod argument;
 mod border;
 mod callback;
 mod client;
+#[cfg(test)]
+mod compatibility;
 mod context;
 mod copy;
 mod device;
