@@ -19,11 +19,26 @@ export! {
         driver.cuEventDestroy(event)
     }
 
+    fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+        elapsed(milliseconds, start, end)
+    }
+
+    fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
+        elapsed(milliseconds, start, end)
+    }
+
     pass fn cudaEventCreateWithFlags(event: *mut cudaEvent_t, flags: c_uint) => cuEventCreate;
     pass fn cudaEventQuery(event: cudaEvent_t) => cuEventQuery;
     pass fn cudaEventSynchronize(event: cudaEvent_t) => cuEventSynchronize;
-    pass fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) => cuEventElapsedTime;
-    pass fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) => cuEventElapsedTime;
     pass fn(stream) cudaEventRecord, cudaEventRecord_ptsz(event: cudaEvent_t, stream: cudaStream_t) => cuEventRecord;
     pass fn(stream) cudaEventRecordWithFlags, cudaEventRecordWithFlags_ptsz(event: cudaEvent_t, stream: cudaStream_t, flags: c_uint) => cuEventRecordWithFlags;
+}
+
+/// The runtime looks at the place for the result before the events, the driver after them.
+fn elapsed(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) -> error::Result<()> {
+    let driver = current()?;
+    if milliseconds.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    driver.cuEventElapsedTime(milliseconds, start, end)
 }

@@ -9,7 +9,7 @@
 //! - [`context`]: which context a call runs in
 //! - [`error`], [`codes`]: last error, names, strings
 //! - [`registration`]: what nvcc's stubs call, and the way from a stub to a kernel
-//! - [`launch`], [`memory`], [`copy`], [`array`], [`stream`], [`event`], [`graph`], [`library`],
+//! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`stream`], [`event`], [`graph`], [`library`],
 //!   [`device`], [`properties`]: the API, by area
 //! - [`unsupported`]: what is exported for programs to start, and not there
 //!
