@@ -20,11 +20,15 @@ export! {
     }
 
     fn cudaEventElapsedTime(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
-        elapsed(milliseconds, start, end)
+        let driver = current()?;
+        wanted(milliseconds)?;
+        driver.cuEventElapsedTime(milliseconds, start, end)
     }
 
     fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) {
-        elapsed(milliseconds, start, end)
+        let driver = current()?;
+        wanted(milliseconds)?;
+        driver.cuEventElapsedTime(milliseconds, start, end)
     }
 
     pass fn cudaEventCreateWithFlags(event: *mut cudaEvent_t, flags: c_uint) => cuEventCreate;
@@ -35,10 +39,10 @@ export! {
 }
 
 /// The runtime looks at the place for the result before the events, the driver after them.
-fn elapsed(milliseconds: *mut f32, start: cudaEvent_t, end: cudaEvent_t) -> error::Result<()> {
-    let driver = current()?;
+fn wanted(milliseconds: *mut f32) -> error::Result<()> {
     if milliseconds.is_null() {
-        return Err(error::INVALID_VALUE);
+        Err(error::INVALID_VALUE)
+    } else {
+        Ok(())
     }
-    driver.cuEventElapsedTime(milliseconds, start, end)
 }
