@@ -94,7 +94,7 @@ struct Header {
     /// Thread of a command, region of a map or unmap, status of what comes from a worker.
     value: u32,
     seq: u64,
-    /// Address of a map.
+    /// Address of a map, offset of a command's data in the whole transfer.
     address: u64,
     /// Size of the staging area, length of a map, valid bytes of out-data of an answer.
     length: u64,
@@ -161,6 +161,8 @@ pub enum ToWorker {
         input: Span,
         /// Where data for the guest goes before the answer.
         output: Span,
+        /// Where in the whole transfer that data lies, in bytes.
+        data_offset: u64,
         /// The commands: 1 to [`MAX_STREAM_BYTES`] bytes.
         stream: Vec<u8>,
     },
@@ -290,6 +292,7 @@ impl Message {
         answer_bytes: u32,
         input: Span,
         output: Span,
+        data_offset: u64,
         stream_bytes: usize,
     ) -> Self {
         assert!(stream_bytes <= MAX_STREAM_BYTES);
@@ -297,6 +300,7 @@ impl Message {
             kind: kind::COMMAND,
             value: thread,
             seq,
+            address: data_offset,
             input,
             output,
             count: answer_bytes,
@@ -481,6 +485,7 @@ impl WorkerEnd {
                 answer_bytes: header.count,
                 input: header.input,
                 output: header.output,
+                data_offset: header.address,
                 stream: payload.to_vec(),
             },
             kind::MAP => {

@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use guest::{Guest, Vmm, split};
 use vhost_device_gpgpu::supervisor::{self, Program, Supervisor};
-use worker::{CRASH, ECHO, EXIT, HOLD, LIE, PID, REFUSE, RELEASE, STUCK, TOUCH};
+use worker::{CRASH, ECHO, EXIT, HOLD, LIE, OFFSET, PID, REFUSE, RELEASE, STUCK, TOUCH};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 
@@ -413,29 +413,29 @@ fn pitfall_81_lengths_are_held_against_the_chain() {
     let h = |stream, answer, input, out| Guest::header(client, stream, answer, input, out);
     let most = MAX_DATA_BYTES as u64;
     for (header, readable, writable, expected) in [
-        (h(16, 8, 0, 0), 48, 16, status::OK),
-        (h(16, 8, 0, 0), 47, 16, status::MALFORMED),
-        (h(16, 8, 0, 0), 48, 15, status::MALFORMED),
-        (h(16, 8, 1, 0), 48, 16, status::MALFORMED),
-        (h(16, 8, 0, 1), 48, 16, status::MALFORMED),
-        (h(0, 8, 0, 0), 48, 16, status::MALFORMED),
-        (h(16, 8, u64::MAX - 40, 0), 48, 16, status::LIMIT),
-        (h(16, 8, 0, u64::MAX - 10), 48, 16, status::LIMIT),
-        (h(16, 8, most + 1, 0), 48, 16, status::LIMIT),
-        (h(16, 8, 0, most + 1), 48, 16, status::LIMIT),
-        (h(16, u32::MAX, 0, 0), 48, 16, status::LIMIT),
+        (h(16, 8, 0, 0), 56, 16, status::OK),
+        (h(16, 8, 0, 0), 55, 16, status::MALFORMED),
+        (h(16, 8, 0, 0), 56, 15, status::MALFORMED),
+        (h(16, 8, 1, 0), 56, 16, status::MALFORMED),
+        (h(16, 8, 0, 1), 56, 16, status::MALFORMED),
+        (h(0, 8, 0, 0), 56, 16, status::MALFORMED),
+        (h(16, 8, u64::MAX - 40, 0), 56, 16, status::LIMIT),
+        (h(16, 8, 0, u64::MAX - 10), 56, 16, status::LIMIT),
+        (h(16, 8, most + 1, 0), 56, 16, status::LIMIT),
+        (h(16, 8, 0, most + 1), 56, 16, status::LIMIT),
+        (h(16, u32::MAX, 0, 0), 56, 16, status::LIMIT),
         (
             h(16, MAX_ANSWER_BYTES as u32 + 1, 0, 0),
-            48,
+            56,
             16,
             status::LIMIT,
         ),
-        (h(MAX_STREAM_BYTES + 1, 8, 0, 0), 48, 16, status::LIMIT),
-        (h(u32::MAX as usize, 8, 0, 0), 48, 16, status::LIMIT),
-        (h(16, 8, 0, 0), 31, 16, status::MALFORMED),
+        (h(MAX_STREAM_BYTES + 1, 8, 0, 0), 56, 16, status::LIMIT),
+        (h(u32::MAX as usize, 8, 0, 0), 56, 16, status::LIMIT),
+        (h(16, 8, 0, 0), 39, 16, status::MALFORMED),
         (h(16, 8, 0, 0), 0, 16, status::MALFORMED),
-        (Guest::header(99, 16, 8, 0, 0), 48, 16, status::NO_CLIENT),
-        (Guest::header(0, 16, 8, 0, 0), 48, 16, status::NO_CLIENT),
+        (Guest::header(99, 16, 8, 0, 0), 56, 16, status::NO_CLIENT),
+        (Guest::header(0, 16, 8, 0, 0), 56, 16, status::NO_CLIENT),
     ] {
         let head = guest.post_sizes(&header, readable, writable);
         let used = guest.wait(COMMAND_QUEUE, head);
@@ -445,8 +445,24 @@ fn pitfall_81_lengths_are_held_against_the_chain() {
             "{header:?} in {readable} and {writable}"
         );
     }
+    let mut part = h(1, 8, 0, 0);
+    part.data_offset = (1 << 40).into();
+    let at = guest.alloc(64);
+    guest
+        .memory
+        .write_slice(part.as_bytes(), GuestAddress(at))
+        .unwrap();
+    guest
+        .memory
+        .write_slice(&[OFFSET], GuestAddress(at + 40))
+        .unwrap();
+    let answer = guest.alloc(64);
+    let head = guest.push_parts(COMMAND_QUEUE, &[(at, 41)], &[(answer, 16)]);
+    guest.kick(COMMAND_QUEUE);
+    let used = guest.wait(COMMAND_QUEUE, head);
+    assert_eq!(used.bytes[8..16], (1u64 << 40).to_le_bytes());
     for writable in [0, 7] {
-        let head = guest.post_sizes(&h(16, 8, 0, 0), 48, writable);
+        let head = guest.post_sizes(&h(16, 8, 0, 0), 56, writable);
         assert_eq!(guest.wait(COMMAND_QUEUE, head).len, 0);
     }
     echoes(&mut guest, client);
@@ -469,26 +485,26 @@ fn pitfall_81_descriptors_that_make_no_sense() {
     let far = 1 << 40;
     for (readable, writable, expected) in [
         (
-            vec![(at, 32), (far, 16)],
+            vec![(at, 40), (far, 16)],
             vec![(answer, 16)],
             Some(status::BAD_ADDRESS),
         ),
         (
-            vec![(far, 48)],
+            vec![(far, 56)],
             vec![(answer, 16)],
             Some(status::BAD_ADDRESS),
         ),
-        (vec![(at, 48)], vec![(answer, 8), (far, 8)], None),
-        (vec![(at, 48)], vec![(far, 16)], None),
-        (vec![(at, 48)], vec![(u64::MAX - 3, 16)], None),
+        (vec![(at, 56)], vec![(answer, 8), (far, 8)], None),
+        (vec![(at, 56)], vec![(far, 16)], None),
+        (vec![(at, 56)], vec![(u64::MAX - 3, 16)], None),
         // Empty descriptors between others mean nothing.
         (
-            vec![(at, 20), (far, 0), (at + 20, 28)],
+            vec![(at, 20), (far, 0), (at + 20, 36)],
             vec![(answer, 0), (answer, 16)],
             Some(status::OK),
         ),
         (
-            vec![(at, 48)],
+            vec![(at, 56)],
             vec![(answer, u32::MAX), (answer, u32::MAX)],
             None,
         ),
@@ -508,12 +524,12 @@ fn pitfall_81_descriptors_that_make_no_sense() {
         }
     }
     // Readable after writable.
-    let parts = [(answer, 16, 2), (at, 48, 0)];
+    let parts = [(answer, 16, 2), (at, 56, 0)];
     let head = guest.push_raw(COMMAND_QUEUE, &parts, vec![(answer, 16)]);
     guest.kick(COMMAND_QUEUE);
     assert_eq!(guest.wait(COMMAND_QUEUE, head).status(), status::MALFORMED);
     // A descriptor that is its own successor.
-    let head = guest.push_raw(COMMAND_QUEUE, &[(at, 48, 0)], vec![]);
+    let head = guest.push_raw(COMMAND_QUEUE, &[(at, 56, 0)], vec![]);
     guest.loop_descriptor(COMMAND_QUEUE, head);
     guest.kick(COMMAND_QUEUE);
     assert_eq!(guest.wait(COMMAND_QUEUE, head).len, 0);
@@ -546,7 +562,7 @@ fn pitfall_73_chains_under_way_are_bounded() {
     }
     // Once this has come back, the device has taken what was before it.
     let header = Guest::header(99, 16, 8, 0, 0);
-    let refused = guest.post_sizes(&header, 48, 16);
+    let refused = guest.post_sizes(&header, 56, 16);
     assert_eq!(
         guest.wait(COMMAND_QUEUE, refused).status(),
         status::NO_CLIENT
@@ -782,13 +798,13 @@ fn pitfall_79_no_kick_is_lost() {
         .unwrap();
     guest
         .memory
-        .write_slice(&[ECHO; 16], GuestAddress(at + 32))
+        .write_slice(&[ECHO; 16], GuestAddress(at + 40))
         .unwrap();
     for round in 0..3000u32 {
         let mut heads = Vec::new();
         for _ in 0..1 + round % 4 {
             let before = guest.avail(COMMAND_QUEUE);
-            heads.push(guest.push_parts(COMMAND_QUEUE, &[(at, 48)], &[(answer, 16)]));
+            heads.push(guest.push_parts(COMMAND_QUEUE, &[(at, 56)], &[(answer, 16)]));
             guest.kick_if_wanted(COMMAND_QUEUE, before);
         }
         for head in heads {
@@ -934,9 +950,9 @@ fn memory_changes_while_a_command_is_under_way() {
         .unwrap();
     guest
         .memory
-        .write_slice(&[HOLD; 16], GuestAddress(at + 32))
+        .write_slice(&[HOLD; 16], GuestAddress(at + 40))
         .unwrap();
-    let head = guest.push_parts(COMMAND_QUEUE, &[(at, 48)], &[(high, 20)]);
+    let head = guest.push_parts(COMMAND_QUEUE, &[(at, 56)], &[(high, 20)]);
     guest.kick(COMMAND_QUEUE);
     let pid = pid_of(&mut guest, client);
     let last = guest.memory.iter().last().unwrap();

@@ -11,7 +11,7 @@
 /* Under QEMU, which aborts on an ID that it has no name for. */
 #define GPGPU_VIRTIO_ID_QEMU	6
 
-#define GPGPU_VERSION		1
+#define GPGPU_VERSION		2
 #define GPGPU_PAGE_BYTES	4096
 
 enum gpgpu_queue_index {
@@ -86,6 +86,7 @@ struct gpgpu_wire_command {
 	__le32 answer_bytes;
 	__le64 in_bytes;
 	__le64 out_bytes;
+	__le64 data_offset;
 };
 
 struct gpgpu_wire_command_answer {
@@ -107,7 +108,7 @@ struct gpgpu_wire_event {
 static_assert(sizeof(struct gpgpu_wire_config) == 64);
 static_assert(sizeof(struct gpgpu_wire_open) == 40);
 static_assert(sizeof(struct gpgpu_wire_register) == 32);
-static_assert(sizeof(struct gpgpu_wire_command) == 32);
+static_assert(sizeof(struct gpgpu_wire_command) == 40);
 static_assert(sizeof(struct gpgpu_wire_event) == 16);
 
 #endif /* VIRTIO_GPGPU_WIRE_H */

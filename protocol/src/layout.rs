@@ -27,7 +27,7 @@ pub const MAX_QUEUE_SIZE: usize = 1024;
 /// [`Config::magic`]: "VGPG" in memory order.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"VGPG");
 /// [`Config::version`] of this crate: the layouts of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The size of the configuration space, in bytes; it reads as zero past [`Config`].
 pub const CONFIG_SPACE_BYTES: usize = 64;
 
@@ -235,6 +235,10 @@ pub struct CommandHeader {
     pub in_bytes: U64,
     /// Bytes of data to the guest: at most [`Config::max_data_bytes`].
     pub out_bytes: U64,
+    /// Where in the whole transfer the chain's data lies, in bytes: what the operation adds to its
+    /// address. A transfer that is longer than one chain's data travels as several chains of one
+    /// stream that differ in this and in the length of the data.
+    pub data_offset: U64,
 }
 
 /// The head of a chain's writable part.
@@ -295,6 +299,6 @@ const _: () = {
     assert!(size_of::<Config>() == CONFIG_SPACE_BYTES);
     assert!(size_of::<Open>() == 40);
     assert!(size_of::<Register>() == 32);
-    assert!(size_of::<CommandHeader>() == 32);
+    assert!(size_of::<CommandHeader>() == 40);
     assert!(size_of::<StreamCommand>() == 16);
 };

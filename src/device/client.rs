@@ -310,6 +310,7 @@ fn prepare(
         header.answer_bytes.get(),
         span(input),
         span(out),
+        header.data_offset.get(),
         stream_bytes as usize,
     );
     chain.read(stream_at, message.payload_mut())?;

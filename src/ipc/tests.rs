@@ -25,7 +25,7 @@ fn what_the_device_sends_is_what_the_worker_receives() {
 
     let input = Span { offset: 4, len: 2 };
     let output = Span { offset: 6, len: 1 };
-    let mut message = Message::command(9, 7, 100, input, output, 3);
+    let mut message = Message::command(9, 7, 100, input, output, 1 << 40, 3);
     message.payload_mut().copy_from_slice(b"abc");
     assert!(device.send(&message).unwrap());
     match worker.recv().unwrap().unwrap() {
@@ -35,6 +35,7 @@ fn what_the_device_sends_is_what_the_worker_receives() {
             answer_bytes: 100,
             input: i,
             output: o,
+            data_offset: 0x100_0000_0000,
             stream,
         } => {
             assert_eq!((i, o, &stream[..]), (input, output, &b"abc"[..]));
@@ -194,7 +195,7 @@ fn any_thread_may_answer() {
 fn pitfall_82_a_full_channel_does_not_block() {
     let (device, worker) = channel();
     let none = Span::default();
-    let message = |seq| Message::command(seq, 0, 0, none, none, MAX_STREAM_BYTES);
+    let message = |seq| Message::command(seq, 0, 0, none, none, 0, MAX_STREAM_BYTES);
     let mut sent = 0;
     while device.send(&message(sent)).unwrap() {
         sent += 1;

@@ -112,6 +112,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                 answer_bytes,
                 input,
                 output,
+                data_offset,
                 stream,
             } => {
                 let job = Job {
@@ -121,6 +122,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                     answer_bytes,
                     input,
                     output,
+                    data_offset,
                     stream,
                 };
                 job.carry_out(&pool)?;
@@ -183,6 +185,7 @@ struct Job {
     answer_bytes: u32,
     input: Span,
     output: Span,
+    data_offset: u64,
     stream: Vec<u8>,
 }
 
@@ -263,6 +266,7 @@ impl Job {
             input_bytes: 0,
             output: std::ptr::null_mut(),
             output_bytes: 0,
+            offset: self.data_offset,
         };
         if self.input.len == 0 && self.output.len == 0 {
             return Some(none);
@@ -273,6 +277,7 @@ impl Job {
             input_bytes: self.input.len as usize,
             output: staging.address(self.output)?,
             output_bytes: self.output.len as usize,
+            offset: self.data_offset,
         })
     }
 }

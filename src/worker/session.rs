@@ -53,12 +53,25 @@ pub struct Data {
     pub output: *mut c_void,
     /// How many bytes.
     pub output_bytes: usize,
+    /// Where in the whole transfer they lie, in bytes.
+    pub offset: u64,
 }
 
 // SAFETY: the spans lie in the staging area and belong to the command until it is answered.
 unsafe impl Send for Data {}
 
 impl Data {
+    /// The address of this part of a transfer that begins at `start`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such address.
+    pub fn at(&self, start: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
+        start
+            .checked_add(self.offset)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
     /// The data from the guest, copied: the guest's device process may write to the staging area again.
     pub fn copied(&self) -> Vec<u8> {
         if self.input_bytes == 0 {

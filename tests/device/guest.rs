@@ -681,18 +681,20 @@ impl Guest {
             answer_bytes: answer.into(),
             in_bytes: input.into(),
             out_bytes: out.into(),
+            data_offset: 0.into(),
         }
     }
 
     /// Sends a command without waiting for its answer. Data is cut into pages, as the driver does.
     pub fn post(&mut self, client: u32, stream: &[u8], answer: u32, input: &[u8], out: u64) -> u16 {
         let header = Self::header(client, stream.len(), answer, input.len() as u64, out);
-        let at = self.alloc(32 + stream.len());
+        const HEAD: usize = size_of::<CommandHeader>();
+        let at = self.alloc(HEAD + stream.len());
         self.write_object(&header, at);
         self.memory
-            .write_slice(stream, GuestAddress(at + 32))
+            .write_slice(stream, GuestAddress(at + HEAD as u64))
             .unwrap();
-        let mut readable = vec![(at, 32 + stream.len() as u32)];
+        let mut readable = vec![(at, (HEAD + stream.len()) as u32)];
         let data = self.alloc(input.len());
         self.memory.write_slice(input, GuestAddress(data)).unwrap();
         readable.extend(pages(data..data + input.len() as u64, self.indirect));

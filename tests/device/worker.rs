@@ -26,6 +26,8 @@ pub const REFUSE: u8 = 8;
 pub const STUCK: u8 = 9;
 /// Answers with its process id.
 pub const PID: u8 = 10;
+/// Answers with the offset of its data in the whole transfer.
+pub const OFFSET: u8 = 11;
 
 /// The variable that says how a worker starts.
 pub const MODE: &str = "FAKE_WORKER";
@@ -98,6 +100,7 @@ pub fn run(mode: &str) {
                 answer_bytes,
                 input,
                 output,
+                data_offset,
                 stream,
                 ..
             } => match stream[0] {
@@ -134,6 +137,10 @@ pub fn run(mode: &str) {
                     let _ = channel.answer(seq, status::OK, &vec![0; answer_bytes as usize + 1], 0);
                 }
                 REFUSE => channel.answer(seq, status::MALFORMED, &[], 0).unwrap(),
+                OFFSET => {
+                    let bytes = data_offset.to_ne_bytes();
+                    channel.answer(seq, status::OK, &bytes, 0).unwrap();
+                }
                 STUCK => loop {
                     std::thread::park();
                 },

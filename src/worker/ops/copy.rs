@@ -93,9 +93,9 @@ fn plane(
     }
 }
 
-/// Bytes of packed rows; they must be what came with the command.
-fn packed(width: usize, height: usize, there: usize) -> Result<(), CUresult> {
-    if width.checked_mul(height) == Some(there) {
+/// Bytes of packed rows; they must be what came with the command, which is not one of several.
+fn packed(width: usize, height: usize, there: usize, data: Data) -> Result<(), CUresult> {
+    if width.checked_mul(height) == Some(there) && data.offset == 0 {
         Ok(())
     } else {
         Err(CUDA_ERROR_INVALID_VALUE)
@@ -109,9 +109,10 @@ pub fn gpgpuCopyIn(
     data: Data,
 ) -> Outcome<reply::gpgpuCopyIn> {
     let stream = stream(session, request.hStream)?;
-    known(session, request.dst, data.input_bytes)?;
+    let dst = data.at(request.dst)?;
+    known(session, dst, data.input_bytes)?;
     // SAFETY: the source is the command's part of the staging area; the driver checks the destination.
-    unsafe { driver::cuMemcpyHtoDAsync_v2(request.dst, data.input, data.input_bytes, stream)? };
+    unsafe { driver::cuMemcpyHtoDAsync_v2(dst, data.input, data.input_bytes, stream)? };
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuCopyIn {
         dst: (),
@@ -127,9 +128,10 @@ pub fn gpgpuCopyOut(
     data: Data,
 ) -> Outcome<reply::gpgpuCopyOut> {
     let stream = stream(session, request.hStream)?;
-    known(session, request.src, data.output_bytes)?;
+    let src = data.at(request.src)?;
+    known(session, src, data.output_bytes)?;
     // SAFETY: the destination is the command's part of the staging area; the driver checks the source.
-    unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, request.src, data.output_bytes, stream)? };
+    unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, src, data.output_bytes, stream)? };
     finish(stream, true)?;
     Ok(reply::gpgpuCopyOut {
         src: (),
@@ -184,7 +186,7 @@ pub fn gpgpuCopyIn2D(
     data: Data,
 ) -> Outcome<reply::gpgpuCopyIn2D> {
     let stream = stream(session, request.hStream)?;
-    packed(request.width, request.height, data.input_bytes)?;
+    packed(request.width, request.height, data.input_bytes, data)?;
     known_plane(
         session,
         request.dst,
@@ -221,7 +223,7 @@ pub fn gpgpuCopyOut2D(
     data: Data,
 ) -> Outcome<reply::gpgpuCopyOut2D> {
     let stream = stream(session, request.hStream)?;
-    packed(request.width, request.height, data.output_bytes)?;
+    packed(request.width, request.height, data.output_bytes, data)?;
     known_plane(
         session,
         request.src,

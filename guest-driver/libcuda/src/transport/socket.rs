@@ -271,6 +271,7 @@ impl Socket {
             answer_bytes: (answer as u32).into(),
             in_bytes: (input as u64).into(),
             out_bytes: (output as u64).into(),
+            data_offset: 0.into(),
         }
     }
 
