@@ -615,6 +615,21 @@ pub const CU_MEM_ALLOCATION_TYPE_PINNED: CUmemAllocationType = 1;
 pub const CU_MEM_ALLOCATION_TYPE_MANAGED: CUmemAllocationType = 2;
 pub const CU_MEM_ALLOCATION_TYPE_MAX: CUmemAllocationType = 0x7fffffff;
 
+/// `CUmemAllocationGranularity_flags`; the constants below are its values.
+pub type CUmemAllocationGranularity_flags = u32;
+pub const CU_MEM_ALLOC_GRANULARITY_MINIMUM: CUmemAllocationGranularity_flags = 0;
+pub const CU_MEM_ALLOC_GRANULARITY_RECOMMENDED: CUmemAllocationGranularity_flags = 1;
+
+/// `CUmemAllocationCompType`; the constants below are its values.
+pub type CUmemAllocationCompType = u8;
+pub const CU_MEM_ALLOCATION_COMP_NONE: CUmemAllocationCompType = 0;
+pub const CU_MEM_ALLOCATION_COMP_GENERIC: CUmemAllocationCompType = 1;
+
+/// `CUmemAllocationProp::allocFlags.usage`: backs sparse arrays.
+pub const CU_MEM_CREATE_USAGE_TILE_POOL: u16 = 1;
+/// `CUmemAllocationProp::allocFlags.usage`: for hardware decompression.
+pub const CU_MEM_CREATE_USAGE_HW_DECOMPRESS: u16 = 2;
+
 /// `CUmemPool_attribute`; the constants below are its values.
 pub type CUmemPool_attribute = u32;
 pub const CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: CUmemPool_attribute = 1;
@@ -951,6 +966,9 @@ pub type CUdevice = c_int;
 /// An address in device memory (or of host memory that the device can reach).
 pub type CUdeviceptr = u64;
 
+/// Physical memory of `cuMemCreate`: a number of its own, not an address.
+pub type CUmemGenericAllocationHandle = u64;
+
 /// The NULL stream with legacy semantics, by name.
 pub const CU_STREAM_LEGACY: usize = 1;
 /// The calling thread's own default stream, by name.
@@ -984,6 +1002,64 @@ pub const CU_LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 pub struct CUuuid {
     pub bytes: [u8; 16],
 }
+
+/// `CUmemLocation`: where memory is, or who accesses it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUmemLocation {
+    pub type_: CUmemLocationType,
+    pub id: c_int,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUmemAccessDesc {
+    pub location: CUmemLocation,
+    pub flags: CUmemAccess_flags,
+}
+
+const _: () = assert!(size_of::<CUmemAccessDesc>() == 12);
+
+/// The anonymous structure `allocFlags` of [`CUmemAllocationProp`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUmemAllocationFlags {
+    pub compressionType: CUmemAllocationCompType,
+    pub gpuDirectRDMACapable: u8,
+    pub usage: u16,
+    pub reserved: [u8; 4],
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUmemAllocationProp {
+    pub type_: CUmemAllocationType,
+    pub requestedHandleTypes: CUmemAllocationHandleType,
+    pub location: CUmemLocation,
+    /// NULL on other systems than Windows.
+    pub win32HandleMetaData: *mut c_void,
+    pub allocFlags: CUmemAllocationFlags,
+}
+
+const _: () = assert!(size_of::<CUmemAllocationProp>() == 32);
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUmemPoolProps {
+    pub allocType: CUmemAllocationType,
+    pub handleTypes: CUmemAllocationHandleType,
+    pub location: CUmemLocation,
+    /// NULL on other systems than Windows.
+    pub win32SecurityAttributes: *mut c_void,
+    pub maxSize: usize,
+    pub usage: u16,
+    pub reserved: [u8; 54],
+}
+
+const _: () = assert!(size_of::<CUmemPoolProps>() == 88);
 
 /// `CUDA_MEMCPY2D` (`_v2`): one two-dimensional copy.
 #[repr(C)]

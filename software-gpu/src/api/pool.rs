@@ -16,8 +16,7 @@ use gpgpu_protocol::cuda::{
     CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
     CU_MEMPOOL_ATTR_USED_MEM_HIGH, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
     CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUmemAccess_flags,
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
-    CUmemoryPool, CUstream,
+    CUmemAccessDesc, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream,
 };
 
 use super::device::check;
@@ -76,35 +75,6 @@ impl State {
         let index = self.kept.iter().position(fits)?;
         Some(self.kept.swap_remove(index))
     }
-}
-
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUmemLocation {
-    kind: CUmemLocationType,
-    id: c_int,
-}
-
-/// `CUmemPoolProps`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUmemPoolProps {
-    allocation_type: CUmemAllocationType,
-    handle_types: CUmemAllocationHandleType,
-    location: CUmemLocation,
-    security: *mut c_void,
-    most: usize,
-    usage: u16,
-    reserved: [u8; 54],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUmemAccessDesc {
-    location: CUmemLocation,
-    flags: CUmemAccess_flags,
 }
 
 fn new_pool(most: u64) -> Arc<Pool> {
@@ -230,7 +200,7 @@ fn allocate(
 
 fn is_this_device(location: Pointer<CUmemLocation>) -> Result {
     let location = location.get()?;
-    if location.kind != CU_MEM_LOCATION_TYPE_DEVICE {
+    if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     check(location.id)
@@ -307,14 +277,14 @@ export! {
     healthy fn cuMemPoolCreate(out: Pointer<CUmemoryPool>, props: Pointer<CUmemPoolProps>) |_| {
         out.required()?;
         let props = props.get()?;
-        if props.allocation_type != CU_MEM_ALLOCATION_TYPE_PINNED || !props.security.is_null() {
+        if props.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || !props.win32SecurityAttributes.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if props.handle_types != CU_MEM_HANDLE_TYPE_NONE || props.location.kind != CU_MEM_LOCATION_TYPE_DEVICE {
+        if props.handleTypes != CU_MEM_HANDLE_TYPE_NONE || props.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         check(props.location.id)?;
-        out.set(new_pool(props.most as u64).handle as CUmemoryPool)
+        out.set(new_pool(props.maxSize as u64).handle as CUmemoryPool)
     }
 
     /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. The default pool stays.
