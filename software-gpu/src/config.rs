@@ -45,6 +45,8 @@ pub const MAX_CLUSTER_BLOCKS: u32 = 8;
 pub const MAX_PARAMETER_BYTES: usize = 32764;
 /// Alignment of every device allocation, in bytes.
 pub const ALLOCATION_ALIGNMENT: u64 = 512;
+/// What sizes and addresses of virtual memory management are multiples of, in bytes.
+pub const GRANULARITY: u64 = 2 << 20;
 /// Alignment of a pitch, in bytes.
 pub const PITCH_ALIGNMENT: usize = 512;
 /// Pitch at most, in bytes.

@@ -385,15 +385,21 @@ pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
         driver.memory.release(&gone);
         return;
     }
+    drop_when_unused(gone);
+}
+
+/// Drops `gone` once all that is queued now has ended, be it after this call.
+pub fn drop_when_unused<T: Send + Sync + 'static>(gone: Arc<T>) {
     let contexts: Vec<_> = lock(&LIVE)
         .iter()
         .filter_map(|(_, c)| c.upgrade())
         .collect();
     let pending: Vec<_> = contexts.iter().flat_map(|c| c.pending()).collect();
     if !pending.is_empty() {
+        let held = gone.clone();
         let wait = move || {
             pending.iter().for_each(|ticket| ticket.wait());
-            drop(gone);
+            drop(held);
         };
         if std::thread::Builder::new().spawn(wait).is_err() {
             wait_for_all();

@@ -148,7 +148,7 @@ fn place(
         }
     };
     for (address, bytes) in loaded.initialisers() {
-        let Some(pointer) = memory.host_pointer(*address, bytes.len() as u64) else {
+        let Some(pointer) = memory.host_pointer(*address, bytes.len() as u64, true) else {
             let refused = Refused::new(CUDA_ERROR_OUT_OF_MEMORY, "a variable has no memory");
             return Err(undo(&variables, refused));
         };

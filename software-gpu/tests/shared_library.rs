@@ -38,6 +38,13 @@ fn pitfall_50_names_and_versions_lead_to_the_exported_symbols() {
     for (name, version, flags, exported) in [
         ("cuInit", 12000, 0, "cuInit"),
         ("cuMemAlloc", 12000, 0, "cuMemAlloc_v2"),
+        ("cuMemCreate", 12000, 0, "cuMemCreate"),
+        (
+            "cuMemRetainAllocationHandle",
+            12000,
+            0,
+            "cuMemRetainAllocationHandle",
+        ),
         ("cuCtxCreate", 12000, 0, "cuCtxCreate_v3"),
         ("cuCtxCreate", 13000, 0, "cuCtxCreate_v4"),
         ("cuCtxGetDevice", 12090, 0, "cuCtxGetDevice"),

@@ -67,13 +67,13 @@ enum Source {
     Snapshot(Vec<u8>),
 }
 
-fn pointer(address: u64, place: &Place, extent: u64) -> Result<*mut u8> {
+fn pointer(address: u64, place: &Place, extent: u64, write: bool) -> Result<*mut u8> {
     match place {
         Place::Pageable => Ok(address as *mut u8),
         // Looked up again: it may have been freed since the call.
         Place::Known(_) => driver::get()?
             .memory
-            .host_pointer(address, extent)
+            .host_pointer(address, extent, write)
             .ok_or(CUDA_ERROR_ILLEGAL_ADDRESS),
     }
 }
@@ -94,10 +94,10 @@ fn move_rows(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize, r
 }
 
 fn run(rows: &Rows, dst: &Place, source: &Source) -> Result {
-    let to = pointer(rows.dst, dst, rows.extent(rows.dst_pitch)?)?;
+    let to = pointer(rows.dst, dst, rows.extent(rows.dst_pitch)?, true)?;
     match source {
         Source::Address(address, place) => {
-            let from = pointer(*address, place, rows.extent(rows.src_pitch)?)?;
+            let from = pointer(*address, place, rows.extent(rows.src_pitch)?, false)?;
             move_rows(to, rows.dst_pitch, from, rows.src_pitch, rows);
         }
         Source::Snapshot(bytes) => {
@@ -127,8 +127,8 @@ pub(super) fn copy(stream: &Arc<Stream>, rows: Rows, sides: (Side, Side), wait: 
         return Ok(());
     }
     let memory = &driver::get()?.memory;
-    let dst = memory.classify(rows.dst, rows.extent(rows.dst_pitch)?)?;
-    let src = memory.classify(rows.src, rows.extent(rows.src_pitch)?)?;
+    let dst = memory.classify(rows.dst, rows.extent(rows.dst_pitch)?, true)?;
+    let src = memory.classify(rows.src, rows.extent(rows.src_pitch)?, false)?;
     for (place, side) in [(&dst, sides.0), (&src, sides.1)] {
         if side == Side::Device && matches!(place, Place::Pageable) {
             return Err(CUDA_ERROR_INVALID_VALUE);

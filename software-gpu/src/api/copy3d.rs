@@ -71,8 +71,8 @@ fn boxes(
     );
     // The whole box is looked at first: a copy that is refused has copied nothing.
     let memory = &driver::get()?.memory;
-    memory.classify(dst, dst_extent as u64)?;
-    memory.classify(src, src_extent as u64)?;
+    memory.classify(dst, dst_extent as u64, true)?;
+    memory.classify(src, src_extent as u64, false)?;
     let stream = cx.own_stream(stream.0, stream.1)?;
     for z in 0..c.Depth {
         let rows = Rows {

@@ -69,6 +69,8 @@ fn attribute(which: CUdevice_attribute) -> Result<c_int> {
         | CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => 1,
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => config::MULTIPROCESSORS as c_int,
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => config::PCI_BUS,
@@ -98,7 +100,7 @@ fn attribute(which: CUdevice_attribute) -> Result<c_int> {
         CU_DEVICE_ATTRIBUTE_NUMA_ID => -1,
         // No device of its own on the bus.
         CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID | CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0,
-        // Textures, surfaces, managed and pageable memory, virtual memory management, exporting, peers, decompression: none.
+        // Textures, surfaces, managed and pageable memory, peers, decompression: none.
         _ if (1..CU_DEVICE_ATTRIBUTE_MAX).contains(&which) => 0,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };

@@ -31,7 +31,7 @@ impl Fill {
     fn run(&self, pattern: &[u8]) -> Result {
         let start = driver::get()?
             .memory
-            .host_pointer(self.dst, self.extent()?)
+            .host_pointer(self.dst, self.extent()?, true)
             .ok_or(CUDA_ERROR_ILLEGAL_ADDRESS)?;
         for row in 0..self.height {
             let row = start.wrapping_add(row * self.pitch);
@@ -74,7 +74,7 @@ fn fill<const N: usize>(
         width,
         height,
     };
-    let place = driver::get()?.memory.classify(dst, fill.extent()?)?;
+    let place = driver::get()?.memory.classify(dst, fill.extent()?, true)?;
     let Place::Known(allocation) = place else {
         return Err(CUDA_ERROR_INVALID_VALUE);
     };

@@ -30,3 +30,4 @@ pub mod proc_address;
 mod proc_address_table;
 pub mod stream;
 pub mod stream_memory;
+pub mod virtual_memory;

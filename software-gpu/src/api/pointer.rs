@@ -4,20 +4,18 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 use gpgpu_protocol::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    CU_MEMHOSTREGISTER_READ_ONLY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST,
-    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
-    CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_CONTEXT,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
-    CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MAPPED,
-    CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
-    CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
-    CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
-    CUdeviceptr, CUpointer_attribute,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+    CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+    CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+    CU_POINTER_ATTRIBUTE_MAPPED, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+    CU_POINTER_ATTRIBUTE_MAPPING_SIZE, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    CU_POINTER_ATTRIBUTE_P2P_TOKENS, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr, CUpointer_attribute,
 };
 
 use crate::border::{Pointer, Result, export};
@@ -40,22 +38,13 @@ impl Value {
     }
 }
 
-fn access(allocation: &Allocation) -> u32 {
-    match allocation.kind {
-        Kind::HostRegistered(flags) if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 => {
-            CU_MEM_ACCESS_FLAGS_PROT_READ
-        }
-        _ => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    }
-}
-
 fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
     let host = allocation.is_host();
-    let pooled = matches!(allocation.kind, Kind::Pool(_));
+    let of_device = matches!(allocation.kind, Kind::Pool(_) | Kind::Mapped);
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => {
-            // Memory of a pool belongs to the device.
-            Value::Long(if pooled {
+            // Memory of a pool and what is mapped belong to the device.
+            Value::Long(if of_device {
                 0
             } else {
                 context::handle_of(allocation.context)
@@ -88,8 +77,11 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
             Value::Long(allocation.size)
         }
         CU_POINTER_ATTRIBUTE_MAPPED => Value::Word(1),
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
-        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(access(allocation)),
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(match &allocation.mapped {
+            Some(mapped) => mapped.handle().physical().handle_types().into(),
+            None => 0,
+        }),
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(allocation.access()),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Long(match allocation.kind {
             Kind::Pool(handle) => handle,
             _ => 0,

@@ -130,6 +130,8 @@ pub(super) fn entries() -> Vec<Entry> {
         cuLibraryLoadData 12000 library cuLibraryLoadData;
         cuLibraryLoadFromFile 12000 library cuLibraryLoadFromFile;
         cuLibraryUnload 12000 library cuLibraryUnload;
+        cuMemAddressFree 10020 virtual_memory cuMemAddressFree;
+        cuMemAddressReserve 10020 virtual_memory cuMemAddressReserve;
         cuMemAlloc 3020 memory cuMemAlloc_v2;
         cuMemAllocAsync 11020 pool cuMemAllocAsync cuMemAllocAsync_ptsz;
         cuMemAllocFromPoolAsync 11020 pool cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz;
@@ -137,10 +139,15 @@ pub(super) fn entries() -> Vec<Entry> {
         cuMemAllocHost 3020 host_memory cuMemAllocHost_v2;
         cuMemAllocManaged 6000 memory cuMemAllocManaged;
         cuMemAllocPitch 3020 memory cuMemAllocPitch_v2;
+        cuMemCreate 10020 virtual_memory cuMemCreate;
+        cuMemExportToShareableHandle 10020 virtual_memory cuMemExportToShareableHandle;
         cuMemFree 3020 memory cuMemFree_v2;
         cuMemFreeAsync 11020 pool cuMemFreeAsync cuMemFreeAsync_ptsz;
         cuMemFreeHost 2000 host_memory cuMemFreeHost;
+        cuMemGetAccess 10020 virtual_memory cuMemGetAccess;
         cuMemGetAddressRange 3020 memory cuMemGetAddressRange_v2;
+        cuMemGetAllocationGranularity 10020 virtual_memory cuMemGetAllocationGranularity;
+        cuMemGetAllocationPropertiesFromHandle 10020 virtual_memory cuMemGetAllocationPropertiesFromHandle;
         cuMemGetInfo 3020 memory cuMemGetInfo_v2;
         cuMemHostAlloc 2020 host_memory cuMemHostAlloc;
         cuMemHostGetDevicePointer 3020 host_memory cuMemHostGetDevicePointer_v2;
@@ -148,6 +155,8 @@ pub(super) fn entries() -> Vec<Entry> {
         cuMemHostRegister 4000 host_memory cuMemHostRegister;
         cuMemHostRegister 6050 host_memory cuMemHostRegister_v2;
         cuMemHostUnregister 4000 host_memory cuMemHostUnregister;
+        cuMemImportFromShareableHandle 10020 virtual_memory cuMemImportFromShareableHandle;
+        cuMemMap 10020 virtual_memory cuMemMap;
         cuMemPoolCreate 11020 pool cuMemPoolCreate;
         cuMemPoolDestroy 11020 pool cuMemPoolDestroy;
         cuMemPoolGetAccess 11020 pool cuMemPoolGetAccess;
@@ -155,6 +164,10 @@ pub(super) fn entries() -> Vec<Entry> {
         cuMemPoolSetAccess 11020 pool cuMemPoolSetAccess;
         cuMemPoolSetAttribute 11020 pool cuMemPoolSetAttribute;
         cuMemPoolTrimTo 11020 pool cuMemPoolTrimTo;
+        cuMemRelease 10020 virtual_memory cuMemRelease;
+        cuMemRetainAllocationHandle 11000 virtual_memory cuMemRetainAllocationHandle;
+        cuMemSetAccess 10020 virtual_memory cuMemSetAccess;
+        cuMemUnmap 10020 virtual_memory cuMemUnmap;
         cuMemcpy 4000 copy cuMemcpy cuMemcpy_ptds;
         cuMemcpy2D 3020 copy2d cuMemcpy2D_v2 cuMemcpy2D_v2_ptds;
         cuMemcpy2DAsync 3020 copy2d cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz;

@@ -27,25 +27,25 @@ struct Word {
 }
 
 impl Word {
-    fn check(address: u64, bytes: u64) -> Result<Self> {
+    fn check(address: u64, bytes: u64, write: bool) -> Result<Self> {
         if !address.is_multiple_of(bytes) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        match driver::get()?.memory.classify(address, bytes)? {
+        match driver::get()?.memory.classify(address, bytes, write)? {
             Place::Known(_) => Ok(Self { address, bytes }),
             Place::Pageable => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 
-    fn pointer(self) -> Result<*mut u8> {
+    fn pointer(self, write: bool) -> Result<*mut u8> {
         let memory = &driver::get()?.memory;
         memory
-            .host_pointer(self.address, self.bytes)
+            .host_pointer(self.address, self.bytes, write)
             .ok_or(CUDA_ERROR_ILLEGAL_ADDRESS)
     }
 
     fn load(self) -> Result<u64> {
-        let p = self.pointer()?;
+        let p = self.pointer(false)?;
         // SAFETY: inside a live allocation and aligned; atomics of the same size are all that touches it here.
         Ok(unsafe {
             match self.bytes {
@@ -56,7 +56,7 @@ impl Word {
     }
 
     fn store(self, value: u64) -> Result {
-        let p = self.pointer()?;
+        let p = self.pointer(true)?;
         // SAFETY: as in `load`.
         unsafe {
             match self.bytes {
@@ -91,7 +91,7 @@ fn write(
     value: u64,
     flags: c_uint,
 ) -> Result {
-    let word = Word::check(word.0, word.1)?;
+    let word = Word::check(word.0, word.1, true)?;
     if flags & !NO_MEMORY_BARRIER != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -106,7 +106,7 @@ fn wait(
     value: u64,
     flags: c_uint,
 ) -> Result {
-    let word = Word::check(word.0, word.1)?;
+    let word = Word::check(word.0, word.1, false)?;
     let condition = flags & !FLUSH;
     if condition > 3 {
         return Err(CUDA_ERROR_INVALID_VALUE);

@@ -4,15 +4,19 @@
 //! a program that dereferences a device pointer on the CPU dies as it would beside a real GPU, and every access of the
 //! device's goes through the map below.
 
+mod physical;
+mod reserve;
 mod space;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
+    CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    CU_MEMHOSTREGISTER_READ_ONLY, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUmemAccess_flags,
 };
 
 use crate::border::Result;
@@ -20,8 +24,13 @@ use crate::config::ALLOCATION_ALIGNMENT;
 use crate::driver::new_id;
 use crate::exec;
 
+pub use physical::{Charge, Handle, Physical};
+pub use reserve::Mapped;
+use reserve::{Reservation, allows};
 pub use space::Mapping;
 use space::Space;
+
+type Map = BTreeMap<u64, Arc<Allocation>>;
 
 /// Where the device's addresses begin if the kernel grants it: far from where programs and their libraries lie.
 const WINDOW: u64 = 0x4000_0000_0000;
@@ -39,6 +48,8 @@ pub enum Kind {
     HostAllocated(u32),
     /// `cuMemHostRegister`, with its flags.
     HostRegistered(u32),
+    /// `cuMemMap`. It belongs to no context.
+    Mapped,
 }
 
 /// A range that the device can reach.
@@ -50,7 +61,7 @@ pub struct Allocation {
     pub size: u64,
     /// What it is.
     pub kind: Kind,
-    /// The context it belongs to, by id.
+    /// The context it belongs to, by id; zero for none.
     pub context: u64,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
@@ -58,6 +69,10 @@ pub struct Allocation {
     pub sync_memops: AtomicBool,
     /// A stream will free it: nobody else may.
     pub being_freed: AtomicBool,
+    /// What there is of a mapping alone.
+    pub mapped: Option<Mapped>,
+    /// Where the CPU finds its first byte.
+    bytes: u64,
     /// Host memory to unmap at the end.
     _mapping: Option<Mapping>,
 }
@@ -71,6 +86,17 @@ impl Allocation {
     /// Whether it is the host's memory.
     pub fn is_host(&self) -> bool {
         matches!(self.kind, Kind::HostAllocated(_) | Kind::HostRegistered(_))
+    }
+
+    /// What the device may do with it.
+    pub fn access(&self) -> CUmemAccess_flags {
+        match (self.kind, &self.mapped) {
+            (_, Some(mapped)) => mapped.access(),
+            (Kind::HostRegistered(flags), _) if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 => {
+                CU_MEM_ACCESS_FLAGS_PROT_READ
+            }
+            _ => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        }
     }
 }
 
@@ -88,8 +114,9 @@ pub struct DeviceMemory {
     window: u64,
     backing: Mapping,
     total: u64,
-    space: Mutex<Space>,
-    map: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+    space: Arc<Mutex<Space>>,
+    map: RwLock<Map>,
+    reservations: Mutex<BTreeMap<u64, Arc<Reservation>>>,
     generation: AtomicU64,
     _reserved: Mapping,
 }
@@ -107,8 +134,9 @@ impl DeviceMemory {
             window: reserved.address(),
             backing: Mapping::lazy(length)?,
             total,
-            space: Mutex::new(Space::new(length as u64, total)),
+            space: Arc::new(Mutex::new(Space::new(length as u64, total))),
             map: RwLock::new(BTreeMap::new()),
+            reservations: Mutex::default(),
             generation: AtomicU64::new(0),
             _reserved: reserved,
         })
@@ -124,19 +152,50 @@ impl DeviceMemory {
         self.space().free_bytes()
     }
 
-    fn space(&self) -> std::sync::MutexGuard<'_, Space> {
+    /// Counts `bytes` of the device's memory as used until the answer is dropped.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn charge(&self, bytes: u64) -> Result<Charge> {
+        Charge::new(&self.space, bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Locked before the map where both are.
+    fn reservations(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Reservation>>> {
+        self.reservations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_map(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Kernels that run look their ranges up again.
+    fn forget_ranges(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     fn in_window(&self, address: u64) -> bool {
         address.wrapping_sub(self.window) < self.backing.length() as u64
     }
 
+    // Whether an address can only be the device's.
+    fn is_device(&self, address: u64) -> bool {
+        self.in_window(address) || self.is_reserved(address)
+    }
+
     fn add(&self, allocation: Allocation) -> Arc<Allocation> {
         let allocation = Arc::new(allocation);
-        self.map
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.write_map()
             .insert(allocation.start, allocation.clone());
         allocation
     }
@@ -169,6 +228,8 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
+            mapped: None,
+            bytes: self.backing.address() + (start - self.window),
             _mapping: None,
         })
     }
@@ -191,6 +252,8 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
+            mapped: None,
+            bytes: mapping.address(),
             _mapping: Some(mapping),
         }))
     }
@@ -202,14 +265,18 @@ impl DeviceMemory {
     /// the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
     pub fn register(&self, start: u64, size: u64, flags: u32, context: u64) -> Result {
         let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if start == 0 || size == 0 || self.in_window(start) || !space::is_mapped(start, size) {
+        if start == 0
+            || size == 0
+            || [start, end - 1].iter().any(|a| self.is_device(*a))
+            || !space::is_mapped(start, size)
+        {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let only_read = flags & gpgpu_protocol::cuda::CU_MEMHOSTREGISTER_READ_ONLY != 0;
+        let only_read = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
         if !only_read && !space::is_writable(start, size) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.write_map();
         if let Some((_, other)) = map.range(..end).next_back()
             && other.end() > start
         {
@@ -226,6 +293,8 @@ impl DeviceMemory {
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
+            mapped: None,
+            bytes: start,
             _mapping: None,
         };
         map.insert(start, Arc::new(allocation));
@@ -234,28 +303,48 @@ impl DeviceMemory {
 
     /// The allocation that holds `address`.
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
-        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let map = self.read_map();
         let (_, allocation) = map.range(..=address).next_back()?;
         (address < allocation.end()).then(|| allocation.clone())
     }
 
-    /// What `length` bytes at `address` are. `CUDA_ERROR_INVALID_VALUE` for device addresses that are not allocated, and
-    /// for a range that leaves the allocation in which it begins or enters one.
-    pub fn classify(&self, address: u64, length: u64) -> Result<Place> {
+    // The allocation in which a range lies, or the first of those of one reservation in which it does. The device must be
+    // allowed to read, or to write.
+    fn span(&self, address: u64, length: u64, write: bool) -> Option<Arc<Allocation>> {
+        let end = address.checked_add(length)?;
+        let map = self.read_map();
+        let (_, first) = map.range(..=address).next_back()?;
+        let mut last = first;
+        if address >= first.end() || !allows(first.access(), write) {
+            return None;
+        }
+        while last.end() < end {
+            let next = map.get(&last.end())?;
+            let (Some(this), Some(other)) = (&last.mapped, &next.mapped) else {
+                return None;
+            };
+            if !this.is_beside(other) || !allows(other.access(), write) {
+                return None;
+            }
+            last = next;
+        }
+        Some(first.clone())
+    }
+
+    /// What `length` bytes at `address` are, to be read or written. `CUDA_ERROR_INVALID_VALUE` for device addresses that
+    /// are not allocated or may not be accessed so, and for a range that leaves the allocation in which it begins (unless
+    /// into the next mapping of the same reservation) or enters one.
+    pub fn classify(&self, address: u64, length: u64, write: bool) -> Result<Place> {
         let end = address
             .checked_add(length)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if let Some(allocation) = self.find(address) {
-            if end <= allocation.end() {
-                return Ok(Place::Known(allocation));
-            }
+        if let Some(allocation) = self.span(address, length, write) {
+            return Ok(Place::Known(allocation));
+        }
+        if address == 0 || self.find(address).is_some() || self.is_device(address) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if address == 0 || self.in_window(address) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
-        if map.range(address..end).next().is_some() {
+        if self.read_map().range(address..end).next().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Place::Pageable)
@@ -268,18 +357,18 @@ impl DeviceMemory {
         address: u64,
         which: impl Fn(&Allocation) -> bool,
     ) -> Option<Arc<Allocation>> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.write_map();
         if !map.get(&address).is_some_and(|a| which(a)) {
             return None;
         }
         let allocation = map.remove(&address);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.forget_ranges();
         allocation
     }
 
     /// Takes all allocations of a context out of the map.
     pub fn remove_context(&self, context: u64) -> Vec<Arc<Allocation>> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.write_map();
         let mut removed = Vec::new();
         map.retain(|_, a| {
             let stays = a.context != context;
@@ -288,7 +377,7 @@ impl DeviceMemory {
             }
             stays
         });
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.forget_ranges();
         removed
     }
 
@@ -302,37 +391,28 @@ impl DeviceMemory {
         }
     }
 
-    /// The host's pointer to `length` bytes at a device address, or `None` if they are not all in one allocation.
-    pub fn host_pointer(&self, address: u64, length: u64) -> Option<*mut u8> {
-        let allocation = self.find(address)?;
-        (address.checked_add(length)? <= allocation.end()).then(|| self.backing_of(address))
-    }
-
-    fn backing_of(&self, address: u64) -> *mut u8 {
-        if self.in_window(address) {
-            (self.backing.address() + (address - self.window)) as *mut u8
-        } else {
-            address as *mut u8
-        }
+    /// The host's pointer to `length` bytes at a device address, or `None` if they are not all in one allocation (or in
+    /// mappings of one reservation) that the device may read, or write.
+    pub fn host_pointer(&self, address: u64, length: u64, write: bool) -> Option<*mut u8> {
+        let first = self.span(address, length, write)?;
+        Some((first.bytes + (address - first.start)) as *mut u8)
     }
 }
 
 // SAFETY: the backing of the window stays mapped for the process's life, at the window's own alignment (both are whole pages).
+// So does a reservation's until it is freed, which waits likewise; what is mapped into it is replaced and never taken away.
 // Host memory that the driver allocated is unmapped only after `remove` has changed the generation and all running work has
 // been waited for (`api::memory`); memory that the program registered stays mapped until it is unregistered by CUDA's contract,
 // and its device address is its host address.
 unsafe impl exec::Memory for DeviceMemory {
     fn range_of(&self, addr: u64) -> Option<exec::Range> {
         let allocation = self.find(addr)?;
-        Some(exec::Range {
+        let access = allocation.access();
+        allows(access, false).then(|| exec::Range {
             start: allocation.start,
             end: allocation.end(),
-            base: self.backing_of(allocation.start),
-            writable: !matches!(
-                allocation.kind,
-                Kind::HostRegistered(flags)
-                    if flags & gpgpu_protocol::cuda::CU_MEMHOSTREGISTER_READ_ONLY != 0
-            ),
+            base: allocation.bytes as *mut u8,
+            writable: allows(access, true),
         })
     }
 
@@ -350,7 +430,7 @@ mod tests {
         let memory = DeviceMemory::new(1 << 20).unwrap();
         let a = memory.allocate(5000, Kind::Device, 1).unwrap();
         assert_eq!(a.start % ALLOCATION_ALIGNMENT, 0);
-        let p = memory.host_pointer(a.start, 5000).unwrap();
+        let p = memory.host_pointer(a.start, 5000, true).unwrap();
         // SAFETY: the allocation has 5000 bytes.
         unsafe { p.write_bytes(7, 5000) };
         assert_eq!(memory.free_bytes(), (1 << 20) - 5120);
@@ -361,7 +441,7 @@ mod tests {
         memory.release(&memory.remove(a.start, |_| true).unwrap());
         assert_eq!(memory.free_bytes(), 1 << 20);
         let b = memory.allocate(1 << 20, Kind::Device, 1).unwrap();
-        let p = memory.host_pointer(b.start, 1 << 20).unwrap();
+        let p = memory.host_pointer(b.start, 1 << 20, true).unwrap();
         // SAFETY: the allocation has a mebibyte.
         let bytes = unsafe { std::slice::from_raw_parts(p, 1 << 20) };
         assert!(bytes.iter().all(|b| *b == 0));
@@ -371,11 +451,13 @@ mod tests {
     fn ranges_that_leave_an_allocation_are_refused() {
         let memory = DeviceMemory::new(1 << 20).unwrap();
         let a = memory.allocate(100, Kind::Device, 1).unwrap();
-        assert!(memory.classify(a.start + 40, 60).is_ok());
-        assert!(memory.classify(a.start + 40, 61).is_err());
-        assert!(memory.classify(a.start + 100, 1).is_err());
+        assert!(memory.classify(a.start + 40, 60, true).is_ok());
+        assert!(memory.classify(a.start + 40, 61, true).is_err());
+        assert!(memory.classify(a.start + 100, 1, true).is_err());
         let pageable = [0u8; 16];
-        let place = memory.classify(pageable.as_ptr() as u64, 16).unwrap();
+        let place = memory
+            .classify(pageable.as_ptr() as u64, 16, false)
+            .unwrap();
         assert!(matches!(place, Place::Pageable));
     }
 

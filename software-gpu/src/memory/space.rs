@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::config::ALLOCATION_ALIGNMENT;
@@ -41,13 +42,102 @@ impl Mapping {
         .or_else(|_| Self::map(0, length, none, libc::MAP_NORESERVE))
     }
 
+    /// As [`Mapping::reserve`], at `start` only.
+    ///
+    /// # Errors
+    /// The addresses are taken, or none.
+    pub fn reserve_at(start: u64, length: u64) -> io::Result<Self> {
+        let flags = libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let mapping = Self::map(start as usize, length as usize, libc::PROT_NONE, flags)?;
+        // Kernels before 4.17 take the address for a hint.
+        if mapping.address() != start {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        Ok(mapping)
+    }
+
+    /// As [`Mapping::reserve`], anywhere, at a multiple of `alignment`, itself one of the page size.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn reserve_aligned(length: u64, alignment: u64) -> io::Result<Self> {
+        let (length, alignment) = (length as usize, alignment as usize);
+        let whole = length
+            .checked_add(alignment)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut mapping = Self::map(0, whole, libc::PROT_NONE, libc::MAP_NORESERVE)?;
+        let start = mapping.address.next_multiple_of(alignment);
+        let (head, tail) = (start - mapping.address, mapping.address + alignment - start);
+        mapping.address = start;
+        mapping.length = length;
+        for (at, length) in [(start - head, head), (start + length, tail)] {
+            // SAFETY: the ends of the mapping just made, which are not part of it any more.
+            unsafe { libc::munmap(at as *mut _, length) };
+        }
+        Ok(mapping)
+    }
+
     /// Memory that takes pages as they are written, and none in a forked child.
     pub fn lazy(length: usize) -> io::Result<Self> {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let mapping = Self::map(0, length, rw, libc::MAP_NORESERVE)?;
-        // SAFETY: the whole of a mapping that this process just made.
-        unsafe { libc::madvise(mapping.address as *mut _, length, libc::MADV_DONTFORK) };
+        mapping.keep_from_children(0, length);
         Ok(mapping)
+    }
+
+    fn keep_from_children(&self, offset: usize, length: usize) {
+        // SAFETY: a part of this mapping.
+        unsafe {
+            libc::madvise(
+                (self.address + offset) as *mut _,
+                length,
+                libc::MADV_DONTFORK,
+            )
+        };
+    }
+
+    fn replace(
+        &self,
+        offset: usize,
+        length: usize,
+        file: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        assert!(offset + length <= self.length);
+        let flags = match file {
+            Some(_) => libc::MAP_SHARED,
+            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        };
+        // SAFETY: replaces a part of this mapping by pages that can be read and written as it can, so that whoever has a
+        // pointer into it may use it as before.
+        let p = unsafe {
+            libc::mmap(
+                (self.address + offset) as *mut _,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags | libc::MAP_FIXED,
+                file.map_or(-1, |f| f.as_raw_fd()),
+                0,
+            )
+        };
+        if ptr::eq(p, libc::MAP_FAILED) {
+            return Err(io::Error::last_os_error());
+        }
+        self.keep_from_children(offset, length);
+        Ok(())
+    }
+
+    /// Shows a file's first bytes in a part of a mapping made by [`Mapping::lazy`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn show(&self, offset: usize, length: usize, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.replace(offset, length, Some(file))
+    }
+
+    /// Ends what [`Mapping::show`] did: the part has zeroed pages of its own again.
+    pub fn hide(&self, offset: usize, length: usize) {
+        // Where even that is refused the file stays there, unseen by new work, until the whole goes.
+        let _ = self.replace(offset, length, None);
     }
 
     /// Host memory for a program.
@@ -152,6 +242,20 @@ impl Space {
     /// Bytes that may still be used.
     pub fn free_bytes(&self) -> u64 {
         self.total - self.used
+    }
+
+    /// Counts bytes as used that have no place in the window; false if there are not as many.
+    pub fn charge(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.free_bytes();
+        if fits {
+            self.used += bytes;
+        }
+        fits
+    }
+
+    /// Counts them as free again.
+    pub fn discharge(&mut self, bytes: u64) {
+        self.used -= bytes;
     }
 
     /// The offset of `size` bytes, now taken, or `None`.

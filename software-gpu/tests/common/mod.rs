@@ -44,6 +44,60 @@ unsafe extern "C" {
     pub fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
     pub fn cuMemGetAddressRange_v2(b: *mut CUdeviceptr, s: *mut usize, a: CUdeviceptr) -> CUresult;
     pub fn cuMemAllocManaged(out: *mut CUdeviceptr, size: usize, flags: c_uint) -> CUresult;
+    pub fn cuMemGetAllocationGranularity(
+        g: *mut usize,
+        p: *const CUmemAllocationProp,
+        o: CUmemAllocationGranularity_flags,
+    ) -> CUresult;
+    pub fn cuMemAddressReserve(
+        out: *mut CUdeviceptr,
+        size: usize,
+        alignment: usize,
+        wish: CUdeviceptr,
+        flags: u64,
+    ) -> CUresult;
+    pub fn cuMemAddressFree(address: CUdeviceptr, size: usize) -> CUresult;
+    pub fn cuMemCreate(
+        out: *mut CUmemGenericAllocationHandle,
+        size: usize,
+        p: *const CUmemAllocationProp,
+        flags: u64,
+    ) -> CUresult;
+    pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
+    pub fn cuMemMap(
+        address: CUdeviceptr,
+        size: usize,
+        offset: usize,
+        handle: CUmemGenericAllocationHandle,
+        flags: u64,
+    ) -> CUresult;
+    pub fn cuMemUnmap(address: CUdeviceptr, size: usize) -> CUresult;
+    pub fn cuMemSetAccess(
+        address: CUdeviceptr,
+        size: usize,
+        list: *const CUmemAccessDesc,
+        count: usize,
+    ) -> CUresult;
+    pub fn cuMemGetAccess(f: *mut u64, l: *const CUmemLocation, a: CUdeviceptr) -> CUresult;
+    pub fn cuMemExportToShareableHandle(
+        out: *mut c_void,
+        handle: CUmemGenericAllocationHandle,
+        kind: CUmemAllocationHandleType,
+        flags: u64,
+    ) -> CUresult;
+    pub fn cuMemImportFromShareableHandle(
+        out: *mut CUmemGenericAllocationHandle,
+        shareable: *mut c_void,
+        kind: CUmemAllocationHandleType,
+    ) -> CUresult;
+    pub fn cuMemGetAllocationPropertiesFromHandle(
+        out: *mut CUmemAllocationProp,
+        handle: CUmemGenericAllocationHandle,
+    ) -> CUresult;
+    pub fn cuMemRetainAllocationHandle(
+        out: *mut CUmemGenericAllocationHandle,
+        address: *mut c_void,
+    ) -> CUresult;
     pub fn cuMemHostAlloc(out: *mut *mut c_void, size: usize, flags: c_uint) -> CUresult;
     pub fn cuMemFreeHost(pointer: *mut c_void) -> CUresult;
     pub fn cuMemHostRegister_v2(pointer: *mut c_void, size: usize, flags: c_uint) -> CUresult;

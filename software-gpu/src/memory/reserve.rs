@@ -1,0 +1,290 @@
+//! Reserved device addresses, and physical memory that is mapped at them.
+//!
+//! As in the driver's own window nothing is mapped at the addresses themselves. The bytes are behind a second range of the
+//! same length, so that a range over several mappings is one for the CPU too.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpgpu_protocol::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_OUT_OF_MEMORY, CUmemAccess_flags,
+};
+
+use super::physical::Handle;
+use super::{Allocation, DeviceMemory, Kind, Mapping};
+use crate::border::Result;
+use crate::config::GRANULARITY;
+use crate::driver::new_id;
+
+/// Where reservations go that wish for no address: beyond the largest window, below where programs lie.
+const AREA: u64 = 0x4800_0000_0000;
+
+/// Addresses that the program has reserved.
+#[derive(Debug)]
+pub struct Reservation {
+    start: u64,
+    size: u64,
+    backing: Mapping,
+    // Until it is freed; the backing may be needed longer.
+    addresses: Mutex<Option<Mapping>>,
+}
+
+impl Reservation {
+    fn end(&self) -> u64 {
+        self.start + self.size
+    }
+
+    fn backing_of(&self, address: u64) -> u64 {
+        self.backing.address() + (address - self.start)
+    }
+}
+
+/// What an allocation of [`Kind::Mapped`] is beyond the others.
+#[derive(Debug)]
+pub struct Mapped {
+    handle: Arc<Handle>,
+    reservation: Arc<Reservation>,
+    access: AtomicU32,
+}
+
+impl Mapped {
+    /// The handle it was mapped with.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// What the device may do.
+    pub fn access(&self) -> CUmemAccess_flags {
+        self.access.load(Ordering::Acquire)
+    }
+
+    /// Whether `other` belongs to the same reservation, so that the bytes of neighbours lie side by side.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.reservation, &other.reservation)
+    }
+}
+
+fn end_of(start: u64, size: u64) -> Result<u64> {
+    if size == 0 || !start.is_multiple_of(GRANULARITY) || !size.is_multiple_of(GRANULARITY) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+fn around(all: &BTreeMap<u64, Arc<Reservation>>, address: u64) -> Option<&Arc<Reservation>> {
+    let (_, reservation) = all.range(..=address).next_back()?;
+    (address < reservation.end()).then_some(reservation)
+}
+
+impl DeviceMemory {
+    /// Whether `address` is one of those that the program has reserved.
+    pub(super) fn is_reserved(&self, address: u64) -> bool {
+        around(&self.reservations(), address).is_some()
+    }
+
+    /// Reserves `size` bytes of addresses, at `wish` if that is aligned and free.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a size that is no multiple of the granularity or an alignment that is no power of
+    /// two; `CUDA_ERROR_OUT_OF_MEMORY` where no addresses are left.
+    pub fn reserve(&self, size: u64, alignment: u64, wish: u64) -> Result<u64> {
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        end_of(0, size)?;
+        let alignment = alignment.max(GRANULARITY);
+        let mut reservations = self.reservations();
+        let mut gap = AREA.next_multiple_of(alignment);
+        for reservation in reservations.range(AREA..).map(|(_, r)| r) {
+            if reservation.start.saturating_sub(gap) >= size {
+                break;
+            }
+            gap = reservation
+                .end()
+                .checked_next_multiple_of(alignment)
+                .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        }
+        let behind_all = reservations
+            .range(AREA..)
+            .next_back()
+            .and_then(|(_, r)| r.end().checked_next_multiple_of(alignment));
+        let wish = Some(wish).filter(|w| *w != 0 && w.is_multiple_of(alignment));
+        let addresses = wish
+            .into_iter()
+            .chain([gap])
+            // Something that is not the driver's may be in the gap.
+            .chain(behind_all)
+            .find_map(|at| Mapping::reserve_at(at, size).ok())
+            .map_or_else(|| Mapping::reserve_aligned(size, alignment), Ok)
+            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let reservation = Reservation {
+            start: addresses.address(),
+            size,
+            backing: Mapping::lazy(size as usize).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?,
+            addresses: Mutex::new(Some(addresses)),
+        };
+        let start = reservation.start;
+        reservations.insert(start, Arc::new(reservation));
+        Ok(start)
+    }
+
+    /// Takes a whole reservation away, in which nothing is mapped any more. The addresses are free at once. Work that runs
+    /// may still know the bytes behind them: whoever drops the answer has waited for that.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for anything else.
+    pub fn unreserve(&self, start: u64, size: u64) -> Result<Arc<Reservation>> {
+        let mut reservations = self.reservations();
+        let known = reservations.get(&start).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let end = known.end();
+        let mapped = self.read_map().range(start..end).next().is_some();
+        if known.size != size || mapped {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let gone = reservations
+            .remove(&start)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        gone.addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        Ok(gone)
+    }
+
+    /// Maps all of a handle's memory at reserved addresses that are free. Nobody may access it yet.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for any other size and other addresses; `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn map(&self, start: u64, size: u64, handle: &Arc<Handle>) -> Result {
+        let end = end_of(start, size)?;
+        let physical = handle.physical();
+        let reservations = self.reservations();
+        let reservation = around(&reservations, start)
+            .filter(|r| end <= r.end() && size == physical.size())
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut map = self.write_map();
+        let taken = map.range(..end).next_back();
+        if taken.is_some_and(|(_, a)| a.end() > start) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        handle.mapped()?;
+        let offset = (start - reservation.start) as usize;
+        if reservation
+            .backing
+            .show(offset, size as usize, physical.file())
+            .is_err()
+        {
+            handle.unmapped();
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let allocation = Allocation {
+            start,
+            size,
+            kind: Kind::Mapped,
+            context: 0,
+            id: new_id(),
+            sync_memops: AtomicBool::new(false),
+            being_freed: AtomicBool::new(false),
+            bytes: reservation.backing_of(start),
+            mapped: Some(Mapped {
+                handle: handle.clone(),
+                reservation: reservation.clone(),
+                access: AtomicU32::new(CU_MEM_ACCESS_FLAGS_PROT_NONE),
+            }),
+            _mapping: None,
+        };
+        map.insert(start, Arc::new(allocation));
+        Ok(())
+    }
+
+    // The mappings that make up exactly `start..start + size`.
+    fn mappings(
+        map: &super::Map,
+        start: u64,
+        size: u64,
+    ) -> Result<Vec<(&Arc<Allocation>, &Mapped)>> {
+        let end = end_of(start, size)?;
+        let mut at = start;
+        let mut found = Vec::new();
+        for allocation in map.range(start..end).map(|(_, a)| a) {
+            match &allocation.mapped {
+                Some(mapped) if allocation.start == at => found.push((allocation, mapped)),
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            }
+            at = allocation.end();
+        }
+        if at != end {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(found)
+    }
+
+    /// Whether whole mappings make up a range.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if not.
+    pub fn check_mapped(&self, start: u64, size: u64) -> Result {
+        Self::mappings(&self.read_map(), start, size).map(|_| ())
+    }
+
+    /// Takes the mappings of a range away; the addresses stay reserved. Work that still runs finds other memory there.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that is not exactly one or several of them.
+    pub fn unmap(&self, start: u64, size: u64) -> Result {
+        let mut map = self.write_map();
+        let found: Vec<_> = Self::mappings(&map, start, size)?
+            .into_iter()
+            .map(|(a, _)| a.start)
+            .collect();
+        for start in found {
+            let Some(gone) = map.remove(&start) else {
+                continue;
+            };
+            self.forget_ranges();
+            let Some(mapped) = &gone.mapped else {
+                continue;
+            };
+            let backing = &mapped.reservation.backing;
+            let offset = (start - mapped.reservation.start) as usize;
+            backing.hide(offset, gone.size as usize);
+            mapped.handle.unmapped();
+        }
+        Ok(())
+    }
+
+    /// Whether `access` is less than what the device may do now with a mapping of a range.
+    ///
+    /// # Errors
+    /// As [`DeviceMemory::set_access`].
+    pub fn lessens_access(&self, start: u64, size: u64, access: CUmemAccess_flags) -> Result<bool> {
+        let map = self.read_map();
+        let mappings = Self::mappings(&map, start, size)?;
+        Ok(mappings.iter().any(|(_, m)| m.access() > access))
+    }
+
+    /// Says what the device may do with the mappings of a range.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that is not exactly one or several of them.
+    pub fn set_access(&self, start: u64, size: u64, access: CUmemAccess_flags) -> Result {
+        let map = self.read_map();
+        for (_, mapped) in Self::mappings(&map, start, size)? {
+            mapped.access.store(access, Ordering::Release);
+        }
+        self.forget_ranges();
+        Ok(())
+    }
+}
+
+/// Whether `access` allows to read, or to write.
+pub fn allows(access: CUmemAccess_flags, write: bool) -> bool {
+    access
+        > if write {
+            CU_MEM_ACCESS_FLAGS_PROT_READ
+        } else {
+            CU_MEM_ACCESS_FLAGS_PROT_NONE
+        }
+}
