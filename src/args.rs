@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 
 use crate::supervisor::Gpu;
 
@@ -10,6 +10,8 @@ use crate::supervisor::Gpu;
 const MAX_SOCKET_PATH: usize = 107;
 /// More sockets than any host runs VMs.
 const MAX_SOCKETS: u32 = 1024;
+/// More would be device memory and processes for nothing: each start of a driver slows the others down.
+const MAX_WARM_WORKERS: usize = 64;
 
 /// Runs CUDA for virtual machines that have no GPU, as a vhost-user back end.
 #[derive(Debug, Parser)]
@@ -40,6 +42,15 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub max_connections: usize,
 
+    /// How many workers to keep ready, for all VMs together: a program that opens the GPU gets one at once and need not
+    /// wait for the driver to come up
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warm_workers: usize,
+
+    /// Whether such a worker has a context on the first GPU, which holds device memory: about half a gigabyte on an H100
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub warm_contexts: bool,
+
     /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
     /// and rewrite its own worker
     #[arg(long)]
@@ -57,6 +68,10 @@ pub struct Config {
     pub software_gpu: Option<PathBuf>,
     /// How many connections to serve at a time on each socket.
     pub max_connections: usize,
+    /// How many workers are kept ready.
+    pub warm_workers: usize,
+    /// Whether they have a context.
+    pub warm_contexts: bool,
     /// Whether workers serve although the GPU can reach pageable memory.
     pub allow_pageable_access: bool,
 }
@@ -82,6 +97,9 @@ pub enum Error {
     /// See [`Args::software_gpu`].
     #[error("--software-gpu has no effect with --gpu cuda")]
     SoftwareWithCuda,
+    /// See [`Args::warm_workers`].
+    #[error("--warm-workers must be 0 to {MAX_WARM_WORKERS}")]
+    WarmWorkers,
 }
 
 impl TryFrom<Args> for Config {
@@ -93,6 +111,9 @@ impl TryFrom<Args> for Config {
         }
         if args.max_connections == 0 {
             return Err(Error::MaxConnections);
+        }
+        if args.warm_workers > MAX_WARM_WORKERS {
+            return Err(Error::WarmWorkers);
         }
         let sockets: Vec<PathBuf> = match args.socket_count {
             1 => vec![args.socket_path.clone()],
@@ -133,6 +154,8 @@ impl TryFrom<Args> for Config {
             gpu: args.gpu,
             software_gpu,
             max_connections: args.max_connections,
+            warm_workers: args.warm_workers,
+            warm_contexts: args.warm_contexts,
             allow_pageable_access: args.allow_pageable_access,
         })
     }
@@ -156,6 +179,10 @@ mod tests {
         let two = config(&["--socket-path", "vm", "-c", "2", "--gpu", "software"]).unwrap();
         assert_eq!(two.sockets, [PathBuf::from("vm0"), PathBuf::from("vm1")]);
         assert_eq!(two.gpu, Gpu::Software);
+        assert_eq!((two.warm_workers, two.warm_contexts), (1, true));
+        let cold = ["-s", "vm", "--warm-workers=0", "--warm-contexts=false"];
+        let cold = config(&cold).unwrap();
+        assert_eq!((cold.warm_workers, cold.warm_contexts), (0, false));
     }
 
     #[test]
@@ -164,6 +191,10 @@ mod tests {
         assert_eq!(
             config(&["-s", "x", "--max-connections", "0"]),
             Err(Error::MaxConnections)
+        );
+        assert_eq!(
+            config(&["-s", "x", "--warm-workers", "65"]),
+            Err(Error::WarmWorkers)
         );
         assert_eq!(
             config(&["-s", &"x".repeat(108)]),

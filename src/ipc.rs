@@ -22,6 +22,7 @@ use nix::{
     cmsg_space,
     errno::Errno,
     fcntl::{FcntlArg, SealFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
@@ -81,6 +82,7 @@ mod kind {
     pub const COMMAND: u32 = 2;
     pub const MAP: u32 = 3;
     pub const UNMAP: u32 = 4;
+    pub const SERVE: u32 = 5;
     pub const READY: u32 = 65;
     pub const ANSWER: u32 = 66;
     pub const DONE: u32 = 67;
@@ -142,7 +144,13 @@ pub struct MapRun {
 /// What a worker receives.
 #[derive(Debug)]
 pub enum ToWorker {
-    /// The first message of a channel.
+    /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
+    /// [`WorkerEnd::ready`].
+    Serve {
+        /// The directory for what the driver compiles for the client's VM, if it may keep that.
+        cache: Option<OwnedFd>,
+    },
+    /// The first message of the device process.
     Setup {
         /// The client's staging area, a memfd sealed against resizing.
         staging: OwnedFd,
@@ -267,6 +275,17 @@ impl Message {
             bytes: header.as_bytes().to_vec(),
             files,
         }
+    }
+
+    /// [`ToWorker::Serve`].
+    pub fn serve(cache: Option<Arc<File>>) -> Self {
+        Self::new(
+            Header {
+                kind: kind::SERVE,
+                ..Header::default()
+            },
+            cache.into_iter().collect(),
+        )
     }
 
     /// [`ToWorker::Setup`].
@@ -434,9 +453,21 @@ impl DeviceEnd {
     }
 }
 
+impl AsFd for WorkerEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl AsFd for DeviceEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl From<DeviceEnd> for OwnedFd {
+    fn from(end: DeviceEnd) -> Self {
+        end.socket
     }
 }
 
@@ -475,6 +506,7 @@ impl WorkerEnd {
         let (header, payload) = parse(&buffer[..len])?;
         let mut fds = fds.into_iter();
         let message = match header.kind {
+            kind::SERVE => ToWorker::Serve { cache: fds.next() },
             kind::SETUP => ToWorker::Setup {
                 staging: fds.next().ok_or(Error::Malformed("no staging area"))?,
                 size: header.length,
@@ -506,6 +538,21 @@ impl WorkerEnd {
             _ => return Err(Error::Malformed("unknown kind")),
         };
         Ok(Some(message))
+    }
+
+    /// Waits until there is a message, or the end of the channel, and leaves it there.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(&self, limit: PollTimeout) -> Result<bool> {
+        loop {
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, limit) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::io("Waiting")(errno)),
+            }
+        }
     }
 
     /// Says that the worker serves commands (status 0), or why it will not.

@@ -25,7 +25,7 @@ use nix::sys::{
 };
 
 use args::{Args, Config};
-use supervisor::{Program, Supervisor};
+use supervisor::{Gpu, Program, Supervisor};
 
 /// The program: does what its command line says, and logs why it cannot.
 pub fn main() -> ExitCode {
@@ -48,11 +48,12 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
         }
         Some(role::WORKER) => {
             role::settle()?;
+            let has = |option: &str| std::env::args_os().any(|argument| argument == option);
             worker::run(
                 ipc::WorkerEnd::new(role::take_channel()?),
                 worker::Options {
-                    allow_pageable_access: std::env::args_os()
-                        .any(|argument| argument == role::ALLOW_PAGEABLE_ACCESS),
+                    allow_pageable_access: has(role::ALLOW_PAGEABLE_ACCESS),
+                    warm_contexts: has(role::WARM_CONTEXTS),
                 },
             )?;
         }
@@ -70,13 +71,23 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     if config.allow_pageable_access {
         worker.arguments.push(role::ALLOW_PAGEABLE_ACCESS.into());
     }
+    if config.warm_contexts {
+        worker.arguments.push(role::WARM_CONTEXTS.into());
+    }
     let probe = Program::own(role::PROBE)?;
-    supervisor::choose(
+    let gpu = supervisor::choose(
         config.gpu,
         config.software_gpu.as_deref(),
         &mut worker,
         &probe,
     )?;
+    let cache = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
+    if gpu == Gpu::Cuda && cache.is_none() {
+        tracing::info!("What the driver compiles is not kept: the environment names no directory");
+    }
+    for (name, value) in worker::cache_variables(cache.is_some()) {
+        worker.environment.push((name.into(), value.into()));
+    }
 
     // From here on a signal is an orderly end.
     let mut signals = SigSet::empty();
@@ -94,6 +105,8 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         max_connections: config.max_connections,
         device: Program::own(role::DEVICE)?,
         worker,
+        warm_workers: config.warm_workers,
+        cache,
     })?;
     supervisor.run(stop.as_fd())?;
     Ok(())

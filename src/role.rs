@@ -17,6 +17,9 @@ pub const PROBE: &str = "gpu-probe";
 /// A worker's argument, and the supervisor's option.
 pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
 
+/// A worker's argument: it makes a context before there is a client.
+pub const WARM_CONTEXTS: &str = "--warm-contexts";
+
 /// Makes this process end with the supervisor, and undoes what it has inherited.
 ///
 /// # Errors

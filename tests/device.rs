@@ -3,6 +3,8 @@
 
 #[path = "device/guest.rs"]
 mod guest;
+#[path = "device/warm.rs"]
+mod warm;
 #[path = "device/worker.rs"]
 mod worker;
 
@@ -56,6 +58,10 @@ impl Host {
     }
 
     fn with_connections(mode: &str, max_connections: usize) -> Self {
+        Self::start(mode, max_connections, 0)
+    }
+
+    fn start(mode: &str, max_connections: usize, warm_workers: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = supervisor::Config {
             sockets: vec![directory.path().join("vm0"), directory.path().join("vm1")],
@@ -72,6 +78,8 @@ impl Host {
                     .to_vec(),
                 environment: vec![(worker::MODE.into(), mode.into())],
             },
+            warm_workers,
+            cache: None,
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -1008,6 +1016,8 @@ fn help_names_every_option() {
         "--gpu",
         "--software-gpu",
         "--max-connections",
+        "--warm-workers",
+        "--warm-contexts",
     ] {
         assert!(text.contains(flag), "{flag}");
     }

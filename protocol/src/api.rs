@@ -41,8 +41,8 @@ macro_rules! with_api {
             0x0103 call custom cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32);
             0x0104 wait custom cuDevicePrimaryCtxRelease_v2(dev: i32);
             0x0105 wait custom cuDevicePrimaryCtxReset_v2(dev: i32);
-            0x0106 call plain cuDevicePrimaryCtxSetFlags_v2(dev: i32, flags: u32);
-            0x0107 call plain cuDevicePrimaryCtxGetState(dev: i32, flags: Out<u32>, active: Out<i32>);
+            0x0106 call custom cuDevicePrimaryCtxSetFlags_v2(dev: i32, flags: u32);
+            0x0107 call custom cuDevicePrimaryCtxGetState(dev: i32, flags: Out<u32>, active: Out<i32>);
 
             // Contexts.
             0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);

@@ -51,7 +51,8 @@ pub enum Error {
     Neither(Box<Error>, String),
 }
 
-/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role.
+/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is,
+/// [`Gpu::Cuda`] or [`Gpu::Software`].
 ///
 /// # Errors
 /// What was asked for is not there; see [`Error`].
@@ -60,13 +61,13 @@ pub fn choose(
     software: Option<&Path>,
     worker: &mut Program,
     probe: &Program,
-) -> Result<(), Error> {
+) -> Result<Gpu, Error> {
     let cuda = match gpu {
         Gpu::Software => None,
         Gpu::Auto | Gpu::Cuda => match run(probe) {
             Ok(devices) => {
                 tracing::info!("GPU: {devices}");
-                return Ok(());
+                return Ok(Gpu::Cuda);
             }
             Err(reason) if gpu == Gpu::Cuda => return Err(Error::NoCuda(reason)),
             Err(reason) => Some(reason),
@@ -83,7 +84,7 @@ pub fn choose(
         (Err(error), None) => return Err(error),
         (Err(error), Some(reason)) => return Err(Error::Neither(Box::new(error), reason)),
     }
-    Ok(())
+    Ok(Gpu::Software)
 }
 
 fn use_software(directory: &Path, worker: &mut Program, probe: &Program) -> Result<(), Error> {

@@ -4,16 +4,19 @@
 //! process opens a worker, whose channel it passes on. Nothing that a guest sends reaches it but
 //! the name and number of a guest process, which it logs.
 
+pub mod cache;
 mod gpu;
 pub mod link;
 mod process;
 mod socket;
+mod warm;
 
 use std::{
     collections::HashMap,
+    fs::File,
     io,
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd},
         unix::process::ExitStatusExt,
     },
     path::{Path, PathBuf},
@@ -29,6 +32,7 @@ use crate::{ipc, log_limit::LogLimit};
 use link::{SupervisorEnd, ToDevice, ToSupervisor};
 use process::{Process, reason};
 use socket::Socket;
+use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use process::Program;
@@ -58,6 +62,10 @@ pub struct Config {
     pub device: Program,
     /// How workers are started; their standard input is their [`ipc::WorkerEnd`].
     pub worker: Program,
+    /// How many workers are kept ready for clients to come; for all sockets together.
+    pub warm_workers: usize,
+    /// Where workers' drivers keep what they compile, if anywhere.
+    pub cache: Option<PathBuf>,
 }
 
 /// What a watched descriptor is.
@@ -72,6 +80,8 @@ enum Source {
 
 struct Listener {
     socket: Socket,
+    /// Where its workers' drivers keep what they compile.
+    cache: Option<Arc<File>>,
     token: u32,
     connections: usize,
     /// Whether it is being watched: not while a device process is about to accept a connection, nor
@@ -91,6 +101,14 @@ struct Device {
     log: LogLimit,
 }
 
+/// A worker that no client has yet.
+struct Warm {
+    process: Process,
+    /// The device's end of its channel.
+    channel: ipc::DeviceEnd,
+    token: u32,
+}
+
 struct Worker {
     process: Process,
     device: u32,
@@ -108,6 +126,7 @@ pub struct Supervisor {
     listeners: Vec<Listener>,
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
+    warm: Pool<Warm>,
     sources: HashMap<u32, Source>,
     last_token: u32,
     stop: i32,
@@ -125,8 +144,20 @@ impl Supervisor {
             let socket = Socket::bind(path)
                 .map_err(|error| Error::Listen(path.display().to_string(), error))?;
             tracing::info!("Listening at {}", path.display());
+            let cache = config
+                .cache
+                .as_deref()
+                .map(|cache| cache::open(cache, path));
+            let cache = cache.transpose().unwrap_or_else(|error| {
+                tracing::warn!(
+                    "{}: what the driver compiles is not kept: {error}",
+                    path.display()
+                );
+                None
+            });
             listeners.push(Listener {
                 socket,
+                cache,
                 token: 0,
                 connections: 0,
                 armed: false,
@@ -134,6 +165,7 @@ impl Supervisor {
             });
         }
         Ok(Self {
+            warm: Pool::new(config.warm_workers, Instant::now()),
             config,
             listeners,
             devices: HashMap::new(),
@@ -153,14 +185,20 @@ impl Supervisor {
         self.stop = stop.as_raw_fd();
         let this = Arc::new(Mutex::new(self));
         let mut events = EventManager::<Arc<Mutex<Self>>>::new().map_err(Error::Events)?;
-        events.add_subscriber(Arc::clone(&this));
+        let id = events.add_subscriber(Arc::clone(&this));
         loop {
             let timeout = {
                 let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
                 if this.stopped {
                     break;
                 }
-                this.kill_late(Instant::now())
+                let now = Instant::now();
+                let mut ops = events.event_ops(id).map_err(Error::Events)?;
+                this.warm_up(now, &mut ops);
+                let due = this.warm.due();
+                let due = due.map(|due| due.saturating_duration_since(now).as_millis() as i32 + 1);
+                let timeouts = [Some(this.kill_late(now)), due].into_iter().flatten();
+                timeouts.filter(|timeout| *timeout >= 0).min().unwrap_or(-1)
             };
             events.run_with_timeout(timeout).map_err(Error::Events)?;
         }
@@ -304,6 +342,68 @@ impl Supervisor {
         }
     }
 
+    /// Starts a worker ahead of need, if one is due.
+    fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
+        if !self.warm.is_due(now) {
+            return;
+        }
+        let token = self.token(Source::Worker(0));
+        match start_worker(&self.config.worker, Path::new("warm"), token, ops) {
+            Ok((process, channel)) => {
+                tracing::debug!("Worker {} waits for a client", process.id());
+                self.sources.insert(token, Source::Worker(token));
+                let worker = Warm {
+                    process,
+                    channel,
+                    token,
+                };
+                self.warm.add(worker, now);
+            }
+            Err(error) => {
+                self.sources.remove(&token);
+                let (_, wait) = self.warm.died(|_| false, now);
+                tracing::warn!("Cannot start a worker ahead of need: {error}; again in {wait:?}");
+            }
+        }
+    }
+
+    /// A worker for a client of a device: a warm one, or a fresh one. It is told that it serves.
+    fn find_worker(
+        &mut self,
+        path: &Path,
+        cache: Option<Arc<File>>,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<Warm> {
+        let message = ipc::Message::serve(cache);
+        let tell = |worker: &Warm| match worker.channel.send(&message) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(io::Error::other(error)),
+        };
+        while let Some(mut worker) = self.warm.take(Instant::now()) {
+            // One that has died is noticed here or by its event, whichever comes first.
+            if worker.process.ended().is_none() && tell(&worker).is_ok() {
+                return Ok(worker);
+            }
+            self.sources.remove(&worker.token);
+            let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
+            let _ = ops.remove(events);
+        }
+        let token = self.token(Source::Worker(0));
+        let worker = start_worker(&self.config.worker, path, token, ops)
+            .map(|(process, channel)| Warm {
+                process,
+                channel,
+                token,
+            })
+            .and_then(|worker| tell(&worker).map(|()| worker))
+            .inspect_err(|_| {
+                self.sources.remove(&token);
+            })?;
+        self.sources.insert(token, Source::Worker(token));
+        Ok(worker)
+    }
+
     fn start_worker(
         &mut self,
         key: u32,
@@ -312,26 +412,35 @@ impl Supervisor {
         name: &[u8; 16],
         ops: &mut EventOps<'_>,
     ) {
-        let token = self.token(Source::Worker(0));
+        let began = Instant::now();
         let Some(device) = self.devices.get_mut(&key) else {
             return;
         };
-        let path = self.listeners[device.listener].socket.path();
+        let listener = &self.listeners[device.listener];
+        let path = listener.socket.path().to_owned();
         let who = format!(
             "{}: client {client} ({}, guest process {pid})",
             path.display(),
             Name(name)
         );
-        let started = if device.workers.len() >= MAX_CLIENTS || device.workers.contains_key(&client)
-        {
+        let found = if device.workers.len() >= MAX_CLIENTS || device.workers.contains_key(&client) {
             Err(io::Error::other("it has as many workers as it may have"))
         } else {
-            start_worker(&self.config.worker, path, token, ops)
+            let cache = listener.cache.clone();
+            self.find_worker(&path, cache, ops)
         };
-        let answer = match started {
-            Ok((process, channel)) => {
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        let answer = match found {
+            Ok(Warm {
+                process,
+                channel,
+                token,
+            }) => {
                 if device.log.allow() {
                     tracing::info!("{who} opened (worker {})", process.id());
+                    tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
                 }
                 let worker = Worker {
                     process,
@@ -342,12 +451,13 @@ impl Supervisor {
                     closed: false,
                 };
                 self.workers.insert(token, worker);
-                self.sources.insert(token, Source::Worker(token));
                 device.workers.insert(client, token);
-                ToDevice::WorkerStarted { client, channel }
+                ToDevice::WorkerStarted {
+                    client,
+                    channel: channel.into(),
+                }
             }
             Err(error) => {
-                self.sources.remove(&token);
                 if device.log.allow() {
                     tracing::error!("{who}: cannot start a worker: {error}");
                 }
@@ -403,7 +513,28 @@ impl Supervisor {
         }
     }
 
+    /// A worker that no client had yet is gone, if it was one.
+    fn warm_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        let found = self.warm.iter_mut().find(|worker| worker.token == token);
+        let Some(ended) = found.and_then(|worker| worker.process.ended()) else {
+            return;
+        };
+        let (worker, wait) = self
+            .warm
+            .died(|worker| worker.token == token, Instant::now());
+        self.sources.remove(&token);
+        if let Some(worker) = worker {
+            let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+            tracing::warn!(
+                "Worker {} died before a client came: {}; another in {wait:?}",
+                worker.process.id(),
+                reason(ended)
+            );
+        }
+    }
+
     fn worker_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        self.warm_ended(token, ops);
         let Some(ended) = self
             .workers
             .get_mut(&token)
@@ -452,7 +583,8 @@ impl Supervisor {
     fn end_all(&mut self) {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);
-        let mut processes: Vec<&mut Process> = devices.chain(workers).collect();
+        let warm = self.warm.iter_mut().map(|worker| &mut worker.process);
+        let mut processes: Vec<&mut Process> = devices.chain(workers).chain(warm).collect();
         for process in &mut processes {
             process.kill();
         }
@@ -463,6 +595,7 @@ impl Supervisor {
             }
         }
         self.devices.clear();
+        self.warm.clear();
         self.workers.clear();
         self.listeners.clear();
     }
@@ -474,12 +607,12 @@ fn start_worker(
     path: &Path,
     token: u32,
     ops: &mut EventOps<'_>,
-) -> io::Result<(Process, OwnedFd)> {
+) -> io::Result<(Process, ipc::DeviceEnd)> {
     let (ours, theirs) = ipc::pair()?;
     let process = program.start(theirs, path.as_os_str())?;
     ops.add(Events::with_data(&process, token, EventSet::IN))
         .map_err(io::Error::other)?;
-    Ok((process, ours))
+    Ok((process, ipc::DeviceEnd::new(ours)))
 }
 
 impl Device {

@@ -98,9 +98,12 @@ functions! {
     fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, dev: CUdevice);
     fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
     fn cuDevicePrimaryCtxReset_v2(dev: CUdevice);
+    fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32);
+    fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active: *mut i32);
     fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, dev: CUdevice);
     fn cuCtxDestroy_v2(context: CUcontext);
     fn cuCtxSetCurrent(context: CUcontext);
+    fn cuCtxSynchronize();
     fn cuCtxPopCurrent_v2(context: *mut CUcontext);
     fn cuCtxGetDevice(dev: *mut CUdevice);
     fn cuGetErrorString(code: CUresult, text: *mut *const c_char);

@@ -8,6 +8,7 @@
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
 
+mod ahead;
 mod argument;
 mod dispatch;
 mod driver;
@@ -17,6 +18,7 @@ mod objects;
 mod ops;
 mod pool;
 mod session;
+mod start;
 
 use std::sync::Mutex;
 
@@ -45,6 +47,8 @@ pub struct Options {
     /// Serve although the GPU can reach pageable memory: the operator accepts that a guest's kernels can then read and
     /// rewrite the worker itself.
     pub allow_pageable_access: bool,
+    /// Make the primary context of device 0 before there is a client.
+    pub warm_contexts: bool,
 }
 
 /// Why a worker ends before its client does.
@@ -56,7 +60,18 @@ pub enum Error {
     /// The staging area cannot be mapped.
     #[error("Cannot map the staging area: {0}")]
     Staging(#[source] std::io::Error),
+    /// The driver does not serve, and no client is there to be told.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The descriptor of the driver's cache cannot be set up.
+    #[error("Cannot set the driver's cache up: {0}")]
+    Cache(#[source] std::io::Error),
+    /// A worker that has to start anew cannot.
+    #[error("Cannot start anew: {0}")]
+    Again(#[source] std::io::Error),
 }
+
+pub use start::{Refusal, cache_variables};
 
 /// Whether a line that the guest has caused may be logged now.
 fn may_log() -> bool {
@@ -67,41 +82,22 @@ fn may_log() -> bool {
     limit.get_or_insert_default().allow()
 }
 
-/// Why a worker will not serve.
-#[derive(Debug, Error, PartialEq, Eq)]
-enum Refusal {
-    #[error("There is no libcuda.so.1 to load")]
-    NoLibrary,
-    #[error("cuInit fails with {0} ({1})")]
-    Init(CUresult, &'static str),
-    #[error("There is no GPU")]
-    NoDevice,
-    #[error(
-        "GPU {0} can reach pageable memory (HMM or ATS), so a guest's kernels could rewrite the worker. \
-         Switch HMM off with the option uvm_disable_hmm=1 of the module nvidia-uvm, or accept the risk with --allow-pageable-access"
-    )]
-    PageableAccess(CUdevice),
-}
-
 /// Serves a client until it is closed.
 ///
 /// # Errors
 ///
 /// The channel to the device process fails.
 pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
-    match start(options) {
-        Ok(()) => end.ready(status::OK)?,
-        Err(refusal) => {
-            tracing::error!("{refusal}");
-            end.ready(status::NO_GPU)?;
-        }
-    }
     // Threads that wait in the driver may outlive this function; the process ends them. So nothing here is freed.
     let session: &'static Session = Box::leak(Box::default());
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
+    if !start::start(end, options, session)? {
+        return Ok(());
+    }
     let pool = Pool::default();
     while let Some(message) = end.recv()? {
         match message {
+            ToWorker::Serve { .. } => return Err(ipc::Error::Malformed("served twice").into()),
             ToWorker::Setup { staging, size } => {
                 let staging = Staging::map(&staging, size).map_err(Error::Staging)?;
                 let _ = session.staging.set(staging);
@@ -144,37 +140,6 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn start(options: Options) -> Result<(), Refusal> {
-    if !driver::is_present() {
-        return Err(Refusal::NoLibrary);
-    }
-    let mut count = 0;
-    // SAFETY: the pointer is to a value that lives across the call.
-    let started = unsafe { driver::cuInit(0).and_then(|()| driver::cuDeviceGetCount(&mut count)) };
-    started.map_err(|code| Refusal::Init(code, result_name(code).unwrap_or("unknown")))?;
-    if count == 0 {
-        return Err(Refusal::NoDevice);
-    }
-    let reaches = |dev| {
-        let mut value = 0;
-        let attribute = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS;
-        // SAFETY: as above. A driver that cannot say is one that might.
-        unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, dev) }.is_err() || value != 0
-    };
-    check_reach(count, reaches, options)
-}
-
-fn check_reach(
-    count: i32,
-    reaches: impl Fn(CUdevice) -> bool,
-    options: Options,
-) -> Result<(), Refusal> {
-    match (0..count).find(|dev| reaches(*dev)) {
-        Some(dev) if !options.allow_pageable_access => Err(Refusal::PageableAccess(dev)),
-        _ => Ok(()),
-    }
 }
 
 /// One command stream to carry out.
@@ -350,30 +315,5 @@ mod tests {
             assert!(split(&command(wrong, 1)).is_none(), "{wrong}");
         }
         assert!(split(&stream[..stream.len() - 1]).is_none());
-    }
-
-    #[test]
-    fn a_gpu_that_reaches_pageable_memory_is_refused_unless_the_operator_accepts_it() {
-        let reaching = |dev| dev == 1;
-        assert_eq!(check_reach(1, reaching, Options::default()), Ok(()));
-        assert_eq!(
-            check_reach(2, reaching, Options::default()),
-            Err(Refusal::PageableAccess(1))
-        );
-        assert_eq!(
-            check_reach(
-                2,
-                reaching,
-                Options {
-                    allow_pageable_access: true
-                }
-            ),
-            Ok(())
-        );
-        assert!(
-            Refusal::PageableAccess(1)
-                .to_string()
-                .contains("uvm_disable_hmm=1")
-        );
     }
 }

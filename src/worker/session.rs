@@ -10,9 +10,13 @@ use std::{
     },
 };
 
-use gpgpu_protocol::{api::Context, cuda::*};
+use gpgpu_protocol::{
+    api::{Context, Hello},
+    cuda::*,
+};
 
 use super::{
+    ahead::Ahead,
     driver,
     memory::{Regions, Staging},
     objects::Objects,
@@ -32,6 +36,10 @@ pub struct Session {
     pub staging: OnceLock<Staging>,
     /// The id of each device's primary context while it is retained.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
+    /// The primary context that is made before it is asked for.
+    pub ahead: Ahead,
+    /// What the host is, once it was asked.
+    pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: Callbacks,
     images: Mutex<HashMap<u64, Vec<u8>>>,

@@ -3,6 +3,7 @@
 use std::{fs::File, os::fd::AsFd};
 
 use gpgpu_protocol::layout::status;
+use nix::poll::PollTimeout;
 use vhost_device_gpgpu::ipc::{MapRun, Span, ToWorker, WorkerEnd};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
@@ -50,6 +51,14 @@ fn map(runs: &[MapRun]) -> Vec<MmapRegion> {
 /// The worker's life: until its channel is closed.
 pub fn run(mode: &str) {
     let channel = WorkerEnd::new(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    if mode == "cold-death" && !channel.wait(PollTimeout::ZERO).unwrap() {
+        std::process::exit(1);
+    }
+    match channel.recv().unwrap() {
+        Some(ToWorker::Serve { .. }) => {}
+        None => return,
+        Some(_) => panic!("not served first"),
+    }
     match mode {
         "mute" => {}
         "no-gpu" => return channel.ready(status::NO_GPU).unwrap(),
@@ -74,7 +83,7 @@ pub fn run(mode: &str) {
     };
     while let Some(message) = channel.recv().unwrap() {
         match message {
-            ToWorker::Setup { .. } => panic!("a second setup"),
+            ToWorker::Serve { .. } | ToWorker::Setup { .. } => panic!("a second setup"),
             ToWorker::Map {
                 seq,
                 region,

@@ -127,6 +127,18 @@ cuda! {
         Ok(())
     }
 
+    fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) {
+        client()?.call(&request::cuDevicePrimaryCtxSetFlags_v2 { dev, flags }).map(drop)
+    }
+
+    fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: OutPtr<u32>, active: OutPtr<i32>) {
+        let request = request::cuDevicePrimaryCtxGetState { dev, flags: !flags.is_null(), active: !active.is_null() };
+        let reply = client()?.call(&request)?;
+        flags.offer(reply.flags);
+        active.offer(reply.active);
+        Ok(())
+    }
+
     fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) {
         let client = client()?;
         device(dev)?;

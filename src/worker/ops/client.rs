@@ -96,8 +96,12 @@ fn describe(dev: CUdevice) -> Result<DeviceInfo, CUresult> {
     })
 }
 
-/// Describes the host to a new client.
-pub fn gpgpuHello(_: &Session, _: request::gpgpuHello, _: Data) -> Outcome<reply::gpgpuHello> {
+/// Describes the host.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn hello() -> Result<Hello, CUresult> {
     let (mut version, mut count) = (0, 0);
     // SAFETY: the pointers are to values that live across the calls.
     unsafe {
@@ -105,12 +109,23 @@ pub fn gpgpuHello(_: &Session, _: request::gpgpuHello, _: Data) -> Outcome<reply
         driver::cuDeviceGetCount(&mut count)?;
     }
     let devices = (0..count).map(describe).collect::<Result<_, _>>()?;
-    Ok(reply::gpgpuHello {
-        hello: Hello {
-            driver_version: version,
-            devices,
-        },
+    Ok(Hello {
+        driver_version: version,
+        devices,
     })
+}
+
+/// Describes the host to a new client.
+pub fn gpgpuHello(
+    session: &Session,
+    _: request::gpgpuHello,
+    _: Data,
+) -> Outcome<reply::gpgpuHello> {
+    let hello = match session.hello.get() {
+        Some(hello) => hello.clone(),
+        None => hello()?,
+    };
+    Ok(reply::gpgpuHello { hello })
 }
 
 /// Takes a block of an image.

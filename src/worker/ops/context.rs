@@ -6,6 +6,7 @@ use gpgpu_protocol::{
 };
 
 use crate::worker::{
+    ahead::DEVICE,
     dispatch::Outcome,
     driver,
     objects::Entry,
@@ -21,6 +22,61 @@ fn primary(
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// The context made ahead, if this is its device. A client that begins with another device gets nothing from it.
+fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
+    if dev == DEVICE {
+        session.ahead.take()
+    } else {
+        session.ahead.give_up();
+        None
+    }
+}
+
+/// The flags that a context takes on when it is made, and not while it is there: those of core dumps.
+const MADE_WITH: u32 = CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
+
+/// `cuDevicePrimaryCtxSetFlags`.
+pub fn cuDevicePrimaryCtxSetFlags_v2(
+    session: &Session,
+    request: request::cuDevicePrimaryCtxSetFlags_v2,
+    _: Data,
+) -> Outcome<reply::cuDevicePrimaryCtxSetFlags_v2> {
+    if request.dev == DEVICE && request.flags & MADE_WITH != 0 && session.ahead.wait_made() {
+        session.ahead.give_up();
+        session.ahead.wait_over();
+    }
+    // SAFETY: no pointers.
+    unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(request.dev, request.flags)? };
+    Ok(reply::cuDevicePrimaryCtxSetFlags_v2 { dev: (), flags: () })
+}
+
+/// `cuDevicePrimaryCtxGetState`: a context made ahead is none yet.
+pub fn cuDevicePrimaryCtxGetState(
+    session: &Session,
+    request: request::cuDevicePrimaryCtxGetState,
+    _: Data,
+) -> Outcome<reply::cuDevicePrimaryCtxGetState> {
+    let (mut flags, mut active) = (0, 0);
+    let hidden = request.dev == DEVICE && session.ahead.is_hidden();
+    let (mut to_flags, mut to_active) = (std::ptr::null_mut(), std::ptr::null_mut());
+    if request.flags {
+        to_flags = &raw mut flags;
+    }
+    if request.active {
+        to_active = &raw mut active;
+    }
+    // SAFETY: the pointers are to values that live across the call, or NULL.
+    unsafe { driver::cuDevicePrimaryCtxGetState(request.dev, to_flags, to_active)? };
+    if hidden {
+        active = 0;
+    }
+    Ok(reply::cuDevicePrimaryCtxGetState {
+        dev: (),
+        flags,
+        active,
+    })
+}
+
 /// `cuDevicePrimaryCtxRetain`; the guest counts, so this comes once until the last release.
 pub fn cuDevicePrimaryCtxRetain(
     session: &Session,
@@ -32,12 +88,16 @@ pub fn cuDevicePrimaryCtxRetain(
     if table.contains_key(&request.dev) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
-    let mut context = Context::handle(0);
-    // SAFETY: the pointer is to a value that lives across the call.
-    unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, request.dev)? };
-    session
-        .objects
-        .insert(request.pctx, Entry::new(Context::id(context), 0));
+    let context = match ahead(session, request.dev) {
+        Some(context) => context,
+        None => {
+            let mut context = Context::handle(0);
+            // SAFETY: the pointer is to a value that lives across the call.
+            unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, request.dev)? };
+            Context::id(context)
+        }
+    };
+    session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(request.dev, request.pctx);
     Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
 }
@@ -65,6 +125,12 @@ pub fn cuDevicePrimaryCtxReset_v2(
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxReset_v2> {
     let mut table = primary(session);
+    if request.dev == DEVICE && session.ahead.wait_made() {
+        // To the guest there is nothing to reset but the flags, and nothing has used the context.
+        // SAFETY: no pointers.
+        unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(request.dev, 0)? };
+        return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
+    }
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxReset_v2(request.dev)? };
     if let Some(context) = table.remove(&request.dev) {
@@ -84,10 +150,20 @@ pub fn cuCtxCreate_v2(
     _: Data,
 ) -> Outcome<reply::cuCtxCreate_v2> {
     session.objects.check_new::<Context>(request.pctx)?;
+    // This client has other plans than the primary context; it is released beside the making of the new one.
+    session.ahead.give_up();
     let mut context = Context::handle(0);
-    // SAFETY: the pointers are to values that live across the calls.
+    // SAFETY: the pointer is to a value that lives across the calls.
+    let mut create = || unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, request.dev) };
+    let mut created = create();
+    // Its memory is the client's before the client can look.
+    session.ahead.wait_over();
+    if created == Err(CUDA_ERROR_OUT_OF_MEMORY) {
+        created = create();
+    }
+    created?;
+    // SAFETY: as above.
     unsafe {
-        driver::cuCtxCreate_v2(&mut context, request.flags, request.dev)?;
         let mut popped = Context::handle(0);
         let _ = driver::cuCtxPopCurrent_v2(&mut popped);
     }

@@ -1,0 +1,158 @@
+//! When workers are started ahead of need.
+//!
+//! One pool for all sockets: such a worker knows nothing of any VM. A worker that leaves the pool for a client never
+//! comes back. The next one is started a little later, so that it does not compete with the client's own start; if
+//! workers die in the pool, later and later.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// A program that gets a warm worker has its first result well within this.
+const AFTER_WARM: Duration = Duration::from_millis(100);
+/// What a client that found the pool empty needs: its worker is starting itself.
+const AFTER_COLD: Duration = Duration::from_millis(500);
+/// From one start to the next: a driver comes up under locks of the whole host.
+const SPACING: Duration = Duration::from_millis(300);
+/// The wait after the first death, doubled by each further one.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+/// The longest such wait.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+
+/// The workers that wait, oldest first, and when there is to be another.
+#[derive(Debug)]
+pub struct Pool<W> {
+    wanted: usize,
+    waiting: VecDeque<W>,
+    due: Option<Instant>,
+    deaths: u32,
+}
+
+impl<W> Pool<W> {
+    /// A pool that is to have `wanted` workers, from `now` on.
+    pub fn new(wanted: usize, now: Instant) -> Self {
+        Self {
+            wanted,
+            waiting: VecDeque::new(),
+            due: (wanted > 0).then_some(now),
+            deaths: 0,
+        }
+    }
+
+    /// The worker that waits longest, for a client.
+    pub fn take(&mut self, now: Instant) -> Option<W> {
+        let worker = self.waiting.pop_front();
+        if self.wanted == 0 {
+            return worker;
+        }
+        if worker.is_some() {
+            self.deaths = 0;
+        }
+        let delay = if worker.is_some() {
+            AFTER_WARM
+        } else {
+            AFTER_COLD
+        };
+        // Programs that follow each other closely do not put it off for ever.
+        self.due.get_or_insert(now + delay);
+        worker
+    }
+
+    /// Whether one is to be started now.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// When the next one is to be started.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// One was started.
+    pub fn add(&mut self, worker: W, now: Instant) {
+        self.waiting.push_back(worker);
+        self.due = (self.waiting.len() < self.wanted).then_some(now + SPACING);
+    }
+
+    /// The first worker of which `is_it` holds has died, or none could be started. Says how long to wait.
+    pub fn died(&mut self, is_it: impl Fn(&W) -> bool, now: Instant) -> (Option<W>, Duration) {
+        let worker = self
+            .waiting
+            .iter()
+            .position(is_it)
+            .and_then(|position| self.waiting.remove(position));
+        let wait = FIRST_BACK_OFF
+            .saturating_mul(1 << self.deaths.min(16))
+            .min(LONGEST_BACK_OFF);
+        self.deaths = self.deaths.saturating_add(1);
+        self.due = Some(now + wait);
+        (worker, wait)
+    }
+
+    /// Those that wait.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut W> {
+        self.waiting.iter_mut()
+    }
+
+    /// Forgets all, and wants none.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.wanted = 0;
+        self.due = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_fills_one_by_one_and_none_is_given_twice() {
+        let now = Instant::now();
+        let mut pool = Pool::new(2, now);
+        assert!(pool.is_due(now));
+        pool.add(1, now);
+        assert!(!pool.is_due(now), "the second comes a little later");
+        let later = pool.due().unwrap();
+        pool.add(2, later);
+        assert_eq!(pool.due(), None);
+        assert_eq!(pool.take(later), Some(1));
+        let due = pool.due().unwrap();
+        assert!(due > later, "not beside the client's own start");
+        assert_eq!(pool.take(later), Some(2));
+        assert_eq!(pool.take(later), None);
+        assert_eq!(pool.due(), Some(due), "more clients do not put it off");
+    }
+
+    #[test]
+    fn no_warm_workers_means_none_ever() {
+        let now = Instant::now();
+        let mut pool = Pool::<u32>::new(0, now);
+        assert_eq!(pool.take(now), None);
+        assert_eq!(pool.due(), None);
+    }
+
+    #[test]
+    fn workers_that_keep_dying_are_replaced_less_and_less_often() {
+        let mut now = Instant::now();
+        let mut pool = Pool::new(1, now);
+        let mut waits = Vec::new();
+        for worker in 0..10 {
+            pool.add(worker, now);
+            let (died, wait) = pool.died(|waiting| *waiting == worker, now);
+            assert_eq!(died, Some(worker));
+            assert!(!pool.is_due(now));
+            now += wait;
+            assert!(pool.is_due(now));
+            waits.push(wait);
+        }
+        assert!(waits.is_sorted());
+        assert_eq!(waits.last(), Some(&LONGEST_BACK_OFF));
+        pool.add(10, now);
+        assert_eq!(pool.take(now), Some(10));
+        pool.add(11, now);
+        let (_, wait) = pool.died(|_| true, now);
+        assert_eq!(wait, FIRST_BACK_OFF, "one that served a client was well");
+    }
+}

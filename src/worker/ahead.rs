@@ -1,0 +1,358 @@
+//! The primary context of device 0, made before the guest asks for it.
+//!
+//! It is invisible: until the guest retains it, the guest is told that the primary context is inactive. The guest's
+//! first retain takes this retention over. A guest that does something else with its first context, or nothing for
+//! some seconds, does not pay for it: it is released.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Context, Object},
+    cuda::*,
+};
+
+use super::driver;
+
+/// The device: the one that programs use unless they say otherwise.
+pub const DEVICE: CUdevice = 0;
+
+/// How long a client may leave the context unused: a program that only asks what devices there are should not hold
+/// device memory, half a gigabyte on an H100, for as long as it runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the driver does for it; tests have their own.
+pub trait Contexts: Send + Sync + 'static {
+    /// Retains the primary context of [`DEVICE`].
+    fn retain(&self) -> Result<u64, CUresult>;
+    /// Releases it.
+    fn release(&self);
+}
+
+/// The host's driver.
+#[derive(Debug, Default)]
+pub struct Driver;
+
+impl Contexts for Driver {
+    fn retain(&self) -> Result<u64, CUresult> {
+        let mut context = Context::handle(0);
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, DEVICE)? };
+        Ok(Context::id(context))
+    }
+
+    fn release(&self) {
+        // SAFETY: no pointers.
+        if let Err(code) = unsafe { driver::cuDevicePrimaryCtxRelease_v2(DEVICE) } {
+            tracing::debug!("Releasing the context made ahead: {code}");
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody has asked for it.
+    None,
+    /// Its thread is making it.
+    Making,
+    /// It is there, for whoever retains it first.
+    Held(u64),
+    /// Its thread is to release it, or is doing so.
+    Unwanted,
+    /// It was taken over or released, or could not be made.
+    Over,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: State,
+    /// When it is given up.
+    deadline: Option<Instant>,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Ahead<C = Driver> {
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    contexts: C,
+}
+
+impl<C: Contexts + Default> Default for Ahead<C> {
+    fn default() -> Self {
+        Self::new(C::default())
+    }
+}
+
+impl<C: Contexts> Ahead<C> {
+    fn new(contexts: C) -> Self {
+        let shared = Shared {
+            state: State::None,
+            deadline: None,
+        };
+        Self {
+            shared: Mutex::new(shared),
+            changed: Condvar::new(),
+            contexts,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn wait<'a>(&self, shared: MutexGuard<'a, Shared>) -> MutexGuard<'a, Shared> {
+        self.changed
+            .wait(shared)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn settle(&self, shared: &mut Shared, state: State) {
+        shared.state = state;
+        self.changed.notify_all();
+    }
+
+    /// Starts to make it, on a thread of its own, unless that was done before. A failure is nobody's business: the
+    /// guest's own retain will meet it too.
+    pub fn make(&'static self) {
+        let mut shared = self.lock();
+        if shared.state != State::None {
+            return;
+        }
+        shared.state = State::Making;
+        let thread = std::thread::Builder::new().name("context".into());
+        if let Err(error) = thread.spawn(|| self.live()) {
+            tracing::debug!("Cannot start a thread: {error}");
+            shared.state = State::Over;
+        }
+    }
+
+    /// Makes it, and sees to it until it is taken over or released.
+    fn live(&self) {
+        let began = Instant::now();
+        let made = self.contexts.retain();
+        tracing::debug!("Start: context made in {:?}: {made:?}", began.elapsed());
+        let mut shared = self.lock();
+        match made {
+            Ok(context) if shared.state == State::Making => {
+                self.settle(&mut shared, State::Held(context));
+            }
+            Ok(_) => {}
+            Err(_) => self.settle(&mut shared, State::Over),
+        }
+        loop {
+            shared = match (shared.state, shared.deadline) {
+                (State::Held(_), Some(deadline)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        shared.state = State::Unwanted;
+                        continue;
+                    }
+                    self.changed
+                        .wait_timeout(shared, left)
+                        .unwrap_or_else(|poisoned| poisoned.into_inner())
+                        .0
+                }
+                (State::Held(_), None) => self.wait(shared),
+                (State::Unwanted, _) => {
+                    drop(shared);
+                    self.contexts.release();
+                    self.settle(&mut self.lock(), State::Over);
+                    tracing::debug!("The context made ahead was not used, and is released");
+                    return;
+                }
+                _ => return,
+            };
+        }
+    }
+
+    /// A client is there: from now on it does not wait for ever.
+    pub fn serve(&self) {
+        self.lock().deadline = Some(Instant::now() + PATIENCE);
+        self.changed.notify_all();
+    }
+
+    /// The context, if it is there now; it stays here.
+    pub fn peek(&self) -> Option<u64> {
+        match self.lock().state {
+            State::Held(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// Takes the retention over; `None` if there is none, and then the driver has none of it either.
+    pub fn take(&self) -> Option<u64> {
+        let mut shared = self.lock();
+        loop {
+            match shared.state {
+                State::Making | State::Unwanted => shared = self.wait(shared),
+                State::Held(context) => {
+                    self.settle(&mut shared, State::Over);
+                    return Some(context);
+                }
+                State::None | State::Over => {
+                    shared.state = State::Over;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Gives it up: its thread releases it, now or when it is made. [`Ahead::wait_over`] waits for that.
+    pub fn give_up(&self) {
+        let mut shared = self.lock();
+        match shared.state {
+            State::None => self.settle(&mut shared, State::Over),
+            State::Making | State::Held(_) => self.settle(&mut shared, State::Unwanted),
+            State::Unwanted | State::Over => {}
+        }
+    }
+
+    /// Waits until the driver has none of it, after [`Ahead::give_up`].
+    pub fn wait_over(&self) {
+        let mut shared = self.lock();
+        while shared.state != State::Over {
+            shared = self.wait(shared);
+        }
+    }
+
+    /// Whether the driver's primary context is, or may be, this one, and not the guest's.
+    pub fn is_hidden(&self) -> bool {
+        !matches!(self.lock().state, State::None | State::Over)
+    }
+
+    /// Waits while it is being made or released; whether it is there then.
+    pub fn wait_made(&self) -> bool {
+        let mut shared = self.lock();
+        loop {
+            match shared.state {
+                State::Making | State::Unwanted => shared = self.wait(shared),
+                State::Held(_) => return true,
+                State::None | State::Over => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    };
+
+    use super::*;
+
+    /// A driver whose retain ends when the test says how, and that tells of its releases.
+    struct Scripted {
+        outcome: Mutex<Receiver<Result<u64, CUresult>>>,
+        released: Mutex<Sender<()>>,
+    }
+
+    impl Contexts for Scripted {
+        fn retain(&self) -> Result<u64, CUresult> {
+            self.outcome.lock().unwrap().recv().unwrap()
+        }
+
+        fn release(&self) {
+            self.released.lock().unwrap().send(()).unwrap();
+        }
+    }
+
+    struct Test {
+        ahead: &'static Ahead<Scripted>,
+        finish: Sender<Result<u64, CUresult>>,
+        released: Receiver<()>,
+    }
+
+    fn test() -> Test {
+        let (finish, outcome) = channel();
+        let (release, released) = channel();
+        let contexts = Scripted {
+            outcome: Mutex::new(outcome),
+            released: Mutex::new(release),
+        };
+        Test {
+            ahead: Box::leak(Box::new(Ahead::new(contexts))),
+            finish,
+            released,
+        }
+    }
+
+    #[test]
+    fn pitfall_59_the_first_retain_takes_the_retention_over_and_only_the_first() {
+        let Test {
+            ahead,
+            finish,
+            released,
+        } = test();
+        assert!(!ahead.is_hidden());
+        ahead.make();
+        ahead.make();
+        assert!(ahead.is_hidden(), "it may be in the driver already");
+        let taker = std::thread::spawn(|| ahead.take());
+        finish.send(Ok(7)).unwrap();
+        assert_eq!(taker.join().unwrap(), Some(7));
+        assert!(!ahead.is_hidden());
+        assert_eq!(ahead.take(), None);
+        ahead.give_up();
+        ahead.wait_over();
+        assert!(released.try_recv().is_err(), "it is the guest's now");
+    }
+
+    #[test]
+    fn one_that_is_not_wanted_is_released_once_even_if_it_is_still_being_made() {
+        for early in [true, false] {
+            let Test {
+                ahead,
+                finish,
+                released,
+            } = test();
+            ahead.make();
+            if early {
+                ahead.give_up();
+                finish.send(Ok(7)).unwrap();
+            } else {
+                finish.send(Ok(7)).unwrap();
+                assert!(ahead.wait_made());
+                ahead.give_up();
+            }
+            ahead.wait_over();
+            released.recv().unwrap();
+            assert_eq!(ahead.take(), None);
+            ahead.make();
+            assert!(!ahead.is_hidden(), "it is not made again");
+            assert!(released.try_recv().is_err());
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_be_made_leaves_the_guest_to_try() {
+        let Test { ahead, finish, .. } = test();
+        ahead.make();
+        let waits = Arc::new(std::thread::spawn(|| ahead.take()));
+        finish.send(Err(CUDA_ERROR_OUT_OF_MEMORY)).unwrap();
+        assert_eq!(Arc::into_inner(waits).unwrap().join().unwrap(), None);
+        assert!(!ahead.is_hidden());
+    }
+
+    #[test]
+    fn a_client_that_does_not_use_it_does_not_keep_it() {
+        let Test {
+            ahead,
+            finish,
+            released,
+        } = test();
+        ahead.make();
+        finish.send(Ok(7)).unwrap();
+        assert!(ahead.wait_made());
+        ahead.lock().deadline = Some(Instant::now());
+        ahead.changed.notify_all();
+        released.recv().unwrap();
+        assert_eq!(ahead.take(), None);
+    }
+}

@@ -1,0 +1,261 @@
+//! A worker's start: the driver, what it says of the host, and the wait for a client.
+//!
+//! A worker that was started ahead of need has done the first two, and holds nothing of any guest, when its client
+//! comes; one that was started for a client finds it waiting.
+
+use std::{
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
+    time::Instant,
+};
+
+use gpgpu_protocol::{
+    api::{Context, Object},
+    cuda::*,
+    layout::status,
+};
+use nix::poll::PollTimeout;
+
+use super::{Error, Options, driver, ops, session::Session};
+use crate::ipc::{self, ToWorker, WorkerEnd};
+
+/// The descriptor whose `/proc` entry is the driver's directory of compiled code: the driver looks there whenever it
+/// compiles, so the directory can be chosen when the client is known. See [`cache_variables`].
+const CACHE: RawFd = 100;
+
+/// The most bytes of compiled code that are kept for one VM.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// The variables that make a worker's driver keep compiled code where [`ToWorker::Serve`] says, or nowhere. A size that
+/// the operator has set stays.
+pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
+    if !keep {
+        return vec![("CUDA_CACHE_DISABLE", "1".to_owned())];
+    }
+    let mut variables = vec![("CUDA_CACHE_PATH", format!("/proc/self/fd/{CACHE}"))];
+    if std::env::var_os("CUDA_CACHE_MAXSIZE").is_none() {
+        variables.push(("CUDA_CACHE_MAXSIZE", CACHE_BYTES.to_string()));
+    }
+    variables
+}
+
+/// Why a worker will not serve.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no driver.
+    #[error("There is no libcuda.so.1 to load")]
+    NoLibrary,
+    /// The driver does not come up.
+    #[error("cuInit fails with {0} ({1})")]
+    Init(CUresult, &'static str),
+    /// The driver has no device.
+    #[error("There is no GPU")]
+    NoDevice,
+    /// See [`Options::allow_pageable_access`].
+    #[error(
+        "GPU {0} can reach pageable memory (HMM or ATS), so a guest's kernels could rewrite the worker. \
+         Switch HMM off with the option uvm_disable_hmm=1 of the module nvidia-uvm, or accept the risk with --allow-pageable-access"
+    )]
+    PageableAccess(CUdevice),
+}
+
+/// Loads the driver, waits for a client, and says to it that the worker is ready; `false` says that none will come.
+///
+/// # Errors
+/// The channel fails; [`Error::Refused`] where there is no client yet that could be told.
+pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Result<bool, Error> {
+    let began = Instant::now();
+    hold_place()?;
+    let waiting = end.wait(PollTimeout::ZERO)?;
+    let refusal = load(options, session).err();
+    if refusal.is_none() && (waiting || options.warm_contexts) {
+        session.ahead.make();
+    }
+    tracing::debug!("Start: driver ready after {:?}", began.elapsed());
+    if !waiting {
+        match refusal {
+            // The supervisor starts another in its place, later.
+            Some(refusal) if !end.wait(PollTimeout::ZERO)? => return Err(Error::Refused(refusal)),
+            _ => {}
+        }
+        end.wait(PollTimeout::NONE)?;
+        if let Err(code) = check(session) {
+            // Something happened to the GPU meanwhile. A new process may find it well, or says what is wrong.
+            tracing::warn!("The context made ahead has failed with {code}: starting anew");
+            return Err(again(end));
+        }
+    }
+    let taken = Instant::now();
+    match end.recv()? {
+        None => return Ok(false),
+        Some(ToWorker::Serve { cache }) => {
+            if let Some(cache) = cache {
+                place(cache)?;
+            }
+        }
+        Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
+    }
+    match refusal {
+        None => {
+            session.ahead.make();
+            session.ahead.serve();
+            end.ready(status::OK)?;
+        }
+        Some(refusal) => {
+            tracing::error!("{refusal}");
+            end.ready(status::NO_GPU)?;
+        }
+    }
+    tracing::debug!(
+        "Start: ready {:?} after the client came, {:?} in all",
+        taken.elapsed(),
+        began.elapsed()
+    );
+    Ok(true)
+}
+
+fn load(options: Options, session: &Session) -> Result<(), Refusal> {
+    let began = Instant::now();
+    if !driver::is_present() {
+        return Err(Refusal::NoLibrary);
+    }
+    let loaded = began.elapsed();
+    let mut count = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let started = unsafe { driver::cuInit(0).and_then(|()| driver::cuDeviceGetCount(&mut count)) };
+    started.map_err(|code| Refusal::Init(code, result_name(code).unwrap_or("unknown")))?;
+    let initialised = began.elapsed();
+    if count == 0 {
+        return Err(Refusal::NoDevice);
+    }
+    let reaches = |dev| {
+        let mut value = 0;
+        let attribute = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS;
+        // SAFETY: as above. A driver that cannot say is one that might.
+        unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, dev) }.is_err() || value != 0
+    };
+    check_reach(count, reaches, options)?;
+    // Before a context is made beside it, which would hold it up. If it fails, the client's own attempt says how.
+    if let Ok(hello) = ops::hello() {
+        let _ = session.hello.set(hello);
+    }
+    tracing::debug!(
+        "Start: libcuda loaded in {loaded:?}, cuInit in {:?}, {count} devices described in {:?}",
+        initialised - loaded,
+        began.elapsed() - initialised
+    );
+    Ok(())
+}
+
+fn check_reach(
+    count: i32,
+    reaches: impl Fn(CUdevice) -> bool,
+    options: Options,
+) -> Result<(), Refusal> {
+    match (0..count).find(|dev| reaches(*dev)) {
+        Some(dev) if !options.allow_pageable_access => Err(Refusal::PageableAccess(dev)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the context made ahead, if there is one, still works.
+fn check(session: &Session) -> Result<(), CUresult> {
+    let Some(context) = session.ahead.peek() else {
+        return Ok(());
+    };
+    // SAFETY: the handle is the driver's, and nobody else has it yet.
+    unsafe {
+        driver::cuCtxSetCurrent(Context::handle(context))?;
+        driver::cuCtxSynchronize()?;
+        driver::cuCtxSetCurrent(Context::handle(0))
+    }
+}
+
+/// Replaces this process by a fresh one with the same channel, where the client waits.
+fn again(end: &WorkerEnd) -> Error {
+    let failed = |error: std::io::Error| Error::Again(error);
+    let prepare = || {
+        nix::unistd::dup2_stdin(end.as_fd())?;
+        // As it was started: by its own file even where another is at its path, or by a loader.
+        let arguments = std::fs::read("/proc/self/cmdline")?;
+        Ok::<_, std::io::Error>(arguments)
+    };
+    let arguments = match prepare() {
+        Ok(arguments) => arguments,
+        Err(error) => return failed(error),
+    };
+    let mut arguments = arguments
+        .strip_suffix(&[0])
+        .unwrap_or(&arguments)
+        .split(|byte| *byte == 0)
+        .map(std::os::unix::ffi::OsStrExt::from_bytes);
+    let name: &std::ffi::OsStr = arguments.next().unwrap_or_default();
+    failed(
+        Command::new("/proc/self/exe")
+            .arg0(name)
+            .args(arguments)
+            .exec(),
+    )
+}
+
+/// Takes the place of the cache's descriptor, so that no other file gets it.
+fn hold_place() -> Result<(), Error> {
+    let file = File::open("/proc/self").map_err(Error::Cache)?;
+    place(file.into())
+}
+
+fn place(directory: OwnedFd) -> Result<(), Error> {
+    // SAFETY: takes numbers alone. The number is this module's own from the worker's first moments on, so nobody
+    // else's file is closed.
+    let placed = unsafe { libc::dup3(directory.as_raw_fd(), CACHE, libc::O_CLOEXEC) };
+    if placed < 0 {
+        return Err(Error::Cache(std::io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_reaches_pageable_memory_is_refused_unless_the_operator_accepts_it() {
+        let reaching = |dev| dev == 1;
+        assert_eq!(check_reach(1, reaching, Options::default()), Ok(()));
+        assert_eq!(
+            check_reach(2, reaching, Options::default()),
+            Err(Refusal::PageableAccess(1))
+        );
+        let accepted = Options {
+            allow_pageable_access: true,
+            ..Options::default()
+        };
+        assert_eq!(check_reach(2, reaching, accepted), Ok(()));
+        assert!(
+            Refusal::PageableAccess(1)
+                .to_string()
+                .contains("uvm_disable_hmm=1")
+        );
+    }
+
+    #[test]
+    fn the_drivers_cache_is_where_the_client_is_or_nowhere() {
+        let value = |keep: bool, name: &str| {
+            let variables = cache_variables(keep);
+            variables
+                .into_iter()
+                .find(|(variable, _)| *variable == name)
+                .map(|(_, value)| value)
+        };
+        assert_eq!(
+            value(true, "CUDA_CACHE_PATH").as_deref(),
+            Some("/proc/self/fd/100")
+        );
+        assert_eq!(value(false, "CUDA_CACHE_DISABLE").as_deref(), Some("1"));
+        assert_eq!(value(false, "CUDA_CACHE_PATH"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! Workers that are started before there is a client for them.
+
+use super::*;
+
+/// The workers of a host that wait for a client, found by the mode that only its test uses.
+fn waiting(mode: &str) -> Vec<Pid> {
+    let variable = format!("{}={mode}", worker::MODE);
+    let mut found: Vec<i32> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            let file = |name| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let (arguments, variables) = (file("cmdline"), file("environ"));
+            arguments.ends_with(b"\0warm\0")
+                && variables
+                    .split(|&byte| byte == 0)
+                    .any(|entry| entry == variable.as_bytes())
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(Pid::from_raw).collect()
+}
+
+/// Waits until a worker waits that is none of `known`; returns it.
+fn next(mode: &str, known: &[Pid]) -> Pid {
+    loop {
+        if let Some(new) = waiting(mode).into_iter().find(|pid| !known.contains(pid)) {
+            return new;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_gets_the_worker_that_waits_and_the_next_client_another() {
+    let mode = "warm-handed-over";
+    let host = Host::start(mode, 8, 1);
+    let warm = next(mode, &[]);
+    let mut guest = host.boot(Vmm::qemu());
+    let first = guest.open();
+    assert_eq!(pid_of(&mut guest, first), warm);
+    let replacement = next(mode, &[warm]);
+    assert_eq!(guest.close(first), status::OK);
+    assert!(!exists(warm), "it is not kept for another client");
+    let second = guest.open();
+    assert_eq!(pid_of(&mut guest, second), replacement);
+    echoes(&mut guest, second);
+}
+
+/// Clients of several VMs at once: each has a worker of its own, though few wait.
+#[test]
+fn no_worker_serves_two_clients() {
+    let mode = "warm-many";
+    let host = Host::start(mode, 8, 2);
+    next(mode, &[next(mode, &[])]);
+    let mut guests = [
+        Guest::boot(&host.socket(0), Vmm::qemu()),
+        Guest::boot(&host.socket(1), Vmm::qemu()),
+    ];
+    let mut pids = Vec::new();
+    for _ in 0..3 {
+        for guest in &mut guests {
+            let client = guest.open();
+            pids.push(pid_of(guest, client));
+        }
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 6);
+}
+
+#[test]
+fn a_worker_that_is_killed_while_it_waits_is_replaced_and_no_client_notices() {
+    let mode = "warm-killed";
+    let host = Host::start(mode, 8, 1);
+    let warm = next(mode, &[]);
+    kill(warm, Signal::SIGKILL).unwrap();
+    let mut guest = host.boot(Vmm::qemu());
+    let client = guest.open();
+    assert_ne!(pid_of(&mut guest, client), warm);
+    echoes(&mut guest, client);
+    next(mode, &[warm]);
+}
+
+/// Workers that cannot come up while they wait, as on a host whose GPU is unwell: clients get workers of their own, and
+/// those say what is wrong.
+#[test]
+fn workers_that_cannot_wait_cost_clients_nothing() {
+    let host = Host::start("cold-death", 8, 1);
+    let mut guest = host.boot(Vmm::qemu());
+    for _ in 0..3 {
+        let open = guest.post_open();
+        let status = guest.wait(CONTROL_QUEUE, open).status();
+        // One that was given away in its last moment is an error of this client alone.
+        assert!([status::OK, status::NO_RESOURCES].contains(&status));
+    }
+}
+
+#[test]
+fn none_waits_where_none_is_wanted() {
+    let mode = "warm-none";
+    let host = Host::start(mode, 8, 0);
+    let mut guest = host.boot(Vmm::qemu());
+    for _ in 0..3 {
+        let client = guest.open();
+        assert!(waiting(mode).is_empty());
+        echoes(&mut guest, client);
+        assert_eq!(guest.close(client), status::OK);
+    }
+    assert!(waiting(mode).is_empty());
+}
+
+#[test]
+fn none_is_left_when_the_supervisor_ends() {
+    let mode = "warm-ended";
+    let mut host = Host::start(mode, 8, 2);
+    let first = next(mode, &[]);
+    let second = next(mode, &[first]);
+    host.stop();
+    assert!(!exists(first) && !exists(second));
+    assert!(waiting(mode).is_empty());
+}
