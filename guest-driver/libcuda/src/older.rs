@@ -31,5 +31,5 @@ older_names! {
     /// `cuDevicePrimaryCtxReset` as headers before CUDA 11 named it.
     cuDevicePrimaryCtxReset = crate::context::cuDevicePrimaryCtxReset_v2 as (device: CUdevice);
     /// `cuDevicePrimaryCtxSetFlags` as headers before CUDA 11 named it.
-    cuDevicePrimaryCtxSetFlags = exports::cuDevicePrimaryCtxSetFlags_v2 as (device: CUdevice, flags: u32);
+    cuDevicePrimaryCtxSetFlags = crate::context::cuDevicePrimaryCtxSetFlags_v2 as (device: CUdevice, flags: u32);
 }
