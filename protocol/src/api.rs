@@ -8,8 +8,9 @@
 //! variant if it has one, and its arguments with how each travels ([`Arg`]).
 //!
 //! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
-//!   `call` is answered as soon as it was issued; `wait` may block (for the GPU, or in
-//!   the driver), so the worker runs it beside the stream and other guest threads go on.
+//!   `call` is answered as soon as it was issued; `fence` is issued in its turn, and done when the GPU has done all
+//!   that its stream, or its context, was given before; `wait` may block in
+//!   the driver, so the worker runs it beside the stream and other guest threads go on.
 //! * Style: `plain` means that both sides are made from the entry alone; `guest` that the guest's
 //!   symbol is written by hand (in the file of its object) and the worker's side is made from the
 //!   entry; `custom` that both are written by hand.
@@ -34,6 +35,11 @@ macro_rules! with_api {
             0x0004 wait custom gpgpuNextCallback(callback: Out<u64>, status: Out<u32>);
             0x0005 post custom gpgpuCallbackDone(callback: u64);
             0x0006 call custom gpgpuErrorText(code: u32, text: Out<String>);
+            // The ring; see `ring`.
+            0x0010 call custom gpgpuRingSetup(address: u64);
+            0x0011 post custom gpgpuRingWake();
+            0x0012 call custom gpgpuRingAfter(position: u64);
+            0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32);
 
             // Devices; what does not change is part of the hello.
             0x0101 call plain cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
@@ -47,7 +53,7 @@ macro_rules! with_api {
             // Contexts.
             0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
-            0x0203 wait plain cuCtxSynchronize();
+            0x0203 fence plain cuCtxSynchronize();
             0x0204 call plain cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
             0x0205 call plain cuCtxSetLimit(limit: u32, value: usize);
             0x0206 call plain cuCtxGetCacheConfig(pconfig: Out<u32>);
@@ -75,7 +81,7 @@ macro_rules! with_api {
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64);
 
             // Copies between device and registered memory; the guest library chose the form.
-            0x0401 wait custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);
+            0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);
             0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream);
             0x0403 wait custom cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize);
             0x0404 wait custom cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize);
@@ -86,6 +92,10 @@ macro_rules! with_api {
             0x0408 wait custom gpgpuCopyOut(src: u64, hStream: Stream);
             0x0409 wait custom gpgpuCopyIn2D(dst: u64, pitch: usize, width: usize, height: usize, hStream: Stream, synchronous: bool);
             0x040a wait custom gpgpuCopyOut2D(src: u64, pitch: usize, width: usize, height: usize, hStream: Stream);
+            // Small copies from and to pageable memory by the ring: the bytes in the command, or in data blocks.
+            0x040b post custom gpgpuWrite(dst: u64, hStream: Stream, bytes: Blob);
+            0x040c fence custom gpgpuBlockIn(dst: u64, block: u32, ByteCount: usize, hStream: Stream);
+            0x040d fence custom gpgpuBlockOut(src: u64, block: u32, ByteCount: usize, hStream: Stream);
 
             // Fills.
             0x0501 wait guest cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize);
@@ -143,7 +153,7 @@ macro_rules! with_api {
             0x0a02 call plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: u32, priority: i32);
             0x0a03 wait guest cuStreamDestroy_v2(hStream: Gone<Stream>);
             0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream);
-            0x0a05 wait plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream);
+            0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream);
             0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32);
             0x0a07 call plain cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
             0x0a08 call plain cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
@@ -450,6 +460,8 @@ pub enum Completion {
     Post,
     /// When it was issued.
     Call,
+    /// When the GPU has done what was issued before it.
+    Fence,
     /// When it is done.
     Wait,
 }
@@ -475,8 +487,29 @@ pub trait Request: Wire {
     const OP: u16;
     /// The operation's name.
     const NAME: &'static str;
+    /// How it completes.
+    const COMPLETION: Completion;
     /// What answers it.
     type Reply: Wire;
+    /// Whether it travels by the ring where there is one: not what may block, nor what may have a long answer, nor
+    /// what is about the client itself, which does not depend on the stream.
+    const RINGS: bool =
+        Self::OP >> 8 != 0 && !matches!(Self::COMPLETION, Completion::Wait) && Self::Reply::BOUNDED;
+    /// Whether it gives the GPU work that the host can see the end of.
+    const IS_WORK: bool = is_work(Self::OP);
+}
+
+/// Whether an operation gives the GPU work that the host can see the end of: copies, fills, launches, and what orders them.
+pub const fn is_work(op: u16) -> bool {
+    use request::*;
+    match op {
+        // The host cannot see when the bytes arrive but by a later command in the stream.
+        gpgpuWrite::OP | gpgpuBlockIn::OP => false,
+        // Its caller waits for it.
+        gpgpuBlockOut::OP => false,
+        cuStreamWaitEvent::OP | cuEventRecord::OP | cuEventRecordWithFlags::OP => true,
+        _ => matches!(op >> 8, 0x04 | 0x05 | 0x09),
+    }
 }
 
 macro_rules! completion {
@@ -485,6 +518,9 @@ macro_rules! completion {
     };
     (call) => {
         Completion::Call
+    };
+    (fence) => {
+        Completion::Fence
     };
     (wait) => {
         Completion::Wait
@@ -504,6 +540,7 @@ macro_rules! define {
             $(impl Request for $name {
                 const OP: u16 = $op;
                 const NAME: &'static str = stringify!($name);
+                const COMPLETION: Completion = completion!($completion);
                 type Reply = reply::$name;
             })*
         }

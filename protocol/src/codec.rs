@@ -117,6 +117,9 @@ impl<'a> Reader<'a> {
 
 /// A value that travels in a stream or an answer.
 pub trait Wire: Sized {
+    /// Whether the value's size has a limit that its type tells: such answers fit a reply slot of the ring.
+    const BOUNDED: bool = true;
+
     /// Appends the value.
     fn put(&self, writer: &mut Writer);
     /// Takes a value.
@@ -189,6 +192,8 @@ impl<const N: usize> Wire for [u8; N] {
 }
 
 impl Wire for String {
+    const BOUNDED: bool = false;
+
     fn put(&self, writer: &mut Writer) {
         writer.bytes(self.as_bytes());
     }
@@ -198,6 +203,8 @@ impl Wire for String {
 }
 
 impl<T: Wire> Wire for Option<T> {
+    const BOUNDED: bool = T::BOUNDED;
+
     fn put(&self, writer: &mut Writer) {
         writer.put(&self.is_some());
         if let Some(value) = self {
@@ -218,6 +225,8 @@ impl<T: Wire> Wire for Option<T> {
 pub struct Blob(pub Vec<u8>);
 
 impl Wire for Blob {
+    const BOUNDED: bool = false;
+
     fn put(&self, writer: &mut Writer) {
         writer.bytes(&self.0);
     }
@@ -227,6 +236,8 @@ impl Wire for Blob {
 }
 
 impl<T: Wire> Wire for Vec<T> {
+    const BOUNDED: bool = false;
+
     fn put(&self, writer: &mut Writer) {
         writer.put(&self.len());
         for value in self {
@@ -256,6 +267,8 @@ macro_rules! wire_struct {
         pub struct $name { $($(#[$field_meta])* pub $field: $ty,)* }
 
         impl $crate::codec::Wire for $name {
+            const BOUNDED: bool = true $(&& <$ty as $crate::codec::Wire>::BOUNDED)*;
+
             fn put(&self, _writer: &mut $crate::codec::Writer) {
                 $(_writer.put(&self.$field);)*
             }

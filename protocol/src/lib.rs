@@ -6,3 +6,4 @@ pub mod codec;
 pub mod cuda;
 pub mod entry_points;
 pub mod layout;
+pub mod ring;

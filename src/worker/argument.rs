@@ -8,7 +8,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{objects::Entry, session::Session};
+use super::{driver, objects::Entry, session::Session};
 
 /// An argument in the worker.
 pub trait WorkerArg: Arg {
@@ -120,9 +120,18 @@ impl<K: Object> WorkerArg for New<K> {
     }
 
     fn settle(session: &Session, (id, handle): (u64, K::Handle)) {
+        let context = session.current();
         session
             .objects
-            .insert(id, Entry::new(K::id(handle), session.current()));
+            .insert(id, Entry::new(K::id(handle), context));
+        if K::KIND == Stream::KIND {
+            let mut flags = 0;
+            // SAFETY: the driver has just made the stream; the pointer is to a value that lives across the call.
+            let asked = unsafe { driver::cuStreamGetFlags(K::id(handle) as CUstream, &mut flags) };
+            if asked.is_err() || flags & CU_STREAM_NON_BLOCKING != 0 {
+                session.objects.set_apart(id, context);
+            }
+        }
     }
 }
 
@@ -133,7 +142,15 @@ impl<K: Object> WorkerArg for Gone<K> {
         if K::SPECIAL.contains(&id) {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        Ok((id, session.objects.raw::<K>(id)?))
+        let raw = session.objects.raw::<K>(id)?;
+        if K::KIND == Stream::KIND {
+            // SAFETY: the stream is the driver's and lives.
+            let idle = unsafe { driver::cuStreamQuery(raw as CUstream) };
+            if let (Err(_), Some(entry)) = (idle, session.objects.entry::<K>(id)) {
+                session.objects.set_unfinished(entry.context);
+            }
+        }
+        Ok((id, raw))
     }
 
     fn pass((_, raw): &mut (u64, u64)) -> K::Handle {

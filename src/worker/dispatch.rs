@@ -77,7 +77,59 @@ fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
     Ok(request)
 }
 
+/// What the caller of a `fence` operation waits for, once it was issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// All that the stream with this id was given.
+    Stream(u64),
+    /// All that the current context was given.
+    Context,
+}
+
+impl Until {
+    /// Waits, as CUDA's own functions do.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn wait(self, session: &Session) -> Result<(), CUresult> {
+        match self {
+            Self::Stream(stream) => {
+                let raw = session.objects.raw::<Stream>(stream)? as CUstream;
+                // SAFETY: the stream is the driver's and lives.
+                unsafe { driver::cuStreamSynchronize(raw) }
+            }
+            Self::Context => {
+                // SAFETY: no arguments.
+                unsafe { driver::cuCtxSynchronize() }?;
+                session.objects.set_finished(session.current());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How far a command came.
+pub enum Carried {
+    /// It is done, or failed.
+    Done(Answer),
+    /// It was issued, and succeeds once this is over; its reply has nothing to say.
+    Issued(Until),
+}
+
 macro_rules! carry_out {
+    (fence, $style:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
+        match ops::$name($session, read::<request::$name>($arguments)?) {
+            Ok(until) => Carried::Issued(until),
+            Err(code) => Carried::Done(Answer::code(code)),
+        }
+    };
+    ($completion:ident, $style:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
+        Carried::Done(call!($style, $name, $session, $arguments, $data, $($arg : $ty),*))
+    };
+}
+
+macro_rules! call {
     (custom, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
         Answer::of(ops::$name($session, read::<request::$name>($arguments)?, $data))
     };
@@ -104,10 +156,10 @@ macro_rules! table {
         ///
         /// The operation is unknown, or the arguments are not its own.
         #[allow(non_snake_case)]
-        pub fn dispatch(session: &Session, op: u16, arguments: &[u8], data: Data) -> Result<Answer, Malformed> {
+        pub fn dispatch(session: &Session, op: u16, arguments: &[u8], data: Data) -> Result<Carried, Malformed> {
             let _ = data;
             Ok(match op {
-                $($op => carry_out!($style, $name, session, arguments, data, $($arg : $ty),*),)*
+                $($op => carry_out!($completion, $style, $name, session, arguments, data, $($arg : $ty),*),)*
                 _ => return Err(Malformed::Range),
             })
         }
@@ -133,6 +185,8 @@ pub fn observes(op: u16) -> bool {
         gpgpuCopy2D::OP,
         gpgpuCopyIn2D::OP,
         gpgpuCopyOut2D::OP,
+        gpgpuBlockIn::OP,
+        gpgpuBlockOut::OP,
     ];
     OBSERVERS.contains(&op)
 }

@@ -112,7 +112,6 @@ functions! {
     fn cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: u32);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
     fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, pointer: CUdeviceptr);
-    fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
     fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
     fn cuMemcpyPeer(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
@@ -121,6 +120,9 @@ functions! {
     fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamQuery(stream: CUstream);
+    fn cuStreamGetFlags(stream: CUstream, flags: *mut u32);
+    fn cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
     fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: u32, options: *mut CUjit_option, values: *mut *mut c_void);
     fn cuModuleUnload(module: CUmodule);
     fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);

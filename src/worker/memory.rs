@@ -93,6 +93,8 @@ struct State {
     regions: HashMap<u32, Region>,
     /// By the address in the guest.
     registered: HashMap<u64, Registration>,
+    /// The ring's addresses in the guest: mapped until the process ends.
+    kept: Vec<(u64, u64)>,
 }
 
 impl State {
@@ -145,9 +147,27 @@ impl Regions {
         }
     }
 
+    /// Where a range of the guest's is here; its regions stay mapped from now on.
+    pub fn keep(&self, guest: u64, bytes: u64) -> Option<u64> {
+        let mut state = self.state();
+        let here = state.place(guest, bytes)?;
+        state.kept.push((guest, guest + bytes));
+        Some(here)
+    }
+
     /// Unmaps a region; what CUDA has pinned of it is let go first. Returns a [`status`].
     pub fn unmap(&self, number: u32) -> u32 {
         let mut state = self.state();
+        if let Some(region) = state.regions.get(&number) {
+            let (start, end) = (region.guest, region.guest + region.bytes);
+            if state
+                .kept
+                .iter()
+                .any(|(from, to)| *from < end && start < *to)
+            {
+                return status::BAD_ADDRESS;
+            }
+        }
         let Some(region) = state.regions.remove(&number) else {
             return status::BAD_ADDRESS;
         };

@@ -3,7 +3,7 @@
 //! It takes command streams from its device process, carries them out on the host's driver API and
 //! answers. Commands run in the order in which they come. One that may block (`wait` in the API table)
 //! runs on a thread of its own ([`pool`]) while the stream goes on: the guest thread that made it waits for it, and what other
-//! guest threads send does not depend on it.
+//! guest threads send does not depend on it. Once the guest has set up a ring ([`ring`]), most commands come that way.
 //!
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
@@ -17,13 +17,15 @@ mod objects;
 #[allow(non_snake_case)]
 mod ops;
 mod pool;
+mod ring;
 mod session;
 mod start;
 
 use std::sync::Mutex;
 
 use gpgpu_protocol::{
-    api::{Completion, completion, name},
+    api::{Completion, Request, completion, name, request},
+    codec::{Malformed, Reader},
     cuda::*,
     layout::{StreamCommand, status},
 };
@@ -31,7 +33,7 @@ use thiserror::Error;
 use zerocopy::FromBytes;
 
 use self::{
-    dispatch::{Answer, dispatch, observes},
+    dispatch::{Answer, Carried, Until, dispatch, observes},
     memory::Staging,
     pool::Pool,
     session::{Data, Session},
@@ -90,6 +92,7 @@ fn may_log() -> bool {
 pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     // Threads that wait in the driver may outlive this function; the process ends them. So nothing here is freed.
     let session: &'static Session = Box::leak(Box::default());
+    let _ = session.whole.set(session);
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
     if !start::start(end, options, session)? {
         return Ok(());
@@ -157,13 +160,10 @@ struct Job {
 impl Job {
     /// Carries the stream out, here or, if a command of it may block, on a thread of the pool.
     fn carry_out(self, pool: &Pool) -> Result<(), ipc::Error> {
-        let Some(commands) = split(&self.stream) else {
+        if Commands::check(&self.stream).is_err() {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);
-        };
-        if commands
-            .iter()
-            .any(|command| completion(command.op) == Some(Completion::Wait))
-        {
+        }
+        if Commands(&self.stream).any(|command| self.may_block(&command)) {
             pool.run(move || {
                 // A channel that fails has ended the receiving thread too.
                 let _ = self.execute();
@@ -173,38 +173,28 @@ impl Job {
         self.execute()
     }
 
+    fn may_block(&self, command: &Command<'_>) -> bool {
+        if command.op == request::gpgpuRingAfter::OP {
+            // Not if what it waits for is done, which it mostly is.
+            let mut arguments = Reader::new(command.arguments);
+            return match (arguments.word(), self.session.ring.get()) {
+                (Ok(position), Some(ring)) => !ring.has_reached(position),
+                _ => false,
+            };
+        }
+        matches!(
+            completion(command.op),
+            Some(Completion::Wait | Completion::Fence)
+        )
+    }
+
     fn execute(&self) -> Result<(), ipc::Error> {
         let malformed = || self.end.answer(self.seq, status::MALFORMED, &[], 0);
-        let (Some(commands), Some(data)) = (split(&self.stream), self.data()) else {
+        let Some(data) = self.data() else {
             return malformed();
         };
-        let mut last = None;
-        for command in &commands {
-            if let Some(Answer { result, .. }) = last.take()
-                && result != CUDA_SUCCESS
-            {
-                // Only a stream's last command is answered.
-                self.session.defer(result);
-            }
-            let answer = match self.session.enter(command.context) {
-                Err(code) if needs_context(command.op) => Ok(Answer::code(code)),
-                _ => dispatch(self.session, command.op, command.arguments, data),
-            };
-            let Ok(mut answer) = answer else {
-                return malformed();
-            };
-            if observes(command.op) && answer.result == CUDA_SUCCESS {
-                let deferred = self.session.take_deferred();
-                if deferred != CUDA_SUCCESS {
-                    answer = Answer::code(deferred);
-                }
-            }
-            if answer.result != CUDA_SUCCESS {
-                tracing::debug!("{} → {}", name(command.op).unwrap_or("?"), answer.result);
-            }
-            last = Some(answer);
-        }
-        let Some(answer) = last else {
+        let wait = |_, until: &Until| until.wait(self.session).map(|()| 0);
+        let Ok((answer, _)) = execute(self.session, &self.stream, data, wait) else {
             return malformed();
         };
         if self.answer_bytes == 0 {
@@ -226,15 +216,11 @@ impl Job {
     }
 
     fn data(&self) -> Option<Data> {
-        let none = Data {
-            input: std::ptr::null(),
-            input_bytes: 0,
-            output: std::ptr::null_mut(),
-            output_bytes: 0,
-            offset: self.data_offset,
-        };
         if self.input.len == 0 && self.output.len == 0 {
-            return Some(none);
+            return Some(Data {
+                offset: self.data_offset,
+                ..Data::none()
+            });
         }
         let staging = self.session.staging.get()?;
         Some(Data {
@@ -260,25 +246,89 @@ struct Command<'a> {
     arguments: &'a [u8],
 }
 
-/// Cuts a stream into its commands; `None` if it is not made of whole ones.
-fn split(mut stream: &[u8]) -> Option<Vec<Command<'_>>> {
-    let mut commands = Vec::new();
-    while !stream.is_empty() {
-        let (head, _) = StreamCommand::read_from_prefix(stream).ok()?;
+/// The commands of a stream that was checked.
+#[derive(Debug)]
+struct Commands<'a>(&'a [u8]);
+
+impl<'a> Commands<'a> {
+    /// Whether a stream is made of whole commands, and of one at least.
+    fn check(stream: &'a [u8]) -> Result<(), Malformed> {
+        let mut commands = Self(stream);
+        let mut count = 0;
+        while commands.next().is_some() {
+            count += 1;
+        }
+        if commands.0.is_empty() && count > 0 {
+            Ok(())
+        } else {
+            Err(Malformed::Truncated)
+        }
+    }
+}
+
+impl<'a> Iterator for Commands<'a> {
+    type Item = Command<'a>;
+
+    fn next(&mut self) -> Option<Command<'a>> {
+        let (head, _) = StreamCommand::read_from_prefix(self.0).ok()?;
         let bytes = head.bytes.get() as usize;
         if bytes < size_of::<StreamCommand>() || !bytes.is_multiple_of(8) {
             return None;
         }
-        let (command, rest) = stream.split_at_checked(bytes)?;
-        let arguments = &command[size_of::<StreamCommand>()..];
-        commands.push(Command {
+        let (command, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(Command {
             op: head.op.get(),
             context: head.context.get(),
-            arguments,
-        });
-        stream = rest;
+            arguments: &command[size_of::<StreamCommand>()..],
+        })
     }
-    Some(commands)
+}
+
+/// Carries out the commands of a stream; only the last is answered. What a `fence` operation waits for is handed to
+/// `fence`, whose number comes back with the answer.
+///
+/// # Errors
+///
+/// The stream is not made of commands of the table.
+fn execute(
+    session: &Session,
+    stream: &[u8],
+    data: Data,
+    mut fence: impl FnMut(u16, &Until) -> Result<u32, CUresult>,
+) -> Result<(Answer, u32), Malformed> {
+    Commands::check(stream)?;
+    let mut last: Option<(Answer, u32)> = None;
+    for command in Commands(stream) {
+        if let Some((Answer { result, .. }, _)) = last.take()
+            && result != CUDA_SUCCESS
+        {
+            session.defer(result);
+        }
+        let carried = match session.enter(command.context) {
+            Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
+            _ => dispatch(session, command.op, command.arguments, data)?,
+        };
+        let (mut answer, fences) = match carried {
+            Carried::Done(answer) => (answer, 0),
+            Carried::Issued(until) => match fence(command.op, &until) {
+                Ok(fences) => (Answer::code(CUDA_SUCCESS), fences),
+                Err(code) => (Answer::code(code), 0),
+            },
+        };
+        // What is not over yet will be asked about again.
+        if fences == 0 && observes(command.op) && answer.result == CUDA_SUCCESS {
+            let deferred = session.take_deferred();
+            if deferred != CUDA_SUCCESS {
+                answer = Answer::code(deferred);
+            }
+        }
+        if answer.result != CUDA_SUCCESS {
+            tracing::debug!("{} → {}", name(command.op).unwrap_or("?"), answer.result);
+        }
+        last = Some((answer, fences));
+    }
+    last.ok_or(Malformed::Truncated)
 }
 
 #[cfg(test)]
@@ -303,17 +353,17 @@ mod tests {
         let mut stream = command(24, 0x0203);
         stream.extend([0; 8]);
         stream.extend(command(16, 0x0204));
-        let commands = split(&stream).unwrap();
+        Commands::check(&stream).unwrap();
         assert_eq!(
-            commands
-                .iter()
+            Commands(&stream)
                 .map(|c| (c.op, c.context, c.arguments.len()))
                 .collect::<Vec<_>>(),
             [(0x0203, 5, 8), (0x0204, 5, 0)]
         );
         for wrong in [0, 8, 15, 17, 32, u32::MAX] {
-            assert!(split(&command(wrong, 1)).is_none(), "{wrong}");
+            assert!(Commands::check(&command(wrong, 1)).is_err(), "{wrong}");
         }
-        assert!(split(&stream[..stream.len() - 1]).is_none());
+        assert!(Commands::check(&stream[..stream.len() - 1]).is_err());
+        assert!(Commands::check(&[]).is_err());
     }
 }

@@ -5,11 +5,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, RwLock},
+    sync::{Arc, Mutex, MutexGuard, RwLock},
 };
 
 use gpgpu_protocol::{
-    api::{Function, Kernel, Object, ParamInfo, object_kind},
+    api::{Function, Kernel, Object, ParamInfo, Stream, object_kind},
     cuda::*,
 };
 
@@ -45,6 +45,16 @@ const MAX_OBJECTS: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Objects {
     table: RwLock<HashMap<u64, Entry>>,
+    /// The streams that the legacy stream does not wait for, with their contexts.
+    apart: Mutex<Vec<(u64, u64)>>,
+    /// Contexts in which a stream was destroyed that had work left.
+    unfinished: Mutex<Vec<u64>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Objects {
@@ -85,6 +95,9 @@ impl Objects {
     /// Forgets an object.
     pub fn remove(&self, id: u64) {
         self.write(|table| table.remove(&id));
+        if object_kind(id) == Stream::KIND {
+            locked(&self.apart).retain(|(stream, _)| *stream != id);
+        }
     }
 
     /// Forgets a module or library with its functions.
@@ -95,6 +108,8 @@ impl Objects {
     /// Forgets a context with everything in it.
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| *id != context && entry.context != context));
+        locked(&self.apart).retain(|(_, of)| *of != context);
+        self.set_finished(context);
     }
 
     /// The object of kind `K` with this id.
@@ -126,6 +141,35 @@ impl Objects {
         self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)
     }
 
+    /// Notes a stream that the legacy stream does not wait for.
+    pub fn set_apart(&self, stream: u64, context: u64) {
+        locked(&self.apart).push((stream, context));
+    }
+
+    /// The streams of a context that the legacy stream does not wait for; `None` if there is work of streams that
+    /// have no name any more.
+    pub fn streams_apart(&self, context: u64) -> Option<Vec<u64>> {
+        if locked(&self.unfinished).contains(&context) {
+            return None;
+        }
+        let apart = locked(&self.apart);
+        let here = apart.iter().filter(|(_, of)| *of == context);
+        Some(here.map(|(id, _)| *id).collect())
+    }
+
+    /// A stream of a context is destroyed before its work is done.
+    pub fn set_unfinished(&self, context: u64) {
+        let mut unfinished = locked(&self.unfinished);
+        if !unfinished.contains(&context) {
+            unfinished.push(context);
+        }
+    }
+
+    /// All work of a context is done.
+    pub fn set_finished(&self, context: u64) {
+        locked(&self.unfinished).retain(|other| *other != context);
+    }
+
     /// A function, or a kernel in its place.
     ///
     /// # Errors
@@ -140,7 +184,7 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
-    use gpgpu_protocol::api::{Event, Stream, object_id};
+    use gpgpu_protocol::api::{Event, object_id};
 
     use super::*;
 

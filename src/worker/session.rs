@@ -6,7 +6,7 @@ use std::{
     ffi::c_void,
     sync::{
         Condvar, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -20,6 +20,7 @@ use super::{
     driver,
     memory::{Regions, Staging},
     objects::Objects,
+    ring::Ring,
 };
 
 /// The most bytes of images on their way at a time.
@@ -34,6 +35,10 @@ pub struct Session {
     pub regions: Regions,
     /// Its staging area, once the device process has sent it.
     pub staging: OnceLock<Staging>,
+    /// Its ring, once it has set one up.
+    pub ring: OnceLock<Ring>,
+    /// The session itself, for threads of its own.
+    pub whole: OnceLock<&'static Session>,
     /// The id of each device's primary context while it is retained.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
     /// The primary context that is made before it is asked for.
@@ -44,10 +49,13 @@ pub struct Session {
     pub callbacks: Callbacks,
     images: Mutex<HashMap<u64, Vec<u8>>>,
     deferred: AtomicU32,
+    /// How often a context ended.
+    changes: AtomicU64,
 }
 
 thread_local! {
-    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    /// The thread's current context, and [`Session::changes`] when it was seen to live.
+    static CURRENT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 /// A command's data beside the stream.
@@ -80,6 +88,17 @@ impl Data {
             .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
+    /// No data.
+    pub const fn none() -> Self {
+        Self {
+            input: std::ptr::null(),
+            input_bytes: 0,
+            output: std::ptr::null_mut(),
+            output_bytes: 0,
+            offset: 0,
+        }
+    }
+
     /// The data from the guest, copied: the guest's device process may write to the staging area again.
     pub fn copied(&self) -> Vec<u8> {
         if self.input_bytes == 0 {
@@ -103,26 +122,28 @@ impl Session {
     ///
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
     pub fn enter(&self, context: u64) -> Result<(), CUresult> {
+        let changes = self.changes.load(Ordering::Acquire);
+        if CURRENT.get() == (context, changes) {
+            return Ok(());
+        }
         let raw = self.objects.raw::<Context>(context);
         let raw = raw.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
-        if CURRENT.get() != context {
-            // SAFETY: the handle is the driver's, or NULL for none.
-            unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
-            CURRENT.set(context);
-        }
+        // SAFETY: the handle is the driver's, or NULL for none.
+        unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
+        CURRENT.set((context, changes));
         Ok(())
     }
 
     /// The driver's own idea of the current context changed behind [`Session::enter`].
     pub fn forget_current(&self) {
-        CURRENT.set(u64::MAX);
+        CURRENT.set((u64::MAX, 0));
     }
 
     /// The id of this thread's current context.
     pub fn current(&self) -> u64 {
         match CURRENT.get() {
-            u64::MAX => 0,
-            context => context,
+            (u64::MAX, _) => 0,
+            (context, _) => context,
         }
     }
 
@@ -131,6 +152,11 @@ impl Session {
         let _ =
             self.deferred
                 .compare_exchange(CUDA_SUCCESS, code, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether an error is noted.
+    pub fn has_deferred(&self) -> bool {
+        self.deferred.load(Ordering::Acquire) != CUDA_SUCCESS
     }
 
     /// The noted error, which is then forgotten.
@@ -171,7 +197,11 @@ impl Session {
     /// A context is gone: so is everything in it.
     pub fn forget_context(&self, context: u64) {
         self.objects.remove_context(context);
+        self.changes.fetch_add(1, Ordering::AcqRel);
         self.regions.forget_context(context);
+        if let Some(ring) = self.ring.get() {
+            ring.forget_context(context);
+        }
     }
 }
 

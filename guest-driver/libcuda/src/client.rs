@@ -9,7 +9,7 @@ use gpgpu_protocol::{
     api::{Hello, Object, Request, object_id, request},
     codec::{Reader, Writer},
     cuda::*,
-    layout::{StreamAnswer, StreamCommand, status},
+    layout::{MAX_ANSWER_BYTES, StreamAnswer, StreamCommand, status},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,6 +19,7 @@ use crate::{
     memory::Host,
     objects::Objects,
     pointer::Pointers,
+    ring::{Ring, Ticket, Waited},
     thread,
     transport::{self, Failure, Submission, Transport},
 };
@@ -55,9 +56,35 @@ pub struct Client {
     pub pointers: Pointers,
     /// Pinned host memory.
     pub host: Host,
+    ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
+    /// Counts what gives the GPU work that the host can see the end of.
+    work: AtomicU64,
+    idle: Mutex<Idle>,
 }
+
+/// How far the count of work was when a context's work was last known to be done.
+#[derive(Debug, Default)]
+struct Idle {
+    context: u64,
+    /// All of its work.
+    all: u64,
+    /// The work that the legacy stream waits for.
+    legacy: u64,
+}
+
+/// What work is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All work of the context.
+    All,
+    /// What the legacy stream waits for: all but that of non-blocking streams.
+    Legacy,
+}
+
+/// Set to 0, it keeps the client from setting up a ring: all goes by the command queue.
+const RING_VARIABLE: &str = "VIRTIO_GPGPU_RING";
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
 static CONNECTING: Mutex<()> = Mutex::new(());
@@ -131,12 +158,33 @@ impl Client {
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),
+            ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
+            work: AtomicU64::new(0),
+            idle: Mutex::default(),
         };
         client.hello = client.call(&request::gpgpuHello { hello: true })?.hello;
         client.hello.driver_version = client.hello.driver_version.min(API_VERSION);
+        if std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0") {
+            client.ring = client.open_ring();
+        }
         Ok(client)
+    }
+
+    /// A ring, unless there is no memory that can be pinned for it: everything works without, slower.
+    fn open_ring(&self) -> Option<Ring> {
+        let ring = Ring::new(&*self.transport)
+            .inspect_err(|failure| log::say(Level::Info, || format!("No ring: {failure}")))
+            .ok()?;
+        let address = ring.address();
+        match self.call(&request::gpgpuRingSetup { address }) {
+            Ok(_) => Some(ring),
+            Err(code) => {
+                log::say(Level::Info, || format!("No ring: {code}"));
+                None
+            }
+        }
     }
 
     /// An id for a new object; none is given twice.
@@ -176,27 +224,137 @@ impl Client {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
-        let stream = command(request);
+        self.count::<R>();
+        let work = self.work();
         let mut answer = thread::take_answer_buffer();
+        let outcome = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            if input.is_empty()
+                && output.is_empty()
+                && R::RINGS
+                && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
+                && self.exchange_by_ring::<R>(ring, stream, &mut answer)? == Waited::Over
+            {
+                return Ok(answer.len());
+            }
+            self.exchange_by_queue::<R>(stream, input, output, &mut answer)
+        });
+        let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
+        thread::return_answer_buffer(answer);
+        match decoded {
+            Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
+                self.set_idle(work, Scope::All);
+            }
+            Ok((code, _)) if STICKY.contains(&code) => {
+                self.corrupted.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        decoded
+    }
+
+    fn exchange_by_ring<R: Request>(
+        &self,
+        ring: &Ring,
+        stream: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<Waited> {
+        let ticket = self.request_by_ring::<R>(ring, stream)?;
+        self.wait_by_ring::<R>(ring, ticket, answer)
+    }
+
+    fn request_by_ring<R: Request>(&self, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
+        ring.request(
+            thread::tag(),
+            stream,
+            || self.wake(),
+            || {
+                self.is_served(None)
+                    .map_err(|_| Failure::Os(libc::ENOTCONN))
+            },
+        )
+        .map_err(|failure| failed::<R>(&failure))
+    }
+
+    fn wait_by_ring<R: Request>(
+        &self,
+        ring: &Ring,
+        ticket: Ticket,
+        answer: &mut Vec<u8>,
+    ) -> Result<Waited> {
+        ring.wait(ticket, answer, || self.is_served(Some(ticket)))
+            .inspect_err(|code| {
+                log::say(Level::Debug, || {
+                    format!("{}: {code} while waiting", R::NAME)
+                });
+                if STICKY.contains(code) {
+                    self.corrupted.store(true, Ordering::Relaxed);
+                }
+            })
+    }
+
+    /// Wakes the worker's end of the ring.
+    fn wake(&self) -> std::result::Result<(), Failure> {
+        let mut stream = Vec::new();
+        encode(&request::gpgpuRingWake {}, &mut stream);
+        self.transport.post(thread::tag(), &stream)
+    }
+
+    /// Whether the worker lives, and what the ticket waits for can still come.
+    fn is_served(&self, ticket: Option<Ticket>) -> Result {
+        let (slot, sequence) = ticket.map_or((0, 0), |ticket| ticket.name());
+        let mut stream = Vec::new();
+        encode(&request::gpgpuFenceStatus { slot, sequence }, &mut stream);
+        let mut answer = [0; 64];
         let submission = Submission {
             thread: thread::tag(),
             stream: &stream,
-            input,
+            input: &[],
             answer: &mut answer,
-            output,
+            output: &mut [],
         };
-        let outcome = self
+        let length = self
             .transport
             .submit(submission)
-            .map_err(|failure| failed::<R>(&failure));
-        let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
-        thread::return_answer_buffer(answer);
-        if let Ok((code, _)) = decoded
-            && STICKY.contains(&code)
-        {
-            self.corrupted.store(true, Ordering::Relaxed);
+            .map_err(|failure| failed::<request::gpgpuFenceStatus>(&failure))?;
+        match decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?.0 {
+            CUDA_SUCCESS => Ok(()),
+            code => Err(code),
         }
-        decoded
+    }
+
+    fn exchange_by_queue<R: Request>(
+        &self,
+        stream: &mut Vec<u8>,
+        input: &[u8],
+        output: &mut [u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<usize> {
+        self.follow_ring::<R>(stream);
+        answer.resize(MAX_ANSWER_BYTES, 0);
+        let submission = Submission {
+            thread: thread::tag(),
+            stream,
+            input,
+            answer,
+            output,
+        };
+        self.transport
+            .submit(submission)
+            .map_err(|failure| failed::<R>(&failure))
+    }
+
+    /// Puts before commands for the command queue what keeps them behind the ring's.
+    fn follow_ring<R: Request>(&self, stream: &mut Vec<u8>) {
+        let Some(ring) = &self.ring else { return };
+        // What is about the client itself depends on nothing, and must not wait.
+        if R::OP >> 8 == 0 {
+            return;
+        }
+        let position = ring.position();
+        let mut first = Vec::new();
+        encode(&request::gpgpuRingAfter { position }, &mut first);
+        stream.splice(0..0, first);
     }
 
     /// Sends a request that needs no answer; an error surfaces at a later call. Once the GPU's state is corrupted,
@@ -205,9 +363,104 @@ impl Client {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call(request).map(drop);
         }
-        self.transport
-            .post(thread::tag(), &command(request))
-            .map_err(|failure| failed::<R>(&failure))
+        self.count::<R>();
+        thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            let posted = match &self.ring {
+                Some(ring) if R::RINGS && Ring::fits(stream.len()) => ring.post(
+                    thread::tag(),
+                    stream,
+                    || self.wake(),
+                    || {
+                        self.is_served(None)
+                            .map_err(|_| Failure::Os(libc::ENOTCONN))
+                    },
+                ),
+                _ => {
+                    self.follow_ring::<R>(stream);
+                    self.transport.post(thread::tag(), stream)
+                }
+            };
+            posted.map_err(|failure| failed::<R>(&failure))
+        })
+    }
+
+    /// The ring, if there is one and the GPU is well.
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring
+            .as_ref()
+            .filter(|_| !self.corrupted.load(Ordering::Relaxed))
+    }
+
+    /// Sends a `fence` request by the ring without waiting for its end.
+    pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
+        self.count::<R>();
+        thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            self.request_by_ring::<R>(ring, stream)
+        })
+    }
+
+    /// Waits for the end of what [`Client::begin`] sent; `false` if the worker left it alone.
+    pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
+        let mut answer = thread::take_answer_buffer();
+        let waited = self.wait_by_ring::<R>(ring, ticket, &mut answer);
+        let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
+        thread::return_answer_buffer(answer);
+        match decoded? {
+            (Waited::Elsewhere, _) => Ok(false),
+            (Waited::Over, CUDA_SUCCESS) => Ok(true),
+            (Waited::Over, code) => {
+                if STICKY.contains(&code) {
+                    self.corrupted.store(true, Ordering::Relaxed);
+                }
+                Err(code)
+            }
+        }
+    }
+
+    fn count<R: Request>(&self) {
+        if R::IS_WORK {
+            self.work.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How much work the GPU was given, to be told to [`Client::set_idle`] when a synchronisation that begins now is over.
+    pub fn work(&self) -> u64 {
+        self.work.load(Ordering::Relaxed)
+    }
+
+    /// The current context's work up to `work` is done.
+    pub fn set_idle(&self, work: u64, scope: Scope) {
+        let mut idle = self.idle();
+        let context = thread::current_context();
+        if idle.context != context {
+            *idle = Idle {
+                context,
+                ..Idle::default()
+            };
+        }
+        idle.legacy = work;
+        if scope == Scope::All {
+            idle.all = work;
+        }
+    }
+
+    /// Whether the current context's work is known to be done.
+    pub fn is_idle(&self, scope: Scope) -> bool {
+        let (idle, work) = (self.idle(), self.work());
+        let done = match scope {
+            Scope::All => idle.all,
+            Scope::Legacy => idle.legacy,
+        };
+        // A context in which nothing was done counts as busy, which costs little once.
+        idle.context == thread::current_context() && done == work
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
+        self.idle
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The most bytes of data that go with one request.
@@ -216,8 +469,12 @@ impl Client {
     }
 }
 
-fn command<R: Request>(request: &R) -> Vec<u8> {
-    let mut writer = Writer::on(vec![0; size_of::<StreamCommand>()]);
+/// Makes the command of a request, in place of what `stream` holds.
+fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
+    let mut bytes = std::mem::take(stream);
+    bytes.clear();
+    bytes.resize(size_of::<StreamCommand>(), 0);
+    let mut writer = Writer::on(bytes);
     request.put(&mut writer);
     let mut bytes = writer.into_bytes();
     let header = StreamCommand {
@@ -227,7 +484,7 @@ fn command<R: Request>(request: &R) -> Vec<u8> {
         context: thread::current_context().into(),
     };
     bytes[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
-    bytes
+    *stream = bytes;
 }
 
 fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)> {

@@ -38,6 +38,7 @@ fn page() -> String {
             Some(operation) => match operation.completion {
                 Completion::Post => "post",
                 Completion::Call => "call",
+                Completion::Fence => "fence",
                 Completion::Wait => "wait",
             },
             None => "guest",

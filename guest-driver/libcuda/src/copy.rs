@@ -7,15 +7,25 @@
 
 use gpgpu_protocol::{
     api::{Copy2D, request},
+    codec::Blob,
     cuda::*,
+    ring::BLOCK_BYTES,
 };
 
 use crate::{
     argument::{HostPtr, InPtr},
     border::Result,
-    client::{Client, client},
-    cuda, thread,
+    client::{Client, Scope, client},
+    cuda,
+    pointer::Kind,
+    ring::Ring,
+    thread,
 };
+
+/// The most bytes that travel in the command itself.
+const IN_COMMAND: usize = 2 << 10;
+/// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
+const BY_BLOCKS: usize = 1 << 20;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
@@ -105,13 +115,14 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
                 hStream,
             };
             if synchronous && hStream == 0 {
-                client
-                    .call(&request::cuMemcpy {
-                        dst,
-                        src,
-                        ByteCount: bytes,
-                    })
-                    .map(drop)
+                let work = client.work();
+                client.call(&request::cuMemcpy {
+                    dst,
+                    src,
+                    ByteCount: bytes,
+                })?;
+                client.set_idle(work + 1, Scope::Legacy);
+                Ok(())
             } else if synchronous {
                 client.call(&request)?;
                 synchronise(client, hStream)
@@ -122,6 +133,15 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             }
         }
         (Side::Far(dst), Side::Near(src)) => {
+            let known = client.pointers.find_whole(dst, bytes).is_some()
+                && client.objects.knows_stream(hStream);
+            if bytes <= BY_BLOCKS
+                && known
+                && let Some(ring) = client.ring()
+                && write(client, ring, dst, src.bytes(bytes), order)?
+            {
+                return Ok(());
+            }
             for (offset, length) in blocks(bytes, client.block_bytes()) {
                 let request = request::gpgpuCopyIn {
                     dst: dst + offset as u64,
@@ -133,6 +153,15 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             Ok(())
         }
         (Side::Near(dst), Side::Far(src)) => {
+            let known = client.pointers.find_whole(src, bytes).is_some()
+                && client.objects.knows_stream(hStream);
+            if bytes <= BY_BLOCKS
+                && known
+                && let Some(ring) = client.ring()
+                && read(client, ring, dst, src, bytes, hStream)?
+            {
+                return Ok(());
+            }
             for (offset, length) in blocks(bytes, client.block_bytes()) {
                 let request = request::gpgpuCopyOut {
                     src: src + offset as u64,
@@ -151,9 +180,111 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
 }
 
 fn synchronise(client: &Client, hStream: u64) -> Result {
-    client
-        .call(&request::cuStreamSynchronize { hStream })
-        .map(drop)
+    let work = client.work();
+    client.call(&request::cuStreamSynchronize { hStream })?;
+    if hStream == 0 {
+        client.set_idle(work, Scope::Legacy);
+    }
+    Ok(())
+}
+
+/// Sends bytes by the ring; `false` if there is no room for them now, and nothing was done.
+///
+/// The bytes have been read when this returns. A synchronous copy also waits for what the stream was given before, as CUDA
+/// documents, but not for the GPU to have the bytes.
+fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<bool> {
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
+    if bytes.len() <= IN_COMMAND {
+        client.post(&request::gpgpuWrite {
+            dst,
+            hStream,
+            bytes: Blob(bytes.to_vec()),
+        })?;
+    } else {
+        let mut taken = Vec::with_capacity(bytes.len().div_ceil(BLOCK_BYTES));
+        for _ in bytes.chunks(BLOCK_BYTES) {
+            match ring.take_block() {
+                Some(block) => taken.push(block),
+                None => {
+                    taken
+                        .into_iter()
+                        .for_each(|block| ring.give_block(block, None));
+                    return Ok(false);
+                }
+            }
+        }
+        for ((i, chunk), block) in bytes.chunks(BLOCK_BYTES).enumerate().zip(taken) {
+            // SAFETY: the block is this copy's alone, and as long as a chunk.
+            unsafe {
+                ring.block(block)
+                    .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
+            };
+            let request = request::gpgpuBlockIn {
+                dst: dst + (i * BLOCK_BYTES) as u64,
+                block,
+                ByteCount: chunk.len(),
+                hStream,
+            };
+            // The GPU reads the block when the stream gets there; then it is free again.
+            let ticket = client.begin(ring, &request)?;
+            ring.give_block(block, Some(ticket));
+        }
+    }
+    if synchronous && !client.is_idle(Scope::Legacy) {
+        synchronise(client, hStream)?;
+    }
+    Ok(true)
+}
+
+/// Fetches bytes by the ring; `false` if there is no room for them now, and nothing was done.
+fn read(
+    client: &Client,
+    ring: &Ring,
+    dst: HostPtr,
+    src: u64,
+    bytes: usize,
+    hStream: u64,
+) -> Result<bool> {
+    let mut done = 0;
+    while done < bytes {
+        let work = client.work();
+        let mut under_way = Vec::new();
+        while done < bytes
+            && let Some(block) = ring.take_block()
+        {
+            let length = BLOCK_BYTES.min(bytes - done);
+            let request = request::gpgpuBlockOut {
+                src: src + done as u64,
+                block,
+                ByteCount: length,
+                hStream,
+            };
+            under_way.push((block, done, length, client.begin(ring, &request)?));
+            done += length;
+        }
+        if under_way.is_empty() {
+            if done == 0 {
+                return Ok(false);
+            }
+            // Others have all the blocks, for as long as their copies take.
+            std::thread::yield_now();
+        }
+        for (block, offset, length, ticket) in under_way {
+            // After an error the GPU may still write to the block, which is then nobody's any more.
+            client.end::<request::gpgpuBlockOut>(ring, ticket)?;
+            // SAFETY: the block is this copy's alone, and the GPU has written it.
+            dst.add(offset)
+                .store(unsafe { std::slice::from_raw_parts(ring.block(block), length) });
+            ring.give_block(block, None);
+        }
+        if hStream == 0 {
+            client.set_idle(work, Scope::Legacy);
+        }
+    }
+    Ok(true)
 }
 
 /// Cuts `bytes` into blocks of at most `block`: each one's offset and length.
@@ -191,7 +322,12 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     let client = client()?;
     check(dst, 0)?;
     // A synchronous device-to-device copy is ordered like one but does not hold up the host.
-    if order.synchronous && order.stream == 0 {
+    let is_device = |address| {
+        let range = client.pointers.find_whole(address, bytes);
+        range.is_some_and(|range| matches!(range.kind, Kind::Device))
+    };
+    let posted = client.ring().is_some() && bytes > 0 && is_device(dst) && is_device(src);
+    if order.synchronous && order.stream == 0 && !posted {
         return client
             .call(&request::cuMemcpyDtoD_v2 {
                 dstDevice: dst,

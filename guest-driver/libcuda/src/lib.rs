@@ -30,6 +30,7 @@ mod module;
 mod objects;
 mod older;
 mod pointer;
+mod ring;
 mod stream;
 mod thread;
 mod transport;

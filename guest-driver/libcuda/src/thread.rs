@@ -11,7 +11,6 @@ use std::{
 use gpgpu_protocol::{
     api::{Stream, request},
     cuda::*,
-    layout::MAX_ANSWER_BYTES,
 };
 
 use crate::{
@@ -34,6 +33,7 @@ struct Thread {
 /// Runs when the thread ends.
 struct Leaving {
     answer: RefCell<Vec<u8>>,
+    stream: RefCell<Vec<u8>>,
 }
 
 impl Drop for Leaving {
@@ -52,7 +52,7 @@ impl Drop for Leaving {
 
 thread_local! {
     static THREAD: ManuallyDrop<RefCell<Thread>> = ManuallyDrop::default();
-    static LEAVING: Leaving = const { Leaving { answer: RefCell::new(Vec::new()) } };
+    static LEAVING: Leaving = const { Leaving { answer: RefCell::new(Vec::new()), stream: RefCell::new(Vec::new()) } };
 }
 
 fn with<T>(body: impl FnOnce(&mut Thread) -> T) -> Option<T> {
@@ -168,15 +168,23 @@ pub fn is_for_callbacks() {
     with(|thread| thread.in_callback = true);
 }
 
-/// A buffer for an answer, of the largest size.
+/// A buffer for an answer.
 pub fn take_answer_buffer() -> Vec<u8> {
     let taken = LEAVING.try_with(|leaving| leaving.answer.take());
-    let mut buffer = taken.unwrap_or_default();
-    buffer.resize(MAX_ANSWER_BYTES, 0);
-    buffer
+    taken.unwrap_or_default()
 }
 
 /// Gives the buffer back for the thread's next call.
 pub fn return_answer_buffer(buffer: Vec<u8>) {
     let _ = LEAVING.try_with(|leaving| leaving.answer.replace(buffer));
+}
+
+/// Lends the thread's buffer for commands.
+pub fn with_stream_buffer<T>(body: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    let mut buffer = LEAVING
+        .try_with(|leaving| leaving.stream.take())
+        .unwrap_or_default();
+    let result = body(&mut buffer);
+    let _ = LEAVING.try_with(|leaving| leaving.stream.replace(buffer));
+    result
 }

@@ -9,7 +9,7 @@ use gpgpu_protocol::{
 };
 
 use crate::worker::{
-    dispatch::Outcome,
+    dispatch::{Outcome, Until},
     driver,
     session::{Data, Session},
 };
@@ -28,7 +28,7 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
 
 /// Checks that a range is device memory or memory that the guest process registered. The driver would take any other
 /// address for this process's own pageable memory, and copy from or to the worker itself.
-fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresult> {
+pub fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresult> {
     if session.regions.holds(address, bytes as u64) {
         return Ok(());
     }
@@ -253,20 +253,13 @@ pub fn gpgpuCopyOut2D(
 }
 
 /// `cuMemcpy` between memory that the worker can address.
-pub fn cuMemcpy(
-    session: &Session,
-    request: request::cuMemcpy,
-    _: Data,
-) -> Outcome<reply::cuMemcpy> {
+pub fn cuMemcpy(session: &Session, request: request::cuMemcpy) -> Result<Until, CUresult> {
     known(session, request.dst, request.ByteCount)?;
     known(session, request.src, request.ByteCount)?;
+    let legacy = std::ptr::null_mut();
     // SAFETY: both ranges are memory that the driver knows.
-    unsafe { driver::cuMemcpy(request.dst, request.src, request.ByteCount)? };
-    Ok(reply::cuMemcpy {
-        dst: (),
-        src: (),
-        ByteCount: (),
-    })
+    unsafe { driver::cuMemcpyAsync(request.dst, request.src, request.ByteCount, legacy)? };
+    Ok(Until::Stream(0))
 }
 
 /// `cuMemcpyAsync` between memory that the worker can address.

@@ -12,6 +12,7 @@ mod launch;
 mod library;
 mod memory;
 mod module;
+mod ring;
 
 pub use callback::*;
 pub use client::*;
@@ -22,3 +23,4 @@ pub use launch::*;
 pub use library::*;
 pub use memory::*;
 pub use module::*;
+pub use ring::*;

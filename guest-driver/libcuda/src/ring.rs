@@ -1,0 +1,330 @@
+//! The library's end of the ring: posts cost a few stores, and calls spin on what the worker or the GPU writes.
+//!
+//! A thread that waits spins for a while, then sleeps for ever longer, and from time to time asks the worker by the command
+//! queue whether what it waits for can still come. So nobody waits for ever: a worker that is gone fails that question.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::ring::{
+    Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, MAX_RECORD_BYTES, NO_SLOT, Producer,
+    RING_BYTES, Record, SLOTS,
+};
+
+use crate::transport::{Failure, Pinned, Transport};
+
+/// How long a thread spins before it lets others run between its looks.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long it looks so before it sleeps; the kernel's timers are too coarse for waits that are shorter.
+const LOOK: Duration = Duration::from_millis(1);
+/// A sleep is this part of the wait so far, so that a late wake-up costs little of it.
+const SLEEP_SHARE: u32 = 32;
+/// The longest sleep.
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+/// How long a thread waits before it first asks whether there is something to wait for.
+const FIRST_QUESTION: Duration = Duration::from_millis(20);
+/// How long at most between two such questions.
+const LAST_QUESTION: Duration = Duration::from_millis(320);
+
+/// See the module's page.
+pub struct Ring {
+    area: Area<'static>,
+    /// Kept for as long as the process lives: the worker and the GPU write to it.
+    _pinned: Pinned,
+    producer: Mutex<State>,
+    slots: Mutex<Vec<u32>>,
+    slot_free: Condvar,
+    blocks: Mutex<[Block; BLOCKS]>,
+}
+
+struct State {
+    producer: Producer<'static>,
+    sequence: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Block {
+    taken: bool,
+    /// A copy out of the block that nobody waits for.
+    pending: Option<Ticket>,
+}
+
+/// A request that is under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    slot: u32,
+    sequence: u32,
+}
+
+impl Ticket {
+    /// Its slot and sequence, as a question to the worker names it.
+    pub fn name(&self) -> (u32, u32) {
+        (self.slot, self.sequence)
+    }
+}
+
+/// What a wait came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// It is over.
+    Over,
+    /// The worker left the command alone: it goes by the command queue.
+    Elsewhere,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Ring {
+    /// Makes the ring's memory; the worker is still to be told of it.
+    pub fn new(transport: &dyn Transport) -> Result<Self, Failure> {
+        let pinned = transport.allocate(RING_BYTES)?;
+        // SAFETY: the memory was allocated in this size, at a page, and is never released.
+        let area = unsafe { Area::new(pinned.address as *mut u8) };
+        Ok(Self {
+            area,
+            _pinned: pinned,
+            producer: Mutex::new(State {
+                producer: Producer::new(area, 0),
+                sequence: 0,
+            }),
+            slots: Mutex::new((0..SLOTS as u32).rev().collect()),
+            slot_free: Condvar::new(),
+            blocks: Mutex::default(),
+        })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.area.at(0) as u64
+    }
+
+    /// How far commands were appended: what is sent elsewhere comes after them.
+    pub fn position(&self) -> u64 {
+        locked(&self.producer).producer.tail()
+    }
+
+    /// Whether commands of so many bytes fit a record.
+    pub fn fits(bytes: usize) -> bool {
+        bytes + size_of::<Record>() <= MAX_RECORD_BYTES
+    }
+
+    /// Appends commands that nobody waits for; `wake` tells a worker that sleeps.
+    pub fn post(
+        &self,
+        thread: u32,
+        commands: &[u8],
+        wake: impl FnOnce() -> Result<(), Failure>,
+        ask: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.append(NO_SLOT, thread, commands, wake, ask).map(drop)
+    }
+
+    /// Appends commands whose answer comes to the ticket.
+    pub fn request(
+        &self,
+        thread: u32,
+        commands: &[u8],
+        wake: impl FnOnce() -> Result<(), Failure>,
+        ask: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Ticket, Failure> {
+        let slot = self.claim();
+        self.area.slot(slot as usize).clear();
+        match self.append(slot, thread, commands, wake, ask) {
+            Ok(sequence) => Ok(Ticket { slot, sequence }),
+            Err(failure) => {
+                self.free(slot);
+                Err(failure)
+            }
+        }
+    }
+
+    fn append(
+        &self,
+        slot: u32,
+        thread: u32,
+        commands: &[u8],
+        wake: impl FnOnce() -> Result<(), Failure>,
+        mut ask: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<u32, Failure> {
+        let mut patience = Patience::new();
+        loop {
+            let mut state = locked(&self.producer);
+            let sequence = state.sequence.wrapping_add(1).max(1);
+            if state.producer.append(slot, sequence, thread, commands) {
+                state.sequence = sequence;
+                let must_wake = state.producer.must_wake();
+                drop(state);
+                if must_wake {
+                    wake()?;
+                }
+                return Ok(sequence);
+            }
+            drop(state);
+            // The worker is behind by a whole ring: it is awake.
+            if patience.pause() {
+                ask()?;
+            }
+        }
+    }
+
+    fn claim(&self) -> u32 {
+        let mut slots = locked(&self.slots);
+        loop {
+            if let Some(slot) = slots.pop() {
+                return slot;
+            }
+            slots = self
+                .slot_free
+                .wait(slots)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn free(&self, slot: u32) {
+        locked(&self.slots).push(slot);
+        self.slot_free.notify_one();
+    }
+
+    /// Waits until the request is over, and takes its answer; `ask` tells whether that can still happen.
+    ///
+    /// # Errors
+    ///
+    /// What `ask` returned. The slot is then lost, for a late write may still come.
+    pub fn wait<E>(
+        &self,
+        ticket: Ticket,
+        answer: &mut Vec<u8>,
+        mut ask: impl FnMut() -> Result<(), E>,
+    ) -> Result<Waited, E> {
+        let slot = self.area.slot(ticket.slot as usize);
+        let mut patience = Patience::new();
+        let fences = loop {
+            if let Some(fences) = slot.answered(ticket.sequence) {
+                break fences;
+            }
+            if patience.pause() {
+                ask()?;
+            }
+        };
+        if fences != ELSEWHERE {
+            for index in 0..fences as usize {
+                while slot.fence(index).load(Ordering::Acquire) != ticket.sequence {
+                    if patience.pause() {
+                        ask()?;
+                    }
+                }
+            }
+        }
+        slot.take(answer);
+        self.free(ticket.slot);
+        Ok(if fences == ELSEWHERE {
+            Waited::Elsewhere
+        } else {
+            Waited::Over
+        })
+    }
+
+    /// Whether the request is over.
+    fn is_over(&self, ticket: Ticket) -> bool {
+        let slot = self.area.slot(ticket.slot as usize);
+        match slot.answered(ticket.sequence) {
+            None => false,
+            Some(ELSEWHERE) => true,
+            Some(fences) => (0..fences as usize)
+                .all(|index| slot.fence(index).load(Ordering::Acquire) == ticket.sequence),
+        }
+    }
+
+    /// Takes a data block that is free, or whose copy is over.
+    pub fn take_block(&self) -> Option<u32> {
+        let mut blocks = locked(&self.blocks);
+        let found = blocks.iter().position(|block| {
+            !block.taken && block.pending.is_none_or(|ticket| self.is_over(ticket))
+        })?;
+        let block = &mut blocks[found];
+        block.taken = true;
+        let pending = block.pending.take();
+        drop(blocks);
+        if let Some(ticket) = pending {
+            self.free(ticket.slot);
+        }
+        Some(found as u32)
+    }
+
+    /// Gives a block back, at once or when the copy out of it is over.
+    pub fn give_block(&self, block: u32, pending: Option<Ticket>) {
+        locked(&self.blocks)[block as usize % BLOCKS] = Block {
+            taken: false,
+            pending,
+        };
+    }
+
+    /// A block's memory.
+    pub fn block(&self, block: u32) -> *mut u8 {
+        self.area
+            .at(BLOCK_OFFSET + block as usize % BLOCKS * BLOCK_BYTES)
+    }
+}
+
+/// Spinning, then sleeping.
+pub struct Patience {
+    start: Option<Instant>,
+    spins: u32,
+    question: Duration,
+}
+
+impl Patience {
+    /// A wait that begins now.
+    pub fn new() -> Self {
+        Self {
+            start: None,
+            spins: 0,
+            question: FIRST_QUESTION,
+        }
+    }
+
+    /// A short pause; `true` if it is time to ask whether there is something to wait for.
+    pub fn pause(&mut self) -> bool {
+        self.spins = self.spins.wrapping_add(1);
+        if !self.spins.is_multiple_of(64) {
+            std::hint::spin_loop();
+            return false;
+        }
+        let start = *self.start.get_or_insert_with(Instant::now);
+        let waited = start.elapsed();
+        if waited < SPIN {
+            return false;
+        }
+        if waited < LOOK {
+            std::thread::yield_now();
+            return false;
+        }
+        // From now on every pause is a sleep.
+        self.spins = 63;
+        std::thread::sleep((waited / SLEEP_SHARE).min(LONGEST_SLEEP));
+        if waited < self.question {
+            return false;
+        }
+        self.question = waited + (waited - FIRST_QUESTION / 2).min(LAST_QUESTION);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_asks_now_and_then_whether_it_makes_sense() {
+        let mut patience = Patience::new();
+        let start = Instant::now();
+        while !patience.pause() {}
+        assert!(start.elapsed() >= FIRST_QUESTION);
+    }
+}

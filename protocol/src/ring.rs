@@ -1,0 +1,410 @@
+//! The ring: commands and answers through memory that a guest process shares with its worker
+//! (`spec/virtio-gpgpu.md`, "The ring").
+//!
+//! One region of [`RING_BYTES`] bytes holds a header, the command area, the reply slots, the words of events and
+//! blocks for data. The guest's library appends records and moves the tail; the worker copies records out and moves
+//! the head. Neither enters the kernel while the other is awake: a side that is about to sleep says so first and then
+//! looks once more ([`Consumer::prepare_to_sleep`]), and the other looks for a sleeper after every append
+//! ([`Producer::must_wake`]).
+//!
+//! The guest can write to all of it at any time. So a record is copied out before it is looked at, and the worker keeps its
+//! own idea of everything that it wrote.
+
+use std::{
+    marker::PhantomData,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+
+use thiserror::Error;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Where the header is: the head at 0 and the sleeping flag at 64, both the device's; the tail at 128, the driver's.
+pub const HEADER_OFFSET: usize = 0;
+/// Where the command area is.
+pub const COMMAND_OFFSET: usize = 4096;
+/// Bytes of the command area: a power of two.
+pub const COMMAND_BYTES: usize = 256 << 10;
+/// Where the reply slots are.
+pub const SLOT_OFFSET: usize = COMMAND_OFFSET + COMMAND_BYTES;
+/// How many reply slots there are: calls of so many threads can be under way.
+pub const SLOTS: usize = 64;
+/// Bytes of a reply slot.
+pub const SLOT_BYTES: usize = 4096;
+/// The most streams that one request waits for by fences.
+pub const SLOT_FENCES: usize = 16;
+/// Where a slot's answer starts.
+const SLOT_ANSWER: usize = 128;
+/// The most bytes of answer that a slot holds.
+pub const SLOT_ANSWER_BYTES: usize = SLOT_BYTES - SLOT_ANSWER;
+/// Where the events' words are.
+pub const WORD_OFFSET: usize = SLOT_OFFSET + SLOTS * SLOT_BYTES;
+/// How many events can have a word.
+pub const WORDS: usize = 4096;
+/// Where the data blocks are.
+pub const BLOCK_OFFSET: usize = WORD_OFFSET + WORDS * 4;
+/// Bytes of a data block.
+pub const BLOCK_BYTES: usize = 128 << 10;
+/// How many data blocks there are.
+pub const BLOCKS: usize = 8;
+/// Bytes of the whole region.
+pub const RING_BYTES: usize = BLOCK_OFFSET + BLOCKS * BLOCK_BYTES;
+/// The most bytes of a record, its header included.
+pub const MAX_RECORD_BYTES: usize = COMMAND_BYTES / 4;
+
+const HEAD: usize = 0;
+const SLEEPING: usize = 64;
+const TAIL: usize = 128;
+
+/// [`Record::slot`] of a post.
+pub const NO_SLOT: u32 = u32::MAX;
+/// [`Record::slot`] of filler up to the end of the command area.
+const FILLER: u32 = u32::MAX - 1;
+
+/// The fences word of an answer that says: the worker did nothing; send the command by the command queue.
+pub const ELSEWHERE: u32 = u32::MAX;
+
+const _: () = {
+    assert!(COMMAND_BYTES.is_power_of_two());
+    assert!(BLOCK_OFFSET.is_multiple_of(4096) && RING_BYTES.is_multiple_of(4096));
+    assert!(64 + SLOT_FENCES * 4 <= SLOT_ANSWER);
+};
+
+/// The head of a record; commands as on the command queue follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Record {
+    /// Bytes of the record with this head: a multiple of 8.
+    pub bytes: u32,
+    /// Where the answer goes, or [`NO_SLOT`].
+    pub slot: u32,
+    /// The value that says that the slot's words are this request's: not 0.
+    pub sequence: u32,
+    /// The guest thread, as in a command's header.
+    pub thread: u32,
+}
+
+const RECORD_HEAD: usize = size_of::<Record>();
+
+/// What is wrong with a record.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// The tail is further ahead than the area is long, or not aligned.
+    #[error("The ring's tail is no tail")]
+    Tail,
+    /// A record's length is none, or reaches past what was appended.
+    #[error("A record of the ring has no length")]
+    Length,
+}
+
+/// The shared region, in either process.
+#[derive(Debug, Clone, Copy)]
+pub struct Area<'a> {
+    base: *mut u8,
+    memory: PhantomData<&'a [AtomicU64]>,
+}
+
+// SAFETY: everything shared is accessed by atomics or volatile accesses, or lies in parts that belong to one user at a time.
+unsafe impl Send for Area<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Area<'_> {}
+
+impl<'a> Area<'a> {
+    /// The region at an address.
+    ///
+    /// # Safety
+    ///
+    /// [`RING_BYTES`] bytes are mapped there, readable and writable, aligned to a page, and stay so for `'a`.
+    pub unsafe fn new(base: *mut u8) -> Self {
+        Self {
+            base,
+            memory: PhantomData,
+        }
+    }
+
+    /// The address of an offset.
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < RING_BYTES);
+        self.base.wrapping_add(offset)
+    }
+
+    fn u32_at(&self, offset: usize) -> &'a AtomicU32 {
+        debug_assert!(offset.is_multiple_of(4) && offset < RING_BYTES);
+        // SAFETY: inside the region, aligned; both processes access it as an atomic.
+        unsafe { AtomicU32::from_ptr(self.at(offset).cast()) }
+    }
+
+    fn u64_at(&self, offset: usize) -> &'a AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset < RING_BYTES);
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
+    }
+
+    /// The word of an event.
+    pub fn word(&self, index: usize) -> &'a AtomicU32 {
+        self.u32_at(WORD_OFFSET + index % WORDS * 4)
+    }
+
+    /// A reply slot.
+    pub fn slot(&self, index: usize) -> Slot<'a> {
+        Slot {
+            area: *self,
+            offset: SLOT_OFFSET + index % SLOTS * SLOT_BYTES,
+        }
+    }
+
+    /// How far the driver has appended, in bytes since the ring was made.
+    pub fn tail(&self) -> u64 {
+        self.u64_at(TAIL).load(Ordering::Acquire)
+    }
+}
+
+/// A reply slot.
+///
+/// At 0 the state, at 4 the number of fences, at 8 the answer's bytes, at 64 the fences' words, at 128 the answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot<'a> {
+    area: Area<'a>,
+    offset: usize,
+}
+
+impl<'a> Slot<'a> {
+    /// Driver: makes the slot ready for its next request.
+    pub fn clear(&self) {
+        self.area.u32_at(self.offset).store(0, Ordering::Relaxed);
+        for index in 0..SLOT_FENCES {
+            self.fence(index).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Device: the answer is there; the GPU will write `sequence` to the first `fences` words.
+    pub fn answer(&self, sequence: u32, fences: u32, answer: &[u8]) {
+        let length = answer.len().min(SLOT_ANSWER_BYTES);
+        let to = self.area.at(self.offset + SLOT_ANSWER);
+        // SAFETY: the slot has room for so much; the guest reads it only after the state says so, and if it reads earlier it
+        // reads what it deserves.
+        unsafe { to.copy_from_nonoverlapping(answer.as_ptr(), length) };
+        self.area
+            .u32_at(self.offset + 8)
+            .store(length as u32, Ordering::Relaxed);
+        self.area
+            .u32_at(self.offset + 4)
+            .store(fences, Ordering::Relaxed);
+        self.area
+            .u32_at(self.offset)
+            .store(sequence, Ordering::Release);
+    }
+
+    /// Driver: how many fences the request has, once its answer is there.
+    pub fn answered(&self, sequence: u32) -> Option<u32> {
+        (self.area.u32_at(self.offset).load(Ordering::Acquire) == sequence)
+            .then(|| self.area.u32_at(self.offset + 4).load(Ordering::Relaxed))
+    }
+
+    /// The word of a fence.
+    pub fn fence(&self, index: usize) -> &'a AtomicU32 {
+        self.area.u32_at(self.offset + 64 + index % SLOT_FENCES * 4)
+    }
+
+    /// Driver: takes the answer, once it is there.
+    pub fn take(&self, answer: &mut Vec<u8>) {
+        let length = self.area.u32_at(self.offset + 8).load(Ordering::Relaxed) as usize;
+        let from = self.area.at(self.offset + SLOT_ANSWER);
+        // SAFETY: inside the slot, which the device has finished with.
+        let bytes = unsafe { std::slice::from_raw_parts(from, length.min(SLOT_ANSWER_BYTES)) };
+        answer.clear();
+        answer.extend_from_slice(bytes);
+    }
+}
+
+/// The driver's end of the command area.
+#[derive(Debug)]
+pub struct Producer<'a> {
+    area: Area<'a>,
+    tail: u64,
+    head: u64,
+}
+
+impl<'a> Producer<'a> {
+    /// The driver's end; `start` is where head and tail begin, a multiple of 8 on which both sides agree.
+    pub fn new(area: Area<'a>, start: u64) -> Self {
+        area.u64_at(HEAD).store(start, Ordering::Relaxed);
+        area.u32_at(SLEEPING).store(0, Ordering::Relaxed);
+        area.u64_at(TAIL).store(start, Ordering::Release);
+        Self {
+            area,
+            tail: start,
+            head: start,
+        }
+    }
+
+    /// How far it has appended.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Appends a record made of `commands`; `false` if there is no room now.
+    ///
+    /// # Panics
+    ///
+    /// If the record would be longer than [`MAX_RECORD_BYTES`], or `commands` is no multiple of 8.
+    pub fn append(&mut self, slot: u32, sequence: u32, thread: u32, commands: &[u8]) -> bool {
+        let bytes = RECORD_HEAD + commands.len();
+        assert!(bytes <= MAX_RECORD_BYTES && bytes.is_multiple_of(8));
+        let place = self.tail as usize % COMMAND_BYTES;
+        let left = COMMAND_BYTES - place;
+        let filler = if left < bytes { left } else { 0 };
+        if !self.has_room(filler + bytes) {
+            return false;
+        }
+        if filler > 0 {
+            // The area and every record are multiples of 8, so 8 bytes at least are left: length and slot.
+            self.area
+                .u32_at(COMMAND_OFFSET + place)
+                .store(filler as u32, Ordering::Relaxed);
+            self.area
+                .u32_at(COMMAND_OFFSET + place + 4)
+                .store(FILLER, Ordering::Relaxed);
+            self.tail = self.tail.wrapping_add(filler as u64);
+        }
+        let to = self
+            .area
+            .at(COMMAND_OFFSET + self.tail as usize % COMMAND_BYTES);
+        let head = Record {
+            bytes: bytes as u32,
+            slot,
+            sequence,
+            thread,
+        };
+        // SAFETY: `bytes` bytes from here to the area's end are free: the device is done with them.
+        unsafe {
+            to.copy_from_nonoverlapping(head.as_bytes().as_ptr(), RECORD_HEAD);
+            to.wrapping_add(RECORD_HEAD)
+                .copy_from_nonoverlapping(commands.as_ptr(), commands.len());
+        }
+        self.tail = self.tail.wrapping_add(bytes as u64);
+        self.area.u64_at(TAIL).store(self.tail, Ordering::Release);
+        true
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let free = |head: u64, tail: u64| COMMAND_BYTES - tail.wrapping_sub(head) as usize;
+        if free(self.head, self.tail) >= bytes {
+            return true;
+        }
+        let head = self.area.u64_at(HEAD).load(Ordering::Acquire);
+        // Only the device moves the head, and only as far as the tail.
+        if self.tail.wrapping_sub(head) as usize <= COMMAND_BYTES {
+            self.head = head;
+        }
+        free(self.head, self.tail) >= bytes
+    }
+
+    /// Whether the device sleeps and must be told of what was appended: `true` once for each time it goes to sleep, so
+    /// whoever gets it must tell.
+    pub fn must_wake(&self) -> bool {
+        let sleeping = self.area.u32_at(SLEEPING);
+        // The tail must be visible before the flag is read, or both sides could miss each other.
+        fence(Ordering::SeqCst);
+        sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0
+    }
+}
+
+/// The device's end of the command area.
+#[derive(Debug)]
+pub struct Consumer<'a> {
+    area: Area<'a>,
+    head: u64,
+}
+
+impl<'a> Consumer<'a> {
+    /// The device's end; `start` as for [`Producer::new`].
+    pub fn new(area: Area<'a>, start: u64) -> Self {
+        Self { area, head: start }
+    }
+
+    /// How far it has read.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether something was appended.
+    pub fn has_more(&self) -> bool {
+        self.area.tail() != self.head
+    }
+
+    /// Copies the next record's commands into `commands`, which is cleared first; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The guest wrote what is no ring; there is no going on from here.
+    pub fn next(&mut self, commands: &mut Vec<u64>) -> Result<Option<Record>, Broken> {
+        loop {
+            let there = self.area.tail().wrapping_sub(self.head);
+            if there == 0 {
+                return Ok(None);
+            }
+            if there > COMMAND_BYTES as u64 || !there.is_multiple_of(8) {
+                return Err(Broken::Tail);
+            }
+            let place = self.head as usize % COMMAND_BYTES;
+            let left = (COMMAND_BYTES - place).min(there as usize);
+            let word = |index: usize| {
+                let from = self
+                    .area
+                    .at(COMMAND_OFFSET + place + index * 8)
+                    .cast::<u64>();
+                // SAFETY: aligned and, as `index * 8 < left` wherever this is called, inside the area.
+                unsafe { from.read_volatile() }
+            };
+            // Every word is read once; what the guest changes later changes nothing here.
+            let first = word(0);
+            let (bytes, slot) = (first as u32 as usize, (first >> 32) as u32);
+            if bytes < 8 || bytes > left || !bytes.is_multiple_of(8) {
+                return Err(Broken::Length);
+            }
+            if slot == FILLER {
+                self.advance(bytes);
+                continue;
+            }
+            if !(RECORD_HEAD..=MAX_RECORD_BYTES).contains(&bytes) {
+                return Err(Broken::Length);
+            }
+            let second = word(1);
+            commands.clear();
+            commands.extend((2..bytes / 8).map(word));
+            self.advance(bytes);
+            return Ok(Some(Record {
+                bytes: bytes as u32,
+                slot,
+                sequence: second as u32,
+                thread: (second >> 32) as u32,
+            }));
+        }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.head = self.head.wrapping_add(bytes as u64);
+        self.area.u64_at(HEAD).store(self.head, Ordering::Release);
+    }
+
+    /// Says that the device is about to sleep; `false` if something was appended meanwhile, and it must not.
+    pub fn prepare_to_sleep(&self) -> bool {
+        let sleeping = self.area.u32_at(SLEEPING);
+        sleeping.store(1, Ordering::Relaxed);
+        // The flag must be visible before the tail is read, or both sides could miss each other.
+        fence(Ordering::SeqCst);
+        if self.has_more() {
+            sleeping.store(0, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Says that the device is awake.
+    pub fn awake(&self) {
+        self.area.u32_at(SLEEPING).store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use super::*;
+
+/// A ring's memory in one process.
+struct Memory(Vec<u64>);
+
+impl Memory {
+    fn new() -> Self {
+        Self(vec![0; RING_BYTES / 8 + 512])
+    }
+
+    fn area(&mut self) -> Area<'static> {
+        let base = self.0.as_mut_ptr().cast::<u8>();
+        let aligned = base.wrapping_add(base.align_offset(4096));
+        // SAFETY: the tests keep the memory longer than what they make of it.
+        unsafe { Area::new(aligned) }
+    }
+}
+
+fn pattern(seed: u64, words: usize) -> Vec<u64> {
+    (0..words as u64)
+        .map(|i| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i))
+        .collect()
+}
+
+#[test]
+fn pitfall_80_records_of_every_length_survive_every_wrap() {
+    for start in [0, 8, COMMAND_BYTES as u64 - 8, (1 << 32) - 8, u64::MAX - 7] {
+        let mut memory = Memory::new();
+        let area = memory.area();
+        let mut producer = Producer::new(area, start);
+        let mut consumer = Consumer::new(area, start);
+        let mut got = Vec::new();
+        let (mut sent, mut received) = (0_u64, 0_u64);
+        while received < 2000 {
+            let words = |n: u64| (n * 37 % (MAX_RECORD_BYTES as u64 / 8 - 2)) as usize;
+            while sent < 2000
+                && producer.append(
+                    NO_SLOT,
+                    sent as u32,
+                    7,
+                    pattern(sent, words(sent)).as_bytes(),
+                )
+            {
+                sent += 1;
+            }
+            assert!(sent > received, "an empty ring has room for any record");
+            for _ in 0..1 + received % 3 {
+                let Some(record) = consumer.next(&mut got).unwrap() else {
+                    break;
+                };
+                assert_eq!((record.sequence, record.thread), (received as u32, 7));
+                assert_eq!(got, pattern(received, words(received)));
+                received += 1;
+            }
+        }
+        assert!(!consumer.has_more());
+    }
+}
+
+#[test]
+fn pitfall_80_full_is_not_empty() {
+    let mut memory = Memory::new();
+    let area = memory.area();
+    let mut producer = Producer::new(area, 0);
+    let mut consumer = Consumer::new(area, 0);
+    let whole = vec![0; MAX_RECORD_BYTES - RECORD_HEAD];
+    for _ in 0..COMMAND_BYTES / MAX_RECORD_BYTES {
+        assert!(producer.append(NO_SLOT, 1, 0, &whole));
+    }
+    assert!(!producer.append(NO_SLOT, 1, 0, &[]));
+    assert!(consumer.has_more());
+    assert!(consumer.next(&mut Vec::new()).unwrap().is_some());
+    assert!(producer.append(NO_SLOT, 1, 0, &[]));
+}
+
+#[test]
+fn pitfall_81_what_is_no_ring_is_refused_whatever_the_guest_writes() {
+    let mut memory = Memory::new();
+    let area = memory.area();
+    let tail = |value: u64| area.u64_at(TAIL).store(value, Ordering::Release);
+    let word = |value: u64| area.u64_at(COMMAND_OFFSET).store(value, Ordering::Release);
+    let next = || Consumer::new(area, 0).next(&mut Vec::new());
+    for wrong in [1, 12, COMMAND_BYTES as u64 + 8, u64::MAX - 7] {
+        tail(wrong);
+        assert_eq!(next(), Err(Broken::Tail), "{wrong:#x}");
+    }
+    tail(64);
+    for bytes in [0_u64, 7, 8, 12, 72, u64::from(u32::MAX)] {
+        word(bytes);
+        assert_eq!(next(), Err(Broken::Length), "{bytes}");
+    }
+    // Filler that reaches past the tail is none.
+    word(72 | u64::from(FILLER) << 32);
+    assert_eq!(next(), Err(Broken::Length));
+}
+
+#[test]
+fn pitfall_81_a_guest_that_rewrites_the_ring_under_the_reader_gets_an_error_or_its_own_bytes() {
+    let mut memory = Memory::new();
+    let area = memory.area();
+    let stop = Arc::new(AtomicBool::new(false));
+    let hostile = {
+        let stop = Arc::clone(&stop);
+        thread::spawn(move || {
+            let mut n = 1_u64;
+            while !stop.load(Ordering::Relaxed) {
+                n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                area.u64_at(COMMAND_OFFSET + (n >> 20) as usize % 64 * 8)
+                    .store(n >> 50 << 3 | (n & 3) << 62, Ordering::Relaxed);
+                area.u64_at(TAIL).store(n >> 45, Ordering::Relaxed);
+            }
+        })
+    };
+    let mut commands = Vec::new();
+    for _ in 0..200_000 {
+        let mut consumer = Consumer::new(area, 0);
+        while let Ok(Some(record)) = consumer.next(&mut commands) {
+            assert_eq!(commands.len() * 8 + RECORD_HEAD, record.bytes as usize);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    hostile.join().unwrap();
+}
+
+/// A worker that sleeps, woken by nothing but what the flag says must be told.
+struct Bell {
+    rung: Mutex<bool>,
+    ring: Condvar,
+}
+
+#[test]
+fn pitfall_79_no_wake_up_is_lost() {
+    const ROUNDS: u32 = 100_000;
+    let mut memory = Memory::new();
+    let area = memory.area();
+    let mut producer = Producer::new(area, 0);
+    let mut consumer = Consumer::new(area, 0);
+    let bell = Arc::new(Bell {
+        rung: Mutex::new(false),
+        ring: Condvar::new(),
+    });
+    let worker = {
+        let bell = Arc::clone(&bell);
+        thread::spawn(move || {
+            let mut commands = Vec::new();
+            let mut expected = 1;
+            while expected <= ROUNDS {
+                while let Some(record) = consumer.next(&mut commands).unwrap() {
+                    assert_eq!(record.sequence, expected);
+                    area.slot(0)
+                        .answer(record.sequence, 0, &commands[0].to_le_bytes());
+                    expected += 1;
+                }
+                if expected <= ROUNDS && consumer.prepare_to_sleep() {
+                    // Without a time-out: a lost wake-up hangs the test.
+                    let mut rung = bell.rung.lock().unwrap();
+                    while !*rung {
+                        rung = bell.ring.wait(rung).unwrap();
+                    }
+                    *rung = false;
+                    consumer.awake();
+                }
+            }
+        })
+    };
+    let mut answer = Vec::new();
+    for sequence in 1..=ROUNDS {
+        let word = u64::from(sequence) * 3;
+        assert!(producer.append(0, sequence, 0, &word.to_le_bytes()));
+        if producer.must_wake() {
+            *bell.rung.lock().unwrap() = true;
+            bell.ring.notify_one();
+        }
+        while area.slot(0).answered(sequence).is_none() {
+            std::hint::spin_loop();
+            thread::yield_now();
+        }
+        area.slot(0).take(&mut answer);
+        assert_eq!(answer, word.to_le_bytes());
+    }
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_slot_tells_this_request_from_the_last() {
+    let mut memory = Memory::new();
+    let slot = memory.area().slot(3);
+    slot.clear();
+    assert_eq!(slot.answered(5), None);
+    slot.answer(5, 2, b"four");
+    assert_eq!(slot.answered(5), Some(2));
+    assert_eq!(slot.answered(6), None);
+    slot.fence(1).store(5, Ordering::Release);
+    slot.clear();
+    assert_eq!(
+        (slot.answered(5), slot.fence(1).load(Ordering::Relaxed)),
+        (None, 0)
+    );
+}

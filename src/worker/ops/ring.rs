@@ -1,0 +1,121 @@
+//! The ring, and the copies that go by it.
+
+use gpgpu_protocol::{
+    api::{Stream, reply, request},
+    cuda::*,
+};
+
+use super::copy::known;
+use crate::worker::{
+    dispatch::{Outcome, Until},
+    driver,
+    ring::Ring,
+    session::{Data, Session},
+};
+
+fn ring(session: &Session) -> Result<&Ring, CUresult> {
+    session.ring.get().ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Starts to serve a ring.
+pub fn gpgpuRingSetup(
+    session: &Session,
+    request: request::gpgpuRingSetup,
+    _: Data,
+) -> Outcome<reply::gpgpuRingSetup> {
+    let whole = session.whole.get().ok_or(CUDA_ERROR_UNKNOWN)?;
+    Ring::start(whole, request.address)?;
+    Ok(reply::gpgpuRingSetup { address: () })
+}
+
+/// Wakes the ring's thread.
+pub fn gpgpuRingWake(
+    session: &Session,
+    _: request::gpgpuRingWake,
+    _: Data,
+) -> Outcome<reply::gpgpuRingWake> {
+    ring(session)?.wake();
+    Ok(reply::gpgpuRingWake {})
+}
+
+/// Waits until the ring's commands up to a position have been carried out: what follows in the stream depends on them.
+pub fn gpgpuRingAfter(
+    session: &Session,
+    request: request::gpgpuRingAfter,
+    _: Data,
+) -> Outcome<reply::gpgpuRingAfter> {
+    ring(session)?.wait(request.position)?;
+    Ok(reply::gpgpuRingAfter { position: () })
+}
+
+/// Whether what a request waits for can still come.
+pub fn gpgpuFenceStatus(
+    session: &Session,
+    request: request::gpgpuFenceStatus,
+    _: Data,
+) -> Outcome<reply::gpgpuFenceStatus> {
+    ring(session)?.status(session, request.slot, request.sequence)?;
+    Ok(reply::gpgpuFenceStatus {
+        slot: (),
+        sequence: (),
+    })
+}
+
+/// A copy whose source is in the command.
+pub fn gpgpuWrite(
+    session: &Session,
+    request: request::gpgpuWrite,
+    _: Data,
+) -> Outcome<reply::gpgpuWrite> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    let bytes = request.bytes.0;
+    known(session, request.dst, bytes.len())?;
+    // SAFETY: the source is pageable memory of this process, so it has been read when the call returns; the
+    // destination is memory that the driver knows; the stream is the driver's and lives.
+    unsafe {
+        driver::cuMemcpyHtoDAsync_v2(request.dst, bytes.as_ptr().cast(), bytes.len(), stream)?
+    };
+    Ok(reply::gpgpuWrite {
+        dst: (),
+        hStream: (),
+        bytes: (),
+    })
+}
+
+/// A copy from data blocks.
+pub fn gpgpuBlockIn(session: &Session, request: request::gpgpuBlockIn) -> Result<Until, CUresult> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    known(session, request.dst, request.ByteCount)?;
+    let from = ring(session)?.block(session, request.block, request.ByteCount)?;
+    // SAFETY: the source is in the ring's registered blocks, the destination memory that the driver knows; the stream is
+    // the driver's and lives.
+    unsafe { driver::cuMemcpyHtoDAsync_v2(request.dst, from, request.ByteCount, stream)? };
+    Ok(Until::Stream(request.hStream))
+}
+
+/// A copy to data blocks.
+pub fn gpgpuBlockOut(
+    session: &Session,
+    request: request::gpgpuBlockOut,
+) -> Result<Until, CUresult> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    known(session, request.src, request.ByteCount)?;
+    let to = ring(session)?.block(session, request.block, request.ByteCount)?;
+    // SAFETY: as above, the other way round.
+    unsafe { driver::cuMemcpyDtoHAsync_v2(to, request.src, request.ByteCount, stream)? };
+    Ok(Until::Stream(request.hStream))
+}
+
+/// `cuStreamSynchronize`.
+pub fn cuStreamSynchronize(
+    session: &Session,
+    request: request::cuStreamSynchronize,
+) -> Result<Until, CUresult> {
+    session.objects.raw::<Stream>(request.hStream)?;
+    Ok(Until::Stream(request.hStream))
+}
+
+/// `cuCtxSynchronize`.
+pub fn cuCtxSynchronize(_: &Session, _: request::cuCtxSynchronize) -> Result<Until, CUresult> {
+    Ok(Until::Context)
+}

@@ -1,0 +1,371 @@
+//! The worker's end of the ring: a thread of its own that carries out what the guest appended.
+//!
+//! The thread polls while the guest is busy and sleeps when it is not; how long it polls follows what polling brought
+//! (as KVM's halt polling does). It never waits for the GPU: a command whose completion the guest waits for is issued, and
+//! followed by a write of the GPU's own to the request's reply slot (`cuStreamWriteValue32`), on which the guest spins.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Condvar, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Request, Stream, request},
+    cuda::*,
+    ring::{
+        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, Consumer, ELSEWHERE, NO_SLOT, RING_BYTES,
+        Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS,
+    },
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    dispatch::{Answer, Until},
+    driver,
+    session::{Data, Session},
+};
+
+/// How long the thread polls at least before it sleeps.
+const SHORTEST_POLL: Duration = Duration::from_micros(20);
+/// How long at most.
+const LONGEST_POLL: Duration = Duration::from_millis(1);
+
+/// What a request waits for, by its slot.
+#[derive(Debug, Default, Clone)]
+struct Pending {
+    sequence: u32,
+    context: u64,
+    streams: Vec<u64>,
+}
+
+/// The region as the GPU has it.
+#[derive(Debug, Clone, Copy)]
+struct Registered {
+    context: u64,
+    device: u64,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Ring {
+    area: Area<'static>,
+    base: u64,
+    registered: Mutex<Option<Registered>>,
+    pending: Mutex<Vec<Pending>>,
+    thread: OnceLock<Thread>,
+    /// How far commands have been carried out.
+    done: AtomicU64,
+    waiting: Mutex<usize>,
+    reached: Condvar,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Ring {
+    /// Starts to serve the ring that the guest has at an address of its registered memory.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole,
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if there can be no thread.
+    pub fn start(session: &'static Session, address: u64) -> Result<(), CUresult> {
+        if !address.is_multiple_of(4096) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = session
+            .regions
+            .keep(address, RING_BYTES as u64)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the regions keep the memory mapped from now on.
+        let area = unsafe { Area::new(base as *mut u8) };
+        let ring = Self {
+            area,
+            base,
+            registered: Mutex::default(),
+            pending: Mutex::new(vec![Pending::default(); SLOTS]),
+            thread: OnceLock::new(),
+            done: AtomicU64::new(0),
+            waiting: Mutex::new(0),
+            reached: Condvar::new(),
+        };
+        session
+            .ring
+            .set(ring)
+            .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let ring = session.ring.get().ok_or(CUDA_ERROR_UNKNOWN)?;
+        let serve = move || {
+            let Err(broken) = ring.serve(session);
+            // Nothing tells where the next record would start, so the client ends, as with its process natively.
+            tracing::warn!("{broken}");
+            std::process::exit(1);
+        };
+        let thread = thread::Builder::new()
+            .name("ring".into())
+            .spawn(serve)
+            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let _ = ring.thread.set(thread.thread().clone());
+        Ok(())
+    }
+
+    /// Wakes the thread.
+    pub fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn serve(&self, session: &Session) -> Result<std::convert::Infallible, Broken> {
+        let mut consumer = Consumer::new(self.area, 0);
+        let mut commands = Vec::new();
+        let mut poll = LONGEST_POLL / 4;
+        loop {
+            while let Some(record) = consumer.next(&mut commands)? {
+                self.carry_out(session, &record, commands.as_bytes());
+                self.advance(consumer.head());
+            }
+            if poll_for(poll, || consumer.has_more()) {
+                poll = (poll * 2).min(LONGEST_POLL);
+                continue;
+            }
+            poll = (poll / 2).max(SHORTEST_POLL);
+            while consumer.prepare_to_sleep() {
+                thread::park();
+                consumer.awake();
+            }
+        }
+    }
+
+    fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
+        let answered = super::execute(session, commands, Data::none(), |op, until| {
+            self.fence(session, record, op, until)
+        });
+        let slot = (record.slot != NO_SLOT).then(|| self.area.slot(record.slot as usize));
+        match (answered, slot) {
+            (Err(_), None) => session.defer(CUDA_ERROR_INVALID_VALUE),
+            (Err(_), Some(slot)) => {
+                let answer = Answer::code(CUDA_ERROR_INVALID_VALUE);
+                slot.answer(record.sequence, 0, &answer.bytes);
+            }
+            (Ok((answer, _)), None) => {
+                if answer.result != CUDA_SUCCESS {
+                    session.defer(answer.result);
+                }
+            }
+            (Ok((answer, fences)), Some(slot)) => {
+                if answer.bytes.len() > SLOT_ANSWER_BYTES {
+                    // The table says that no answer of the ring is so long.
+                    let answer = Answer::code(CUDA_ERROR_UNKNOWN);
+                    slot.answer(record.sequence, 0, &answer.bytes);
+                } else {
+                    slot.answer(record.sequence, fences, &answer.bytes);
+                }
+            }
+        }
+    }
+
+    /// Has the GPU write to the request's slot once it has done what it was given; returns the number of fences.
+    fn fence(
+        &self,
+        session: &Session,
+        record: &Record,
+        op: u16,
+        until: &Until,
+    ) -> Result<u32, CUresult> {
+        if record.slot == NO_SLOT {
+            return Ok(0);
+        }
+        let streams = match until {
+            Until::Stream(stream) => {
+                // A thread can wait for a stream of a context that is not its current one.
+                if let Some(entry) = session.objects.entry::<Stream>(*stream) {
+                    session.enter(entry.context)?;
+                }
+                vec![*stream]
+            }
+            // The legacy stream waits for every stream that is not apart from it.
+            Until::Context => {
+                let Some(apart) = session.objects.streams_apart(session.current()) else {
+                    return Ok(ELSEWHERE);
+                };
+                [0].into_iter().chain(apart).collect()
+            }
+        };
+        // An error of before is told when all is done, and waiting for that is not for this thread.
+        let owes = session.has_deferred() && !is_about_blocks(op);
+        if streams.len() > SLOT_FENCES || owes {
+            return Ok(ELSEWHERE);
+        }
+        let slot = record.slot as usize % SLOTS;
+        let device = match self.register(session.current()) {
+            Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + 64) as u64,
+            Err(CUDA_ERROR_NOT_SUPPORTED) => return until.wait(session).map(|()| 0),
+            Err(code) => return Err(code),
+        };
+        for (index, stream) in streams.iter().enumerate() {
+            let raw = session.objects.raw::<Stream>(*stream)? as CUstream;
+            let word = device + index as u64 * 4;
+            // SAFETY: the stream is the driver's and lives; the word is in the registered region.
+            match unsafe { driver::cuStreamWriteValue32_v2(raw, word, record.sequence, 0) } {
+                Ok(()) => {}
+                // A host so old makes the ring's other commands wait.
+                Err(CUDA_ERROR_NOT_SUPPORTED) => return until.wait(session).map(|()| 0),
+                Err(code) => return Err(code),
+            }
+        }
+        let count = streams.len() as u32;
+        if let Some(pending) = locked(&self.pending).get_mut(slot) {
+            *pending = Pending {
+                sequence: record.sequence,
+                context: session.current(),
+                streams,
+            };
+        }
+        Ok(count)
+    }
+
+    /// The device's address of the region, registered with CUDA in a context that lives.
+    fn register(&self, context: u64) -> Result<u64, CUresult> {
+        let mut registered = locked(&self.registered);
+        if let Some(registered) = *registered {
+            return Ok(registered.device);
+        }
+        let pointer = self.base as *mut c_void;
+        let mut device = 0;
+        // SAFETY: the range is mapped and stays so.
+        unsafe {
+            let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+            match driver::cuMemHostRegister_v2(pointer, RING_BYTES, flags) {
+                Ok(()) | Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
+                Err(code) => return Err(code),
+            }
+            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
+        }
+        *registered = Some(Registered { context, device });
+        Ok(device)
+    }
+
+    /// A context is gone, and with it what was registered in it.
+    pub fn forget_context(&self, context: u64) {
+        let mut registered = locked(&self.registered);
+        if registered.is_some_and(|registered| registered.context == context) {
+            *registered = None;
+        }
+    }
+
+    /// The address of a data block that is `bytes` long, and may be longer than one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it reaches past the last; the driver's own when the region cannot be registered.
+    pub fn block(
+        &self,
+        session: &Session,
+        block: u32,
+        bytes: usize,
+    ) -> Result<*mut c_void, CUresult> {
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        if (block as usize).saturating_add(blocks) > BLOCKS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        self.register(session.current())?;
+        Ok(self
+            .area
+            .at(BLOCK_OFFSET + block as usize * BLOCK_BYTES)
+            .cast())
+    }
+
+    /// Whether what a slot's request waits for can still come: the error of the context or its streams, if not.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn status(&self, session: &Session, slot: u32, sequence: u32) -> Result<(), CUresult> {
+        let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        if pending.sequence != sequence {
+            // Not carried out yet, or without a fence.
+            return Ok(());
+        }
+        session.enter(pending.context)?;
+        for stream in pending.streams {
+            // A stream that was destroyed ends its work all the same.
+            let Ok(raw) = session.objects.raw::<Stream>(stream) else {
+                continue;
+            };
+            // SAFETY: the stream is the driver's and lives.
+            match unsafe { driver::cuStreamQuery(raw as CUstream) } {
+                Ok(()) | Err(CUDA_ERROR_NOT_READY) => {}
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&self, head: u64) {
+        self.done.store(head, Ordering::SeqCst);
+        // Who waits counts itself before it looks, so one of the two sees the other.
+        if *locked(&self.waiting) > 0 {
+            self.reached.notify_all();
+        }
+    }
+
+    /// Whether every command up to a position has been carried out.
+    pub fn has_reached(&self, position: u64) -> bool {
+        self.done.load(Ordering::SeqCst).wrapping_sub(position) as i64 >= 0
+    }
+
+    /// Waits until every command up to a position has been carried out.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if nothing was appended there.
+    pub fn wait(&self, position: u64) -> Result<(), CUresult> {
+        if (self.area.tail().wrapping_sub(position) as i64) < 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if poll_for(SHORTEST_POLL, || self.has_reached(position)) {
+            return Ok(());
+        }
+        let mut waiting = locked(&self.waiting);
+        *waiting += 1;
+        while !self.has_reached(position) {
+            waiting = self
+                .reached
+                .wait(waiting)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        *waiting -= 1;
+        Ok(())
+    }
+}
+
+/// Whether an operation uses data blocks: it is never done twice, and the guest must know when the block is free.
+fn is_about_blocks(op: u16) -> bool {
+    matches!(op, request::gpgpuBlockIn::OP | request::gpgpuBlockOut::OP)
+}
+
+/// Looks for something for a while.
+fn poll_for(limit: Duration, mut is_there: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        for _ in 0..64 {
+            if is_there() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if start.elapsed() >= limit {
+            return false;
+        }
+    }
+}
