@@ -630,6 +630,18 @@ pub const CU_MEM_CREATE_USAGE_TILE_POOL: u16 = 1;
 /// `CUmemAllocationProp::allocFlags.usage`: for hardware decompression.
 pub const CU_MEM_CREATE_USAGE_HW_DECOMPRESS: u16 = 2;
 
+/// `CUmemcpySrcAccessOrder`; the constants below are its values.
+pub type CUmemcpySrcAccessOrder = u32;
+pub const CU_MEMCPY_SRC_ACCESS_ORDER_INVALID: CUmemcpySrcAccessOrder = 0;
+pub const CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: CUmemcpySrcAccessOrder = 1;
+pub const CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: CUmemcpySrcAccessOrder = 2;
+pub const CU_MEMCPY_SRC_ACCESS_ORDER_ANY: CUmemcpySrcAccessOrder = 3;
+
+/// `CUmemcpyFlags`; the constants below are its values.
+pub type CUmemcpyFlags = u32;
+pub const CU_MEMCPY_FLAG_DEFAULT: CUmemcpyFlags = 0;
+pub const CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: CUmemcpyFlags = 1;
+
 /// `CUmemPool_attribute`; the constants below are its values.
 pub type CUmemPool_attribute = u32;
 pub const CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: CUmemPool_attribute = 1;
@@ -1020,6 +1032,18 @@ pub struct CUmemAccessDesc {
 }
 
 const _: () = assert!(size_of::<CUmemAccessDesc>() == 12);
+
+/// `CUmemcpyAttributes`: of some copies of a batch.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUmemcpyAttributes {
+    pub srcAccessOrder: CUmemcpySrcAccessOrder,
+    pub srcLocHint: CUmemLocation,
+    pub dstLocHint: CUmemLocation,
+    pub flags: c_uint,
+}
+
+const _: () = assert!(size_of::<CUmemcpyAttributes>() == 24);
 
 /// The anonymous structure `allocFlags` of [`CUmemAllocationProp`].
 #[repr(C)]

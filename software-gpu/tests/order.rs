@@ -253,6 +253,10 @@ fn a_destroyed_stream_still_runs_what_was_queued() {
 
 #[test]
 fn freeing_memory_waits_for_its_users_and_async_frees_keep_to_their_stream() {
+    // Alone: another test would be given the address that is free again.
+    if !in_child("freeing_memory_waits_for_its_users_and_async_frees_keep_to_their_stream") {
+        return;
+    }
     context();
     let s = stream(NON_BLOCKING);
     let mut d = 0;
@@ -276,4 +280,71 @@ fn freeing_memory_waits_for_its_users_and_async_frees_keep_to_their_stream() {
     ok!(cuMemFreeHost(source.as_ptr() as *mut c_void));
     assert_eq!(read(d + (4 << 20) - 4, 1), [5]);
     let _: *mut c_void = null_mut();
+}
+
+#[test]
+fn a_batch_reads_its_sources_when_it_says() {
+    context();
+    let s = stream(NON_BLOCKING);
+    let d = alloc(16);
+    let pageable: [AtomicU32; 3] = [1, 1, 1].map(AtomicU32::new);
+    let at = |word: &AtomicU32| word.as_ptr() as u64;
+    let mut dsts = [d, d + 4, d + 8];
+    let mut srcs = [at(&pageable[0]), at(&pageable[1]), at(&pageable[2])];
+    let (mut sizes, mut starts) = ([4; 3], [0, 1]);
+    let mut attributes = [
+        CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+    ]
+    .map(|order| CUmemcpyAttributes {
+        srcAccessOrder: order,
+        ..CUmemcpyAttributes::default()
+    });
+    let gate = Gate::hold(s);
+    let mut batch = |dsts: &mut [u64; 3], starts: &mut [usize; 2], stream| {
+        cu!(cuMemcpyBatchAsync_v2(
+            dsts.as_mut_ptr(),
+            srcs.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            3,
+            attributes.as_mut_ptr(),
+            starts.as_mut_ptr(),
+            2,
+            stream
+        ))
+    };
+    assert_eq!(batch(&mut dsts, &mut starts, s), CUDA_SUCCESS);
+    pageable
+        .iter()
+        .for_each(|word| word.store(2, Ordering::Release));
+    gate.open();
+    ok!(cuStreamSynchronize(s));
+    assert_eq!(read(d, 3), [2, 1, 1]);
+    assert_eq!(
+        batch(&mut dsts, &mut starts, NULL_STREAM),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    for mut starts in [[1, 2], [0, 0], [0, 3]] {
+        assert_eq!(batch(&mut dsts, &mut starts, s), CUDA_ERROR_INVALID_VALUE);
+    }
+    // One copy that cannot be made, and none is.
+    let (mut failed, mut bad) = (0, [d, d + (5 << 30), d + 8]);
+    ok!(cuMemsetD32Async(d, 0, 3, s));
+    assert_eq!(
+        cu!(cuMemcpyBatchAsync(
+            bad.as_mut_ptr(),
+            srcs.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            3,
+            attributes.as_mut_ptr(),
+            starts.as_mut_ptr(),
+            2,
+            &mut failed,
+            s
+        )),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    assert_eq!(failed, 1);
+    ok!(cuStreamSynchronize(s));
+    assert_eq!(read(d, 3), [0, 0, 0]);
 }

@@ -29,6 +29,17 @@ pub(super) enum Side {
     Any,
 }
 
+/// When the source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Pageable memory at the call, other memory in the stream's order.
+    Usual,
+    /// In the stream's order.
+    InOrder,
+    /// Before the call returns.
+    AtCall,
+}
+
 /// `height` rows of `width` bytes. The addresses are those of the first byte of each side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows {
@@ -123,6 +134,17 @@ fn syncs(place: &Place) -> bool {
 
 /// Copies `rows` in `stream`'s order. `wait` is the synchronous form.
 pub(super) fn copy(stream: &Arc<Stream>, rows: Rows, sides: (Side, Side), wait: bool) -> Result {
+    copy_reading(stream, rows, sides, wait, Reading::Usual)
+}
+
+/// As [`copy`], and says when the source is read.
+pub(super) fn copy_reading(
+    stream: &Arc<Stream>,
+    rows: Rows,
+    sides: (Side, Side),
+    wait: bool,
+    reading: Reading,
+) -> Result {
     if rows.width == 0 || rows.height == 0 {
         return Ok(());
     }
@@ -136,8 +158,9 @@ pub(super) fn copy(stream: &Arc<Stream>, rows: Rows, sides: (Side, Side), wait: 
     }
     let mut wait = (wait && (is_host(&dst) || is_host(&src))) || syncs(&dst) || syncs(&src);
     wait |= matches!(dst, Place::Pageable);
+    wait |= reading == Reading::AtCall && matches!(src, Place::Known(_));
     let mut source = Source::Address(rows.src, src.clone());
-    if matches!(src, Place::Pageable) && !wait {
+    if matches!(src, Place::Pageable) && !wait && reading != Reading::InOrder {
         let total = rows.width.saturating_mul(rows.height);
         if total <= MOST_SNAPSHOT {
             let mut bytes = vec![0; total];

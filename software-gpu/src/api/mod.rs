@@ -10,6 +10,7 @@ pub mod context;
 pub mod copy;
 pub mod copy2d;
 pub mod copy3d;
+pub mod copy_batch;
 pub mod device;
 pub mod error;
 pub mod event;

@@ -175,6 +175,8 @@ pub(super) fn entries() -> Vec<Entry> {
         cuMemcpy3D 3020 copy3d cuMemcpy3D_v2 cuMemcpy3D_v2_ptds;
         cuMemcpy3DAsync 3020 copy3d cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz;
         cuMemcpyAsync 4000 copy cuMemcpyAsync cuMemcpyAsync_ptsz;
+        cuMemcpyBatchAsync 12080 copy_batch cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz;
+        cuMemcpyBatchAsync 13000 copy_batch cuMemcpyBatchAsync_v2 cuMemcpyBatchAsync_v2_ptsz;
         cuMemcpyDtoD 3020 copy cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds;
         cuMemcpyDtoDAsync 3020 copy cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz;
         cuMemcpyDtoH 3020 copy cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds;

@@ -131,6 +131,27 @@ unsafe extern "C" {
         size: usize,
         s: CUstream,
     ) -> CUresult;
+    pub fn cuMemcpyBatchAsync(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attributes: *mut CUmemcpyAttributes,
+        starts: *mut usize,
+        attribute_count: usize,
+        failed: *mut usize,
+        s: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyBatchAsync_v2(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attributes: *mut CUmemcpyAttributes,
+        starts: *mut usize,
+        attribute_count: usize,
+        s: CUstream,
+    ) -> CUresult;
     pub fn cuMemcpy2D_v2(what: *const CUDA_MEMCPY2D) -> CUresult;
     pub fn cuMemsetD8_v2(dst: CUdeviceptr, value: u8, count: usize) -> CUresult;
     pub fn cuMemsetD16_v2(dst: CUdeviceptr, value: u16, count: usize) -> CUresult;
