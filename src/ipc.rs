@@ -7,6 +7,8 @@
 //! The worker trusts what it receives: the device process has checked it. The device process checks
 //! what it receives: a worker runs a guest's code.
 
+pub mod mover;
+
 use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut},

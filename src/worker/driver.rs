@@ -66,6 +66,7 @@ pub fn check(code: CUresult) -> Result<(), CUresult> {
     }
 }
 
+/// Declares functions of the driver API, with [`Symbol`] and [`check`] in scope.
 macro_rules! functions {
     ($(fn $name:ident($($arg:ident : $ty:ty),*);)*) => {$(
         /// The driver API's function of this name.
@@ -84,6 +85,8 @@ macro_rules! functions {
         }
     )*};
 }
+
+pub(crate) use functions;
 
 functions! {
     fn cuInit(flags: u32);

@@ -11,7 +11,7 @@
 mod ahead;
 mod argument;
 mod dispatch;
-mod driver;
+pub(crate) mod driver;
 mod memory;
 mod objects;
 #[allow(non_snake_case)]

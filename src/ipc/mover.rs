@@ -1,0 +1,482 @@
+//! Messages between a device process and a mover, and between the supervisor and a mover.
+//!
+//! As between a device process and a worker: `SOCK_SEQPACKET`, native integers, descriptors beside the
+//! message. The mover holds every number and range against what this channel has named, and the
+//! device process never waits for it.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::Arc,
+};
+
+use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::{Error, Result, recv, send};
+
+/// The most runs of one move.
+pub const MAX_RUNS: usize = 4096;
+/// The most moves that one channel may have under way.
+pub const MAX_MOVES: usize = 32;
+/// The most files that one channel may have named at a time: vhost-user has no more memory slots.
+pub const MAX_FILES: usize = 512;
+/// The most exports that one channel may have named at a time.
+pub const MAX_EXPORTS: usize = 64 << 10;
+
+const MAX_BYTES: usize = size_of::<Head>() + MAX_RUNS * size_of::<Run>();
+
+mod kind {
+    pub const FILE: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const EXPORT: u32 = 3;
+    pub const UNEXPORT: u32 = 4;
+    pub const MOVE: u32 = 5;
+    pub const READY: u32 = 65;
+    pub const MOVED: u32 = 66;
+    pub const CHANNEL: u32 = 129;
+}
+
+/// Which way data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the guest's memory into device memory.
+    ToDevice,
+    /// From device memory into the guest's memory.
+    ToGuest,
+}
+
+/// The head of every message; what a field means depends on the kind.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Head {
+    kind: u32,
+    /// File of a file or forget, 1 for a move to the guest, 1 for a move that was done.
+    value: u32,
+    /// Names a move.
+    seq: u64,
+    export: u64,
+    /// Of a file's part, or of a move in its export.
+    offset: u64,
+    /// Of a file's part, an export or a move.
+    bytes: u64,
+    /// Runs that follow.
+    count: u32,
+    reserved: u32,
+}
+
+/// A run of guest memory: a part of a file that the channel has named.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Run {
+    /// The file.
+    pub file: u32,
+    /// Bytes, not 0.
+    pub bytes: u32,
+    /// Bytes from the start of the part that was named.
+    pub offset: u64,
+}
+
+/// What a mover receives.
+#[derive(Debug)]
+pub enum ToMover {
+    /// A part of guest memory, from now on under this number.
+    File {
+        /// The number, which is free.
+        number: u32,
+        /// Where the part begins in the file, a multiple of the page size.
+        offset: u64,
+        /// How many bytes it has.
+        bytes: u64,
+        /// The file.
+        file: OwnedFd,
+    },
+    /// A file that will not be named again.
+    Forget {
+        /// Its number.
+        number: u32,
+    },
+    /// Device memory of a worker, from now on under this number.
+    Export {
+        /// The number, which was never used.
+        number: u64,
+        /// How many bytes it has.
+        bytes: u64,
+        /// The shareable handle.
+        handle: OwnedFd,
+    },
+    /// Device memory that will not be named again, and must not be kept.
+    Unexport {
+        /// Its number.
+        number: u64,
+    },
+    /// Bytes to move.
+    Move(Move),
+}
+
+/// A request to move bytes between guest memory and device memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// Names the answer.
+    pub seq: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// The device memory.
+    pub export: u64,
+    /// Bytes from the start of the export.
+    pub offset: u64,
+    /// The guest's memory, in order.
+    pub runs: Vec<Run>,
+}
+
+/// What a device process receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FromMover {
+    /// The mover takes moves from now on.
+    Ready,
+    /// A move has ended, and nothing of it is under way any more.
+    Moved {
+        /// The move's.
+        seq: u64,
+        /// Whether all bytes are where they belong. Otherwise any part of them may be.
+        done: bool,
+    },
+}
+
+/// A message to a mover, ready to be sent now or when the channel has room.
+#[derive(Debug)]
+pub struct Message {
+    bytes: Vec<u8>,
+    file: Option<Arc<File>>,
+}
+
+impl Message {
+    fn new(head: Head, file: Option<Arc<File>>) -> Self {
+        Self {
+            bytes: head.as_bytes().to_vec(),
+            file,
+        }
+    }
+
+    /// [`ToMover::File`].
+    pub fn file(number: u32, offset: u64, bytes: u64, file: Arc<File>) -> Self {
+        let head = Head {
+            kind: kind::FILE,
+            value: number,
+            offset,
+            bytes,
+            ..Head::default()
+        };
+        Self::new(head, Some(file))
+    }
+
+    /// [`ToMover::Forget`].
+    pub fn forget(number: u32) -> Self {
+        let head = Head {
+            kind: kind::FORGET,
+            value: number,
+            ..Head::default()
+        };
+        Self::new(head, None)
+    }
+
+    /// [`ToMover::Export`].
+    pub fn export(number: u64, bytes: u64, handle: Arc<File>) -> Self {
+        let head = Head {
+            kind: kind::EXPORT,
+            export: number,
+            bytes,
+            ..Head::default()
+        };
+        Self::new(head, Some(handle))
+    }
+
+    /// [`ToMover::Unexport`].
+    pub fn unexport(number: u64) -> Self {
+        let head = Head {
+            kind: kind::UNEXPORT,
+            export: number,
+            ..Head::default()
+        };
+        Self::new(head, None)
+    }
+
+    /// [`ToMover::Move`].
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_RUNS`] runs: the caller has checked it.
+    pub fn r#move(what: &Move) -> Self {
+        assert!(what.runs.len() <= MAX_RUNS);
+        let head = Head {
+            kind: kind::MOVE,
+            value: u32::from(what.direction == Direction::ToGuest),
+            seq: what.seq,
+            export: what.export,
+            offset: what.offset,
+            count: what.runs.len() as u32,
+            ..Head::default()
+        };
+        let mut message = Self::new(head, None);
+        message.bytes.extend_from_slice(what.runs.as_bytes());
+        message
+    }
+}
+
+/// The device process's end of a channel. It never blocks.
+#[derive(Debug)]
+pub struct DeviceEnd {
+    socket: OwnedFd,
+}
+
+impl DeviceEnd {
+    /// Takes one end of a [`super::pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Sends a message; `false` says that the channel is full for now.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the mover is gone.
+    pub fn send(&self, message: &Message) -> Result<bool> {
+        let fds: Vec<RawFd> = message.file.iter().map(AsRawFd::as_raw_fd).collect();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        send(self.socket.as_fd(), &[&message.bytes], &fds, flags)
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
+    pub fn recv(&self) -> Result<Option<FromMover>> {
+        let mut head = Head::new_zeroed();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let Some((len, fds)) = recv(self.socket.as_fd(), head.as_mut_bytes(), flags)? else {
+            return Ok(None);
+        };
+        if len != size_of::<Head>() || !fds.is_empty() {
+            return Err(Error::Malformed("not a mover's message"));
+        }
+        match head.kind {
+            kind::READY => Ok(Some(FromMover::Ready)),
+            kind::MOVED => Ok(Some(FromMover::Moved {
+                seq: head.seq,
+                done: head.value == 1,
+            })),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+}
+
+impl AsFd for DeviceEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The mover's end of a channel. One thread receives; any thread may send.
+#[derive(Debug)]
+pub struct MoverEnd {
+    socket: OwnedFd,
+}
+
+impl MoverEnd {
+    /// Takes one end of a [`super::pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Waits for the next message; `buffer` is scratch space.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
+    pub fn recv(&self, buffer: &mut Vec<u8>) -> Result<ToMover> {
+        buffer.resize(MAX_BYTES, 0);
+        let Some((len, fds)) = recv(self.socket.as_fd(), buffer, MsgFlags::empty())? else {
+            return Err(Error::Malformed("a blocking socket would block"));
+        };
+        let (head, rest) = Head::read_from_prefix(&buffer[..len])
+            .map_err(|_| Error::Malformed("shorter than a header"))?;
+        if rest.len() != head.count as usize * size_of::<Run>() {
+            return Err(Error::Malformed("not as long as it says"));
+        }
+        let file = fds
+            .into_iter()
+            .next()
+            .ok_or(Error::Malformed("no file where there should be one"));
+        Ok(match head.kind {
+            kind::FILE => ToMover::File {
+                number: head.value,
+                offset: head.offset,
+                bytes: head.bytes,
+                file: file?,
+            },
+            kind::FORGET => ToMover::Forget { number: head.value },
+            kind::EXPORT => ToMover::Export {
+                number: head.export,
+                bytes: head.bytes,
+                handle: file?,
+            },
+            kind::UNEXPORT => ToMover::Unexport {
+                number: head.export,
+            },
+            kind::MOVE => ToMover::Move(Move {
+                seq: head.seq,
+                direction: match head.value {
+                    0 => Direction::ToDevice,
+                    _ => Direction::ToGuest,
+                },
+                export: head.export,
+                offset: head.offset,
+                runs: <[Run]>::ref_from_bytes(rest)
+                    .map_err(|_| Error::Malformed("list of runs"))?
+                    .to_vec(),
+            }),
+            _ => return Err(Error::Malformed("unknown kind")),
+        })
+    }
+
+    /// Sends a message without waiting. A device process has fewer moves under way than its channel
+    /// has room for answers, so one that leaves none is not served any more.
+    pub fn send(&self, message: FromMover) {
+        let head = match message {
+            FromMover::Ready => Head {
+                kind: kind::READY,
+                ..Head::default()
+            },
+            FromMover::Moved { seq, done } => Head {
+                kind: kind::MOVED,
+                value: done.into(),
+                seq,
+                ..Head::default()
+            },
+        };
+        let flags = MsgFlags::MSG_DONTWAIT;
+        if !matches!(send(self.socket.as_fd(), &[head.as_bytes()], &[], flags), Ok(true)) {
+            self.close();
+        }
+    }
+
+    /// Ends the channel: whoever receives on it is told.
+    pub fn close(&self) {
+        // This fails only for a channel whose other end is gone.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+    }
+}
+
+/// The supervisor's message to a mover: a device process's channel.
+///
+/// # Errors
+/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
+pub fn pass_channel(link: BorrowedFd<'_>, channel: BorrowedFd<'_>) -> Result<()> {
+    let kind = kind::CHANNEL;
+    let fds = [channel.as_raw_fd()];
+    if send(link, &[kind.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
+        Ok(())
+    } else {
+        Err(Error::Malformed("the mover does not read"))
+    }
+}
+
+/// Waits for the next [`pass_channel`]; `None` once the supervisor is gone.
+///
+/// # Errors
+/// [`Error::Malformed`] if the supervisor is not of this build.
+pub fn take_channel(link: BorrowedFd<'_>) -> Result<Option<MoverEnd>> {
+    let mut kind = 0_u32;
+    let (len, fds) = match recv(link, kind.as_mut_bytes(), MsgFlags::empty()) {
+        Ok(Some(received)) => received,
+        Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
+        Err(Error::Closed) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match fds.into_iter().next() {
+        Some(channel) if len == size_of_val(&kind) && kind == kind::CHANNEL => {
+            Ok(Some(MoverEnd::new(channel)))
+        }
+        _ => Err(Error::Malformed("not a channel")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_device_sends_is_what_the_mover_receives() {
+        let (ours, theirs) = super::super::pair().unwrap();
+        let (device, mover) = (DeviceEnd::new(ours), MoverEnd::new(theirs));
+        let mut buffer = Vec::new();
+        let file = Arc::new(super::super::sealed_memfd(c"test", 8192).unwrap());
+        let runs = (0..MAX_RUNS as u32).map(|at| Run {
+            file: 7,
+            bytes: at + 1,
+            offset: u64::from(at) << 32,
+        });
+        let what = Move {
+            seq: 1 << 40,
+            direction: Direction::ToGuest,
+            export: 9,
+            offset: 1 << 41,
+            runs: runs.collect(),
+        };
+        for message in [
+            Message::file(7, 4096, 8192, Arc::clone(&file)),
+            Message::r#move(&what),
+            Message::unexport(9),
+        ] {
+            assert!(device.send(&message).unwrap());
+        }
+        assert!(matches!(
+            mover.recv(&mut buffer).unwrap(),
+            ToMover::File {
+                number: 7,
+                offset: 4096,
+                bytes: 8192,
+                ..
+            }
+        ));
+        match mover.recv(&mut buffer).unwrap() {
+            ToMover::Move(received) => assert_eq!(received, what),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(
+            mover.recv(&mut buffer).unwrap(),
+            ToMover::Unexport { number: 9 }
+        ));
+        // A message that lacks its file is none.
+        let bare = Message {
+            file: None,
+            ..Message::export(1, 4096, file)
+        };
+        assert!(device.send(&bare).unwrap());
+        assert!(matches!(
+            mover.recv(&mut buffer),
+            Err(Error::Malformed(_))
+        ));
+        mover.send(FromMover::Moved { seq: 3, done: true });
+        assert_eq!(
+            device.recv().unwrap(),
+            Some(FromMover::Moved { seq: 3, done: true })
+        );
+        assert_eq!(device.recv().unwrap(), None);
+    }
+
+    /// The mover serves other VMs meanwhile.
+    #[test]
+    fn pitfall_82_a_device_process_that_does_not_read_is_not_waited_for() {
+        let (ours, theirs) = super::super::pair().unwrap();
+        let (device, mover) = (DeviceEnd::new(ours), MoverEnd::new(theirs));
+        for seq in 0..1 << 17 {
+            mover.send(FromMover::Moved { seq, done: true });
+        }
+        assert!(matches!(
+            mover.recv(&mut Vec::new()),
+            Err(Error::Closed)
+        ));
+        let sent = std::iter::from_fn(|| device.recv().ok().flatten()).count();
+        assert!(sent > 1000 && sent < 1 << 17, "{sent}");
+    }
+}

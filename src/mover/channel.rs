@@ -1,0 +1,188 @@
+//! A device process's channel: what it has named, and the moves that it asks for.
+//!
+//! Every number and range is held against what this channel has named before: a VM's moves reach that
+//! VM's files and exports and nothing else.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::{cuda::CUdevice, layout::MAX_DATA_BYTES};
+
+use super::{
+    Shared,
+    engine::{Job, MAX_SHORT},
+    export::Import,
+    guest::GuestFile,
+    plan::Plan,
+};
+use crate::ipc::{
+    Error, Result,
+    mover::{Direction, FromMover, MAX_EXPORTS, MAX_FILES, MAX_MOVES, Move, MoverEnd, ToMover},
+};
+
+/// See the module's page.
+pub struct Channel {
+    number: u64,
+    end: Arc<MoverEnd>,
+    shared: Arc<Shared>,
+    device: CUdevice,
+    files: HashMap<u32, Arc<GuestFile>>,
+    exports: HashMap<u64, Arc<Import>>,
+    /// Exports that could not be imported: their moves are not done.
+    useless: HashSet<u64>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Channel {
+    /// A channel on which nothing was said.
+    pub fn new(number: u64, end: MoverEnd, shared: Arc<Shared>, device: CUdevice) -> Self {
+        Self {
+            number,
+            end: Arc::new(end),
+            shared,
+            device,
+            files: HashMap::new(),
+            exports: HashMap::new(),
+            useless: HashSet::new(),
+            under_way: Arc::default(),
+        }
+    }
+
+    /// Serves the channel until its device process is gone. The context is current.
+    pub fn serve(mut self) {
+        self.end.send(FromMover::Ready);
+        let mut buffer = Vec::new();
+        let error = loop {
+            let heard = self.end.recv(&mut buffer);
+            if let Err(error) = heard.and_then(|message| self.hear(message)) {
+                break error;
+            }
+        };
+        if !matches!(error, Error::Closed) {
+            tracing::error!("Channel {}: {error}", self.number);
+        }
+        self.end.close();
+        for turns in [&self.shared.to_device, &self.shared.to_guest] {
+            turns.forget(self.number);
+        }
+        for file in self.files.values() {
+            self.shared.chunks.forget(file);
+        }
+        self.shared.log_counters();
+    }
+
+    fn hear(&mut self, message: ToMover) -> Result<()> {
+        match message {
+            ToMover::File {
+                number,
+                offset,
+                bytes,
+                file,
+            } => {
+                if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
+                    return Err(Error::Malformed("one file too many"));
+                }
+                match GuestFile::map(&file, offset, bytes) {
+                    Ok(file) => drop(self.files.insert(number, Arc::new(file))),
+                    // Moves that name it are not done.
+                    Err(error) => tracing::warn!("Guest memory cannot be mapped: {error}"),
+                }
+            }
+            ToMover::Forget { number } => {
+                if let Some(file) = self.files.remove(&number) {
+                    self.shared.chunks.forget(&file);
+                }
+            }
+            ToMover::Export {
+                number,
+                bytes,
+                handle,
+            } => {
+                let known = self.exports.len() + self.useless.len();
+                let again =
+                    self.exports.contains_key(&number) || self.useless.contains(&number);
+                if known >= MAX_EXPORTS || again {
+                    return Err(Error::Malformed("one export too many"));
+                }
+                match Import::new(&handle, bytes, self.device) {
+                    Ok(import) => drop(self.exports.insert(number, Arc::new(import))),
+                    Err(code) => {
+                        tracing::debug!("Export {number} of {bytes} bytes: error {code}");
+                        self.useless.insert(number);
+                    }
+                }
+            }
+            ToMover::Unexport { number } => {
+                // What moves hold goes with the last of them.
+                self.exports.remove(&number);
+                self.useless.remove(&number);
+            }
+            ToMover::Move(what) => self.take(what)?,
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, what: Move) -> Result<()> {
+        if self.under_way.load(Ordering::Acquire) >= MAX_MOVES {
+            return Err(Error::Malformed("one move too many"));
+        }
+        let Some((plan, held)) = self.plan(&what) else {
+            let (seq, done) = (what.seq, false);
+            self.end.send(FromMover::Moved { seq, done });
+            return Ok(());
+        };
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        let (end, under_way, seq) = (
+            Arc::clone(&self.end),
+            Arc::clone(&self.under_way),
+            what.seq,
+        );
+        let job = Job {
+            plan,
+            held,
+            done: Box::new(move |done| {
+                under_way.fetch_sub(1, Ordering::AcqRel);
+                end.send(FromMover::Moved { seq, done });
+            }),
+        };
+        let turns = match what.direction {
+            Direction::ToDevice => &self.shared.to_device,
+            Direction::ToGuest => &self.shared.to_guest,
+        };
+        turns.push(self.number, job);
+        Ok(())
+    }
+
+    /// Holds a move against what the channel has named; `None` if it cannot be done.
+    #[allow(clippy::type_complexity)]
+    fn plan(
+        &self,
+        what: &Move,
+    ) -> Option<(Plan, (Arc<Import>, Vec<Arc<super::guest::Chunk>>))> {
+        let bytes: u64 = what.runs.iter().map(|run| u64::from(run.bytes)).sum();
+        if bytes == 0 || bytes > MAX_DATA_BYTES as u64 {
+            return None;
+        }
+        let import = self.exports.get(&what.export)?;
+        let device = import.address(what.offset, bytes)?;
+        let (mut pieces, mut chunks) = (Vec::with_capacity(what.runs.len()), Vec::new());
+        for run in &what.runs {
+            let file = self.files.get(&run.file)?;
+            let end = run.offset.checked_add(u64::from(run.bytes))?;
+            if end > file.bytes() {
+                return None;
+            }
+            self.shared
+                .chunks
+                .pieces(file, run.offset..end, &mut pieces, &mut chunks)
+                .ok()?;
+        }
+        let plan = Plan::new(&pieces, device, what.direction);
+        (plan.short.len() <= MAX_SHORT).then(|| (plan, (Arc::clone(import), chunks)))
+    }
+}

@@ -1,0 +1,144 @@
+//! The mover: one process for each GPU, which copies between guests' memory and workers' device memory.
+//!
+//! Guest memory is mapped here and registered with CUDA ([`guest`]), workers' device memory is imported
+//! ([`export`]), and a move is a copy between the two ([`plan`], [`engine`]) that a device process asked
+//! for on its channel ([`channel`]). So a worker, whose address space a guest's kernel can reach, holds nothing
+//! of guest memory, and a device process, whose end would be its VM's, calls no CUDA.
+//!
+//! No guest's code runs here, and no kernel but the one that copies. The process may end at any time: a
+//! device process then copies through the worker's staging area.
+
+mod channel;
+mod driver;
+mod engine;
+mod export;
+mod guest;
+mod plan;
+mod queue;
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::ipc;
+use channel::Channel;
+use engine::{Counters, Engine, Job};
+use guest::Chunks;
+use queue::Turns;
+
+/// Why a mover ends before the supervisor does.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The supervisor sent what is no message, or the channel failed.
+    #[error("The supervisor: {0}")]
+    Link(#[from] ipc::Error),
+    /// There is no libcuda.
+    #[error("There is no libcuda.so.1 to load")]
+    NoLibrary,
+    /// The device cannot be used.
+    #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
+    Cuda(i32, CUresult),
+    /// The host is out of threads.
+    #[error("Cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// What the threads of a mover share.
+#[derive(Default)]
+struct Shared {
+    chunks: Chunks,
+    to_device: Arc<Turns<Job>>,
+    to_guest: Arc<Turns<Job>>,
+    counters: Counters,
+}
+
+impl Shared {
+    fn log_counters(&self) {
+        tracing::debug!(
+            "Moved {} bytes by the copy engine and {} by the kernel",
+            self.counters.engine.load(Ordering::Relaxed),
+            self.counters.kernel.load(Ordering::Relaxed)
+        );
+    }
+}
+
+/// A context, as other threads are given it.
+#[derive(Clone, Copy)]
+struct SharedContext(CUcontext);
+
+// SAFETY: a context may be current in any number of threads.
+unsafe impl Send for SharedContext {}
+
+impl SharedContext {
+    fn enter(self) -> Result<(), CUresult> {
+        // SAFETY: the context is the primary one, which is never released.
+        unsafe { driver::cuCtxSetCurrent(self.0) }
+    }
+}
+
+/// Serves the channels that the supervisor passes, on the GPU of this ordinal, until the supervisor is gone.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(link: OwnedFd, ordinal: i32) -> Result<(), Error> {
+    let failed = |code| Error::Cuda(ordinal, code);
+    let (device, context) = open(ordinal)?;
+    let shared = Arc::new(Shared::default());
+    for (name, turns) in [
+        ("to-device", &shared.to_device),
+        ("to-guest", &shared.to_guest),
+    ] {
+        let engine = Engine::new(Arc::clone(turns)).map_err(failed)?;
+        let shared = Arc::clone(&shared);
+        start(name, context, move || {
+            let lost = engine.run(&shared.counters);
+            tracing::error!("GPU {ordinal}: {lost}");
+            // Nothing that was asked for is answered: the device processes see to it.
+            std::process::exit(1);
+        })?;
+    }
+    let mut number = 0;
+    while let Some(end) = ipc::mover::take_channel(link.as_fd())? {
+        number += 1;
+        let channel = Channel::new(number, end, Arc::clone(&shared), device);
+        start("channel", context, move || channel.serve())?;
+    }
+    shared.log_counters();
+    Ok(())
+}
+
+fn open(ordinal: i32) -> Result<(CUdevice, SharedContext), Error> {
+    if !driver::is_present() {
+        return Err(Error::NoLibrary);
+    }
+    let (mut device, mut context) = (0, std::ptr::null_mut());
+    // SAFETY: the pointers are to values that live across the calls.
+    let opened = unsafe {
+        driver::cuInit(0)
+            .and_then(|()| driver::cuDeviceGet(&mut device, ordinal))
+            .and_then(|()| driver::cuDevicePrimaryCtxRetain(&mut context, device))
+    };
+    let context = SharedContext(context);
+    opened
+        .and_then(|()| context.enter())
+        .map_err(|code| Error::Cuda(ordinal, code))?;
+    Ok((device, context))
+}
+
+/// Runs `act` on a thread of its own, in the context.
+fn start(
+    name: &str,
+    context: SharedContext,
+    act: impl FnOnce() + Send + 'static,
+) -> Result<(), Error> {
+    let run = move || match context.enter() {
+        Ok(()) => act(),
+        Err(code) => tracing::error!("A thread cannot enter the context: {code}"),
+    };
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map(drop).map_err(Error::Thread)
+}

@@ -1,0 +1,104 @@
+//! How a move is carried out: long pieces by the copy engine, scattered ones by a kernel.
+
+use gpgpu_protocol::cuda::CUdeviceptr;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::guest::Piece;
+use crate::ipc::mover::Direction;
+
+/// From this length on the copy engine is at least as fast as the kernel, and unlike the kernel is not
+/// slowed down by what the GPU computes.
+pub const LONG_BYTES: u64 = 256 << 10;
+/// The most bytes that a block of the kernel takes at a time: four loads for each of its threads.
+pub const SHARE_BYTES: u64 = 16 << 10;
+
+/// A copy: source, destination, bytes. The kernel reads it in this form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Copy {
+    /// Where the bytes are.
+    pub from: CUdeviceptr,
+    /// Where they go.
+    pub to: CUdeviceptr,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// The copies of a move.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Those of the copy engine.
+    pub long: Vec<Copy>,
+    /// Those of the kernel.
+    pub short: Vec<Copy>,
+}
+
+impl Plan {
+    /// Plans a move between pieces of guest memory and as many bytes at `device`. Pieces that follow each
+    /// other are one.
+    pub fn new(pieces: &[Piece], device: CUdeviceptr, direction: Direction) -> Self {
+        let mut plan = Self::default();
+        let mut at = device;
+        let mut rest = pieces.iter().copied().peekable();
+        while let Some(piece) = rest.next() {
+            let copy = |address, device, bytes| match direction {
+                Direction::ToDevice => Copy {
+                    from: address,
+                    to: device,
+                    bytes,
+                },
+                Direction::ToGuest => Copy {
+                    from: device,
+                    to: address,
+                    bytes,
+                },
+            };
+            if piece.bytes >= LONG_BYTES {
+                plan.long.push(copy(piece.address, at, piece.bytes));
+            } else {
+                for start in (0..piece.bytes).step_by(SHARE_BYTES as usize) {
+                    let bytes = SHARE_BYTES.min(piece.bytes - start);
+                    plan.short.push(copy(piece.address + start, at + start, bytes));
+                }
+            }
+            at += piece.bytes;
+        }
+        plan
+    }
+
+    /// Bytes that the copy engine moves, and bytes that the kernel moves.
+    pub fn bytes(&self) -> (u64, u64) {
+        let sum = |copies: &[Copy]| copies.iter().map(|copy| copy.bytes).sum();
+        (sum(&self.long), sum(&self.short))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_pieces_go_whole_and_short_ones_in_shares() {
+        let piece = |address, bytes| Piece { address, bytes };
+        let pieces = [
+            piece(0x1000, 5),
+            piece(0x10_0000, LONG_BYTES),
+            piece(0x80_0000, SHARE_BYTES + 1),
+        ];
+        let plan = Plan::new(&pieces, 0x9000_0000, Direction::ToDevice);
+        let copy = |from, to, bytes| Copy { from, to, bytes };
+        let third = 0x9000_0005 + LONG_BYTES;
+        assert_eq!(plan.long, [copy(0x10_0000, 0x9000_0005, LONG_BYTES)]);
+        assert_eq!(
+            plan.short,
+            [
+                copy(0x1000, 0x9000_0000, 5),
+                copy(0x80_0000, third, SHARE_BYTES),
+                copy(0x80_0000 + SHARE_BYTES, third + SHARE_BYTES, 1),
+            ]
+        );
+        assert_eq!(plan.bytes(), (LONG_BYTES, SHARE_BYTES + 6));
+        let back = Plan::new(&pieces[1..2], 7, Direction::ToGuest);
+        assert_eq!(back.long, [copy(7, 0x10_0000, LONG_BYTES)]);
+    }
+}
