@@ -48,6 +48,9 @@ pub const MAX_MESSAGE_BYTES: usize = size_of::<Header>()
 /// list of runs is one.
 pub const MAX_MAP_FILES: usize = 250;
 
+/// The most exports that a worker may have passed at a time: the device process holds a file for each.
+pub const MAX_WORKER_EXPORTS: usize = 512;
+
 /// Bytes that the kernel may hold for one direction of a channel, where it allows that many.
 const SOCKET_BUFFER_BYTES: usize = 1 << 20;
 
@@ -88,6 +91,10 @@ mod kind {
     pub const READY: u32 = 65;
     pub const ANSWER: u32 = 66;
     pub const DONE: u32 = 67;
+    pub const EXPORT: u32 = 68;
+    pub const UNEXPORT: u32 = 69;
+    pub const MOVE: u32 = 70;
+    pub const NOT_MOVABLE: u32 = 71;
 }
 
 /// The head of every message, in both directions; what a field means depends on the kind.
@@ -95,16 +102,20 @@ mod kind {
 #[repr(C)]
 struct Header {
     kind: u32,
-    /// Thread of a command, region of a map or unmap, status of what comes from a worker.
+    /// Thread of a command, region of a map or unmap, status of what comes from a worker, GPU of an
+    /// export.
     value: u32,
+    /// Names a request, and in an export or unexport the export.
     seq: u64,
-    /// Address of a map, offset of a command's data in the whole transfer.
+    /// Address of a map, offset of a command's data in the whole transfer, offset of a move in its
+    /// export.
     address: u64,
-    /// Size of the staging area, length of a map, valid bytes of out-data of an answer.
+    /// Size of the staging area, length of a map, valid bytes of out-data of an answer, bytes of an
+    /// export, export of a move; 1 for a command whose data is external.
     length: u64,
     input: Span,
     output: Span,
-    /// Wanted bytes of answer of a command, runs of a map.
+    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out.
     count: u32,
     /// Bytes that follow this header.
     payload: u32,
@@ -167,6 +178,10 @@ pub enum ToWorker {
         thread: u32,
         /// The most bytes that the answer may have.
         answer_bytes: u32,
+        /// Whether the data is not in the staging area: it is not the worker's to copy. It says with
+        /// [`WorkerEnd::r#move`] where the data belongs, or [`WorkerEnd::not_movable`]. The spans have
+        /// lengths alone.
+        external: bool,
         /// Data from the guest, there until the answer.
         input: Span,
         /// Where data for the guest goes before the answer.
@@ -224,6 +239,68 @@ pub enum FromWorker<'a> {
         /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
     },
+    /// Device memory that moves may name from now on.
+    Export {
+        /// Its number, which the worker never used before.
+        number: u64,
+        /// Bytes.
+        bytes: u64,
+        /// The GPU whose memory it is.
+        gpu: u32,
+        /// The shareable handle.
+        handle: Handle,
+    },
+    /// Device memory that is given back: nobody may keep it.
+    Unexport {
+        /// Its number.
+        number: u64,
+    },
+    /// A command with external data was carried out but for the data, and may have it moved now.
+    Move {
+        /// The command's.
+        seq: u64,
+        /// Where the data belongs.
+        export: u64,
+        /// Bytes from the start of the export.
+        offset: u64,
+        /// How many bytes of the stream come before what the data belongs to.
+        carried_out: u32,
+        /// The answer, once the data is where it belongs.
+        answer: &'a [u8],
+    },
+    /// A command's external data cannot be moved; the rest of its stream wants the data in the staging
+    /// area.
+    NotMovable {
+        /// The command's.
+        seq: u64,
+        /// How many bytes of the stream were carried out.
+        carried_out: u32,
+    },
+}
+
+/// A shareable handle, as a descriptor.
+#[derive(Debug)]
+pub struct Handle(pub File);
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_raw_fd() == other.0.as_raw_fd()
+    }
+}
+
+impl Eq for Handle {}
+
+/// What of a command's data lies where.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CommandData {
+    /// See [`ToWorker::Command`].
+    pub external: bool,
+    /// Data from the guest.
+    pub input: Span,
+    /// Data for the guest.
+    pub output: Span,
+    /// Where in the whole transfer it lies, in bytes.
+    pub offset: u64,
 }
 
 /// A new channel; both ends are closed on exec.
@@ -311,9 +388,7 @@ impl Message {
         seq: u64,
         thread: u32,
         answer_bytes: u32,
-        input: Span,
-        output: Span,
-        data_offset: u64,
+        data: CommandData,
         stream_bytes: usize,
     ) -> Self {
         assert!(stream_bytes <= MAX_STREAM_BYTES);
@@ -321,9 +396,10 @@ impl Message {
             kind: kind::COMMAND,
             value: thread,
             seq,
-            address: data_offset,
-            input,
-            output,
+            address: data.offset,
+            length: data.external.into(),
+            input: data.input,
+            output: data.output,
             count: answer_bytes,
             payload: stream_bytes as u32,
             ..Header::default()
@@ -432,10 +508,21 @@ impl DeviceEnd {
         let Some((len, fds)) = recv(self.socket.as_fd(), buffer, MsgFlags::MSG_DONTWAIT)? else {
             return Ok(None);
         };
-        if !fds.is_empty() {
-            return Err(Error::Malformed("a worker sent files"));
-        }
         let (header, payload) = parse(&buffer[..len])?;
+        let handle = match (header.kind, fds.len()) {
+            (kind::EXPORT, 1) => fds.into_iter().next(),
+            (kind::EXPORT, _) => return Err(Error::Malformed("an export is one file")),
+            (_, 0) => None,
+            _ => return Err(Error::Malformed("a worker sent files")),
+        };
+        if let Some(handle) = handle {
+            return Ok(Some(FromWorker::Export {
+                number: header.seq,
+                bytes: header.length,
+                gpu: header.value,
+                handle: Handle(handle.into()),
+            }));
+        }
         match header.kind {
             kind::READY => Ok(Some(FromWorker::Ready {
                 status: header.value,
@@ -449,6 +536,18 @@ impl DeviceEnd {
             kind::DONE => Ok(Some(FromWorker::Done {
                 seq: header.seq,
                 status: header.value,
+            })),
+            kind::UNEXPORT => Ok(Some(FromWorker::Unexport { number: header.seq })),
+            kind::MOVE => Ok(Some(FromWorker::Move {
+                seq: header.seq,
+                export: header.length,
+                offset: header.address,
+                carried_out: header.count,
+                answer: payload,
+            })),
+            kind::NOT_MOVABLE => Ok(Some(FromWorker::NotMovable {
+                seq: header.seq,
+                carried_out: header.count,
             })),
             _ => Err(Error::Malformed("unknown kind")),
         }
@@ -517,6 +616,7 @@ impl WorkerEnd {
                 seq: header.seq,
                 thread: header.value,
                 answer_bytes: header.count,
+                external: header.length == 1,
                 input: header.input,
                 output: header.output,
                 data_offset: header.address,
@@ -608,11 +708,85 @@ impl WorkerEnd {
         )
     }
 
+    /// Passes device memory on, so that moves may name it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn export(&self, number: u64, bytes: u64, gpu: u32, handle: BorrowedFd<'_>) -> Result<()> {
+        let header = Header {
+            kind: kind::EXPORT,
+            value: gpu,
+            seq: number,
+            length: bytes,
+            ..Header::default()
+        };
+        self.send_with(header, &[], &[handle.as_raw_fd()])
+    }
+
+    /// Takes an export back.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn unexport(&self, number: u64) -> Result<()> {
+        let header = Header {
+            kind: kind::UNEXPORT,
+            seq: number,
+            ..Header::default()
+        };
+        self.send(header, &[])
+    }
+
+    /// Says where a command's external data belongs, and what answer it has once it is there; see
+    /// [`FromWorker::Move`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone; [`Error::Malformed`] for an answer over
+    /// [`MAX_ANSWER_BYTES`].
+    pub fn r#move(
+        &self,
+        seq: u64,
+        (export, offset): (u64, u64),
+        carried_out: u32,
+        answer: &[u8],
+    ) -> Result<()> {
+        if answer.len() > MAX_ANSWER_BYTES {
+            return Err(Error::Malformed("answer too long"));
+        }
+        let header = Header {
+            kind: kind::MOVE,
+            seq,
+            address: offset,
+            length: export,
+            count: carried_out,
+            payload: answer.len() as u32,
+            ..Header::default()
+        };
+        self.send(header, answer)
+    }
+
+    /// Says that a command's external data cannot be moved; see [`FromWorker::NotMovable`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn not_movable(&self, seq: u64, carried_out: u32) -> Result<()> {
+        let header = Header {
+            kind: kind::NOT_MOVABLE,
+            seq,
+            count: carried_out,
+            ..Header::default()
+        };
+        self.send(header, &[])
+    }
+
     fn send(&self, header: Header, payload: &[u8]) -> Result<()> {
+        self.send_with(header, payload, &[])
+    }
+
+    fn send_with(&self, header: Header, payload: &[u8], fds: &[RawFd]) -> Result<()> {
         if send(
             self.socket.as_fd(),
             &[header.as_bytes(), payload],
-            &[],
+            fds,
             MsgFlags::empty(),
         )? {
             Ok(())

@@ -3,14 +3,16 @@
 //! One program in several roles, each a process of its own:
 //! - [`supervisor`]: the one that the operator starts; it starts and watches the others.
 //! - [`device`]: one for each VM; the vhost-user back end.
-//! - [`worker`]: one for each CUDA process of a guest; it alone calls CUDA.
+//! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
+//! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
-//! [`ipc`] is what device processes and workers say to each other.
+//! [`ipc`] is what they say to each other.
 
 pub mod args;
 pub mod device;
 pub mod ipc;
 mod log_limit;
+pub mod mover;
 mod role;
 pub mod supervisor;
 pub mod worker;
@@ -57,6 +59,14 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 },
             )?;
         }
+        Some(role::MOVER) => {
+            role::settle()?;
+            let gpu = std::env::args()
+                .nth(2)
+                .and_then(|gpu| gpu.parse().ok())
+                .ok_or("A mover is told the number of its GPU")?;
+            mover::run(role::take_channel()?, gpu)?;
+        }
         Some(role::PROBE) => {
             role::settle()?;
             return Ok(supervisor::probe());
@@ -81,6 +91,11 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         &mut worker,
         &probe,
     )?;
+    // A mover loads the libcuda that workers load.
+    let mut mover = worker.clone();
+    let role = mover.arguments.iter().position(|role| role == role::WORKER);
+    mover.arguments.truncate(role.unwrap_or(0));
+    mover.arguments.push(role::MOVER.into());
     let cache = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
     if gpu == Gpu::Cuda && cache.is_none() {
         tracing::info!("What the driver compiles is not kept: the environment names no directory");
@@ -107,6 +122,7 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
+        mover: Some(mover),
     })?;
     supervisor.run(stop.as_fd())?;
     Ok(())

@@ -11,6 +11,8 @@ use nix::sys::{
 pub const DEVICE: &str = "device-process";
 /// The first argument of a worker.
 pub const WORKER: &str = "worker-process";
+/// The first argument of a mover; its GPU's number follows.
+pub const MOVER: &str = "mover-process";
 /// The first argument of a process that looks for a GPU.
 pub const PROBE: &str = "gpu-probe";
 

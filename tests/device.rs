@@ -80,6 +80,7 @@ impl Host {
             },
             warm_workers,
             cache: None,
+            mover: None,
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

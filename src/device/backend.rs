@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_protocol::layout::{Config, MAX_QUEUE_SIZE, NUM_QUEUES};
+use gpgpu_protocol::layout::{COMMAND_QUEUE, Config, MAX_QUEUE_SIZE, NUM_QUEUES};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringRwLock};
 use virtio_bindings::{
@@ -94,19 +94,26 @@ fn next_message(vm: &Vm) -> Option<ToDevice> {
 /// must not be written to (GPGPU-DEV-8). Nobody else has the device meanwhile.
 fn reset(vm: &mut Vm) {
     vm.reset();
+    if !wait_while(vm, Vm::is_leaving) {
+        tracing::error!("Workers or movers do not end after a reset of the device");
+    }
+}
+
+/// Waits for movers and the end of workers; `false` says that the time was up.
+fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) -> bool {
     let deadline = Instant::now() + RESET_LIMIT;
-    while !vm.leaving.is_empty() {
+    while busy(vm) {
         if let Some(message) = next_message(vm) {
             vm.supervisor_says(message);
             continue;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            tracing::error!("Workers do not end after a reset of the device");
-            return;
+            return false;
         }
-        vm.wait_for_supervisor(left);
+        vm.wait_for_movers(left);
     }
+    true
 }
 
 /// The bytes of the configuration space from `offset` on, zero past its end.
@@ -183,8 +190,13 @@ impl VhostUserBackend for Backend {
     }
 
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
-        if let Some(queue) = self.lock().queues.get_mut(queue as usize) {
+        let mut vm = self.lock();
+        if let Some(queue) = vm.queues.get_mut(queue as usize) {
             queue.stop();
+        }
+        // Once this is answered the device writes no more, and neither may a mover.
+        if queue as usize == COMMAND_QUEUE && !wait_while(&mut vm, Vm::is_moving) {
+            tracing::error!("A mover does not end what it was asked for");
         }
         Ok(())
     }

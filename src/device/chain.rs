@@ -43,7 +43,8 @@ pub struct Segments {
 }
 
 impl Segments {
-    fn push(&mut self, address: GuestAddress, len: u32) {
+    /// Adds a buffer at the end; an empty one is nothing.
+    pub fn push(&mut self, address: GuestAddress, len: u32) {
         if len > 0 {
             self.parts.push((address, len as usize));
             self.len += u64::from(len);
@@ -53,6 +54,38 @@ impl Segments {
     /// Bytes.
     pub fn bytes(&self) -> u64 {
         self.len
+    }
+
+    /// Calls `take` with each stretch of guest-physical memory of `len` bytes from `offset` on, in order.
+    ///
+    /// # Errors
+    /// [`Error::Short`], or what `take` says.
+    pub fn stretches<E: From<Error>>(
+        &self,
+        offset: u64,
+        len: u64,
+        mut take: impl FnMut(GuestAddress, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::Short.into());
+        }
+        let (mut skip, mut left) = (offset, len);
+        for &(address, part) in &self.parts {
+            let part = part as u64;
+            if left == 0 {
+                break;
+            }
+            if skip >= part {
+                skip -= part;
+                continue;
+            }
+            let start = address.0.checked_add(skip).ok_or(Error::Address)?;
+            let bytes = left.min(part - skip);
+            take(GuestAddress(start), bytes)?;
+            left -= bytes;
+            skip = 0;
+        }
+        Ok(())
     }
 
     /// Calls `copy` with each stretch of memory of `len` bytes from `offset` on, in order, and with
@@ -109,7 +142,7 @@ pub struct Chain {
     pub(super) generation: u64,
     /// The memory of the moment at which the chain was taken: were the VMM to change the map, the
     /// chain's bytes stay where they were.
-    memory: Arc<GuestMemoryMmap>,
+    pub(super) memory: Arc<GuestMemoryMmap>,
     /// What the device reads.
     pub readable: Segments,
     /// What the device writes.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    fs::File,
     sync::Arc,
     time::Instant,
 };
@@ -12,10 +13,16 @@ use super::{
     chain::Chain,
     staging::{Block, Staging},
 };
-use crate::ipc::{DeviceEnd, Message, Result, Span};
+use crate::ipc::{CommandData, DeviceEnd, Message, Result, Span};
 
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;
+
+/// The least data for which a mover is asked: below it the way through the staging area is as short.
+pub const MOVER_BYTES: u64 = 256 << 10;
+
+/// The most commands of a client whose data is external.
+const MAX_EXTERNAL: usize = 16;
 
 /// Where a client is in its life.
 #[derive(Debug)]
@@ -40,6 +47,9 @@ pub enum Phase {
 struct Waiting {
     chain: Chain,
     header: CommandHeader,
+    /// How many bytes of its stream were carried out already; the data has to be staged then.
+    carried_out: u32,
+    staged: bool,
 }
 
 /// A command that the worker has, or is about to get.
@@ -47,12 +57,16 @@ struct Waiting {
 pub struct InFlight {
     /// The command.
     pub chain: Chain,
-    /// How many bytes of answer the driver asked for.
-    pub answer_bytes: u32,
+    /// Its header, as it was when it was checked.
+    pub header: CommandHeader,
+    /// How many bytes of its stream were carried out before.
+    pub carried_out: u32,
+    /// Whether its data is not in the staging area.
+    pub external: bool,
     /// Where the worker puts data for the guest.
     pub out: Option<Block>,
     /// Where data from the guest lies; held until the answer.
-    _input: Option<Block>,
+    input: Option<Block>,
 }
 
 /// A control request that the worker has, or is about to get.
@@ -180,6 +194,21 @@ pub struct Client {
     pub closing: Option<Chain>,
     /// What is registered.
     pub regions: Regions,
+    /// Device memory that its worker has passed on, by number.
+    pub exports: HashMap<u64, Export>,
+    /// How many of its commands are with the worker or a mover whose data is external.
+    pub external: usize,
+}
+
+/// Device memory of a client.
+#[derive(Debug)]
+pub struct Export {
+    /// Bytes.
+    pub bytes: u64,
+    /// The GPU whose memory it is.
+    pub gpu: u32,
+    /// The shareable handle.
+    pub handle: Arc<File>,
 }
 
 impl Client {
@@ -194,12 +223,29 @@ impl Client {
             deferred: Vec::new(),
             closing: None,
             regions: Regions::default(),
+            exports: HashMap::new(),
+            external: 0,
         }
     }
 
     /// Queues a command behind all earlier ones.
     pub fn push_command(&mut self, chain: Chain, header: CommandHeader) {
-        self.waiting.push_back(Waiting { chain, header });
+        self.waiting.push_back(Waiting {
+            chain,
+            header,
+            carried_out: 0,
+            staged: false,
+        });
+    }
+
+    /// Queues what is left of a command whose data could not be moved, before all others.
+    pub fn push_staged(&mut self, chain: Chain, header: CommandHeader, carried_out: u32) {
+        self.waiting.push_front(Waiting {
+            chain,
+            header,
+            carried_out,
+            staged: true,
+        });
     }
 
     /// Queues a control request.
@@ -219,8 +265,14 @@ impl Client {
         self.regions.contains(region) && !self.requests.values().any(busy)
     }
 
-    /// Sends what there is room for; `refuse` gets commands whose buffers are not the guest's.
-    pub fn pump(&mut self, next_seq: &mut u64, mut refuse: impl FnMut(Chain)) -> Pumped {
+    /// Sends what there is room for; `refuse` gets commands whose buffers are not the guest's. `movable`
+    /// says that there is a mover for large data.
+    pub fn pump(
+        &mut self,
+        next_seq: &mut u64,
+        movable: bool,
+        mut refuse: impl FnMut(Chain),
+    ) -> Pumped {
         let Some(channel) = &mut self.channel else {
             return Pumped::Idle;
         };
@@ -232,33 +284,40 @@ impl Client {
                     Err(_) => return Pumped::Closed,
                 }
             }
-            let Some(Waiting { header, .. }) = self.waiting.front() else {
+            let Some(Waiting { header, staged, .. }) = self.waiting.front() else {
                 return Pumped::Idle;
             };
-            let blocks = channel
-                .staging
-                .blocks(header.in_bytes.get(), header.out_bytes.get());
+            let external = movable && !staged && is_large(header);
+            let blocks = if external {
+                (self.external < MAX_EXTERNAL).then_some((None, None))
+            } else {
+                channel
+                    .staging
+                    .blocks(header.in_bytes.get(), header.out_bytes.get())
+            };
             // Blocks come back with answers, and each answer comes back here.
             let Some((input, out)) = blocks else {
                 return Pumped::Idle;
             };
-            let Some(Waiting { chain, header }) = self.waiting.pop_front() else {
+            let Some(waiting) = self.waiting.pop_front() else {
                 return Pumped::Idle;
             };
             *next_seq += 1;
-            match prepare(&chain, &header, *next_seq, input.as_ref(), out.as_ref()) {
+            let command = InFlight {
+                chain: waiting.chain,
+                header: waiting.header,
+                carried_out: waiting.carried_out,
+                external,
+                out,
+                input,
+            };
+            match prepare(&command, *next_seq) {
                 Ok(message) => {
-                    let answer_bytes = header.answer_bytes.get();
-                    let command = InFlight {
-                        chain,
-                        answer_bytes,
-                        out,
-                        _input: input,
-                    };
+                    self.external += usize::from(external);
                     self.in_flight.insert(*next_seq, command);
                     channel.outbox.push_back(message);
                 }
-                Err(_) => refuse(chain),
+                Err(_) => refuse(command.chain),
             }
         }
     }
@@ -290,30 +349,44 @@ impl Client {
     }
 }
 
+/// Whether a command's data is worth a mover: there is much of it, all in one direction.
+pub fn is_large(header: &CommandHeader) -> bool {
+    let (input, out) = (header.in_bytes.get(), header.out_bytes.get());
+    input.max(out) >= MOVER_BYTES && input.min(out) == 0
+}
+
 /// Copies a command out of the guest's memory.
-fn prepare(
-    chain: &Chain,
-    header: &CommandHeader,
-    seq: u64,
-    input: Option<&Block>,
-    out: Option<&Block>,
-) -> std::result::Result<Message, super::chain::Error> {
+fn prepare(command: &InFlight, seq: u64) -> std::result::Result<Message, super::chain::Error> {
+    let InFlight { chain, header, .. } = command;
     let stream_at = size_of::<CommandHeader>() as u64;
     let stream_bytes = header.stream_bytes.get();
-    if let Some(data) = input.and_then(|block| block.slice(header.in_bytes.get())) {
+    if let Some(block) = &command.input
+        && let Some(data) = block.slice(header.in_bytes.get())
+    {
         chain.read_volatile(stream_at + u64::from(stream_bytes), data)?;
     }
-    let span = |block: Option<&Block>| block.map_or(Span::default(), Block::span);
+    let span = |block: &Option<Block>, len| match block {
+        Some(block) => block.span(),
+        // The length is all that there is to say of external data.
+        None => Span { offset: 0, len },
+    };
+    let data = CommandData {
+        external: command.external,
+        input: span(&command.input, header.in_bytes.get()),
+        output: span(&command.out, header.out_bytes.get()),
+        offset: header.data_offset.get(),
+    };
     let mut message = Message::command(
         seq,
         header.thread.get(),
         header.answer_bytes.get(),
-        span(input),
-        span(out),
-        header.data_offset.get(),
-        stream_bytes as usize,
+        data,
+        (stream_bytes - command.carried_out) as usize,
     );
-    chain.read(stream_at, message.payload_mut())?;
+    chain.read(
+        stream_at + u64::from(command.carried_out),
+        message.payload_mut(),
+    )?;
     Ok(message)
 }
 

@@ -4,7 +4,12 @@ use gpgpu_protocol::layout::{
     CommandAnswer, CommandHeader, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES, status,
 };
 
-use super::{chain::Chain, client::Phase, queue::Answer, vm::Vm};
+use super::{
+    chain::Chain,
+    client::{Phase, is_large},
+    queue::Answer,
+    vm::Vm,
+};
 
 impl Vm {
     /// Hands a command to its client's worker, or puts it in that client's line.
@@ -22,7 +27,11 @@ impl Vm {
             Some(client) => match client.phase {
                 Phase::Starting { .. } => self.refuse_command(chain, status::NO_CLIENT),
                 Phase::Live => {
+                    let large = is_large(&header);
                     client.push_command(chain, header);
+                    if large {
+                        self.ask_for_movers();
+                    }
                     self.pump(id);
                 }
                 Phase::Ending | Phase::Dead => {

@@ -3,7 +3,7 @@
 //! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows
 //! the VM's clients ([`client`]) and passes their commands to their workers ([`control`],
 //! [`command`]), through staging memory that a worker may reach in place of the guest's
-//! ([`staging`]). The state of it all is in [`vm`], and [`backend`] connects it to the vhost-user
+//! ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it all is in [`vm`], and [`backend`] connects it to the vhost-user
 //! library's threads.
 //!
 //! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
@@ -15,7 +15,9 @@ mod client;
 mod command;
 mod control;
 mod memory;
+mod movers;
 pub mod queue;
+pub mod runs;
 pub mod staging;
 pub mod vm;
 pub mod watch;
@@ -23,7 +25,7 @@ pub mod watch;
 use std::{
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::net::UnixListener,
     },
     sync::Arc,
@@ -111,11 +113,11 @@ pub fn run(link: OwnedFd) -> Result<(), Error> {
 struct Nothing;
 
 impl Watch for Nothing {
-    fn add(&self, _: &ipc::DeviceEnd, _: usize, _: bool) -> io::Result<()> {
+    fn add(&self, _: BorrowedFd<'_>, _: usize, _: bool) -> io::Result<()> {
         Ok(())
     }
 
-    fn remove(&self, _: &ipc::DeviceEnd, _: usize, _: bool) {}
+    fn remove(&self, _: BorrowedFd<'_>, _: usize, _: bool) {}
 
     fn tick(&self, _: bool) {}
 }

@@ -36,9 +36,18 @@ pub enum Answer {
         answer: Vec<u8>,
         /// How many bytes of answer the driver asked for; data follows after that many.
         wanted: u32,
-        /// Where data for the guest lies, and how many bytes of it there are.
-        out: Option<(Block, u64)>,
+        /// Data for the guest.
+        out: Option<Out>,
     },
+}
+
+/// Where a command's data for the guest lies.
+#[derive(Debug)]
+pub enum Out {
+    /// In a block of the staging area, and how many bytes of it.
+    Staged(Block, u64),
+    /// Where it belongs: so many bytes.
+    Placed(u64),
 }
 
 impl Answer {
@@ -85,7 +94,7 @@ impl Answer {
         status: u32,
         answer: &[u8],
         wanted: u32,
-        out: Option<&(Block, u64)>,
+        out: Option<&Out>,
     ) -> Result<u32, super::chain::Error> {
         const HEAD: u64 = size_of::<CommandAnswer>() as u64;
         let head = CommandAnswer {
@@ -94,14 +103,20 @@ impl Answer {
         };
         let mut used = HEAD + answer.len() as u64;
         chain.write(HEAD, answer)?;
-        if let Some((block, len)) = out
-            && let Some(data) = block.slice(*len)
-            && !data.is_empty()
-        {
+        let bytes = match out {
+            Some(Out::Staged(_, bytes) | Out::Placed(bytes)) => *bytes,
+            None => 0,
+        };
+        if bytes > 0 {
             // The used length covers the room that the answer did not fill.
             chain.write(used, &vec![0; wanted as usize - answer.len()])?;
-            used = HEAD + u64::from(wanted) + data.len() as u64;
-            chain.write_volatile(HEAD + u64::from(wanted), data)?;
+            let at = HEAD + u64::from(wanted);
+            used = at + bytes;
+            if let Some(Out::Staged(block, bytes)) = out
+                && let Some(data) = block.slice(*bytes)
+            {
+                chain.write_volatile(at, data)?;
+            }
         }
         chain.write(0, head.as_bytes())?;
         Ok(used as u32)
@@ -328,6 +343,11 @@ impl Queue {
             return false;
         };
         self.stalled && self.outstanding < usize::from(vring.get_ref().get_queue().size())
+    }
+
+    /// Whether the device may write to the guest for this queue's chains.
+    pub fn may_write(&self) -> bool {
+        self.stopped_at.is_none() && self.running()
     }
 
     /// Whether chains are under way.

@@ -1,6 +1,7 @@
 //! The state machine without a VMM: a ring in memory, and a supervisor that says nothing.
 
 use std::{
+    os::fd::BorrowedFd,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -28,11 +29,11 @@ const ANSWER: u64 = 0x4000;
 struct Clock(Arc<Mutex<bool>>);
 
 impl Watch for Clock {
-    fn add(&self, _: &ipc::DeviceEnd, _: usize, _: bool) -> std::io::Result<()> {
+    fn add(&self, _: BorrowedFd<'_>, _: usize, _: bool) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn remove(&self, _: &ipc::DeviceEnd, _: usize, _: bool) {}
+    fn remove(&self, _: BorrowedFd<'_>, _: usize, _: bool) {}
 
     fn tick(&self, wanted: bool) {
         *self.0.lock().unwrap() = wanted;

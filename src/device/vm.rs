@@ -13,13 +13,13 @@ use std::{
 use gpgpu_protocol::layout::{
     self, COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, Event, NUM_QUEUES, PAGE_BYTES, status,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::IntoBytes;
 
 use super::{
     chain::Chain,
     client::{Channel, Client, Phase, Pumped, RequestKind},
-    queue::{Answer, Memory, Queue},
+    movers::Movers,
+    queue::{Answer, Memory, Out, Queue},
     staging::Staging,
     watch::Watch,
 };
@@ -38,6 +38,15 @@ const MESSAGE_BATCH: usize = 64;
 
 const _: () = assert!(PAGE_BYTES == 4096);
 
+/// Whose channel is in a slot of the event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaker {
+    /// A client's worker.
+    Client(u32),
+    /// The mover of a GPU.
+    Mover(u32),
+}
+
 /// See the module's page.
 pub struct Vm {
     /// The guest's memory, as the VMM last described it.
@@ -51,11 +60,12 @@ pub struct Vm {
     pub(super) log: LogLimit,
     pub(super) next_seq: u64,
     last_client: u32,
-    slots: Vec<Option<u32>>,
+    slots: Vec<Option<Speaker>>,
+    pub(super) movers: Movers,
     /// Queues that had more than a batch.
     unfinished: [bool; NUM_QUEUES],
     events: VecDeque<Event>,
-    watch: Box<dyn Watch>,
+    pub(super) watch: Box<dyn Watch>,
     /// What a worker's message is read into.
     buffer: Vec<u8>,
 }
@@ -73,6 +83,7 @@ impl Vm {
             next_seq: 0,
             last_client: 0,
             slots: Vec::new(),
+            movers: Movers::default(),
             unfinished: [false; NUM_QUEUES],
             events: VecDeque::new(),
             watch,
@@ -93,6 +104,7 @@ impl Vm {
             _ => self.drain(queue),
         }
         if queue == COMMAND_QUEUE {
+            self.pump_movers();
             // Answers that waited for the ring held blocks of the staging areas.
             let ids: Vec<u32> = self.clients.keys().copied().collect();
             for id in ids {
@@ -175,8 +187,9 @@ impl Vm {
             tracing::error!("Client {id}: its worker did not become ready");
             self.fail_open(id, status::NO_RESOURCES);
         }
+        let moving = self.tick_movers(now);
         // Setting the timer anew is also what takes note of its event.
-        self.watch.tick(self.is_opening());
+        self.watch.tick(moving || self.is_opening());
     }
 
     /// The next message of the supervisor.
@@ -187,12 +200,14 @@ impl Vm {
         self.link.recv()
     }
 
-    /// Waits until there is a message of the supervisor, or the time is up.
-    pub fn wait_for_supervisor(&self, limit: Duration) {
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
-        // An interrupted wait is a short one.
-        let _ = poll(&mut fds, timeout);
+    /// Whether workers or movers may still write to memory that the driver has taken back.
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty() || self.movers.busy()
+    }
+
+    /// Whether movers may write to the guest's memory now.
+    pub fn is_moving(&self) -> bool {
+        self.movers.busy()
     }
 
     /// Sends a message to the supervisor.
@@ -212,6 +227,9 @@ impl Vm {
                 self.leaving.remove(&client);
             }
             ToDevice::WorkerExited { client, signal, .. } => self.worker_exited(client, signal),
+            ToDevice::MoverStarted { gpu, channel } => self.mover_started(gpu, channel),
+            ToDevice::MoverFailed { gpu } => self.mover_failed(gpu),
+            ToDevice::MoverExited { gpu } => self.mover_exited(gpu),
             ToDevice::Serve { .. } => {}
         }
     }
@@ -228,22 +246,27 @@ impl Vm {
                 return self.fail_open(id, status::NO_RESOURCES);
             }
         };
-        let slot = self
-            .slots
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.slots.len());
+        let slot = free_slot(&mut self.slots);
         let channel = Channel::new(ipc::DeviceEnd::new(socket), slot, staging);
-        if let Err(error) = self.watch.add(&channel.end, slot, false) {
+        if let Err(error) = self.watch.add(channel.end.as_fd(), slot, false) {
             tracing::error!("Client {id}: cannot watch its worker: {error}");
             return self.fail_open(id, status::NO_RESOURCES);
         }
         client.channel = Some(channel);
-        if slot == self.slots.len() {
-            self.slots.push(None);
-        }
-        self.slots[slot] = Some(id);
+        self.slots[slot] = Some(Speaker::Client(id));
         self.pump(id);
+    }
+
+    /// A slot of the event loop for a channel.
+    pub(super) fn take_slot(&mut self, speaker: Speaker) -> usize {
+        let slot = free_slot(&mut self.slots);
+        self.slots[slot] = Some(speaker);
+        slot
+    }
+
+    /// Gives a slot back.
+    pub(super) fn give_slot_back(&mut self, slot: usize) {
+        self.slots[slot] = None;
     }
 
     /// Answers an `OPEN` with a failure, and forgets the client.
@@ -267,7 +290,7 @@ impl Vm {
 
     fn unwatch(&mut self, channel: Channel) {
         self.watch
-            .remove(&channel.end, channel.slot, channel.wants_room);
+            .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
         self.slots[channel.slot] = None;
     }
 
@@ -291,12 +314,17 @@ impl Vm {
             self.unwatch(channel);
         }
         self.close_worker(id, kill);
+        let exports = self
+            .clients
+            .get_mut(&id)
+            .map(|client| std::mem::take(&mut client.exports));
+        self.forget_moves(id, exports.unwrap_or_default());
         for chain in commands {
             self.complete(chain, Answer::refusal(status::CLIENT_DEAD));
         }
     }
 
-    fn worker_exited(&mut self, id: u32, signal: u32) {
+    pub(super) fn worker_exited(&mut self, id: u32, signal: u32) {
         self.leaving.remove(&id);
         if !self.clients.contains_key(&id) {
             return;
@@ -318,6 +346,9 @@ impl Vm {
         };
         if client.channel.is_some() {
             self.end(id, false);
+        }
+        if self.wait_for_moves(id, signal) {
+            return;
         }
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -372,8 +403,10 @@ impl Vm {
 
     /// Handles an event of the channel in a slot.
     pub fn worker_speaks(&mut self, slot: usize) {
-        let Some(id) = self.slots.get(slot).copied().flatten() else {
-            return;
+        let id = match self.slots.get(slot).copied().flatten() {
+            Some(Speaker::Client(id)) => id,
+            Some(Speaker::Mover(gpu)) => return self.mover_speaks(gpu),
+            None => return,
         };
         // Where there is more, the event loop says so again.
         self.receive(id);
@@ -427,6 +460,21 @@ impl Vm {
                 answer,
             } => self.answered(id, seq, status, out_bytes, answer),
             FromWorker::Done { seq, status } => self.done(id, seq, status),
+            FromWorker::Export {
+                number,
+                bytes,
+                gpu,
+                handle,
+            } => self.exported(id, number, bytes, gpu, handle.0),
+            FromWorker::Unexport { number } => self.unexported(id, number),
+            FromWorker::Move {
+                seq,
+                export,
+                offset,
+                carried_out,
+                answer,
+            } => self.move_asked(id, seq, (export, offset), carried_out, answer),
+            FromWorker::NotMovable { seq, carried_out } => self.not_movable(id, seq, carried_out),
         };
         if fine.is_none() {
             tracing::error!("Client {id}: its worker sent nonsense");
@@ -461,16 +509,18 @@ impl Vm {
         let client = self.clients.get_mut(&id)?;
         let command = client.in_flight.get(&seq)?;
         let room = command.out.as_ref().map_or(0, |block| block.span().len);
-        if answer.len() > command.answer_bytes as usize || out_bytes > room {
+        let wanted = command.header.answer_bytes.get();
+        if answer.len() > wanted as usize || out_bytes > room {
             return None;
         }
         let command = client.in_flight.remove(&seq)?;
+        client.external -= usize::from(command.external);
         let answer = match status {
             status::OK => Answer::Command {
                 status,
                 answer: answer.to_vec(),
-                wanted: command.answer_bytes,
-                out: command.out.map(|block| (block, out_bytes)),
+                wanted,
+                out: command.out.map(|block| Out::Staged(block, out_bytes)),
             },
             _ => Answer::refusal(status),
         };
@@ -503,17 +553,18 @@ impl Vm {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
+        let movable = self.movers.serve(&self.memory);
         let queues = &mut self.queues;
-        let pumped = client.pump(&mut self.next_seq, |chain| {
+        let pumped = client.pump(&mut self.next_seq, movable, |chain| {
             queues[chain.queue].complete(chain, Answer::refusal(status::BAD_ADDRESS));
         });
         if let Some(channel) = &mut client.channel {
             let full = pumped == Pumped::Full;
             if channel.wants_room != full {
                 self.watch
-                    .remove(&channel.end, channel.slot, channel.wants_room);
+                    .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
                 channel.wants_room = full;
-                if let Err(error) = self.watch.add(&channel.end, channel.slot, full) {
+                if let Err(error) = self.watch.add(channel.end.as_fd(), channel.slot, full) {
                     tracing::error!("Client {id}: cannot watch its worker: {error}");
                     self.end(id, true);
                 }
@@ -533,11 +584,13 @@ impl Vm {
             let Some(mut client) = self.clients.remove(&id) else {
                 continue;
             };
+            self.movers.forget_late(id);
             let gone = matches!(client.phase, Phase::Dead);
             let (channel, _) = client.end();
             if let Some(channel) = channel {
                 self.unwatch(channel);
             }
+            self.forget_moves(id, client.exports);
             if !gone {
                 self.leaving.insert(id);
                 self.close_worker(id, true);
@@ -546,4 +599,13 @@ impl Vm {
         self.events.clear();
         self.unfinished = [false; NUM_QUEUES];
     }
+}
+
+/// A slot that is free, at the end if need be.
+fn free_slot(slots: &mut Vec<Option<Speaker>>) -> usize {
+    let free = slots.iter().position(Option::is_none);
+    free.unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsRawFd, BorrowedFd},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,7 +11,6 @@ use vhost_user_backend::VringEpollHandler;
 use vmm_sys_util::{epoll::EventSet, timerfd::TimerFd};
 
 use super::backend::{Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
-use crate::ipc::DeviceEnd;
 
 /// How often clients that are being opened are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -22,9 +21,9 @@ pub trait Watch: Send {
     ///
     /// # Errors
     /// The host is out of memory or watches.
-    fn add(&self, channel: &DeviceEnd, slot: usize, room: bool) -> io::Result<()>;
+    fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()>;
     /// Undoes [`Self::add`].
-    fn remove(&self, channel: &DeviceEnd, slot: usize, room: bool);
+    fn remove(&self, channel: BorrowedFd<'_>, slot: usize, room: bool);
     /// Says whether the device's state wants to look at the clock from time to time.
     fn tick(&self, wanted: bool);
 }
@@ -66,14 +65,14 @@ impl Loops {
 }
 
 impl Watch for Loops {
-    fn add(&self, channel: &DeviceEnd, slot: usize, room: bool) -> io::Result<()> {
-        let fd = channel.as_fd().as_raw_fd();
+    fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()> {
+        let fd = channel.as_raw_fd();
         self.command
             .register_listener(fd, Self::events(room), Self::data(slot))
     }
 
-    fn remove(&self, channel: &DeviceEnd, slot: usize, room: bool) {
-        let fd = channel.as_fd().as_raw_fd();
+    fn remove(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) {
+        let fd = channel.as_raw_fd();
         // This fails only for a channel that is not watched.
         let _ = self
             .command

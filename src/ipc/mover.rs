@@ -354,7 +354,10 @@ impl MoverEnd {
             },
         };
         let flags = MsgFlags::MSG_DONTWAIT;
-        if !matches!(send(self.socket.as_fd(), &[head.as_bytes()], &[], flags), Ok(true)) {
+        if !matches!(
+            send(self.socket.as_fd(), &[head.as_bytes()], &[], flags),
+            Ok(true)
+        ) {
             self.close();
         }
     }
@@ -452,10 +455,7 @@ mod tests {
             ..Message::export(1, 4096, file)
         };
         assert!(device.send(&bare).unwrap());
-        assert!(matches!(
-            mover.recv(&mut buffer),
-            Err(Error::Malformed(_))
-        ));
+        assert!(matches!(mover.recv(&mut buffer), Err(Error::Malformed(_))));
         mover.send(FromMover::Moved { seq: 3, done: true });
         assert_eq!(
             device.recv().unwrap(),
@@ -472,10 +472,7 @@ mod tests {
         for seq in 0..1 << 17 {
             mover.send(FromMover::Moved { seq, done: true });
         }
-        assert!(matches!(
-            mover.recv(&mut Vec::new()),
-            Err(Error::Closed)
-        ));
+        assert!(matches!(mover.recv(&mut Vec::new()), Err(Error::Closed)));
         let sent = std::iter::from_fn(|| device.recv().ok().flatten()).count();
         assert!(sent > 1000 && sent < 1 << 17, "{sent}");
     }

@@ -25,7 +25,13 @@ fn what_the_device_sends_is_what_the_worker_receives() {
 
     let input = Span { offset: 4, len: 2 };
     let output = Span { offset: 6, len: 1 };
-    let mut message = Message::command(9, 7, 100, input, output, 1 << 40, 3);
+    let data = CommandData {
+        external: false,
+        input,
+        output,
+        offset: 1 << 40,
+    };
+    let mut message = Message::command(9, 7, 100, data, 3);
     message.payload_mut().copy_from_slice(b"abc");
     assert!(device.send(&message).unwrap());
     match worker.recv().unwrap().unwrap() {
@@ -33,6 +39,7 @@ fn what_the_device_sends_is_what_the_worker_receives() {
             seq: 9,
             thread: 7,
             answer_bytes: 100,
+            external: false,
             input: i,
             output: o,
             data_offset: 0x100_0000_0000,
@@ -194,8 +201,8 @@ fn any_thread_may_answer() {
 #[test]
 fn pitfall_82_a_full_channel_does_not_block() {
     let (device, worker) = channel();
-    let none = Span::default();
-    let message = |seq| Message::command(seq, 0, 0, none, none, 0, MAX_STREAM_BYTES);
+    let none = CommandData::default();
+    let message = |seq| Message::command(seq, 0, 0, none, MAX_STREAM_BYTES);
     let mut sent = 0;
     while device.send(&message(sent)).unwrap() {
         sent += 1;

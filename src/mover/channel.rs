@@ -104,8 +104,7 @@ impl Channel {
                 handle,
             } => {
                 let known = self.exports.len() + self.useless.len();
-                let again =
-                    self.exports.contains_key(&number) || self.useless.contains(&number);
+                let again = self.exports.contains_key(&number) || self.useless.contains(&number);
                 if known >= MAX_EXPORTS || again {
                     return Err(Error::Malformed("one export too many"));
                 }
@@ -137,11 +136,7 @@ impl Channel {
             return Ok(());
         };
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        let (end, under_way, seq) = (
-            Arc::clone(&self.end),
-            Arc::clone(&self.under_way),
-            what.seq,
-        );
+        let (end, under_way, seq) = (Arc::clone(&self.end), Arc::clone(&self.under_way), what.seq);
         let job = Job {
             plan,
             held,
@@ -160,10 +155,7 @@ impl Channel {
 
     /// Holds a move against what the channel has named; `None` if it cannot be done.
     #[allow(clippy::type_complexity)]
-    fn plan(
-        &self,
-        what: &Move,
-    ) -> Option<(Plan, (Arc<Import>, Vec<Arc<super::guest::Chunk>>))> {
+    fn plan(&self, what: &Move) -> Option<(Plan, (Arc<Import>, Vec<Arc<super::guest::Chunk>>))> {
         let bytes: u64 = what.runs.iter().map(|run| u64::from(run.bytes)).sum();
         if bytes == 0 || bytes > MAX_DATA_BYTES as u64 {
             return None;

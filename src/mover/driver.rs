@@ -9,7 +9,6 @@ use crate::worker::driver::{Symbol, check, functions};
 pub use crate::worker::driver::{
     cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuInit, cuMemHostGetDevicePointer_v2,
     cuMemHostRegister_v2, cuMemHostUnregister, cuMemcpyAsync, cuModuleGetFunction, is_present,
-    symbol,
 };
 
 functions! {
@@ -17,7 +16,6 @@ functions! {
     fn cuEventCreate(event: *mut CUevent, flags: u32);
     fn cuEventRecord(event: CUevent, stream: CUstream);
     fn cuEventQuery(event: CUevent);
-    fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     fn cuMemAddressFree(address: CUdeviceptr, bytes: usize);
     fn cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
     fn cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);

@@ -202,7 +202,9 @@ impl Slot {
             let (params, none) = (params.as_mut_ptr(), std::ptr::null_mut());
             // SAFETY: the parameters are the kernel's, and live across the call; the job holds what it copies.
             unsafe {
-                driver::cuLaunchKernel(gather, blocks, 1, 1, THREADS, 1, 1, 0, stream, params, none)?
+                driver::cuLaunchKernel(
+                    gather, blocks, 1, 1, THREADS, 1, 1, 0, stream, params, none,
+                )?
             };
         }
         // SAFETY: both are this slot's.
@@ -211,6 +213,8 @@ impl Slot {
 
     fn finish(&mut self, done: bool) {
         if let Some(job) = self.job.take() {
+            // Memory that was given back meanwhile is free before anyone hears of the end of the move.
+            drop(job.held);
             (job.done)(done);
         }
     }

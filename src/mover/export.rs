@@ -36,7 +36,13 @@ impl Import {
         bytes: u64,
         dev: CUdevice,
     ) -> Result<Self, CUresult> {
-        let mut properties = CUmemAllocationProp::default();
+        let mut properties = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_INVALID,
+            requestedHandleTypes: 0,
+            location: CUmemLocation::default(),
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags::default(),
+        };
         let mut address = 0;
         let length = bytes as usize;
         // SAFETY: pointers are to values that live across the calls; the handle is the driver's.

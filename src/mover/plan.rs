@@ -58,7 +58,8 @@ impl Plan {
             } else {
                 for start in (0..piece.bytes).step_by(SHARE_BYTES as usize) {
                     let bytes = SHARE_BYTES.min(piece.bytes - start);
-                    plan.short.push(copy(piece.address + start, at + start, bytes));
+                    plan.short
+                        .push(copy(piece.address + start, at + start, bytes));
                 }
             }
             at += piece.bytes;

@@ -15,9 +15,14 @@ mod kind {
     pub const WORKER_STARTED: u32 = 2;
     pub const WORKER_FAILED: u32 = 3;
     pub const WORKER_EXITED: u32 = 4;
+    pub const MOVER_STARTED: u32 = 5;
+    pub const MOVER_FAILED: u32 = 6;
+    pub const MOVER_EXITED: u32 = 7;
     pub const ACCEPTED: u32 = 65;
     pub const START_WORKER: u32 = 66;
     pub const CLOSE_WORKER: u32 = 67;
+    pub const START_MOVER: u32 = 68;
+    pub const KILL_MOVER: u32 = 69;
 }
 
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -61,6 +66,23 @@ pub enum ToDevice {
         /// The signal that ended it, or 0.
         signal: u32,
     },
+    /// There is a mover, and this is a channel to it.
+    MoverStarted {
+        /// Its GPU.
+        gpu: u32,
+        /// The device's end of the channel.
+        channel: OwnedFd,
+    },
+    /// There is no mover for now.
+    MoverFailed {
+        /// The GPU.
+        gpu: u32,
+    },
+    /// A mover to which there was a channel is gone: its process has been reaped.
+    MoverExited {
+        /// Its GPU.
+        gpu: u32,
+    },
 }
 
 /// What the supervisor receives.
@@ -83,6 +105,16 @@ pub enum ToSupervisor {
         client: u32,
         /// Whether at once, without a chance to end by itself.
         kill: bool,
+    },
+    /// A channel to a GPU's mover is wanted.
+    StartMover {
+        /// The GPU.
+        gpu: u32,
+    },
+    /// A mover does not do what it was asked for.
+    KillMover {
+        /// Its GPU.
+        gpu: u32,
     },
 }
 
@@ -125,6 +157,11 @@ impl SupervisorEnd {
                 code,
                 signal,
             } => (raw(kind::WORKER_EXITED, *client, *code, *signal), None),
+            ToDevice::MoverStarted { gpu, channel } => {
+                (raw(kind::MOVER_STARTED, 0, *gpu, 0), Some(channel))
+            }
+            ToDevice::MoverFailed { gpu } => (raw(kind::MOVER_FAILED, 0, *gpu, 0), None),
+            ToDevice::MoverExited { gpu } => (raw(kind::MOVER_EXITED, 0, *gpu, 0), None),
         };
         send(self.0.as_fd(), &raw, fd.map(AsFd::as_fd))
     }
@@ -149,6 +186,8 @@ impl SupervisorEnd {
                 client,
                 kill: raw.first != 0,
             })),
+            kind::START_MOVER => Ok(Some(ToSupervisor::StartMover { gpu: raw.first })),
+            kind::KILL_MOVER => Ok(Some(ToSupervisor::KillMover { gpu: raw.first })),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }
@@ -187,6 +226,16 @@ impl DeviceEnd {
                 kind: kind::CLOSE_WORKER,
                 client,
                 first: kill.into(),
+                ..Raw::default()
+            },
+            ToSupervisor::StartMover { gpu } => Raw {
+                kind: kind::START_MOVER,
+                first: gpu,
+                ..Raw::default()
+            },
+            ToSupervisor::KillMover { gpu } => Raw {
+                kind: kind::KILL_MOVER,
+                first: gpu,
                 ..Raw::default()
             },
         };
@@ -231,6 +280,12 @@ impl DeviceEnd {
                 code: raw.first,
                 signal: raw.second,
             }),
+            (kind::MOVER_STARTED, Some(channel)) => Ok(ToDevice::MoverStarted {
+                gpu: raw.first,
+                channel,
+            }),
+            (kind::MOVER_FAILED, None) => Ok(ToDevice::MoverFailed { gpu: raw.first }),
+            (kind::MOVER_EXITED, None) => Ok(ToDevice::MoverExited { gpu: raw.first }),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }

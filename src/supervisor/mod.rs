@@ -1,12 +1,14 @@
 //! The supervisor: starts and watches all other processes, and reads no guest data.
 //!
 //! For each connection of a VMM it starts a device process, and for each client that a device
-//! process opens a worker, whose channel it passes on. Nothing that a guest sends reaches it but
-//! the name and number of a guest process, which it logs.
+//! process opens a worker, whose channel it passes on. For each GPU it starts a mover, to which device
+//! processes get channels too. Nothing that a guest sends reaches it but the name and number of a guest
+//! process, which it logs.
 
 pub mod cache;
 mod gpu;
 pub mod link;
+mod movers;
 mod process;
 mod socket;
 mod warm;
@@ -30,11 +32,13 @@ use gpgpu_protocol::layout::{MAX_CLIENTS, status};
 
 use crate::{ipc, log_limit::LogLimit};
 use link::{SupervisorEnd, ToDevice, ToSupervisor};
+use movers::Movers;
 use process::{Process, reason};
 use socket::Socket;
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
+pub use movers::MAX_GPUS;
 pub use process::Program;
 
 /// How long a worker has to end by itself once its client is closed.
@@ -66,6 +70,9 @@ pub struct Config {
     pub warm_workers: usize,
     /// Where workers' drivers keep what they compile, if anywhere.
     pub cache: Option<PathBuf>,
+    /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
+    /// is where [`ipc::mover::take_channel`] takes channels.
+    pub mover: Option<Program>,
 }
 
 /// What a watched descriptor is.
@@ -76,6 +83,8 @@ enum Source {
     Link(u32),
     Device(u32),
     Worker(u32),
+    /// The mover of a GPU.
+    Mover(u32),
 }
 
 struct Listener {
@@ -127,6 +136,7 @@ pub struct Supervisor {
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
     warm: Pool<Warm>,
+    movers: Movers,
     sources: HashMap<u32, Source>,
     last_token: u32,
     stop: i32,
@@ -164,12 +174,14 @@ impl Supervisor {
                 accepting: false,
             });
         }
+        let movers = Movers::new(config.mover.clone());
         Ok(Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
             config,
             listeners,
             devices: HashMap::new(),
             workers: HashMap::new(),
+            movers,
             sources: HashMap::new(),
             last_token: 0,
             stop: -1,
@@ -210,14 +222,7 @@ impl Supervisor {
     }
 
     fn token(&mut self, source: Source) -> u32 {
-        loop {
-            self.last_token = self.last_token.wrapping_add(1);
-            if !self.sources.contains_key(&self.last_token) {
-                break;
-            }
-        }
-        self.sources.insert(self.last_token, source);
-        self.last_token
+        new_token(&mut self.sources, &mut self.last_token, source)
     }
 
     /// Watches the listeners that may have another connection.
@@ -328,6 +333,19 @@ impl Supervisor {
                         worker.close(kill);
                     }
                 }
+                Ok(Some(ToSupervisor::StartMover { gpu })) => {
+                    let token =
+                        || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
+                    let answer = match self.movers.connect(gpu, key, token, ops) {
+                        Ok(channel) => ToDevice::MoverStarted { gpu, channel },
+                        Err(error) => {
+                            tracing::debug!("GPU {gpu}: no mover: {error}");
+                            ToDevice::MoverFailed { gpu }
+                        }
+                    };
+                    device.tell(&answer);
+                }
+                Ok(Some(ToSupervisor::KillMover { gpu })) => self.movers.kill(gpu),
                 Err(error) => {
                     // The end of the link comes before the end of the process, and says less.
                     let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
@@ -483,6 +501,7 @@ impl Supervisor {
         };
         self.sources.remove(&key);
         self.sources.remove(&device.link_token);
+        self.movers.forget_user(key);
         let _ = ops.remove(Events::with_data(&device.process, key, EventSet::IN));
         // It is not watched any more if it was closed before.
         let _ = ops.remove(Events::with_data(
@@ -560,6 +579,18 @@ impl Supervisor {
         worker.log_end(ended, limit);
     }
 
+    fn mover_ended(&mut self, gpu: u32, token: u32, ops: &mut EventOps<'_>) {
+        let Some(ended) = self.movers.ended(gpu, token, ops) else {
+            return;
+        };
+        self.sources.remove(&token);
+        for key in ended.users {
+            if let Some(device) = self.devices.get_mut(&key) {
+                device.tell(&ToDevice::MoverExited { gpu: ended.gpu });
+            }
+        }
+    }
+
     /// Kills workers that had their time, and says in how many milliseconds the next has.
     fn kill_late(&mut self, now: Instant) -> i32 {
         let mut timeout = -1;
@@ -584,7 +615,8 @@ impl Supervisor {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);
         let warm = self.warm.iter_mut().map(|worker| &mut worker.process);
-        let mut processes: Vec<&mut Process> = devices.chain(workers).chain(warm).collect();
+        let all = devices.chain(workers).chain(warm);
+        let mut processes: Vec<&mut Process> = all.chain(self.movers.processes()).collect();
         for process in &mut processes {
             process.kill();
         }
@@ -597,8 +629,21 @@ impl Supervisor {
         self.devices.clear();
         self.warm.clear();
         self.workers.clear();
+        self.movers.clear();
         self.listeners.clear();
     }
+}
+
+/// A number for a descriptor to be watched, and what it stands for.
+fn new_token(sources: &mut HashMap<u32, Source>, last: &mut u32, source: Source) -> u32 {
+    loop {
+        *last = last.wrapping_add(1);
+        if !sources.contains_key(last) {
+            break;
+        }
+    }
+    sources.insert(*last, source);
+    *last
 }
 
 /// Starts a worker, and gives back the device's end of its channel.
@@ -692,6 +737,7 @@ impl MutEventSubscriber for Supervisor {
                 self.device_ended(key, ops);
             }
             Some(&Source::Worker(token)) => self.worker_ended(token, ops),
+            Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),
             Some(Source::Listener(_)) | None => {}
         }
         self.arm(ops);

@@ -109,11 +109,16 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                 seq,
                 thread: _,
                 answer_bytes,
+                external,
                 input,
                 output,
                 data_offset,
                 stream,
             } => {
+                if external {
+                    end.not_movable(seq, 0)?;
+                    continue;
+                }
                 let job = Job {
                     session,
                     end,
