@@ -402,7 +402,6 @@ impl Message {
             output: data.output,
             count: answer_bytes,
             payload: stream_bytes as u32,
-            ..Header::default()
         };
         let mut bytes = Vec::with_capacity(size_of::<Header>() + stream_bytes);
         bytes.extend_from_slice(header.as_bytes());

@@ -34,13 +34,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a move between pieces of guest memory and as many bytes at `device`. Pieces that follow each
-    /// other are one.
+    /// Plans a move between pieces of guest memory and as many bytes at `device`. One that
+    /// is not long is cut into shares.
     pub fn new(pieces: &[Piece], device: CUdeviceptr, direction: Direction) -> Self {
         let mut plan = Self::default();
         let mut at = device;
-        let mut rest = pieces.iter().copied().peekable();
-        while let Some(piece) = rest.next() {
+        for piece in pieces {
             let copy = |address, device, bytes| match direction {
                 Direction::ToDevice => Copy {
                     from: address,
