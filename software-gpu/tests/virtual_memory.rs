@@ -36,6 +36,22 @@ const PTX: &CStr = cr#"
     st.global.u32 [%d1], %r2;
     ret;
 }
+
+// Writes until the program says that it is enough.
+.visible .entry scribble(.param .u64 to, .param .u64 enough)
+{
+    .reg .pred %p;
+    .reg .b32 %r<2>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d1, [to];
+    ld.param.u64 %d2, [enough];
+AGAIN:
+    st.volatile.global.u32 [%d1], 5;
+    ld.volatile.global.u32 %r1, [%d2];
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra AGAIN;
+    ret;
+}
 "#;
 
 fn properties() -> CUmemAllocationProp {
@@ -224,6 +240,9 @@ fn reservations_are_where_they_were_wished() {
     let mut aligned = 0;
     ok!(cuMemAddressReserve(&mut aligned, GRANULE, 1 << 30, 0, 0));
     assert_eq!(aligned % (1 << 30), 0);
+    // As much as a program that grows its buffers in place asks for: it costs nothing.
+    let mut huge = 0;
+    ok!(cuMemAddressReserve(&mut huge, 1 << 40, 0, 0, 0));
     for (size, alignment, flags) in [
         (0, 0, 0),
         (GRANULE + 1, 0, 0),
@@ -381,6 +400,34 @@ fn unmapped_and_reserved_addresses_fault() {
     assert_eq!(next(address, plain, 32), CUDA_SUCCESS);
     ok!(cuMemUnmap(address, GRANULE));
     assert_eq!(next(address, plain, 32), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn a_kernel_whose_memory_is_unmapped_under_it_faults() {
+    if !in_child("a_kernel_whose_memory_is_unmapped_under_it_faults") {
+        return;
+    }
+    context();
+    let (address, handle) = (reserve(2 * GRANULE), create(GRANULE));
+    map(address, GRANULE, handle);
+    map(address + GRANULE as u64, GRANULE, handle);
+    let enough = pinned(1);
+    let (mut to, mut until) = (address, enough[0].as_ptr() as u64);
+    let arguments = &mut [(&raw mut to).cast(), (&raw mut until).cast()];
+    let f = function(module(PTX), c"scribble");
+    assert_eq!(
+        launch(f, 1, 1, stream(CU_STREAM_NON_BLOCKING), arguments),
+        CUDA_SUCCESS
+    );
+    // It runs once its word is there, at the memory's other address.
+    while read(address + GRANULE as u64, 1) != [5] {
+        std::thread::yield_now();
+    }
+    // A thread without a context waits for none.
+    std::thread::spawn(move || ok!(cuMemUnmap(address, GRANULE)))
+        .join()
+        .unwrap();
+    assert_eq!(cu!(cuCtxSynchronize()), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 #[test]

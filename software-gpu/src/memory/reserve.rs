@@ -122,7 +122,9 @@ impl DeviceMemory {
         let reservation = Reservation {
             start: addresses.address(),
             size,
-            backing: Mapping::lazy(size as usize).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?,
+            // Nothing is there before the first mapping, so that a huge reservation costs nothing.
+            backing: Mapping::reserve_aligned(size, GRANULARITY)
+                .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?,
             addresses: Mutex::new(Some(addresses)),
         };
         let start = reservation.start;

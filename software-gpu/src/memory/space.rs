@@ -107,8 +107,8 @@ impl Mapping {
             Some(_) => libc::MAP_SHARED,
             None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         };
-        // SAFETY: replaces a part of this mapping by pages that can be read and written as it can, so that whoever has a
-        // pointer into it may use it as before.
+        // SAFETY: replaces a part of this mapping by pages that can be read and written, so that whoever has a pointer into
+        // it may use it as before.
         let p = unsafe {
             libc::mmap(
                 (self.address + offset) as *mut _,
@@ -126,7 +126,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Shows a file's first bytes in a part of a mapping made by [`Mapping::lazy`].
+    /// Shows a file's first bytes in a part of the mapping.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -134,7 +134,7 @@ impl Mapping {
         self.replace(offset, length, Some(file))
     }
 
-    /// Ends what [`Mapping::show`] did: the part has zeroed pages of its own again.
+    /// Ends what [`Mapping::show`] did: the part has zeroed pages of its own, for whoever still uses it.
     pub fn hide(&self, offset: usize, length: usize) {
         // Where even that is refused the file stays there, unseen by new work, until the whole goes.
         let _ = self.replace(offset, length, None);
