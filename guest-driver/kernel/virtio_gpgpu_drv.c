@@ -24,6 +24,10 @@ unsigned int gpgpu_poll_us = 50;
 module_param_named(poll_us, gpgpu_poll_us, uint, 0644);
 MODULE_PARM_DESC(poll_us, "Microseconds to watch for an answer before sleeping (default 50)");
 
+unsigned int gpgpu_blocks = 8;
+module_param_named(blocks, gpgpu_blocks, uint, 0644);
+MODULE_PARM_DESC(blocks, "Blocks of one transfer that are pinned and under way at a time, 1 to 16 (default 8)");
+
 static unsigned int gpgpu_copy_bytes = SZ_64K;
 module_param_named(copy_bytes, gpgpu_copy_bytes, uint, 0444);
 MODULE_PARM_DESC(copy_bytes, "Data up to this size is copied, larger data pinned (default 65536)");

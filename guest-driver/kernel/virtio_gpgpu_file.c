@@ -10,9 +10,6 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* Interrupted submissions that one client may leave; more wait for a fatal signal alone. */
-#define GPGPU_MAX_INTERRUPTED	256
-
 static void gpgpu_client_release(struct kref *ref)
 {
 	struct gpgpu_client *client =
@@ -24,6 +21,7 @@ static void gpgpu_client_release(struct kref *ref)
 	spin_unlock(&device->list_lock);
 	xa_destroy(&client->regions_by_id);
 	xa_destroy(&client->interrupted);
+	xa_destroy(&client->paused);
 	mmdrop(client->mm);
 	kfree(client);
 	gpgpu_device_put(device);
@@ -135,7 +133,7 @@ static int gpgpu_client_opened(struct gpgpu_client *client)
 	return err;
 }
 
-static bool gpgpu_client_is_open(struct gpgpu_client *client)
+bool gpgpu_client_is_open(struct gpgpu_client *client)
 {
 	return test_bit_acquire(GPGPU_CLIENT_OPEN, &client->flags);
 }
@@ -230,6 +228,7 @@ static int gpgpu_file_open(struct inode *inode, struct file *file)
 	INIT_LIST_HEAD(&client->regions);
 	xa_init(&client->regions_by_id);
 	xa_init_flags(&client->interrupted, XA_FLAGS_ALLOC1);
+	xa_init_flags(&client->paused, XA_FLAGS_ALLOC1);
 	INIT_WORK(&client->close_work, gpgpu_client_close_work);
 	init_completion(&client->closed);
 	client->files = current->files;
@@ -271,6 +270,7 @@ static int gpgpu_file_flush(struct file *file, fl_owner_t id)
 static int gpgpu_file_release(struct inode *inode, struct file *file)
 {
 	struct gpgpu_client *client = file->private_data;
+	struct gpgpu_transfer_state *transfer;
 	struct gpgpu_request *request;
 	unsigned long token;
 
@@ -284,6 +284,10 @@ static int gpgpu_file_release(struct inode *inode, struct file *file)
 	xa_for_each(&client->interrupted, token, request) {
 		xa_erase(&client->interrupted, token);
 		gpgpu_request_put(request);
+	}
+	xa_for_each(&client->paused, token, transfer) {
+		xa_erase(&client->paused, token);
+		gpgpu_transfer_free(transfer);
 	}
 	gpgpu_client_put(client);
 	return 0;
@@ -361,223 +365,6 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 			err = -EFAULT;
 	}
 put:
-	gpgpu_request_put(request);
-	return err;
-}
-
-/* Builds the chain of a submission. */
-static struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
-					       const struct gpgpu_submit *arg)
-{
-	const struct gpgpu_info *info = &client->device->info;
-	bool nowait = arg->flags & GPGPU_SUBMIT_NOWAIT;
-	bool copy_out = arg->out_bytes <= info->copy_bytes;
-	bool copy_in = arg->in_bytes <= info->copy_bytes;
-	struct gpgpu_pinned in = {}, out = {};
-	struct gpgpu_wire_command *header;
-	struct gpgpu_request *request;
-	size_t readable, writable;
-	unsigned int segments;
-	int err;
-
-	if (arg->flags & ~GPGPU_SUBMIT_NOWAIT || arg->reserved ||
-	    !arg->stream_bytes ||
-	    (nowait && (arg->answer_bytes || arg->out_bytes)))
-		return ERR_PTR(-EINVAL);
-	if (arg->stream_bytes > info->max_stream_bytes ||
-	    arg->answer_bytes > info->max_answer_bytes ||
-	    arg->in_bytes > info->max_data_bytes ||
-	    arg->out_bytes > info->max_data_bytes || (nowait && !copy_in))
-		return ERR_PTR(-E2BIG);
-
-	/* What has no pages to pin (a mapping of a device's memory) is copied. */
-	if (!copy_in) {
-		err = gpgpu_pin_transfer(&in, arg->in_ptr, arg->in_bytes, false);
-		copy_in = err == -EFAULT;
-		if (err && !copy_in)
-			return ERR_PTR(err);
-	}
-	if (!copy_out) {
-		err = gpgpu_pin_transfer(&out, arg->out_ptr, arg->out_bytes,
-					 true);
-		copy_out = err == -EFAULT;
-		if (err && !copy_out)
-			goto unpin;
-	}
-
-	readable = sizeof(*header) + arg->stream_bytes +
-		   (copy_in ? arg->in_bytes : 0);
-	writable = sizeof(struct gpgpu_wire_command_answer) +
-		   arg->answer_bytes + (copy_out ? arg->out_bytes : 0);
-	request = gpgpu_request_new(client, GPGPU_QUEUE_COMMAND, readable,
-				    writable);
-	if (IS_ERR(request)) {
-		err = PTR_ERR(request);
-		goto unpin;
-	}
-	request->pinned_in = in;
-	request->pinned_out = out;
-	request->nowait = nowait;
-	request->answer_ptr = u64_to_user_ptr(arg->answer_ptr);
-	request->answer_bytes = arg->answer_bytes;
-	request->out_ptr = u64_to_user_ptr(arg->out_ptr);
-	request->out_copied = copy_out ? arg->out_bytes : 0;
-
-	segments = request->readable.nents + request->writable.nents +
-		   in.table.orig_nents + out.table.orig_nents;
-	err = -E2BIG;
-	if (segments > request->queue->size)
-		goto put;
-	request->num_readable = 0;
-	request->sgs[request->num_readable++] = request->readable.sgl;
-	if (!copy_in)
-		request->sgs[request->num_readable++] = in.table.sgl;
-	request->num_writable = 1;
-	request->sgs[request->num_readable] = request->writable.sgl;
-	if (!copy_out)
-		request->sgs[request->num_readable + request->num_writable++] =
-			out.table.sgl;
-
-	header = request->readable.data;
-	header->client = cpu_to_le32(client->id);
-	header->thread = cpu_to_le32(arg->thread);
-	header->stream_bytes = cpu_to_le32(arg->stream_bytes);
-	header->answer_bytes = cpu_to_le32(arg->answer_bytes);
-	header->in_bytes = cpu_to_le64(arg->in_bytes);
-	header->out_bytes = cpu_to_le64(arg->out_bytes);
-	err = -EFAULT;
-	if (copy_from_user(header + 1, u64_to_user_ptr(arg->stream_ptr),
-			   arg->stream_bytes))
-		goto put;
-	if (copy_in &&
-	    copy_from_user((void *)(header + 1) + arg->stream_bytes,
-			   u64_to_user_ptr(arg->in_ptr), arg->in_bytes))
-		goto put;
-	return request;
-
-put:
-	gpgpu_request_put(request);
-	return ERR_PTR(err);
-unpin:
-	gpgpu_unpin_transfer(&in);
-	gpgpu_unpin_transfer(&out);
-	return ERR_PTR(err);
-}
-
-/*
- * Leaves a submission that the device holds, because of a signal, so that the
- * caller can take it up again. Returns 0 if it has to be waited for instead.
- */
-static int gpgpu_command_interrupt(struct gpgpu_client *client,
-				   struct gpgpu_request *request,
-				   struct gpgpu_submit __user *user)
-{
-	u32 token;
-	int err;
-
-	if (atomic_inc_return(&client->num_interrupted) > GPGPU_MAX_INTERRUPTED)
-		goto wait;
-	if (xa_alloc_cyclic(&client->interrupted, &token, request, xa_limit_32b,
-			    &client->next_token, GFP_KERNEL_ACCOUNT) < 0)
-		goto wait;
-	if (!put_user(token, &user->token))
-		return -ERESTARTSYS;
-
-	/* Another thread may have guessed the token and taken it. */
-	err = -EFAULT;
-	if (xa_erase(&client->interrupted, token)) {
-		atomic_dec(&client->num_interrupted);
-		gpgpu_request_put(request);
-	}
-	return err;
-
-wait:
-	atomic_dec(&client->num_interrupted);
-	return 0;
-}
-
-/* Hands a command's answer to the caller. */
-static int gpgpu_command_answer(struct gpgpu_request *request,
-				struct gpgpu_submit __user *user)
-{
-	struct gpgpu_wire_command_answer *header = request->writable.data;
-	size_t out_start = sizeof(*header) + request->answer_bytes;
-	void *answer = header + 1;
-	u32 status, bytes;
-	size_t out = 0;
-
-	if (request->error)
-		return request->error;
-	if (request->used < sizeof(*header))
-		return -EIO;
-	status = le32_to_cpu(header->status);
-	bytes = le32_to_cpu(header->answer_bytes);
-	if (bytes > request->answer_bytes)
-		return -EIO;
-	if (copy_to_user(request->answer_ptr, answer, bytes))
-		return -EFAULT;
-	/* A call that failed wrote no data: the caller's memory stays as it is. */
-	if (status == GPGPU_STATUS_OK && request->used > out_start)
-		out = min(request->used - out_start, request->out_copied);
-	if (copy_to_user(request->out_ptr, answer + request->answer_bytes, out))
-		return -EFAULT;
-	if (put_user(status, &user->status) ||
-	    put_user(bytes, &user->answer_bytes) || put_user(0, &user->token))
-		return -EFAULT;
-	return 0;
-}
-
-static long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
-{
-	struct gpgpu_submit __user *user = argp;
-	struct gpgpu_request *request;
-	struct gpgpu_submit arg;
-	int err;
-
-	if (copy_from_user(&arg, user, sizeof(arg)))
-		return -EFAULT;
-	if (!gpgpu_client_is_open(client))
-		return -ENOTCONN;
-
-	if (arg.token) {
-		request = arg.token > U32_MAX ? NULL :
-			  xa_erase(&client->interrupted, arg.token);
-		if (!request)
-			return -ENOENT;
-		atomic_dec(&client->num_interrupted);
-	} else {
-		request = gpgpu_command_new(client, &arg);
-		if (IS_ERR(request))
-			return PTR_ERR(request);
-		err = gpgpu_request_submit(request);
-		if (err)
-			goto put;
-	}
-
-	err = gpgpu_request_wait(request, true);
-	if (err && gpgpu_request_cancel(request))
-		goto put;
-	if (request->nowait) {
-		/* It is queued, signal or no signal, unless it failed at once. */
-		err = READ_ONCE(request->error);
-		if (!err && (put_user(GPGPU_STATUS_OK, &user->status) ||
-			     put_user(0, &user->answer_bytes)))
-			err = -EFAULT;
-		goto put;
-	}
-	if (err) {
-		if (fatal_signal_pending(current))
-			goto put;
-		err = gpgpu_command_interrupt(client, request, user);
-		if (err)
-			return err;	/* no longer ours */
-		err = gpgpu_request_wait(request, false);
-		if (err)
-			goto put;
-	}
-	err = gpgpu_command_answer(request, user);
-put:
-	/* The device may still hold the request; then the queue does too. */
 	gpgpu_request_put(request);
 	return err;
 }
@@ -737,6 +524,8 @@ static long gpgpu_file_ioctl(struct file *file, unsigned int cmd,
 		return gpgpu_ioctl_register(client, user);
 	case GPGPU_IOC_UNREGISTER:
 		return gpgpu_ioctl_unregister(client, user);
+	case GPGPU_IOC_TRANSFER:
+		return gpgpu_ioctl_transfer(client, user);
 	}
 	return -ENOTTY;
 }

@@ -55,70 +55,159 @@ void gpgpu_buffer_free(struct gpgpu_buffer *buffer)
 }
 
 /*
- * Pins user memory for the length of one exchange, as direct I/O does. Memory
- * that the device writes to is faulted in for writing first, or the device
- * would write to the kernel's page of zeros; memory that it reads is not, as
- * it may be read-only, and is not worth a copy of a shared page. Returns
- * -EFAULT for memory that has no pages to pin, which may still be copied.
+ * Prepares to pin user memory for the length of an exchange, as direct I/O
+ * does. Memory that the device writes to is faulted in for writing first, or
+ * the device would write to the kernel's page of zeros; memory that it reads is
+ * not, as it may be read-only, and is not worth a copy of a shared page.
  */
-int gpgpu_pin_transfer(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
-		       bool written)
+int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
+		      bool written, unsigned int max_nents)
 {
-	unsigned long start = address & PAGE_MASK;
-	unsigned int offset = offset_in_page(address);
-	unsigned int count = DIV_ROUND_UP(offset + bytes, PAGE_SIZE);
-	unsigned int done = 0;
-	struct page **pages;
-	int err = -EFAULT;
-	int got;
+	u64 pages = (bytes >> PAGE_SHIFT) + 2;
 
 	if (address != (unsigned long)address ||
+	    bytes != (unsigned long)bytes ||
 	    !access_ok((void __user *)(unsigned long)address, bytes))
 		return -EFAULT;
-	pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL_ACCOUNT);
-	if (!pages)
+	pinner->next = address;
+	pinner->end = address + bytes;
+	pinner->written = written;
+	pinner->max_nents = min_t(u64, max_nents, pages);
+	pinner->scratch = kvmalloc_array(pinner->max_nents,
+					 sizeof(*pinner->scratch), GFP_KERNEL);
+	pinner->pages = kmalloc_array(min_t(u64, GPGPU_PIN_BATCH, pages),
+				      sizeof(*pinner->pages), GFP_KERNEL);
+	if (!pinner->scratch || !pinner->pages) {
+		gpgpu_pinner_free(pinner);
 		return -ENOMEM;
-
-	while (done < count) {
-		got = pin_user_pages_fast(start + done * PAGE_SIZE, count - done,
-					  written ? FOLL_WRITE : 0,
-					  pages + done);
-		if (got <= 0) {
-			err = got ?: -EFAULT;
-			goto unpin;
-		}
-		done += got;
 	}
-	err = sg_alloc_table_from_pages(&pinned->table, pages, count, offset,
-					bytes, GFP_KERNEL_ACCOUNT);
-	if (err) {
-		/* sg_alloc_table_from_pages() may leave the pointer behind. */
-		pinned->table.sgl = NULL;
-		goto unpin;
-	}
-	pinned->written = written;
-	kvfree(pages);
+	sg_init_table(pinner->scratch, pinner->max_nents);
 	return 0;
+}
 
-unpin:
-	unpin_user_pages(pages, done);
-	kvfree(pages);
+void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
+{
+	if (pinner->count)
+		unpin_user_pages(pinner->pages + pinner->first, pinner->count);
+	kfree(pinner->pages);
+	kvfree(pinner->scratch);
+	memset(pinner, 0, sizeof(*pinner));
+}
+
+/* How many pages from the first one on follow each other in physical memory. */
+static unsigned int gpgpu_run_length(struct page **pages, unsigned int count)
+{
+	unsigned long pfn = page_to_pfn(pages[0]);
+	unsigned int i = 1;
+
+	while (i < count && page_to_pfn(pages[i]) == pfn + i)
+		i++;
+	return i;
+}
+
+static void gpgpu_unpin_runs(struct scatterlist *sgl, unsigned int nents,
+			     bool written)
+{
+	unsigned int i;
+
+	for (i = 0; i < nents; i++)
+		unpin_user_page_range_dirty_lock(
+			sg_page(&sgl[i]),
+			PFN_UP(sgl[i].offset + sgl[i].length), written);
+}
+
+/*
+ * Pins the next `bytes` bytes, or fewer: where one piece can hold no more runs,
+ * or before memory that cannot be pinned. Returns -EFAULT if that is where the
+ * piece would begin: such memory (a mapping of a device's) may still be copied.
+ * A piece of fewer bytes than are left ends at the end of a page.
+ */
+int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
+		    struct gpgpu_pinned *pinned)
+{
+	unsigned long at = pinner->next, stop = at + bytes;
+	struct scatterlist *sgl = pinner->scratch;
+	unsigned int gup = pinner->written ? FOLL_WRITE : 0;
+	unsigned long pfn = 0, end_pfn = 0;
+	unsigned int nents = 0, run;
+	size_t length;
+	int got;
+
+	while (at < stop) {
+		if (!pinner->count) {
+			got = pin_user_pages_fast(
+				at & PAGE_MASK,
+				min_t(unsigned long, GPGPU_PIN_BATCH,
+				      PFN_UP(stop) - PFN_DOWN(at)),
+				gup, pinner->pages);
+			if (got <= 0) {
+				if (!nents)
+					return got ?: -EFAULT;
+				break;
+			}
+			pinner->first = 0;
+			pinner->count = got;
+		}
+		run = gpgpu_run_length(pinner->pages + pinner->first,
+				       pinner->count);
+		length = min(run * PAGE_SIZE - offset_in_page(at), stop - at);
+		run = PFN_UP(offset_in_page(at) + length);
+		pfn = page_to_pfn(pinner->pages[pinner->first]);
+		if (nents && pfn == end_pfn) {
+			sgl[nents - 1].length += length;
+		} else {
+			if (nents == pinner->max_nents)
+				break;
+			sg_set_page(&sgl[nents++], pinner->pages[pinner->first],
+				    length, offset_in_page(at));
+		}
+		end_pfn = pfn + run;
+		pinner->first += run;
+		pinner->count -= run;
+		at += length;
+	}
+
+	pinned->sgl = kvmalloc_array(nents, sizeof(*sgl), GFP_KERNEL_ACCOUNT);
+	if (!pinned->sgl) {
+		gpgpu_unpin_runs(sgl, nents, false);
+		pinner->next = at;
+		return -ENOMEM;
+	}
+	memcpy(pinned->sgl, sgl, nents * sizeof(*sgl));
+	sg_mark_end(&pinned->sgl[nents - 1]);
+	pinned->nents = nents;
+	pinned->bytes = at - pinner->next;
+	pinned->written = pinner->written;
+	pinner->next = at;
+	return 0;
+}
+
+/* Pins memory in one piece: -EFAULT as gpgpu_pin_piece(), -E2BIG for too many runs. */
+int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
+		  bool written, unsigned int max_nents)
+{
+	struct gpgpu_pinner pinner = {};
+	int err;
+
+	err = gpgpu_pinner_init(&pinner, address, bytes, written, max_nents);
+	if (err)
+		return err;
+	err = gpgpu_pin_piece(&pinner, bytes, pinned);
+	if (!err && pinned->bytes < bytes) {
+		err = pinner.count ? -E2BIG : -EFAULT;
+		gpgpu_unpin(pinned);
+	}
+	gpgpu_pinner_free(&pinner);
 	return err;
 }
 
-void gpgpu_unpin_transfer(struct gpgpu_pinned *pinned)
+void gpgpu_unpin(struct gpgpu_pinned *pinned)
 {
-	struct scatterlist *sg;
-	unsigned int i;
-
-	if (!pinned->table.sgl)
+	if (!pinned->sgl)
 		return;
-	for_each_sgtable_sg(&pinned->table, sg, i)
-		unpin_user_page_range_dirty_lock(sg_page(sg),
-						 PFN_UP(sg->offset + sg->length),
-						 pinned->written);
-	sg_free_table(&pinned->table);
-	pinned->table.sgl = NULL;
+	gpgpu_unpin_runs(pinned->sgl, pinned->nents, pinned->written);
+	kvfree(pinned->sgl);
+	pinned->sgl = NULL;
 }
 
 static void gpgpu_region_release(struct kref *ref)

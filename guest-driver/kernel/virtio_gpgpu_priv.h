@@ -96,7 +96,9 @@ struct gpgpu_client {
 
 	struct xarray interrupted;	/* submissions to take up again, by token */
 	u32 next_token;
-	atomic_t num_interrupted;
+	struct xarray paused;		/* transfers to take up again, by token */
+	u32 next_paused;
+	atomic_t num_interrupted;	/* of both */
 
 	struct gpgpu_request *close_request;	/* made early: closing must not fail */
 	struct work_struct close_work;
@@ -115,8 +117,36 @@ struct gpgpu_buffer {
 
 /* User memory that a chain carries, pinned. */
 struct gpgpu_pinned {
-	struct sg_table table;
+	struct scatterlist *sgl;	/* a run of pages each; NULL: nothing is pinned */
+	unsigned int nents;
+	size_t bytes;
 	bool written;			/* the device writes to it */
+};
+
+/* A range of user memory that is pinned piece by piece, in its order. */
+struct gpgpu_pinner {
+	unsigned long next;		/* the first byte that no piece holds yet */
+	unsigned long end;
+	bool written;
+	unsigned int max_nents;		/* of one piece */
+	struct scatterlist *scratch;	/* as many */
+	struct page **pages;		/* pinned, and in no piece yet: */
+	unsigned int first;
+	unsigned int count;
+};
+
+/* What goes into a chain on the command queue. */
+struct gpgpu_command {
+	u32 thread;
+	u32 stream_bytes;
+	u32 answer_bytes;
+	u64 data_offset;
+	u64 in_ptr;
+	u64 out_ptr;
+	u64 in_bytes;
+	u64 out_bytes;
+	struct gpgpu_pinned in;		/* what is not pinned is copied */
+	struct gpgpu_pinned out;
 };
 
 enum gpgpu_request_state {
@@ -174,6 +204,7 @@ struct gpgpu_region {
 
 extern struct workqueue_struct *gpgpu_wq;
 extern unsigned int gpgpu_poll_us;
+extern unsigned int gpgpu_blocks;
 extern unsigned int gpgpu_close_timeout_ms;
 extern bool gpgpu_memlock;
 
@@ -197,17 +228,36 @@ void gpgpu_reap(void);
 
 /* virtio_gpgpu_file.c */
 extern const struct file_operations gpgpu_fops;
+bool gpgpu_client_is_open(struct gpgpu_client *client);
 void gpgpu_client_get(struct gpgpu_client *client);
 void gpgpu_client_put(struct gpgpu_client *client);
 void gpgpu_client_died(struct gpgpu_client *client);
 void gpgpu_client_start_close(struct gpgpu_client *client);
 
+/* virtio_gpgpu_command.c */
+long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp);
+struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
+					struct gpgpu_command *command,
+					void **stream);
+int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes);
+bool gpgpu_may_interrupt(struct gpgpu_client *client);
+
+/* virtio_gpgpu_transfer.c */
+struct gpgpu_transfer_state;
+long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp);
+void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer);
+
 /* virtio_gpgpu_mem.c */
 int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes);
 void gpgpu_buffer_free(struct gpgpu_buffer *buffer);
-int gpgpu_pin_transfer(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
-		       bool written);
-void gpgpu_unpin_transfer(struct gpgpu_pinned *pinned);
+int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
+		      bool written, unsigned int max_nents);
+int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
+		    struct gpgpu_pinned *pinned);
+void gpgpu_pinner_free(struct gpgpu_pinner *pinner);
+int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
+		  bool written, unsigned int max_nents);
+void gpgpu_unpin(struct gpgpu_pinned *pinned);
 struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 				      u64 length, bool read_only, u32 max_runs);
 void gpgpu_region_put(struct gpgpu_region *region);

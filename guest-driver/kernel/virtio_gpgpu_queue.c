@@ -24,8 +24,8 @@ static LLIST_HEAD(gpgpu_dead);
 
 static void gpgpu_request_free(struct gpgpu_request *request)
 {
-	gpgpu_unpin_transfer(&request->pinned_in);
-	gpgpu_unpin_transfer(&request->pinned_out);
+	gpgpu_unpin(&request->pinned_in);
+	gpgpu_unpin(&request->pinned_out);
 	gpgpu_buffer_free(&request->readable);
 	gpgpu_buffer_free(&request->writable);
 	if (request->client)

@@ -94,6 +94,12 @@ struct gpgpu_wire_command_answer {
 	__le32 answer_bytes;
 };
 
+/* The head of a stream's answer. */
+struct gpgpu_wire_stream_answer {
+	__le32 result;
+	__le32 reserved;
+};
+
 enum gpgpu_event_kind {
 	GPGPU_EVENT_CLIENT_DIED = 1,
 };

@@ -14,7 +14,7 @@ use gpgpu_protocol::{
     cuda::*,
     layout::{PAGE_BYTES, status},
 };
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::driver;
 use crate::ipc::{MapRun, Span};
@@ -313,6 +313,9 @@ fn map_runs(guest: u64, bytes: u64, runs: &[MapRun]) -> io::Result<u64> {
         }
         at += run.length;
     }
+    // For memory that comes into being when it is pinned here; where the host refuses, it comes in small pages.
+    // SAFETY: advice about the range just mapped.
+    let _ = unsafe { madvise(base, bytes as usize, MmapAdvise::MADV_HUGEPAGE) };
     Ok(start)
 }
 

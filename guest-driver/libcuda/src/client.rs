@@ -21,11 +21,14 @@ use crate::{
     pointer::Pointers,
     ring::{Ring, Ticket, Waited},
     thread,
-    transport::{self, Failure, Submission, Transport},
+    transport::{self, Data, Failure, Submission, Transport},
 };
 
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
 pub const API_VERSION: i32 = 13000;
+
+/// Room for the answer to a transfer, which is little more than a code.
+const TRANSFER_ANSWER_BYTES: usize = 256;
 
 /// The errors after which every call of the process fails with the same.
 const STICKY: &[CUresult] = &[
@@ -214,6 +217,29 @@ impl Client {
             (CUDA_SUCCESS, Some(reply)) => Ok(reply),
             (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
             (code, _) => Err(code),
+        }
+    }
+
+    /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
+    pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
+        self.count::<R>();
+        let mut answer = [0; TRANSFER_ANSWER_BYTES];
+        let length = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            self.follow_ring::<R>(stream);
+            self.transport
+                .transfer(thread::tag(), stream, data, &mut answer)
+                .map_err(|failure| failed::<R>(&failure))
+        })?;
+        match decode::<R>(&answer[..length.min(answer.len())])? {
+            (CUDA_SUCCESS, Some(reply)) => Ok(reply),
+            (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
+            (code, _) => {
+                if STICKY.contains(&code) {
+                    self.corrupted.store(true, Ordering::Relaxed);
+                }
+                Err(code)
+            }
         }
     }
 

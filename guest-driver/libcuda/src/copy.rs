@@ -2,7 +2,7 @@
 //!
 //! Each side of a copy is either *far*, memory that the worker can address (device memory, and
 //! pinned host memory, which the worker shares), or *near*, pageable memory of this process, whose
-//! bytes travel beside the stream in blocks. Pinned memory is read and written in stream order; a pageable source
+//! bytes travel beside the stream. Pinned memory is read and written in stream order; a pageable source
 //! has been read, and a pageable destination written, when the call returns, as CUDA documents.
 
 use gpgpu_protocol::{
@@ -20,6 +20,7 @@ use crate::{
     pointer::Kind,
     ring::Ring,
     thread,
+    transport::Data,
 };
 
 /// The most bytes that travel in the command itself.
@@ -142,15 +143,14 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             {
                 return Ok(());
             }
-            for (offset, length) in blocks(bytes, client.block_bytes()) {
-                let request = request::gpgpuCopyIn {
-                    dst: dst + offset as u64,
-                    hStream,
-                    synchronous,
-                };
-                client.call_with(&request, src.add(offset).bytes(length), &mut [])?;
-            }
-            Ok(())
+            let request = request::gpgpuCopyIn {
+                dst,
+                hStream,
+                synchronous,
+            };
+            client
+                .transfer(&request, Data::In(src.bytes(bytes)))
+                .map(drop)
         }
         (Side::Near(dst), Side::Far(src)) => {
             let known = client.pointers.find_whole(src, bytes).is_some()
@@ -162,14 +162,10 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             {
                 return Ok(());
             }
-            for (offset, length) in blocks(bytes, client.block_bytes()) {
-                let request = request::gpgpuCopyOut {
-                    src: src + offset as u64,
-                    hStream,
-                };
-                client.call_with(&request, &[], dst.add(offset).bytes_mut(length))?;
-            }
-            Ok(())
+            let request = request::gpgpuCopyOut { src, hStream };
+            client
+                .transfer(&request, Data::Out(dst.bytes_mut(bytes)))
+                .map(drop)
         }
         (Side::Near(dst), Side::Near(src)) => {
             synchronise(client, hStream)?;

@@ -60,6 +60,7 @@
  * @max_block_bytes: a power of two: so much data, in one direction, fits into
  *	one GPGPU_IOC_SUBMIT however scattered its pages are; at most
  *	@max_data_bytes. More may fit, and fails with E2BIG if it does not.
+ *	GPGPU_IOC_TRANSFER has no such limit.
  * @max_segments: scattered pieces that one GPGPU_IOC_SUBMIT can carry
  * @copy_bytes: data up to this size is copied rather than pinned, and may be
  *	sent with GPGPU_SUBMIT_NOWAIT
@@ -154,6 +155,50 @@ struct gpgpu_submit {
 	__u64 token;
 };
 
+/* Data comes from the device; without this, it goes there. */
+#define GPGPU_TRANSFER_OUT	(1u << 0)
+
+/* Largest gpgpu_transfer.stream_bytes and .answer_bytes. */
+#define GPGPU_TRANSFER_MAX_BYTES	2048
+
+/**
+ * struct gpgpu_transfer - moves data of any length by one stream of commands
+ * @stream_ptr: the commands
+ * @answer_ptr: where the answer goes
+ * @data_ptr: the data; memory that is only read may be read-only
+ * @data_bytes: its size, whatever that is
+ * @stream_bytes: size of the commands: 1 to GPGPU_TRANSFER_MAX_BYTES
+ * @answer_bytes: in: room for the answer, at most GPGPU_TRANSFER_MAX_BYTES;
+ *	out: how much of it was written
+ * @thread: any number that tells the client's threads apart
+ * @flags: GPGPU_TRANSFER_*
+ * @status: out: GPGPU_STATUS_*
+ * @reserved: zero
+ * @token: 0 for a new transfer; as gpgpu_submit.token
+ *
+ * The data is cut into blocks, and the stream is sent with each of them: the
+ * device adds the block's offset to the address that the stream names. Blocks
+ * are pinned while earlier ones move, and several are under way at a time.
+ *
+ * The first block that fails, by @status or by the result at the start of its
+ * answer, ends the transfer once those under way have ended; the answer is
+ * that block's, else the last one's. Data at @data_ptr is then what the device
+ * made of it block by block. A fatal signal ends the call without waiting.
+ */
+struct gpgpu_transfer {
+	__u64 stream_ptr;
+	__u64 answer_ptr;
+	__u64 data_ptr;
+	__u64 data_bytes;
+	__u32 stream_bytes;
+	__u32 answer_bytes;
+	__u32 thread;
+	__u32 flags;
+	__u32 status;
+	__u32 reserved;
+	__u64 token;
+};
+
 /*
  * The caller may only read the memory. The device is given pages that belong
  * to the caller alone (a private mapping is copied first); a shared mapping
@@ -205,5 +250,6 @@ struct gpgpu_unregister {
 #define GPGPU_IOC_SUBMIT	_IOWR(GPGPU_IOC_BASE, 0x02, struct gpgpu_submit)
 #define GPGPU_IOC_REGISTER	_IOWR(GPGPU_IOC_BASE, 0x03, struct gpgpu_register)
 #define GPGPU_IOC_UNREGISTER	_IOWR(GPGPU_IOC_BASE, 0x04, struct gpgpu_unregister)
+#define GPGPU_IOC_TRANSFER	_IOWR(GPGPU_IOC_BASE, 0x05, struct gpgpu_transfer)
 
 #endif /* _UAPI_LINUX_VIRTIO_GPGPU_H */

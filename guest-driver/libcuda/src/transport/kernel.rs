@@ -12,7 +12,7 @@ use gpgpu_protocol::{
     layout::{MAGIC, VERSION, status},
 };
 
-use super::{Backing, DEVICE, Failure, OpenError, Pinned, Submission, Transport, window};
+use super::{Backing, DEVICE, Data, Failure, OpenError, Pinned, Submission, Transport, window};
 
 #[repr(C)]
 #[derive(Default)]
@@ -60,6 +60,22 @@ struct Submit {
 
 #[repr(C)]
 #[derive(Default)]
+struct Transfer {
+    stream_ptr: u64,
+    answer_ptr: u64,
+    data_ptr: u64,
+    data_bytes: u64,
+    stream_bytes: u32,
+    answer_bytes: u32,
+    thread: u32,
+    flags: u32,
+    status: u32,
+    reserved: u32,
+    token: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
 struct Register {
     address: u64,
     length: u64,
@@ -77,6 +93,7 @@ struct Unregister {
 }
 
 const SUBMIT_NOWAIT: u32 = 1;
+const TRANSFER_OUT: u32 = 1;
 const REGISTER_READ_ONLY: u32 = 1;
 
 const fn ioctl_number<T>(direction: u64, number: u64) -> u64 {
@@ -90,11 +107,13 @@ const OPEN: u64 = ioctl_number::<Open>(READ_WRITE, 1);
 const SUBMIT: u64 = ioctl_number::<Submit>(READ_WRITE, 2);
 const REGISTER: u64 = ioctl_number::<Register>(READ_WRITE, 3);
 const UNREGISTER: u64 = ioctl_number::<Unregister>(READ_WRITE, 4);
+const TRANSFER: u64 = ioctl_number::<Transfer>(READ_WRITE, 5);
 
 /// An open device file: a client of the device.
 pub struct Device {
     file: File,
     block_bytes: usize,
+    copy_bytes: usize,
 }
 
 impl Device {
@@ -112,6 +131,7 @@ impl Device {
         let mut device = Self {
             file,
             block_bytes: 0,
+            copy_bytes: 0,
         };
         let mut info = Info::default();
         device.ioctl(INFO, &mut info).map_err(OpenError::Refused)?;
@@ -119,6 +139,7 @@ impl Device {
             return Err(OpenError::Version);
         }
         device.block_bytes = info.max_block_bytes as usize;
+        device.copy_bytes = info.copy_bytes as usize;
         let mut open = Open {
             api_digest: api::digest(),
             version: VERSION,
@@ -197,6 +218,55 @@ impl Transport for Device {
         self.ioctl(SUBMIT, &mut submit)
     }
 
+    fn transfer(
+        &self,
+        thread: u32,
+        stream: &[u8],
+        data: Data<'_>,
+        answer: &mut [u8],
+    ) -> Result<usize, Failure> {
+        // What the driver copies in one exchange needs no blocks.
+        let data = match data {
+            Data::In(input) if input.len() <= self.copy_bytes => {
+                return self.submit(Submission {
+                    thread,
+                    stream,
+                    input,
+                    answer,
+                    output: &mut [],
+                });
+            }
+            Data::Out(output) if output.len() <= self.copy_bytes => {
+                return self.submit(Submission {
+                    thread,
+                    stream,
+                    input: &[],
+                    answer,
+                    output,
+                });
+            }
+            longer => longer,
+        };
+        let (data_ptr, data_bytes, flags) = match data {
+            Data::In(from) => (from.as_ptr() as u64, from.len(), 0),
+            Data::Out(to) => (to.as_mut_ptr() as u64, to.len(), TRANSFER_OUT),
+        };
+        let mut transfer = Transfer {
+            stream_ptr: stream.as_ptr() as u64,
+            answer_ptr: answer.as_mut_ptr() as u64,
+            data_ptr,
+            data_bytes: data_bytes as u64,
+            stream_bytes: stream.len() as u32,
+            answer_bytes: answer.len() as u32,
+            thread,
+            flags,
+            ..Transfer::default()
+        };
+        self.ioctl(TRANSFER, &mut transfer)?;
+        check(transfer.status)?;
+        Ok(transfer.answer_bytes as usize)
+    }
+
     fn block_bytes(&self) -> usize {
         self.block_bytes
     }
@@ -262,6 +332,7 @@ mod tests {
         assert_eq!(size_of::<Info>(), 56);
         assert_eq!(size_of::<Open>(), 24);
         assert_eq!(size_of::<Submit>(), 80);
+        assert_eq!(size_of::<Transfer>(), 64);
         assert_eq!(size_of::<Register>(), 32);
         assert_eq!(size_of::<Unregister>(), 8);
     }

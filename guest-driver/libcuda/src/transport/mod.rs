@@ -30,6 +30,24 @@ pub struct Submission<'a> {
     pub output: &'a mut [u8],
 }
 
+/// What a transfer moves.
+pub enum Data<'a> {
+    /// To the device.
+    In(&'a [u8]),
+    /// From the device.
+    Out(&'a mut [u8]),
+}
+
+impl Data<'_> {
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::In(from) => from.len(),
+            Self::Out(to) => to.len(),
+        }
+    }
+}
+
 /// Why an exchange did not take place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -100,6 +118,16 @@ pub trait Transport: Send + Sync {
     fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure>;
     /// Sends commands that have no answer. They run after everything sent before and ahead of everything sent after.
     fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure>;
+    /// Moves data of any length by commands that take it block by block, several at a time. What is sent has been
+    /// read, and what is received is there, when it returns: the length of the answer, which is the last block's or
+    /// that of the first that failed, after which no more are sent.
+    fn transfer(
+        &self,
+        thread: u32,
+        stream: &[u8],
+        data: Data<'_>,
+        answer: &mut [u8],
+    ) -> Result<usize, Failure>;
     /// The most bytes of data in one exchange.
     fn block_bytes(&self) -> usize;
     /// Makes pinned memory, filled with zeros.

@@ -316,11 +316,21 @@ impl Claimed<'_> {
 
     /// Sends the chain and waits until the device returns it.
     pub fn send(&self, readable: [Part; 2], writable: [Part; 2]) -> Result<(), Failure> {
-        let slot = &self.queue.slots[usize::from(self.slot)];
+        self.start(readable, writable);
+        self.finish()
+    }
+
+    /// Sends the chain; [`Claimed::finish`] is to follow.
+    pub fn start(&self, readable: [Part; 2], writable: [Part; 2]) {
         self.link(readable, writable);
-        *locked(&slot.state) = State::Waited;
+        *locked(&self.queue.slots[usize::from(self.slot)].state) = State::Waited;
         self.queue.offer(self.slot);
-        self.queue.await_done(slot)
+    }
+
+    /// Waits until the device returns the chain that was sent.
+    pub fn finish(&self) -> Result<(), Failure> {
+        self.queue
+            .await_done(&self.queue.slots[usize::from(self.slot)])
     }
 
     /// Sends the chain; the slot is free again when the device returns it.

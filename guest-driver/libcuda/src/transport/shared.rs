@@ -161,7 +161,13 @@ impl Shared {
 
     /// Maps a part in the window for pinned memory.
     pub fn map(&self, offset: u64, bytes: usize) -> Result<*mut c_void, Failure> {
-        window::map(bytes, Some((self.file.as_raw_fd(), offset)))
+        let memory = window::map(bytes, Some((self.file.as_raw_fd(), offset)))?;
+        if bytes as u64 >= HUGE_PAGE {
+            // Heeded where the host allows huge pages for shared memory (shmem_enabled). The worker says so too.
+            // SAFETY: advice about a range that was just mapped.
+            unsafe { libc::madvise(memory, bytes, libc::MADV_HUGEPAGE) };
+        }
+        Ok(memory)
     }
 
     /// Puts a part in the place of the program's own pages, with what they hold.

@@ -2,6 +2,7 @@
 //! guest's RAM.
 
 use std::{
+    collections::VecDeque,
     ffi::c_void,
     os::{
         fd::{AsRawFd, RawFd},
@@ -18,11 +19,12 @@ use std::{
 
 use gpgpu_protocol::{
     api,
+    cuda::CUDA_SUCCESS,
     layout::{
         COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, Config, ControlAnswer,
         ControlHeader, EVENT_QUEUE, MAGIC, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES,
-        NUM_QUEUES, Open, OpenAnswer, Register, RegisterAnswer, Run, Unregister, VERSION, control,
-        status,
+        NUM_QUEUES, Open, OpenAnswer, Register, RegisterAnswer, Run, StreamAnswer, Unregister,
+        VERSION, control, status,
     },
 };
 use vhost::{
@@ -36,11 +38,12 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{
-    Backing, Failure, OpenError, Pinned, Submission, Transport, process_name,
+    Backing, Data, Failure, OpenError, Pinned, Submission, Transport, process_name,
     queue::{Claimed, Geometry, Part, Queue},
     shared::{RESERVED_BYTES, Shared},
     window,
 };
+use crate::{parallel_copy, signals};
 
 const VIRTIO_F_VERSION_1: u64 = 1 << 32;
 const VHOST_USER_F_PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -72,6 +75,10 @@ const EVENT: Geometry = Geometry {
 };
 const BLOCKS: u64 = 40 << 20;
 const BLOCK_COUNT: u64 = 8;
+/// The most parts of one transfer that are under way at a time; half of the blocks are for others.
+const MAX_FLIGHTS: usize = 4;
+/// Transfers of so many bytes go in one part, and longer ones in parts of no fewer.
+const SHORT: usize = 1 << 20;
 
 /// The connection to a device process, and one client of it.
 pub struct Socket {
@@ -103,11 +110,7 @@ impl Patience {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         };
-        with_signals_blocked(|| {
-            std::thread::Builder::new()
-                .name("gpgpu-patience".into())
-                .spawn(run)
-        })?;
+        signals::spawn("gpgpu-patience", run)?;
         Ok(Self { _dropped: sender })
     }
 }
@@ -236,24 +239,30 @@ impl Socket {
         check(answer.status.get())
     }
 
-    /// A block for data, if there is any; blocks come back when the exchange is over.
-    fn block(&self, needed: bool) -> Option<u64> {
-        if !needed {
-            return None;
-        }
+    /// A block for data; waits for one.
+    fn block(&self) -> Block<'_> {
         let mut blocks = self
             .blocks
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         loop {
-            if let Some(block) = blocks.pop() {
-                return Some(block);
+            if let Some(at) = blocks.pop() {
+                return Block { socket: self, at };
             }
             blocks = self
                 .returned
                 .wait(blocks)
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
+    }
+
+    /// A block for data, unless all are taken.
+    fn spare_block(&self) -> Option<Block<'_>> {
+        let mut blocks = self
+            .blocks
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        blocks.pop().map(|at| Block { socket: self, at })
     }
 
     fn command_header(
@@ -275,7 +284,41 @@ impl Socket {
         }
     }
 
-    fn exchange(&self, submission: Submission<'_>, block: Option<u64>) -> Result<usize, Failure> {
+    /// Sends a part of a transfer.
+    fn start<'a>(
+        &'a self,
+        thread: u32,
+        stream: &[u8],
+        data: &Data<'_>,
+        answer: usize,
+        (offset, bytes): (usize, usize),
+        block: Block<'a>,
+    ) -> Result<Flight<'a>, Failure> {
+        let part = (block.at, bytes);
+        let (input, output) = match data {
+            Data::In(from) => {
+                let from = &from[offset..][..bytes];
+                // SAFETY: the block is this transfer's alone and long enough.
+                unsafe { parallel_copy::copy(self.shared.at(block.at), from.as_ptr(), bytes) };
+                (part, NOTHING)
+            }
+            Data::Out(_) => (NOTHING, part),
+        };
+        let slot = self.command.claim()?;
+        let mut head = self.command_header(thread, stream, answer, input.1, output.1);
+        head.data_offset = (offset as u64).into();
+        let request = slot.write(&[head.as_bytes(), stream])?;
+        let answer = slot.answer(size_of::<CommandAnswer>() + answer)?;
+        slot.start([request, input], [answer, output]);
+        Ok(Flight {
+            slot,
+            block,
+            offset,
+            bytes,
+        })
+    }
+
+    fn exchange(&self, submission: Submission<'_>, at: u64) -> Result<usize, Failure> {
         let Submission {
             thread,
             stream,
@@ -286,7 +329,6 @@ impl Socket {
         if input.len() + output.len() > MAX_DATA_BYTES {
             return Err(Failure::Os(libc::E2BIG));
         }
-        let at = block.unwrap_or(0);
         if !input.is_empty() {
             // SAFETY: the block is this exchange's alone and long enough.
             unsafe {
@@ -304,10 +346,7 @@ impl Socket {
             [request, (at, input.len())],
             [answer_part, (out_at, output.len())],
         )?;
-        let head: CommandAnswer = answer(&slot);
-        check(head.status.get())?;
-        let length = (head.answer_bytes.get() as usize).min(to.len());
-        slot.read(size_of::<CommandAnswer>(), &mut to[..length]);
+        let length = command_answer(&slot, to)?;
         if !output.is_empty() {
             // SAFETY: as above; the device has returned the block.
             unsafe {
@@ -318,6 +357,55 @@ impl Socket {
         }
         Ok(length)
     }
+}
+
+/// A block of the shared memory for data; free again once dropped, when the exchange is over.
+struct Block<'a> {
+    socket: &'a Socket,
+    at: u64,
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        self.socket
+            .blocks
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .push(self.at);
+        self.socket.returned.notify_one();
+    }
+}
+
+/// A part of a transfer that is under way.
+struct Flight<'a> {
+    slot: Claimed<'a>,
+    block: Block<'a>,
+    offset: usize,
+    bytes: usize,
+}
+
+/// How long a transfer's next part is: the first is short, so that the device begins early.
+fn part_bytes(total: usize, sent: usize) -> usize {
+    let most = if sent == 0 && total > SHORT {
+        SHORT / 2
+    } else {
+        (total / 4).clamp(SHORT, MAX_DATA_BYTES)
+    };
+    most.min(total - sent)
+}
+
+/// Copies a command's answer, if the device has carried the command out, and returns its length.
+fn command_answer(slot: &Claimed<'_>, to: &mut [u8]) -> Result<usize, Failure> {
+    let head: CommandAnswer = answer(slot);
+    check(head.status.get())?;
+    let length = (head.answer_bytes.get() as usize).min(to.len());
+    slot.read(size_of::<CommandAnswer>(), &mut to[..length]);
+    Ok(length)
+}
+
+/// Whether an answer says that the command failed.
+fn is_failure(answer: &[u8]) -> bool {
+    StreamAnswer::read_from_prefix(answer).is_ok_and(|(head, _)| head.result.get() != CUDA_SUCCESS)
 }
 
 fn header(kind: u32, client: u32) -> ControlHeader {
@@ -414,27 +502,7 @@ fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io
             queue.bury();
         }
     };
-    with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("gpgpu-interrupts".into())
-            .spawn(run)
-            .map(drop)
-    })
-}
-
-/// A thread of the library must not be the one that runs the program's signal handlers.
-fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
-    let mut all = std::mem::MaybeUninit::uninit();
-    let mut before = std::mem::MaybeUninit::uninit();
-    // SAFETY: both sets are written before they are read.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = body();
-    // SAFETY: `before` was filled in by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    result
+    signals::spawn("gpgpu-interrupts", run)
 }
 
 /// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copy.
@@ -452,16 +520,70 @@ fn close_in_children(fd: RawFd) {
 
 impl Transport for Socket {
     fn submit(&self, submission: Submission<'_>) -> Result<usize, Failure> {
-        let block = self.block(!submission.input.is_empty() || !submission.output.is_empty());
-        let result = self.exchange(submission, block);
-        if let Some(block) = block {
-            self.blocks
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .push(block);
-            self.returned.notify_one();
+        if submission.input.is_empty() && submission.output.is_empty() {
+            return self.exchange(submission, 0);
         }
-        result
+        let block = self.block();
+        self.exchange(submission, block.at)
+    }
+
+    fn transfer(
+        &self,
+        thread: u32,
+        stream: &[u8],
+        mut data: Data<'_>,
+        answer: &mut [u8],
+    ) -> Result<usize, Failure> {
+        let total = data.bytes();
+        if total == 0 {
+            return self.submit(Submission {
+                thread,
+                stream,
+                input: &[],
+                answer,
+                output: &mut [],
+            });
+        }
+        let mut flights = VecDeque::<Flight<'_>>::new();
+        let (mut sent, mut failed, mut outcome) = (0, false, Ok(0));
+        loop {
+            while !failed && sent < total && flights.len() < MAX_FLIGHTS {
+                // Who has parts under way waits for those, not for blocks that others may have for good.
+                let block = if flights.is_empty() {
+                    self.block()
+                } else if let Some(block) = self.spare_block() {
+                    block
+                } else {
+                    break;
+                };
+                let bytes = part_bytes(total, sent);
+                let part = (sent, bytes);
+                match self.start(thread, stream, &data, answer.len(), part, block) {
+                    Ok(flight) => flights.push_back(flight),
+                    Err(failure) => (failed, outcome) = (true, Err(failure)),
+                }
+                sent += bytes;
+            }
+            // What is under way is waited for also after a failure: its blocks are the device's until then.
+            let Some(flight) = flights.pop_front() else {
+                return outcome;
+            };
+            flight.slot.finish()?;
+            if failed {
+                continue;
+            }
+            outcome = command_answer(&flight.slot, answer);
+            failed = outcome.map_or(true, |length| is_failure(&answer[..length]));
+            if let Data::Out(to) = &mut data
+                && !failed
+            {
+                let to = &mut to[flight.offset..][..flight.bytes];
+                // SAFETY: the device has returned the block, which is this transfer's alone and long enough.
+                unsafe {
+                    parallel_copy::copy(to.as_mut_ptr(), self.shared.at(flight.block.at), to.len())
+                };
+            }
+        }
     }
 
     fn post(&self, thread: u32, stream: &[u8]) -> Result<(), Failure> {
