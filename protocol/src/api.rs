@@ -42,7 +42,7 @@ macro_rules! with_api {
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32);
 
             // Devices; what does not change is part of the hello.
-            0x0101 call plain cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
+            0x0101 call guest cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
             0x0102 call plain cuDeviceGetP2PAttribute(value: Out<i32>, attrib: u32, srcDevice: i32, dstDevice: i32);
             0x0103 call custom cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32);
             0x0104 wait custom cuDevicePrimaryCtxRelease_v2(dev: i32);
@@ -54,20 +54,20 @@ macro_rules! with_api {
             0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
             0x0203 fence plain cuCtxSynchronize();
-            0x0204 call plain cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
-            0x0205 call plain cuCtxSetLimit(limit: u32, value: usize);
-            0x0206 call plain cuCtxGetCacheConfig(pconfig: Out<u32>);
-            0x0207 call plain cuCtxSetCacheConfig(config: u32);
-            0x0208 call plain cuCtxGetSharedMemConfig(pConfig: Out<u32>);
-            0x0209 call plain cuCtxSetSharedMemConfig(config: u32);
-            0x020a call plain cuCtxGetStreamPriorityRange(leastPriority: Out<i32>, greatestPriority: Out<i32>);
-            0x020b call plain cuCtxGetApiVersion(ctx: Context, version: Out<u32>);
+            0x0204 call guest cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
+            0x0205 call guest cuCtxSetLimit(limit: u32, value: usize);
+            0x0206 call guest cuCtxGetCacheConfig(pconfig: Out<u32>);
+            0x0207 call guest cuCtxSetCacheConfig(config: u32);
+            0x0208 call guest cuCtxGetSharedMemConfig(pConfig: Out<u32>);
+            0x0209 call guest cuCtxSetSharedMemConfig(config: u32);
+            0x020a call guest cuCtxGetStreamPriorityRange(leastPriority: Out<i32>, greatestPriority: Out<i32>);
+            0x020b call guest cuCtxGetApiVersion(ctx: Context, version: Out<u32>);
             0x020c call plain cuCtxResetPersistingL2Cache();
-            0x020d call plain cuCtxGetFlags(flags: Out<u32>);
-            0x020e call plain cuCtxSetFlags(flags: u32);
+            0x020d call guest cuCtxGetFlags(flags: Out<u32>);
+            0x020e call guest cuCtxSetFlags(flags: u32);
             0x020f call plain cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
             0x0210 call plain cuCtxDisablePeerAccess(peerContext: Context);
-            0x0211 call plain cuCtxGetId(ctx: Context, ctxId: Out<u64>);
+            0x0211 call guest cuCtxGetId(ctx: Context, ctxId: Out<u64>);
 
             // Memory.
             0x0301 wait guest cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
@@ -126,20 +126,20 @@ macro_rules! with_api {
             0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>);
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);
             0x0707 call custom cuKernelGetFunction(function: u64, kernel: Kernel);
-            0x0708 call plain cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
+            0x0708 call guest cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
             0x0709 call guest cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
-            0x070a call plain cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
+            0x070a call guest cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
 
             // Functions.
-            0x0801 call plain cuFuncGetAttribute(pi: Out<i32>, attrib: u32, hfunc: Function);
+            0x0801 call guest cuFuncGetAttribute(pi: Out<i32>, attrib: u32, hfunc: Function);
             0x0802 call guest cuFuncSetAttribute(hfunc: Function, attrib: u32, value: i32);
-            0x0803 call plain cuFuncSetCacheConfig(hfunc: Function, config: u32);
-            0x0804 call plain cuFuncSetSharedMemConfig(hfunc: Function, config: u32);
-            0x0805 call plain cuFuncIsLoaded(state: Out<u32>, function: Function);
+            0x0803 call guest cuFuncSetCacheConfig(hfunc: Function, config: u32);
+            0x0804 call guest cuFuncSetSharedMemConfig(hfunc: Function, config: u32);
+            0x0805 call guest cuFuncIsLoaded(state: Out<u32>, function: Function);
             0x0806 wait plain cuFuncLoad(function: Function);
-            0x0807 call plain cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize);
-            0x0808 call plain cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize, flags: u32);
-            0x0809 call plain cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
+            0x0807 call guest cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize);
+            0x0808 call guest cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize, flags: u32);
+            0x0809 call guest cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
             0x080a call custom cuOccupancyMaxActiveClusters(func: Function, config: LaunchConfig, clusters: Out<i32>);
             0x080b call custom cuOccupancyMaxPotentialClusterSize(func: Function, config: LaunchConfig, size: Out<i32>);
 
@@ -149,19 +149,19 @@ macro_rules! with_api {
             0x0903 post custom cuStreamAddCallback(hStream: Stream, callback: u64);
 
             // Streams.
-            0x0a01 call plain cuStreamCreate(phStream: New<Stream>, Flags: u32);
-            0x0a02 call plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: u32, priority: i32);
-            0x0a03 wait guest cuStreamDestroy_v2(hStream: Gone<Stream>);
+            0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
+            0x0a02 post plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: Flags<1>, priority: i32);
+            0x0a03 post guest cuStreamDestroy_v2(hStream: Gone<Stream>);
             0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream);
             0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream);
             0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32);
-            0x0a07 call plain cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
-            0x0a08 call plain cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
-            0x0a09 call plain cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
+            0x0a07 call guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
+            0x0a08 call guest cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
+            0x0a09 call guest cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
 
             // Events.
-            0x0b01 call plain cuEventCreate(phEvent: New<Event>, Flags: u32);
-            0x0b02 call plain cuEventDestroy_v2(hEvent: Gone<Event>);
+            0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
+            0x0b02 post plain cuEventDestroy_v2(hEvent: Gone<Event>);
             0x0b03 post plain cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream);
             0x0b04 post plain cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32);
             0x0b05 call plain cuEventQuery(hEvent: Event);
@@ -205,6 +205,15 @@ macro_rules! custom_only {
 }
 
 custom_only!(bool, String, Blob, Vec<JitOption>, LaunchConfig, Copy2D);
+
+/// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
+pub struct Flags<const GOOD: u32> {}
+
+impl<const GOOD: u32> Arg for Flags<GOOD> {
+    type C = u32;
+    type Request = u32;
+    type Reply = ();
+}
 
 /// A result that the caller wants at a pointer, which may be NULL: the request says whether it is
 /// not, and the host's driver decides what NULL means.

@@ -52,6 +52,14 @@ impl Writer {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
 
+    /// Appends a byte string of `length` bytes, which are zeros until `fill` has written them.
+    pub fn bytes_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
+        self.word(length as u64);
+        let start = self.bytes.len();
+        self.bytes.resize(start + length.next_multiple_of(8), 0);
+        fill(&mut self.bytes[start..start + length]);
+    }
+
     /// Appends a value.
     pub fn put<T: Wire>(&mut self, value: &T) {
         value.put(self);
@@ -307,6 +315,15 @@ mod tests {
         round_trip(Blob(vec![1; 9]));
         round_trip(vec![Some(3_u64), None]);
         round_trip([7_u8; 16]);
+    }
+
+    #[test]
+    fn a_byte_string_written_in_place_is_one_like_any_other() {
+        let mut writer = Writer::new();
+        writer.bytes_with(9, |bytes| bytes[2..].fill(7));
+        let mut expected = Writer::new();
+        expected.bytes(&[0, 0, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(writer.into_bytes(), expected.into_bytes());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Event, Function, Gone, In, Kernel, Library, Module, New, Object, Out, Stream,
+        Arg, Context, Event, Flags, Function, Gone, In, Kernel, Library, Module, New, Object, Out,
+        Stream,
     },
     codec::Wire,
     cuda::*,
@@ -42,6 +43,20 @@ macro_rules! by_value {
 }
 
 by_value!(u8, u16, u32, u64, i32, usize);
+
+impl<const GOOD: u32> WorkerArg for Flags<GOOD> {
+    type Held = u32;
+
+    fn hold(_: &Session, request: u32) -> Result<u32, CUresult> {
+        Ok(request)
+    }
+
+    fn pass(held: &mut u32) -> u32 {
+        *held
+    }
+
+    fn settle(_: &Session, _: u32) {}
+}
 
 impl<T: Wire + Default> WorkerArg for Out<T> {
     type Held = (bool, T);

@@ -10,7 +10,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Event, Function, Gone, In, Kernel, Library, Module, New, Object, Out, Stream,
+        Arg, Context, Event, Flags, Function, Gone, In, Kernel, Library, Module, New, Object, Out,
+        Stream, object_kind,
     },
     codec::Wire,
     cuda::*,
@@ -247,6 +248,17 @@ impl GuestArg for u32 {
     }
 }
 
+impl<const GOOD: u32> GuestArg for Flags<GOOD> {
+    fn lower(_: &Client, argument: u32) -> Result<u32> {
+        Ok(argument)
+    }
+
+    /// The host judges every other flag before the caller goes on.
+    fn is_known(_: &Client, request: &u32) -> bool {
+        request & !GOOD == 0
+    }
+}
+
 impl<T: Wire> GuestArg for Out<T> {
     fn lower(_: &Client, argument: *mut T) -> Result<bool> {
         Ok(!argument.is_null())
@@ -272,9 +284,7 @@ macro_rules! handles {
 
             fn is_known(client: &Client, request: &u64) -> bool {
                 // NULL is an error to be told at the call.
-                *request != 0
-                    && (<$kind as Object>::SPECIAL.contains(request)
-                        || client.objects.contains(*request))
+                object_kind(*request) == <$kind as Object>::KIND && client.objects.contains(*request)
             }
         }
     )*};
@@ -303,12 +313,9 @@ impl<K: Object> GuestArg for New<K> {
     }
 
     fn settle(client: &Client, argument: *mut K::Handle, request: &u64) {
-        client.objects.insert(
-            *request,
-            Known::Plain {
-                context: thread::current_context(),
-            },
-        );
+        client
+            .objects
+            .insert(*request, Known::made::<K>(thread::current_context()));
         OutPtr(argument).offer(K::handle(*request));
     }
 }
@@ -316,6 +323,10 @@ impl<K: Object> GuestArg for New<K> {
 impl<K: Object> GuestArg for Gone<K> {
     fn lower(_: &Client, argument: K::Handle) -> Result<u64> {
         Ok(K::id(argument))
+    }
+
+    fn is_known(client: &Client, request: &u64) -> bool {
+        object_kind(*request) == K::KIND && client.objects.contains(*request)
     }
 
     fn settle(client: &Client, _: K::Handle, request: &u64) {

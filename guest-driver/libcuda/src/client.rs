@@ -489,6 +489,11 @@ impl Client {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Whether the GPU's state is corrupted: then the host alone knows what a call comes to.
+    pub fn is_corrupted(&self) -> bool {
+        self.corrupted.load(Ordering::Relaxed)
+    }
+
     /// The most bytes of data that go with one request.
     pub fn block_bytes(&self) -> usize {
         self.transport.block_bytes()

@@ -1,6 +1,6 @@
 //! Contexts: which one is current is a matter of the guest's threads, so most of this is local.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use gpgpu_protocol::{
     api::{Context, Object, request},
@@ -8,21 +8,49 @@ use gpgpu_protocol::{
 };
 
 use crate::{
+    answers::{Answers, bit},
     argument::{HostPtr, OutPtr},
     border::Result,
     client::{Client, client},
     cuda,
     device::device,
+    launch::Limits,
     memory,
     objects::Known,
+    settings::answer,
     thread,
 };
 
-/// The primary context of a device: its id while it is retained, and how often it is.
+/// What the process knows of a context.
+#[derive(Debug)]
+pub struct ContextData {
+    /// Its device.
+    pub device: CUdevice,
+    /// Whether it is the device's primary context.
+    pub primary: bool,
+    /// What launches in it may have.
+    pub limits: Limits,
+    /// What the host said of it, by the numbers of [`crate::settings::answer`].
+    pub answers: Answers<{ answer::COUNT }>,
+}
+
+impl ContextData {
+    fn known(of: CUdevice, primary: bool) -> Known {
+        Known::Context(Arc::new(Self {
+            device: of,
+            primary,
+            limits: device(of).map(Limits::of).unwrap_or_default(),
+            answers: Answers::default(),
+        }))
+    }
+}
+
+/// The primary context of a device: its id while it is retained, how often it is, and its flags as the host said them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Primary {
     id: u64,
     count: u32,
+    flags: Option<u32>,
 }
 
 static PRIMARY: Mutex<Vec<Primary>> = Mutex::new(Vec::new());
@@ -35,6 +63,14 @@ fn primaries(ordinal: CUdevice) -> MutexGuard<'static, Vec<Primary>> {
         table.resize(ordinal as usize + 1, Primary::default());
     }
     table
+}
+
+/// The flags of a primary context may have been changed by way of the context.
+pub fn forget_primary_flags() {
+    let mut table = PRIMARY
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    table.iter_mut().for_each(|primary| primary.flags = None);
 }
 
 /// The devices of primary contexts that ended, by their ids.
@@ -51,15 +87,13 @@ fn ended(context: u64) -> Option<CUdevice> {
 }
 
 fn forget(client: &Client, context: u64) {
-    if let Some(Known::Context {
-        device,
-        primary: true,
-    }) = client.objects.get(context)
+    if let Some(data) = client.objects.context(context)
+        && data.primary
     {
         ENDED
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push((context, device));
+            .push((context, data.device));
     }
     client.objects.remove_context(context);
     memory::forget_context(client, context);
@@ -82,13 +116,7 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
         flags,
         dev,
     })?;
-    client.objects.insert(
-        id,
-        Known::Context {
-            device: dev,
-            primary: false,
-        },
-    );
+    client.objects.insert(id, ContextData::known(dev, false));
     thread::push_context(id)?;
     pctx.set(Context::handle(id))
 }
@@ -103,8 +131,8 @@ cuda! {
         if primary.count == 0 {
             let id = client.new_id::<Context>();
             client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
-            client.objects.insert(id, Known::Context { device: dev, primary: true });
-            primary.id = id;
+            client.objects.insert(id, ContextData::known(dev, true));
+            *primary = Primary { id, ..Primary::default() };
         }
         primary.count += 1;
         pctx.set(Context::handle(primary.id))
@@ -120,22 +148,11 @@ cuda! {
             1 => {
                 client.call(&request::cuDevicePrimaryCtxRelease_v2 { dev })?;
                 forget(client, primary.id);
+                primary.flags = None;
             }
             _ => {}
         }
         primary.count -= 1;
-        Ok(())
-    }
-
-    fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) {
-        client()?.call(&request::cuDevicePrimaryCtxSetFlags_v2 { dev, flags }).map(drop)
-    }
-
-    fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: OutPtr<u32>, active: OutPtr<i32>) {
-        let request = request::cuDevicePrimaryCtxGetState { dev, flags: !flags.is_null(), active: !active.is_null() };
-        let reply = client()?.call(&request)?;
-        flags.offer(reply.flags);
-        active.offer(reply.active);
         Ok(())
     }
 
@@ -147,6 +164,46 @@ cuda! {
         let primary = &mut table[dev as usize];
         forget(client, primary.id);
         *primary = Primary::default();
+        Ok(())
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) {
+        let client = client()?;
+        let ask_host = || client.call(&request::cuDevicePrimaryCtxSetFlags_v2 { dev, flags }).map(drop);
+        if device(dev).is_err() {
+            return ask_host();
+        }
+        let mut table = primaries(dev);
+        let primary = &mut table[dev as usize];
+        primary.flags = None;
+        match client.objects.context(primary.id) {
+            Some(context) => context.answers.change(bit(answer::FLAGS), ask_host),
+            None => ask_host(),
+        }
+    }
+
+    /// `cuDevicePrimaryCtxGetState`: whether the context is active is this process's own affair.
+    fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: OutPtr<u32>, active: OutPtr<i32>) {
+        let client = client()?;
+        let ask_host = || {
+            let (flags, active) = (!flags.is_null(), !active.is_null());
+            client.call(&request::cuDevicePrimaryCtxGetState { dev, flags, active })
+        };
+        if device(dev).is_err() || flags.is_null() || active.is_null() || client.is_corrupted() {
+            let reply = ask_host()?;
+            flags.offer(reply.flags);
+            active.offer(reply.active);
+            return Ok(());
+        }
+        let mut table = primaries(dev);
+        let primary = &mut table[dev as usize];
+        let value = match primary.flags {
+            Some(value) => value,
+            None => ask_host()?.flags,
+        };
+        primary.flags = Some(value);
+        flags.offer(value);
+        active.offer(i32::from(primary.count > 0));
         Ok(())
     }
 
@@ -176,9 +233,8 @@ cuda! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let id = Context::id(ctx);
-        match client.objects.get(id) {
-            Some(Known::Context { primary: false, .. }) => {}
-            _ => return Err(CUDA_ERROR_INVALID_CONTEXT),
+        if client.objects.context(id).is_none_or(|context| context.primary) {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         client.call(&request::cuCtxDestroy_v2 { ctx: id })?;
         forget(client, id);

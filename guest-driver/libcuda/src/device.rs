@@ -1,10 +1,14 @@
-//! Devices: everything here is answered from the hello.
+//! Devices: nearly everything here is answered from the hello.
 
-use std::ffi::c_char;
+use std::{ffi::c_char, sync::RwLock};
 
-use gpgpu_protocol::{api::DeviceInfo, cuda::*};
+use gpgpu_protocol::{
+    api::{DeviceInfo, request},
+    cuda::*,
+};
 
 use crate::{
+    answers::local,
     argument::{OutPtr, Text},
     border::Result,
     client::{API_VERSION, client, connect, initialise},
@@ -94,6 +98,27 @@ cuda! {
         major.required()?;
         minor.set(attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)?;
         major.set(attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?)
+    }
+
+    /// `cuDeviceCanAccessPeer`: of two devices the answer never changes.
+    fn cuDeviceCanAccessPeer(canAccessPeer: OutPtr<i32>, dev: CUdevice, peerDev: CUdevice) {
+        static KNOWN: RwLock<Vec<(CUdevice, CUdevice, i32)>> = RwLock::new(Vec::new());
+        let client = client()?;
+        let host = |canAccessPeer| Ok(client.call(&request::cuDeviceCanAccessPeer { canAccessPeer, dev, peerDev })?.canAccessPeer);
+        if canAccessPeer.is_null() {
+            // The host's driver decides what NULL means.
+            return host(false).map(drop);
+        }
+        let known = local(client, || {
+            let known = KNOWN.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+            known.iter().find(|(from, to, _)| (*from, *to) == (dev, peerDev)).map(|(_, _, can)| *can)
+        });
+        if let Some(can) = known {
+            return canAccessPeer.set(can);
+        }
+        let can = host(true)?;
+        KNOWN.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push((dev, peerDev, can));
+        canAccessPeer.set(can)
     }
 
     fn cuDeviceGetProperties(prop: OutPtr<CUdevprop>, dev: CUdevice) {

@@ -10,11 +10,12 @@ use crate::{
     argument::GuestArg,
     border::{Result, enter},
     client::{Client, client},
+    thread,
 };
 
 macro_rules! send {
     (post, $client:ident, $request:ident, $known:expr) => {
-        if $known {
+        if $known && thread::has_context($client) {
             $client.post(&$request).map(|()| None)
         } else {
             $client.call(&$request).map(Some)

@@ -9,14 +9,31 @@ use crate::{
     argument::GuestArg,
     border::Result,
     client::{Client, client},
-    cuda, thread,
+    cuda,
+    pointer::Kind,
+    thread,
 };
 
-/// Posts a fill that lies in memory that the process knows; any other the host judges before the caller goes on.
+/// Whether a fill lies in memory that the process knows, and can be posted; any other the host judges before the
+/// caller goes on.
 fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
-    Stream::is_known(client, &stream)
-        && bytes.is_some_and(|bytes| client.pointers.find_whole(start, bytes).is_some())
+    let lies_in = |bytes| client.pointers.find_whole(start, bytes);
+    thread::has_context(client)
+        && Stream::is_known(client, &stream)
+        && bytes.and_then(lies_in).is_some()
 }
+
+/// The same for a fill that says nothing of a stream: of device memory it does not wait either, of host memory it does.
+fn whole_on_device(client: &Client, start: u64, bytes: Option<usize>) -> bool {
+    let lies_in = |bytes| client.pointers.find_whole(start, bytes);
+    thread::has_context(client)
+        && bytes
+            .and_then(lies_in)
+            .is_some_and(|range| range.kind == Kind::Device)
+}
+
+/// The legacy stream, which fills without a stream go to.
+const LEGACY: u64 = 0;
 
 /// The bytes from the first to the last that a pitched fill touches.
 fn extent(pitch: usize, row: Option<usize>, rows: usize) -> Option<usize> {
@@ -39,13 +56,18 @@ macro_rules! linear {
     ($($value:ident: $ty:ty, $request:ident, $async_request:ident, $per_thread:ident, $async:ident, $async_per_thread:ident;)*) => {cuda! {$(
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
-            client()?.call(&request::$request { dstDevice, $value, N }).map(drop)
+            let client = client()?;
+            if whole_on_device(client, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice))) {
+                return client.post(&request::$async_request { dstDevice, $value, N, hStream: LEGACY });
+            }
+            client.call(&request::$request { dstDevice, $value, N }).map(drop)
         }
         /// On the calling thread's default stream.
         fn $per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            client.call(&request::$async_request { dstDevice, $value, N, hStream }).map(drop)
+            let known = whole_on_device(client, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
         /// As CUDA's documentation describes it.
         fn $async(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
@@ -68,13 +90,18 @@ macro_rules! pitched {
     ($($value:ident: $ty:ty, $request:ident, $async_request:ident, $per_thread:ident, $async:ident, $async_per_thread:ident;)*) => {cuda! {$(
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
-            client()?.call(&request::$request { dstDevice, dstPitch, $value, Width, Height }).map(drop)
+            let client = client()?;
+            if whole_on_device(client, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64))) {
+                return client.post(&request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream: LEGACY });
+            }
+            client.call(&request::$request { dstDevice, dstPitch, $value, Width, Height }).map(drop)
         }
         /// On the calling thread's default stream.
         fn $per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            client.call(&request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream }).map(drop)
+            let known = whole_on_device(client, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
         /// As CUDA's documentation describes it.
         fn $async(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {

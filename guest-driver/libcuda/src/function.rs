@@ -1,9 +1,12 @@
-//! Functions and kernels: their parameters, their attributes, what fits where.
+//! Functions and kernels: their parameters and attributes.
 
 use std::{
     ffi::CString,
     os::raw::c_char,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use gpgpu_protocol::{
@@ -11,14 +14,24 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+pub use crate::occupancy::reconfigure;
 use crate::{
-    argument::{InPtr, OutPtr},
+    answers::{Answers, bit, local},
+    argument::OutPtr,
     border::Result,
     client::{Client, client},
     cuda,
-    launch::{Shape, lower_config},
+    launch::Accepted,
+    objects::Known,
+    occupancy::Occupancy,
     thread,
 };
+
+/// How many attributes there are.
+const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
+
+/// Each attribute's value, and behind these the value that the program set last.
+type Attributes = Answers<{ 2 * ATTRIBUTES }>;
 
 /// What the process knows of a function, or of a kernel of a library.
 #[derive(Debug)]
@@ -30,50 +43,206 @@ pub struct FunctionData {
     /// The module or library that it comes from.
     pub parent: u64,
     /// Where each parameter stands.
-    pub params: Vec<ParamInfo>,
-    attributes: Mutex<Vec<AttributeValue>>,
+    pub params: Box<[ParamInfo]>,
+    /// The bytes of all parameters together.
+    pub param_bytes: usize,
+    /// The kernel that it is in its context, if it is one.
+    base: Option<Arc<FunctionData>>,
+    /// How often an attribute was set, and how often the base's were when the attributes were asked for.
+    sets: AtomicU64,
+    base_sets: AtomicU64,
+    /// Of a kernel, by device; of a function, one.
+    attributes: Box<[Attributes]>,
+    loaded: AtomicBool,
+    /// What fits on a multiprocessor.
+    pub occupancy: Occupancy,
+    /// What launches with attributes the host has taken.
+    pub accepted: Accepted,
+}
+
+/// What an attribute is in an answer.
+fn word(value: i32) -> u64 {
+    u64::from(value as u32)
 }
 
 impl FunctionData {
-    /// A function as the host described it.
-    pub fn new(name: &str, context: u64, parent: u64, info: FunctionInfo) -> Arc<Self> {
-        Arc::new(Self {
-            name: CString::new(name).unwrap_or_default(),
+    fn make(
+        name: CString,
+        (context, parent): (u64, u64),
+        params: Box<[ParamInfo]>,
+        devices: usize,
+        base: Option<Arc<FunctionData>>,
+    ) -> Self {
+        let end = |param: &ParamInfo| param.offset as usize + param.size as usize;
+        Self {
+            name,
             context,
             parent,
-            params: info.params,
-            attributes: Mutex::new(info.attributes),
-        })
+            param_bytes: params.iter().map(end).max().unwrap_or(0),
+            params,
+            base_sets: AtomicU64::new(base.as_ref().map_or(0, |base| base.sets())),
+            base,
+            sets: AtomicU64::new(0),
+            attributes: (0..devices).map(|_| Attributes::default()).collect(),
+            loaded: AtomicBool::new(false),
+            occupancy: Occupancy::default(),
+            accepted: Accepted::default(),
+        }
     }
 
-    /// The bytes of all parameters together.
-    pub fn param_bytes(&self) -> usize {
-        self.params
-            .iter()
-            .map(|param| param.offset as usize + param.size as usize)
-            .max()
-            .unwrap_or(0)
+    /// A function of a module as the host described it.
+    pub fn new(name: &str, context: u64, parent: u64, info: FunctionInfo) -> Arc<Self> {
+        let name = CString::new(name).unwrap_or_default();
+        let function = Self::make(name, (context, parent), info.params.into(), 1, None);
+        function.note(0, &info.attributes);
+        Arc::new(function)
     }
 
-    /// An attribute, if it is known.
-    pub fn attribute(&self, attribute: CUfunction_attribute) -> Option<i32> {
-        let attributes = self
-            .attributes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        attributes
-            .get(attribute as usize)
-            .filter(|answer| answer.result == CUDA_SUCCESS)
-            .map(|answer| answer.value)
+    /// A kernel of a library as the host described it, for one of so many devices.
+    pub fn kernel(
+        name: &str,
+        library: u64,
+        info: FunctionInfo,
+        (device, devices): (CUdevice, usize),
+    ) -> Arc<Self> {
+        let name = CString::new(name).unwrap_or_default();
+        let kernel = Self::make(name, (0, library), info.params.into(), devices, None);
+        kernel.note(device, &info.attributes);
+        Arc::new(kernel)
     }
 
-    /// The attributes may have changed: until they are known again, the host judges every launch.
+    /// A kernel in one context.
+    pub fn of_kernel(kernel: &Arc<Self>, context: u64) -> Arc<Self> {
+        Arc::new(Self::make(
+            kernel.name.clone(),
+            (context, kernel.parent),
+            kernel.params.clone(),
+            1,
+            Some(Arc::clone(kernel)),
+        ))
+    }
+
+    fn note(&self, device: CUdevice, attributes: &[AttributeValue]) {
+        if let Some(answers) = self.attributes.get(device as usize) {
+            for (which, answer) in attributes.iter().enumerate().take(ATTRIBUTES) {
+                if answer.result == CUDA_SUCCESS {
+                    answers.note(which, word(answer.value));
+                }
+            }
+        }
+    }
+
+    fn is_kernel(&self) -> bool {
+        self.context == 0
+    }
+
+    fn sets(&self) -> u64 {
+        self.sets.load(Ordering::Acquire)
+    }
+
+    /// The attributes on a device. What was set of the kernel since holds for its functions too.
+    fn attributes(&self, device: CUdevice) -> Option<&Attributes> {
+        if let Some(base) = &self.base {
+            let sets = base.sets();
+            if self.base_sets.swap(sets, Ordering::AcqRel) != sets {
+                self.attributes.iter().for_each(Answers::forget);
+            }
+        }
+        let place = if self.is_kernel() { device as usize } else { 0 };
+        self.attributes.get(place)
+    }
+
+    /// An attribute on a device, if it is known.
+    pub fn known(&self, device: CUdevice, attribute: CUfunction_attribute) -> Option<i32> {
+        let value = self.attributes(device)?.get(attribute as usize)?;
+        Some(value as u32 as i32)
+    }
+
+    /// An attribute on a device, asked of the host unless it is known; `id` is the function's own.
+    pub fn attribute(
+        &self,
+        client: &Client,
+        id: u64,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+    ) -> Result<i32> {
+        let host = || ask_attribute(client, id, self.is_kernel().then_some(device), attribute);
+        match self.attributes(device) {
+            // Behind the attributes are no attributes.
+            Some(answers) if !client.is_corrupted() && (attribute as usize) < ATTRIBUTES => answers
+                .ask(attribute as usize, || host().map(word))
+                .map(|value| value as u32 as i32),
+            _ => host(),
+        }
+    }
+
+    /// Sets an attribute on a device, unless the program set it to this value before.
+    fn set_attribute(
+        &self,
+        client: &Client,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+        host: impl FnOnce() -> Result,
+    ) -> Result {
+        let which = attribute as usize;
+        let Some(answers) = self.attributes(device).filter(|_| which < ATTRIBUTES) else {
+            return reconfigure(host);
+        };
+        let set = ATTRIBUTES + which;
+        if !client.is_corrupted() && answers.get(set) == Some(word(value)) {
+            return Ok(());
+        }
+        // These two concern nothing but themselves, and are afterwards what they were set to.
+        let plain = [
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+        ]
+        .contains(&attribute);
+        let untrue = if plain { bit(which) } else { u32::MAX };
+        let result = reconfigure(|| answers.set(set, word(value), untrue, host));
+        if result.is_ok() && plain {
+            answers.copy(set, which);
+        }
+        self.sets.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// The attributes may have changed in a way of which the process knows nothing.
     fn forget_attributes(&self) {
-        self.attributes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clear();
+        self.attributes.iter().for_each(Answers::forget);
+        self.sets.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// Asks the host for an attribute: of a function, or of a kernel on a device.
+fn ask_attribute(
+    client: &Client,
+    id: u64,
+    device: Option<CUdevice>,
+    attrib: CUfunction_attribute,
+) -> Result<i32> {
+    Ok(match device {
+        Some(dev) => {
+            client
+                .call(&request::cuKernelGetAttribute {
+                    pi: true,
+                    attrib,
+                    kernel: id,
+                    dev,
+                })?
+                .pi
+        }
+        None => {
+            client
+                .call(&request::cuFuncGetAttribute {
+                    pi: true,
+                    attrib,
+                    hfunc: id,
+                })?
+                .pi
+        }
+    })
 }
 
 fn param(
@@ -83,96 +252,46 @@ fn param(
     offset: OutPtr<usize>,
     size: OutPtr<usize>,
 ) -> Result {
-    let function = client.objects.function(id)?;
-    let param = function.params.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let look = |object: &Known| match object {
+        Known::Function(function) | Known::Kernel(function) => {
+            Some(function.params.get(index).copied())
+        }
+        _ => None,
+    };
+    let found = client.objects.look(id, look).flatten();
+    let param = found
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)?
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
     offset.required()?;
     offset.offer(param.offset as usize);
     size.offer(param.size as usize);
     Ok(())
 }
 
-/// How much dynamic shared memory a block takes: a constant, or a function of its threads.
-fn dynamic_shared(by_threads: CUoccupancyB2DSize, constant: usize, threads: i32) -> usize {
-    match by_threads {
-        // SAFETY: the program gave the function for this use.
-        Some(function) => unsafe { function(threads) },
-        None => constant,
-    }
-}
-
-/// The block size with the most threads on a multiprocessor, and how many blocks fill the device.
-fn potential_block_size(
-    grid: OutPtr<i32>,
-    block: OutPtr<i32>,
-    func: u64,
-    (by_threads, constant): (CUoccupancyB2DSize, usize),
-    limit: i32,
-    flags: u32,
-) -> Result {
-    let client = client()?;
-    grid.required()?;
-    block.required()?;
-    let device = client
-        .objects
-        .context_device(thread::current_context())
-        .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    let info = crate::device::device(device)?;
-    let attribute = |attribute| crate::device::attribute(info, attribute);
-    let warp = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
-    let per_processor = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
-    let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    let request = request::cuFuncGetAttribute {
-        pi: true,
-        attrib: CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        hfunc: func,
+fn name_of(client: &Client, id: u64) -> Result<*const c_char> {
+    let look = |object: &Known| match object {
+        Known::Function(function) | Known::Kernel(function) => Some(function.name.as_ptr()),
+        _ => None,
     };
-    let mut most = client
-        .call(&request)?
-        .pi
-        .min(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?);
-    if limit > 0 {
-        most = most.min(limit);
-    }
-    let (mut best_threads, mut best_block, mut best_count) = (0, 0, 0);
-    let mut threads = (most + warp - 1) / warp.max(1) * warp;
-    while threads > 0 {
-        let size = threads.min(most);
-        let request = request::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags {
-            numBlocks: true,
-            func,
-            blockSize: size,
-            dynamicSMemSize: dynamic_shared(by_threads, constant, size),
-            flags,
-        };
-        let count = client.call(&request)?.numBlocks;
-        if count * size > best_threads {
-            (best_threads, best_block, best_count) = (count * size, size, count);
-        }
-        // Nothing smaller can hold more threads than all that there are.
-        if best_threads == per_processor {
-            break;
-        }
-        threads -= warp.max(1);
-    }
-    grid.offer(best_count * processors);
-    block.offer(best_block);
-    Ok(())
+    let name = client.objects.look(id, look).flatten();
+    name.ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
 cuda! {
     fn cuFuncGetModule(hmod: OutPtr<CUmodule>, hfunc: CUfunction) {
-        let function = client()?.objects.function(Function::id(hfunc))?;
-        hmod.set(Module::handle(function.parent))
+        let parent = client()?.objects.look(Function::id(hfunc), |object| match object {
+            Known::Function(function) | Known::Kernel(function) => Some(function.parent),
+            _ => None,
+        });
+        hmod.set(Module::handle(parent.flatten().ok_or(CUDA_ERROR_INVALID_HANDLE)?))
     }
 
     fn cuFuncGetName(name: OutPtr<*const c_char>, hfunc: CUfunction) {
-        let function = client()?.objects.function(Function::id(hfunc))?;
-        name.set(function.name.as_ptr())
+        name.set(name_of(client()?, Function::id(hfunc))?)
     }
 
     fn cuKernelGetName(name: OutPtr<*const c_char>, hfunc: CUkernel) {
-        let function = client()?.objects.function(Kernel::id(hfunc))?;
-        name.set(function.name.as_ptr())
+        name.set(name_of(client()?, Kernel::id(hfunc))?)
     }
 
     fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: OutPtr<usize>, paramSize: OutPtr<usize>) {
@@ -183,41 +302,105 @@ cuda! {
         param(client()?, Kernel::id(kernel), paramIndex, paramOffset, paramSize)
     }
 
+    fn cuFuncGetAttribute(pi: OutPtr<i32>, attrib: CUfunction_attribute, hfunc: CUfunction) {
+        let client = client()?;
+        let id = Function::id(hfunc);
+        let look = |object: &Known| match object {
+            Known::Function(function) => function.known(0, attrib),
+            _ => None,
+        };
+        let usual = !pi.is_null() && (attrib as usize) < ATTRIBUTES && thread::has_context(client);
+        if usual && let Some(value) = local(client, || client.objects.look(id, look).flatten()) {
+            return pi.set(value);
+        }
+        let value = match client.objects.get(id) {
+            Some(Known::Function(function)) if usual => function.attribute(client, id, 0, attrib)?,
+            // The host's driver decides what NULL and handles of another kind mean.
+            _ => client.call(&request::cuFuncGetAttribute { pi: !pi.is_null(), attrib, hfunc: id })?.pi,
+        };
+        pi.offer(value);
+        Ok(())
+    }
+
+    fn cuKernelGetAttribute(pi: OutPtr<i32>, attrib: CUfunction_attribute, kernel: CUkernel, dev: CUdevice) {
+        let client = client()?;
+        let id = Kernel::id(kernel);
+        let look = |object: &Known| match object {
+            Known::Kernel(kernel) => kernel.known(dev, attrib),
+            _ => None,
+        };
+        let usual = !pi.is_null() && (attrib as usize) < ATTRIBUTES;
+        if usual && let Some(value) = local(client, || client.objects.look(id, look).flatten()) {
+            return pi.set(value);
+        }
+        let value = match client.objects.get(id) {
+            Some(Known::Kernel(kernel)) if usual => kernel.attribute(client, id, dev, attrib)?,
+            _ => client.call(&request::cuKernelGetAttribute { pi: !pi.is_null(), attrib, kernel: id, dev })?.pi,
+        };
+        pi.offer(value);
+        Ok(())
+    }
+
     fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: i32) {
         let client = client()?;
-        if let Ok(function) = client.objects.function(Function::id(hfunc)) {
-            function.forget_attributes();
+        let id = Function::id(hfunc);
+        let host = || client.call(&request::cuFuncSetAttribute { hfunc: id, attrib, value }).map(drop);
+        match client.objects.get(id) {
+            Some(Known::Function(function)) if thread::has_context(client) => {
+                function.set_attribute(client, 0, attrib, value, host)
+            }
+            Some(Known::Function(function) | Known::Kernel(function)) => {
+                let result = reconfigure(host);
+                function.forget_attributes();
+                result
+            }
+            _ => host(),
         }
-        client.call(&request::cuFuncSetAttribute { hfunc: Function::id(hfunc), attrib, value }).map(drop)
     }
 
     fn cuKernelSetAttribute(attrib: CUfunction_attribute, val: i32, kernel: CUkernel, dev: CUdevice) {
         let client = client()?;
-        if let Ok(function) = client.objects.function(Kernel::id(kernel)) {
-            function.forget_attributes();
+        let id = Kernel::id(kernel);
+        let host = || client.call(&request::cuKernelSetAttribute { attrib, val, kernel: id, dev }).map(drop);
+        match client.objects.get(id) {
+            Some(Known::Kernel(kernel)) => kernel.set_attribute(client, dev, attrib, val, host),
+            _ => host(),
         }
-        client.call(&request::cuKernelSetAttribute { attrib, val, kernel: Kernel::id(kernel), dev }).map(drop)
     }
 
-    fn cuOccupancyMaxPotentialBlockSize(minGridSize: OutPtr<i32>, blockSize: OutPtr<i32>, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: i32) {
-        potential_block_size(minGridSize, blockSize, Function::id(func), (blockSizeToDynamicSMemSize, dynamicSMemSize), blockSizeLimit, 0)
-    }
-
-    fn cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize: OutPtr<i32>, blockSize: OutPtr<i32>, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: i32, flags: u32) {
-        potential_block_size(minGridSize, blockSize, Function::id(func), (blockSizeToDynamicSMemSize, dynamicSMemSize), blockSizeLimit, flags)
-    }
-
-    fn cuOccupancyMaxActiveClusters(numClusters: OutPtr<i32>, func: CUfunction, config: InPtr<CUlaunchConfig>) {
+    fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) {
         let client = client()?;
-        let config = lower_config(client, config, Shape::Legacy)?;
-        let reply = client.call(&request::cuOccupancyMaxActiveClusters { func: Function::id(func), config, clusters: true })?;
-        numClusters.set(reply.clusters)
+        reconfigure(|| client.call(&request::cuFuncSetCacheConfig { hfunc: Function::id(hfunc), config }).map(drop))
     }
 
-    fn cuOccupancyMaxPotentialClusterSize(clusterSize: OutPtr<i32>, func: CUfunction, config: InPtr<CUlaunchConfig>) {
+    fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) {
         let client = client()?;
-        let config = lower_config(client, config, Shape::Legacy)?;
-        let reply = client.call(&request::cuOccupancyMaxPotentialClusterSize { func: Function::id(func), config, size: true })?;
-        clusterSize.set(reply.size)
+        reconfigure(|| client.call(&request::cuKernelSetCacheConfig { kernel: Kernel::id(kernel), config, dev }).map(drop))
+    }
+
+    fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) {
+        let client = client()?;
+        reconfigure(|| client.call(&request::cuFuncSetSharedMemConfig { hfunc: Function::id(hfunc), config }).map(drop))
+    }
+
+    /// `cuFuncIsLoaded`: what was loaded once stays loaded.
+    fn cuFuncIsLoaded(state: OutPtr<u32>, function: CUfunction) {
+        let client = client()?;
+        let id = Function::id(function);
+        let look = |object: &Known| match object {
+            Known::Function(function) => function.loaded.load(Ordering::Relaxed).then_some(()),
+            _ => None,
+        };
+        if !state.is_null() && local(client, || client.objects.look(id, look).flatten()).is_some() {
+            return state.set(CU_FUNCTION_LOADING_STATE_LOADED);
+        }
+        let reply = client.call(&request::cuFuncIsLoaded { state: !state.is_null(), function: id })?;
+        if !state.is_null() && reply.state == CU_FUNCTION_LOADING_STATE_LOADED {
+            client.objects.look(id, |object| if let Known::Function(function) = object {
+                function.loaded.store(true, Ordering::Relaxed);
+            });
+        }
+        state.offer(reply.state);
+        Ok(())
     }
 }

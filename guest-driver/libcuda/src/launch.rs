@@ -4,11 +4,17 @@
 //! goes wrong on the GPU surfaces later, as it does natively. Any other launch is put to the host's
 //! driver while the caller waits, so that a rejected launch is rejected with CUDA's own code.
 
-use std::ffi::c_void;
+use std::{
+    ffi::c_void,
+    sync::{Mutex, MutexGuard},
+};
 
 use gpgpu_protocol::{
-    api::{Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, request},
-    codec::Blob,
+    api::{
+        Completion, DeviceInfo, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object,
+        ParamInfo, Request, reply, request,
+    },
+    codec::{Malformed, Reader, Wire, Writer},
     cuda::*,
 };
 
@@ -18,6 +24,8 @@ use crate::{
     client::{Client, client},
     cuda, device,
     function::FunctionData,
+    objects::Known,
+    occupancy::configuration,
     thread,
 };
 
@@ -81,14 +89,32 @@ pub fn lower_config(
     })
 }
 
-/// The parameter buffer of a launch, from either way in which CUDA takes it.
-fn parameters(
-    function: &FunctionData,
-    each: InPtr<*const c_void>,
-    extra: InPtr<usize>,
-) -> Result<Blob> {
-    let mut buffer = vec![0; function.param_bytes()];
-    if !extra.is_null() {
+/// Where the parameters of a launch are, in either way in which CUDA takes them.
+enum Parameters<'a> {
+    Each {
+        layout: &'a [ParamInfo],
+        from: InPtr<*const c_void>,
+    },
+    Packed(&'a [u8]),
+}
+
+impl<'a> Parameters<'a> {
+    fn new(
+        function: &'a FunctionData,
+        each: InPtr<*const c_void>,
+        extra: InPtr<usize>,
+    ) -> Result<Self> {
+        if extra.is_null() {
+            for i in 0..function.params.len() {
+                if each.at(i)?.is_null() {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+            }
+            return Ok(Self::Each {
+                layout: &function.params,
+                from: each,
+            });
+        }
         if !each.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -111,79 +137,219 @@ fn parameters(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // A buffer that is too short leaves the rest unset, which the driver does not notice either.
-        let length = size.min(buffer.len());
-        buffer[..length].copy_from_slice(HostPtr::at(packed as u64).bytes(length));
-        return Ok(Blob(buffer));
+        let length = size.min(function.param_bytes);
+        Ok(Self::Packed(HostPtr::at(packed as u64).bytes(length)))
     }
-    for (i, param) in function.params.iter().enumerate() {
-        let from = HostPtr::at(each.at(i)? as u64);
-        if from.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let (offset, size) = (param.offset as usize, param.size as usize);
-        buffer[offset..offset + size].copy_from_slice(from.bytes(size));
-    }
-    Ok(Blob(buffer))
-}
 
-/// Whether the launch keeps every limit that the process knows.
-fn is_well_formed(client: &Client, function: &FunctionData, config: &LaunchConfig) -> bool {
-    let within = || -> Option<bool> {
-        let info =
-            device::device(client.objects.context_device(thread::current_context())?).ok()?;
-        let limit = |attribute| device::attribute(info, attribute).ok();
-        let axes = [
-            (config.grid_x, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
-            (config.grid_y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
-            (config.grid_z, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
-            (config.block_x, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
-            (config.block_y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
-            (config.block_z, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
-        ];
-        for (extent, attribute) in axes {
-            if extent == 0 || u64::from(extent) > limit(attribute)? as u64 {
-                return Some(false);
+    fn write(&self, buffer: &mut [u8]) {
+        match self {
+            Self::Packed(bytes) => buffer[..bytes.len()].copy_from_slice(bytes),
+            Self::Each { layout, from } => {
+                for (i, param) in layout.iter().enumerate() {
+                    let Ok(at) = from.at(i) else { return };
+                    let (start, size) = (param.offset as usize, param.size as usize);
+                    let to = &mut buffer[start..start + size];
+                    let from = HostPtr::at(at as u64);
+                    // Most are of one of these sizes, and then no function is called to copy them.
+                    match to.len() {
+                        8 => to.copy_from_slice(from.bytes(8)),
+                        4 => to.copy_from_slice(from.bytes(4)),
+                        size => to.copy_from_slice(from.bytes(size)),
+                    }
+                }
             }
         }
-        let threads =
-            u64::from(config.block_x) * u64::from(config.block_y) * u64::from(config.block_z);
-        let most_threads = function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
-        let most_shared = function.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
-        Some(
-            threads <= most_threads as u64
-                && i64::from(config.shared_bytes) <= i64::from(most_shared),
-        )
-    };
-    config.attributes.is_empty()
-        && client.objects.knows_stream(config.stream)
-        && (function.context == 0 || function.context == thread::current_context())
-        && within().unwrap_or(false)
+    }
 }
 
+/// `cuLaunchKernelEx` of the API table, written from where things are: nothing is allocated for a launch.
+struct Launch<'a> {
+    func: u64,
+    config: &'a LaunchConfig,
+    params: Parameters<'a>,
+    param_bytes: usize,
+}
+
+impl Wire for Launch<'_> {
+    fn put(&self, writer: &mut Writer) {
+        writer.put(&self.func);
+        writer.put(self.config);
+        writer.bytes_with(self.param_bytes, |buffer| self.params.write(buffer));
+    }
+
+    /// The worker reads it as the table's own request.
+    fn get(_: &mut Reader<'_>) -> std::result::Result<Self, Malformed> {
+        Err(Malformed::Range)
+    }
+}
+
+impl Request for Launch<'_> {
+    const OP: u16 = request::cuLaunchKernelEx::OP;
+    const NAME: &'static str = request::cuLaunchKernelEx::NAME;
+    const COMPLETION: Completion = request::cuLaunchKernelEx::COMPLETION;
+    type Reply = reply::cuLaunchKernelEx;
+}
+
+/// The most that a launch in a context may have.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+impl Limits {
+    /// Those of a device; where the host did not say, 0, which no launch keeps.
+    pub fn of(info: &DeviceInfo) -> Self {
+        let limits = |attributes: [CUdevice_attribute; 3]| {
+            attributes.map(|which| device::attribute(info, which).map_or(0, |limit| limit as u32))
+        };
+        Self {
+            grid: limits([
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ]),
+            block: limits([
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ]),
+        }
+    }
+
+    fn hold(&self, config: &LaunchConfig) -> bool {
+        let within = |extents: [u32; 3], limits: [u32; 3]| {
+            extents
+                .iter()
+                .zip(limits)
+                .all(|(extent, limit)| *extent != 0 && *extent <= limit)
+        };
+        within([config.grid_x, config.grid_y, config.grid_z], self.grid)
+            && within([config.block_x, config.block_y, config.block_z], self.block)
+    }
+}
+
+/// Whether the launch keeps the function's own limits.
+fn fits(
+    client: &Client,
+    (function, id): (&FunctionData, u64),
+    device: CUdevice,
+    config: &LaunchConfig,
+) -> bool {
+    let limit = |attribute| {
+        function
+            .known(device, attribute)
+            .or_else(|| function.attribute(client, id, device, attribute).ok())
+    };
+    let threads = u64::from(config.block_x) * u64::from(config.block_y) * u64::from(config.block_z);
+    let clusters = function.known(device, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+    limit(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK).is_some_and(|most| threads <= most as u64)
+        && limit(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+            .is_some_and(|most| i64::from(config.shared_bytes) <= i64::from(most))
+        && clusters.unwrap_or(0) == 0
+}
+
+/// Launches a function; the calls of a program that launches the same kernels over and over take no lock and
+/// allocate nothing.
 fn launch(
     client: &Client,
     func: CUfunction,
-    config: LaunchConfig,
+    config: &LaunchConfig,
     each: InPtr<*const c_void>,
     extra: InPtr<usize>,
 ) -> Result {
-    if thread::current_context() == 0 {
+    let context = thread::current_context();
+    if context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let id = Function::id(func);
-    let function = client.objects.function(id)?;
-    let params = parameters(&function, each, extra)?;
-    let posted = is_well_formed(client, &function, &config);
-    let request = request::cuLaunchKernelEx {
-        func: id,
-        config,
-        params,
+    let look = |object: &Known| match object {
+        Known::Context(context) => Some((context.device, context.limits.hold(config))),
+        _ => None,
     };
-    if posted {
-        client.post(&request)
-    } else {
-        client.call(&request).map(drop)
+    let place = client.objects.look(context, look).flatten();
+    let streams = client.objects.knows_stream(config.stream);
+    let id = Function::id(func);
+    let launched = client.objects.look(id, |object| {
+        let (Known::Function(function) | Known::Kernel(function)) = object else {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        };
+        let request = Launch {
+            func: id,
+            config,
+            params: Parameters::new(function, each, extra)?,
+            param_bytes: function.param_bytes,
+        };
+        let here = function.context == 0 || function.context == context;
+        let Some((device, true)) = place.filter(|_| streams && here) else {
+            return client.call(&request).map(drop);
+        };
+        if config.attributes.is_empty() {
+            return if fits(client, (function, id), device, config) {
+                client.post(&request)
+            } else {
+                client.call(&request).map(drop)
+            };
+        }
+        // Whether attributes fit is the host's to say. What it took once, it takes again.
+        if function.accepted.holds(device, config) {
+            return client.post(&request);
+        }
+        let before = configuration();
+        client.call(&request)?;
+        function.accepted.note(device, config, before);
+        Ok(())
+    });
+    launched.unwrap_or(Err(CUDA_ERROR_INVALID_HANDLE))
+}
+
+/// The most launch configurations with attributes that a function remembers.
+const MOST_ACCEPTED: usize = 16;
+
+/// Launch configurations with attributes that the host has taken for a function. The stream makes no difference.
+#[derive(Debug, Default)]
+pub struct Accepted {
+    known: Mutex<(u64, Vec<(CUdevice, LaunchConfig)>)>,
+}
+
+impl Accepted {
+    fn known(&self) -> MutexGuard<'_, (u64, Vec<(CUdevice, LaunchConfig)>)> {
+        self.known
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    fn holds(&self, device: CUdevice, config: &LaunchConfig) -> bool {
+        let known = self.known();
+        known.0 == configuration()
+            && known
+                .1
+                .iter()
+                .any(|(of, taken)| *of == device && same_shape(taken, config))
+    }
+
+    /// Notes one that the host took when things were as `before` says.
+    fn note(&self, device: CUdevice, config: &LaunchConfig, before: u64) {
+        let mut known = self.known();
+        if before != configuration() {
+            return;
+        }
+        if known.0 != before || known.1.len() >= MOST_ACCEPTED {
+            known.1.clear();
+            known.0 = before;
+        }
+        known.1.push((device, config.clone()));
+    }
+}
+
+fn same_shape(one: &LaunchConfig, other: &LaunchConfig) -> bool {
+    let shape = |config: &LaunchConfig| {
+        (
+            [config.grid_x, config.grid_y, config.grid_z],
+            [config.block_x, config.block_y, config.block_z],
+            config.shared_bytes,
+        )
+    };
+    shape(one) == shape(other) && one.attributes == other.attributes
 }
 
 fn plain(
@@ -222,13 +388,13 @@ macro_rules! launches {
             let client = client()?;
             let stream = Shape::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
-            launch(client, f, config, kernelParams, extra)
+            launch(client, f, &config, kernelParams, extra)
         }
 
         fn $ex(config: InPtr<CUlaunchConfig>, f: CUfunction, kernelParams: InPtr<*const c_void>, extra: InPtr<usize>) {
             let client = client()?;
             let config = lower_config(client, config, Shape::$shape)?;
-            launch(client, f, config, kernelParams, extra)
+            launch(client, f, &config, kernelParams, extra)
         }
 
         #[allow(clippy::too_many_arguments)]
@@ -236,7 +402,7 @@ macro_rules! launches {
             let client = client()?;
             let stream = Shape::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
-            launch(client, f, cooperative(config), kernelParams, InPtr::nested(std::ptr::null()))
+            launch(client, f, &cooperative(config), kernelParams, InPtr::nested(std::ptr::null()))
         }
     )*}};
 }

@@ -7,6 +7,7 @@
 
 #![allow(non_snake_case)]
 
+mod answers;
 mod argument;
 mod border;
 mod callback;
@@ -28,10 +29,12 @@ mod log;
 mod memory;
 mod module;
 mod objects;
+mod occupancy;
 mod older;
 mod parallel_copy;
 mod pointer;
 mod ring;
+mod settings;
 mod signals;
 mod stream;
 mod thread;

@@ -78,9 +78,11 @@ fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
             info: true,
         })?
         .info;
-    client
-        .objects
-        .insert(id, Known::Kernel(FunctionData::new(name, 0, library, info)));
+    // The host described it for the current context's device, or else for the first.
+    let device = client.objects.context_device(thread::current_context());
+    let devices = (device.unwrap_or(0), client.hello.devices.len());
+    let data = FunctionData::kernel(name, library, info, devices);
+    client.objects.insert(id, Known::Kernel(data));
     kernels.insert(name.to_owned(), id);
     Ok(id)
 }
@@ -188,9 +190,7 @@ cuda! {
         }
         let function = client.new_id::<Function>();
         client.call(&request::cuKernelGetFunction { function, kernel: id })?;
-        let info = gpgpu_protocol::api::FunctionInfo { params: data.params.clone(), attributes: Vec::new() };
-        let name = data.name.to_string_lossy();
-        client.objects.insert(function, Known::Function(FunctionData::new(&name, context, data.parent, info)));
+        client.objects.insert(function, Known::Function(FunctionData::of_kernel(&data, context)));
         functions.insert((id, context), function);
         pFunc.set(Function::handle(function))
     }

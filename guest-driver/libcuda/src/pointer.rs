@@ -1,6 +1,13 @@
 //! The memory that the device can reach, as the process knows it: one map, fed by every allocator.
 
-use std::{collections::BTreeMap, sync::RwLock};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{
+        RwLock, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use gpgpu_protocol::{api::request, cuda::*};
 
@@ -48,54 +55,148 @@ impl Range {
             Kind::Host { device, .. } => device + (address - self.start),
         }
     }
+
+    /// Whether `address` lies in it, by the program's address or by the device's.
+    fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.bytes
+            || address.wrapping_sub(self.far(self.start)) < self.bytes
+    }
 }
 
-/// The map.
+/// How many ranges each thread keeps at hand.
+const RECENT: usize = 8;
+
+/// What a thread found last, in which state of the map.
+struct Recent {
+    state: u64,
+    ranges: [Range; RECENT],
+    count: usize,
+    oldest: usize,
+}
+
+thread_local! {
+    // No destructor, so that it can be used while the thread is being torn down.
+    static RECENTS: RefCell<Recent> = const {
+        let nothing = Range { start: 0, bytes: 0, context: 0, kind: Kind::Device };
+        RefCell::new(Recent { state: 0, ranges: [nothing; RECENT], count: 0, oldest: 0 })
+    };
+}
+
+impl Recent {
+    fn keep(&mut self, state: u64, range: Range) {
+        if self.state != state {
+            (self.state, self.count, self.oldest) = (state, 0, 0);
+        }
+        let place = if self.count < RECENT {
+            self.count += 1;
+            self.count - 1
+        } else {
+            self.oldest = (self.oldest + 1) % RECENT;
+            self.oldest
+        };
+        self.ranges[place] = range;
+    }
+}
+
+/// A number for each state of each map: no two maps ever have the same.
+static STATES: AtomicU64 = AtomicU64::new(1);
+
+/// The map. Each thread keeps what it found last, so most look-ups take no lock.
 #[derive(Debug, Default)]
 pub struct Pointers {
-    ranges: RwLock<BTreeMap<u64, Range>>,
+    map: RwLock<Map>,
+    /// Another number after every change; 0 while the map is empty for not having been changed yet.
+    state: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    /// By their first addresses in the program.
+    ranges: BTreeMap<u64, Range>,
+    /// The first addresses of those that the device has elsewhere, by the device's.
+    elsewhere: BTreeMap<u64, u64>,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID` by first address, where it was asked for.
+    ids: BTreeMap<u64, u64>,
+}
+
+impl Map {
+    fn insert(&mut self, range: Range) {
+        self.remove(range.start);
+        if range.far(range.start) != range.start {
+            self.elsewhere.insert(range.far(range.start), range.start);
+        }
+        self.ranges.insert(range.start, range);
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Range> {
+        let range = self.ranges.remove(&start)?;
+        self.elsewhere.remove(&range.far(range.start));
+        self.ids.remove(&start);
+        Some(range)
+    }
+
+    fn find(&self, address: u64) -> Option<Range> {
+        let at = |start: &u64| self.ranges.get(start).copied();
+        let nearest = self.ranges.range(..=address).next_back();
+        nearest
+            .map(|(_, range)| *range)
+            .filter(|range| address - range.start < range.bytes)
+            .or_else(|| {
+                let (device, start) = self.elsewhere.range(..=address).next_back()?;
+                at(start).filter(|range| address - device < range.bytes)
+            })
+    }
 }
 
 impl Pointers {
     /// Notes a range; it replaces a stale one at the same address.
     pub fn insert(&self, range: Range) {
-        self.write(|ranges| ranges.insert(range.start, range));
+        self.write(|map| map.insert(range));
     }
 
     /// Forgets the range that starts at `start`. Freed memory is forgotten before the host is asked,
     /// for another thread may be given the same address at once.
     pub fn remove(&self, start: u64) -> Option<Range> {
-        self.write(|ranges| ranges.remove(&start))
+        self.write(|map| map.remove(start))
     }
 
     /// Forgets every range of a context; they are returned.
     pub fn remove_context(&self, context: u64) -> Vec<Range> {
-        self.write(|ranges| {
-            ranges
-                .extract_if(.., |_, range| range.context == context)
-                .map(|(_, range)| range)
+        self.write(|map| {
+            let of_context = map.ranges.values().filter(|range| range.context == context);
+            let starts: Vec<_> = of_context.map(|range| range.start).collect();
+            starts
+                .into_iter()
+                .filter_map(|start| map.remove(start))
                 .collect()
         })
     }
 
     /// The range that `address` lies in, by the program's address or by the device's.
     pub fn find(&self, address: u64) -> Option<Range> {
-        let ranges = self
-            .ranges
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let by_start = ranges
-            .range(..=address)
-            .next_back()
-            .map(|(_, range)| *range);
-        by_start
-            .filter(|range| address - range.start < range.bytes)
-            .or_else(|| {
-                ranges.values().copied().find(|range| match range.kind {
-                    Kind::Host { device, .. } => address.wrapping_sub(device) < range.bytes,
-                    Kind::Device => false,
-                })
-            })
+        // The state is read before the map: what changes meanwhile outdates what is found.
+        let state = self.state.load(Ordering::Acquire);
+        if state == 0 {
+            return None;
+        }
+        let at_hand = |recents: &RefCell<Recent>| {
+            let recent = recents.try_borrow().ok()?;
+            let ranges = &recent.ranges[..recent.count];
+            let found = ranges.iter().find(|range| range.holds(address));
+            found.filter(|_| recent.state == state).copied()
+        };
+        if let Ok(Some(range)) = RECENTS.try_with(at_hand) {
+            return Some(range);
+        }
+        let found = self.read(|map| map.find(address));
+        if let Some(range) = found {
+            let _ = RECENTS.try_with(|recents| {
+                if let Ok(mut recent) = recents.try_borrow_mut() {
+                    recent.keep(state, range);
+                }
+            });
+        }
+        found
     }
 
     /// The range that holds all of the `bytes` bytes at `address`.
@@ -111,26 +212,53 @@ impl Pointers {
 
     /// What host memory the `bytes` bytes at `address` overlap that is pinned already.
     pub fn overlapping_host(&self, address: u64, bytes: u64) -> Option<Kind> {
-        let ranges = self
-            .ranges
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let before = ranges.range(..address.saturating_add(bytes)).rev();
-        // Ranges do not overlap each other, so of those of host memory the nearest one tells.
-        before
-            .map(|(_, range)| range)
-            .find(|range| matches!(range.kind, Kind::Host { .. }))
-            .filter(|range| range.start + range.bytes > address)
-            .map(|range| range.kind)
+        self.read(|map| {
+            let before = map.ranges.range(..address.saturating_add(bytes)).rev();
+            // Ranges do not overlap each other, so of those of host memory the nearest one tells.
+            before
+                .map(|(_, range)| range)
+                .find(|range| matches!(range.kind, Kind::Host { .. }))
+                .filter(|range| range.start + range.bytes > address)
+                .map(|range| range.kind)
+        })
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Range>) -> T) -> T {
-        change(
-            &mut self
-                .ranges
-                .write()
+    /// The number of the buffer that starts at `start`, asked of the host unless it is known.
+    fn buffer_id(&self, start: u64, host: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        let state = self.state.load(Ordering::Acquire);
+        if let Some(id) = self.read(|map| map.ids.get(&start).copied()) {
+            return Ok(id);
+        }
+        let id = host()?;
+        let mut map = self.locked();
+        // If anything was freed meanwhile, the number may be of what is no more.
+        if self.state.load(Ordering::Acquire) == state {
+            map.ids.insert(start, id);
+        }
+        Ok(id)
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
+        look(
+            &self
+                .map
+                .read()
                 .unwrap_or_else(|poisoned| poisoned.into_inner()),
         )
+    }
+
+    fn locked(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
+        let mut map = self.locked();
+        let result = change(&mut map);
+        let next = STATES.fetch_add(1, Ordering::Relaxed);
+        self.state.store(next, Ordering::Release);
+        result
     }
 }
 
@@ -184,6 +312,21 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Word(0),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(0),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        CU_POINTER_ATTRIBUTE_BUFFER_ID => {
+            let host = || {
+                let request = request::gpgpuPointerAttribute {
+                    value: true,
+                    attribute,
+                    ptr: range.far(range.start) + offset,
+                };
+                Ok(client.call(&request)?.value)
+            };
+            Value::Word(if client.is_corrupted() {
+                host()?
+            } else {
+                client.pointers.buffer_id(range.start, host)?
+            })
+        }
         // The rest is the host's to say.
         other => {
             let request = request::gpgpuPointerAttribute {
@@ -193,7 +336,6 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             };
             let value = client.call(&request)?.value;
             match other {
-                CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Word(value),
                 CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(value != 0),
                 _ => Value::Half(value as u32),
             }
@@ -276,6 +418,41 @@ mod tests {
         assert_eq!((range.start, range.far(0x5800)), (0x5000, 0x9800));
         assert!(pointers.find_whole(0x9800, 0x800).is_some());
         assert!(pointers.find_whole(0x9800, 0x801).is_none());
+        pointers.remove(0x5000);
+        assert!(pointers.find(0x9800).is_none());
+    }
+
+    #[test]
+    fn what_a_thread_has_at_hand_is_of_its_map_and_of_its_state() {
+        let (one, other) = (Pointers::default(), Pointers::default());
+        for start in 0..2 * RECENT as u64 {
+            one.insert(device(start * 0x1000, 0x100));
+        }
+        other.insert(device(0, 0x10));
+        for _ in 0..2 {
+            for start in 0..2 * RECENT as u64 {
+                let found = one.find(start * 0x1000 + 0x20).map(|range| range.start);
+                assert_eq!(found, Some(start * 0x1000));
+            }
+            assert!(other.find(0x20).is_none());
+            assert!(other.find(0x8).is_some());
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| one.remove(0x1000));
+        });
+        assert!(one.find(0x1020).is_none());
+        assert_eq!(one.remove_context(1).len(), 2 * RECENT - 1);
+        assert!(one.find(0x20).is_none());
+    }
+
+    #[test]
+    fn the_number_of_a_buffer_is_asked_for_once_and_goes_with_it() {
+        let pointers = Pointers::default();
+        pointers.insert(device(0x1000, 0x100));
+        assert_eq!(pointers.buffer_id(0x1000, || Ok(5)), Ok(5));
+        assert_eq!(pointers.buffer_id(0x1000, || Ok(6)), Ok(5));
+        pointers.insert(device(0x1000, 0x100));
+        assert_eq!(pointers.buffer_id(0x1000, || Ok(6)), Ok(6));
     }
 
     #[test]

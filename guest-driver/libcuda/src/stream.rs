@@ -8,7 +8,15 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    argument::OutPtr, border::Result, client::client, cuda, launch::Shape, objects::Known, thread,
+    answers::local,
+    argument::OutPtr,
+    border::Result,
+    client::{Client, client},
+    cuda,
+    launch::Shape,
+    objects::Known,
+    settings::{self, answer},
+    thread,
 };
 
 /// The context of a stream; the default streams belong to the current one.
@@ -21,10 +29,87 @@ fn context(handle: CUstream) -> Result<u64> {
             context => Ok(context),
         };
     }
-    match client.objects.get(id) {
-        Some(Known::Plain { context }) => Ok(context),
-        _ => Err(CUDA_ERROR_INVALID_HANDLE),
+    let look = |object: &Known| match object {
+        Known::Stream(stream) => Some(stream.context),
+        _ => None,
+    };
+    let known = client.objects.look(id, look).flatten();
+    known.ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// What the host says of a stream once and for all.
+#[derive(Clone, Copy)]
+enum Fact {
+    Flags,
+    Priority,
+    Id,
+}
+
+/// A fact about a stream, asked of the host unless it is known.
+fn fact(
+    client: &Client,
+    stream: u64,
+    fact: Fact,
+    host: impl FnOnce() -> Result<u64>,
+) -> Result<u64> {
+    let which = fact as usize;
+    if !thread::has_context(client) {
+        return host();
     }
+    if Stream::SPECIAL.contains(&stream) {
+        let which = answer::LEGACY_STREAM + which;
+        return settings::ask(client, thread::current_context(), which, host);
+    }
+    let look = |object: &Known| match object {
+        Known::Stream(stream) => stream.answers.get(which),
+        _ => None,
+    };
+    if let Some(value) = local(client, || client.objects.look(stream, look).flatten()) {
+        return Ok(value);
+    }
+    match client.objects.get(stream) {
+        Some(Known::Stream(stream)) if !client.is_corrupted() => stream.answers.ask(which, host),
+        _ => host(),
+    }
+}
+
+fn flags(client: &Client, hStream: u64, to: OutPtr<u32>) -> Result {
+    let host = |flags| {
+        Ok(client
+            .call(&request::cuStreamGetFlags { hStream, flags })?
+            .flags)
+    };
+    if to.is_null() {
+        // The host's driver decides what NULL means, here and below.
+        return host(false).map(drop);
+    }
+    to.set(fact(client, hStream, Fact::Flags, || host(true).map(u64::from))? as u32)
+}
+
+fn priority(client: &Client, hStream: u64, to: OutPtr<i32>) -> Result {
+    let host = |priority| {
+        Ok(client
+            .call(&request::cuStreamGetPriority { hStream, priority })?
+            .priority)
+    };
+    if to.is_null() {
+        return host(false).map(drop);
+    }
+    to.set(fact(client, hStream, Fact::Priority, || {
+        host(true).map(|value| value as u64)
+    })? as i32)
+}
+
+fn id(client: &Client, hStream: u64, to: OutPtr<u64>) -> Result {
+    let host = |streamId| {
+        Ok(client
+            .call(&request::cuStreamGetId { hStream, streamId })?
+            .streamId)
+    };
+    if to.is_null() {
+        return host(false).map(drop);
+    }
+    to.set(fact(client, hStream, Fact::Id, || host(true))?)
 }
 
 fn context_out(pctx: OutPtr<CUcontext>, stream: CUstream) -> Result {
@@ -46,9 +131,45 @@ cuda! {
         if id <= CU_STREAM_PER_THREAD as u64 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        client.call(&request::cuStreamDestroy_v2 { hStream: id })?;
+        // Work goes on until it is done, and the call does not wait for it.
+        let request = request::cuStreamDestroy_v2 { hStream: id };
+        if client.objects.knows_stream(id) && thread::has_context(client) {
+            client.post(&request)?;
+        } else {
+            client.call(&request)?;
+        }
         client.objects.remove(id);
         Ok(())
+    }
+
+    fn cuStreamGetFlags(hStream: CUstream, flags_out: OutPtr<u32>) {
+        let client = client()?;
+        flags(client, thread::stream_id(client, Stream::id(hStream))?, flags_out)
+    }
+
+    fn cuStreamGetFlags_ptsz(hStream: CUstream, flags_out: OutPtr<u32>) {
+        let client = client()?;
+        flags(client, thread::stream_id_per_thread(client, Stream::id(hStream))?, flags_out)
+    }
+
+    fn cuStreamGetPriority(hStream: CUstream, priority_out: OutPtr<i32>) {
+        let client = client()?;
+        priority(client, thread::stream_id(client, Stream::id(hStream))?, priority_out)
+    }
+
+    fn cuStreamGetPriority_ptsz(hStream: CUstream, priority_out: OutPtr<i32>) {
+        let client = client()?;
+        priority(client, thread::stream_id_per_thread(client, Stream::id(hStream))?, priority_out)
+    }
+
+    fn cuStreamGetId(hStream: CUstream, streamId: OutPtr<u64>) {
+        let client = client()?;
+        id(client, thread::stream_id(client, Stream::id(hStream))?, streamId)
+    }
+
+    fn cuStreamGetId_ptsz(hStream: CUstream, streamId: OutPtr<u64>) {
+        let client = client()?;
+        id(client, thread::stream_id_per_thread(client, Stream::id(hStream))?, streamId)
     }
 
     fn cuStreamGetCtx(hStream: CUstream, pctx: OutPtr<CUcontext>) {

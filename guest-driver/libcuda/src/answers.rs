@@ -1,0 +1,173 @@
+//! Answers of the host that hold until something changes them, kept with the object that they are about.
+
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use crate::{border::Result, client::Client};
+
+/// Up to 32 answers about one object. Reading one takes no lock.
+#[derive(Debug)]
+pub struct Answers<const N: usize> {
+    /// A bit for each answer that is known.
+    known: AtomicU32,
+    values: [AtomicU64; N],
+    /// How often something changed: an answer that was asked for before a change is not kept after it.
+    changes: Mutex<u64>,
+}
+
+impl<const N: usize> Default for Answers<N> {
+    fn default() -> Self {
+        const { assert!(N <= 32) };
+        Self {
+            known: AtomicU32::new(0),
+            values: [const { AtomicU64::new(0) }; N],
+            changes: Mutex::default(),
+        }
+    }
+}
+
+impl<const N: usize> Answers<N> {
+    fn changes(&self) -> MutexGuard<'_, u64> {
+        self.changes
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The answer, if it is known.
+    pub fn get(&self, which: usize) -> Option<u64> {
+        let known = self.known.load(Ordering::Acquire) & bit(which) != 0;
+        known.then(|| {
+            self.values
+                .get(which)
+                .map_or(0, |value| value.load(Ordering::Acquire))
+        })
+    }
+
+    /// The answer, asked of the host unless it is known. Errors are not kept: the next time they are asked for again.
+    pub fn ask(&self, which: usize, host: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        if let Some(value) = self.get(which) {
+            return Ok(value);
+        }
+        let before = *self.changes();
+        let value = host()?;
+        let now = self.changes();
+        if *now == before {
+            self.store(which, value);
+        }
+        Ok(value)
+    }
+
+    /// Notes an answer that came along with the object.
+    pub fn note(&self, which: usize, value: u64) {
+        let _now = self.changes();
+        self.store(which, value);
+    }
+
+    /// Has `host` change something: what it makes untrue (a bit for each answer) is forgotten, whatever comes of it,
+    /// and what is asked for meanwhile is not kept.
+    pub fn change<T>(&self, untrue: u32, host: impl FnOnce() -> T) -> T {
+        let mut now = self.changes();
+        *now += 1;
+        self.known.fetch_and(!untrue, Ordering::AcqRel);
+        host()
+    }
+
+    /// As [`Answers::change`], for a change of answer `which` to `value` if it succeeds.
+    pub fn set(
+        &self,
+        which: usize,
+        value: u64,
+        untrue: u32,
+        host: impl FnOnce() -> Result,
+    ) -> Result {
+        let mut now = self.changes();
+        *now += 1;
+        self.known
+            .fetch_and(!(untrue | bit(which)), Ordering::AcqRel);
+        host()?;
+        self.store(which, value);
+        Ok(())
+    }
+
+    /// Makes answer `to` what answer `from` is.
+    pub fn copy(&self, from: usize, to: usize) {
+        let _now = self.changes();
+        if let Some(value) = self.get(from) {
+            self.store(to, value);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn forget(&self) {
+        self.change(u32::MAX, || ());
+    }
+
+    /// Only with the lock held.
+    fn store(&self, which: usize, value: u64) {
+        if let Some(to) = self.values.get(which) {
+            to.store(value, Ordering::Release);
+            self.known.fetch_or(bit(which), Ordering::AcqRel);
+        }
+    }
+}
+
+/// The bit of an answer.
+pub const fn bit(which: usize) -> u32 {
+    if which < 32 { 1 << which } else { 0 }
+}
+
+/// The answer where it may be given without the host: once the GPU's state is corrupted, the host alone may answer.
+pub fn local<T>(client: &Client, known: impl FnOnce() -> Option<T>) -> Option<T> {
+    if client.is_corrupted() { None } else { known() }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_protocol::cuda::*;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_asked_for_once_until_something_changes_it() {
+        let answers = Answers::<4>::default();
+        assert_eq!(answers.ask(2, || Ok(7)), Ok(7));
+        assert_eq!(answers.ask(2, || Ok(8)), Ok(7));
+        answers.change(bit(1), || ());
+        assert_eq!(answers.get(2), Some(7));
+        answers.change(bit(2), || ());
+        assert_eq!(answers.get(2), None);
+        assert_eq!(answers.ask(2, || Ok(8)), Ok(8));
+        assert_eq!(
+            answers.set(2, 9, 0, || Err(CUDA_ERROR_INVALID_VALUE)),
+            Err(CUDA_ERROR_INVALID_VALUE)
+        );
+        assert_eq!(answers.get(2), None);
+        assert_eq!(answers.set(2, 9, 0, || Ok(())), Ok(()));
+        assert_eq!(answers.get(2), Some(9));
+    }
+
+    #[test]
+    fn errors_and_answers_from_before_a_change_are_not_kept() {
+        let answers = Answers::<1>::default();
+        assert_eq!(
+            answers.ask(0, || Err(CUDA_ERROR_UNKNOWN)),
+            Err(CUDA_ERROR_UNKNOWN)
+        );
+        let raced = answers.ask(0, || {
+            answers.forget();
+            Ok(1)
+        });
+        assert_eq!(raced, Ok(1));
+        assert_eq!(answers.get(0), None);
+    }
+
+    #[test]
+    fn an_answer_that_has_no_place_is_asked_for_every_time() {
+        let answers = Answers::<1>::default();
+        assert_eq!(answers.ask(5, || Ok(1)), Ok(1));
+        assert_eq!(answers.ask(99, || Ok(2)), Ok(2));
+        assert_eq!((answers.get(5), answers.get(99)), (None, None));
+    }
+}

@@ -1,0 +1,190 @@
+//! What contexts say of themselves, and what can be set of it: asked of the host once, then known until it is set.
+
+use gpgpu_protocol::{
+    api::{Context, Object, request},
+    cuda::*,
+};
+
+use crate::{
+    answers::{bit, local},
+    argument::OutPtr,
+    border::Result,
+    client::{Client, client},
+    context, cuda, function,
+    objects::Known,
+    thread,
+};
+
+/// The answers of a context, by number.
+pub mod answer {
+    /// `cuCtxGetFlags`.
+    pub const FLAGS: usize = 0;
+    /// `cuCtxGetApiVersion`.
+    pub const API_VERSION: usize = 1;
+    /// `cuCtxGetId`.
+    pub const ID: usize = 2;
+    /// `cuCtxGetStreamPriorityRange`.
+    pub const LEAST_PRIORITY: usize = 3;
+    /// See [`LEAST_PRIORITY`].
+    pub const GREATEST_PRIORITY: usize = 4;
+    /// `cuCtxGetCacheConfig`.
+    pub const CACHE_CONFIG: usize = 5;
+    /// `cuCtxGetSharedMemConfig`.
+    pub const SHARED_CONFIG: usize = 6;
+    /// `cuCtxGetLimit`, by limit from here on.
+    pub const LIMITS: usize = 8;
+    /// What is known of the context's legacy stream, from here on.
+    pub const LEGACY_STREAM: usize = 20;
+    /// How many there are.
+    pub const COUNT: usize = 24;
+}
+
+/// The answer of a context, asked of the host unless it is known.
+pub fn ask(
+    client: &Client,
+    context: u64,
+    which: usize,
+    host: impl FnOnce() -> Result<u64>,
+) -> Result<u64> {
+    let known = || {
+        let look = |object: &Known| match object {
+            Known::Context(context) => context.answers.get(which),
+            _ => None,
+        };
+        client.objects.look(context, look).flatten()
+    };
+    if let Some(value) = local(client, known) {
+        return Ok(value);
+    }
+    match client.objects.context(context) {
+        Some(context) if !client.is_corrupted() => context.answers.ask(which, host),
+        _ => host(),
+    }
+}
+
+/// Has the host change what makes some answers of the current context untrue.
+fn change<T>(client: &Client, untrue: u32, host: impl FnOnce() -> T) -> T {
+    match client.objects.context(thread::current_context()) {
+        Some(context) => context.answers.change(untrue, host),
+        None => host(),
+    }
+}
+
+/// The limits that only `cuCtxSetLimit` changes. Others change as the program runs: the driver makes stacks larger for
+/// kernels that need it, for one.
+const LASTING_LIMITS: &[CUlimit] = &[
+    CU_LIMIT_PRINTF_FIFO_SIZE,
+    CU_LIMIT_MALLOC_HEAP_SIZE,
+    CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+    CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+    CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+];
+
+/// The context that a handle stands for; NULL is the current one.
+fn meant(ctx: CUcontext) -> u64 {
+    if ctx.is_null() {
+        thread::current_context()
+    } else {
+        Context::id(ctx)
+    }
+}
+
+/// A question about the current context with one answer, which is 32 bits wide.
+macro_rules! current {
+    ($client:ident, $which:ident, $out:ident, $request:ident { $field:ident }) => {{
+        let ask_host = |wanted| Ok($client.call(&request::$request { $field: wanted })?.$field);
+        if $out.is_null() {
+            // The host's driver decides what NULL means.
+            return ask_host(false).map(drop);
+        }
+        let value = ask($client, thread::current_context(), answer::$which, || {
+            ask_host(true).map(u64::from)
+        })?;
+        $out.set(value as u32)
+    }};
+}
+
+cuda! {
+    fn cuCtxGetFlags(flags: OutPtr<u32>) {
+        let client = client()?;
+        current!(client, FLAGS, flags, cuCtxGetFlags { flags })
+    }
+
+    fn cuCtxSetFlags(flags: u32) {
+        let client = client()?;
+        context::forget_primary_flags();
+        let result = change(client, bit(answer::FLAGS), || client.call(&request::cuCtxSetFlags { flags }).map(drop));
+        context::forget_primary_flags();
+        result
+    }
+
+    fn cuCtxGetApiVersion(ctx: CUcontext, version: OutPtr<u32>) {
+        let client = client()?;
+        let ask_host = |wanted| Ok(client.call(&request::cuCtxGetApiVersion { ctx: Context::id(ctx), version: wanted })?.version);
+        if version.is_null() {
+            return ask_host(false).map(drop);
+        }
+        version.set(ask(client, meant(ctx), answer::API_VERSION, || ask_host(true).map(u64::from))? as u32)
+    }
+
+    fn cuCtxGetId(ctx: CUcontext, ctxId: OutPtr<u64>) {
+        let client = client()?;
+        let ask_host = |wanted| Ok(client.call(&request::cuCtxGetId { ctx: Context::id(ctx), ctxId: wanted })?.ctxId);
+        if ctxId.is_null() {
+            return ask_host(false).map(drop);
+        }
+        ctxId.set(ask(client, meant(ctx), answer::ID, || ask_host(true))?)
+    }
+
+    fn cuCtxGetStreamPriorityRange(leastPriority: OutPtr<i32>, greatestPriority: OutPtr<i32>) {
+        let client = client()?;
+        let context = thread::current_context();
+        let ask_host = || client.call(&request::cuCtxGetStreamPriorityRange { leastPriority: true, greatestPriority: true });
+        let least = ask(client, context, answer::LEAST_PRIORITY, || Ok(ask_host()?.leastPriority as u64))?;
+        let greatest = ask(client, context, answer::GREATEST_PRIORITY, || Ok(ask_host()?.greatestPriority as u64))?;
+        leastPriority.offer(least as i32);
+        greatestPriority.offer(greatest as i32);
+        Ok(())
+    }
+
+    fn cuCtxGetLimit(pvalue: OutPtr<usize>, limit: CUlimit) {
+        let client = client()?;
+        let ask_host = |wanted| Ok(client.call(&request::cuCtxGetLimit { pvalue: wanted, limit })?.pvalue);
+        if pvalue.is_null() {
+            return ask_host(false).map(drop);
+        }
+        if !LASTING_LIMITS.contains(&limit) {
+            return pvalue.set(ask_host(true)?);
+        }
+        let which = answer::LIMITS + limit as usize;
+        pvalue.set(ask(client, thread::current_context(), which, || ask_host(true).map(|value| value as u64))? as usize)
+    }
+
+    fn cuCtxSetLimit(limit: CUlimit, value: usize) {
+        let client = client()?;
+        let limits = LASTING_LIMITS.iter().fold(0, |bits, limit| bits | bit(answer::LIMITS + *limit as usize));
+        function::reconfigure(|| change(client, limits, || client.call(&request::cuCtxSetLimit { limit, value }).map(drop)))
+    }
+
+    fn cuCtxGetCacheConfig(pconfig: OutPtr<CUfunc_cache>) {
+        let client = client()?;
+        current!(client, CACHE_CONFIG, pconfig, cuCtxGetCacheConfig { pconfig })
+    }
+
+    fn cuCtxSetCacheConfig(config: CUfunc_cache) {
+        let client = client()?;
+        let untrue = bit(answer::CACHE_CONFIG);
+        function::reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetCacheConfig { config }).map(drop)))
+    }
+
+    fn cuCtxGetSharedMemConfig(pConfig: OutPtr<CUsharedconfig>) {
+        let client = client()?;
+        current!(client, SHARED_CONFIG, pConfig, cuCtxGetSharedMemConfig { pConfig })
+    }
+
+    fn cuCtxSetSharedMemConfig(config: CUsharedconfig) {
+        let client = client()?;
+        let untrue = bit(answer::SHARED_CONFIG);
+        function::reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetSharedMemConfig { config }).map(drop)))
+    }
+}
