@@ -162,10 +162,11 @@ macro_rules! with_api {
             // Events.
             0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
             0x0b02 post plain cuEventDestroy_v2(hEvent: Gone<Event>);
-            0x0b03 post plain cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream);
-            0x0b04 post plain cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32);
-            0x0b05 call plain cuEventQuery(hEvent: Event);
-            0x0b06 wait plain cuEventSynchronize(hEvent: Event);
+            0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream);
+            0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32);
+            0x0b05 call guest cuEventQuery(hEvent: Event);
+            0x0b06 wait guest cuEventSynchronize(hEvent: Event);
+            0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32);
             0x0b07 call plain cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
             0x0b08 call plain cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
         }
@@ -516,7 +517,10 @@ pub const fn is_work(op: u16) -> bool {
         gpgpuWrite::OP | gpgpuBlockIn::OP => false,
         // Its caller waits for it.
         gpgpuBlockOut::OP => false,
-        cuStreamWaitEvent::OP | cuEventRecord::OP | cuEventRecordWithFlags::OP => true,
+        cuStreamWaitEvent::OP
+        | cuEventRecord::OP
+        | cuEventRecordWithFlags::OP
+        | gpgpuEventMark::OP => true,
         _ => matches!(op >> 8, 0x04 | 0x05 | 0x09),
     }
 }

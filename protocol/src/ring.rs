@@ -45,7 +45,7 @@ pub const BLOCK_OFFSET: usize = WORD_OFFSET + WORDS * 4;
 /// Bytes of a data block.
 pub const BLOCK_BYTES: usize = 128 << 10;
 /// How many data blocks there are.
-pub const BLOCKS: usize = 8;
+pub const BLOCKS: usize = 16;
 /// Bytes of the whole region.
 pub const RING_BYTES: usize = BLOCK_OFFSET + BLOCKS * BLOCK_BYTES;
 /// The most bytes of a record, its header included.
@@ -177,12 +177,21 @@ impl<'a> Slot<'a> {
     }
 
     /// Device: the answer is there; the GPU will write `sequence` to the first `fences` words.
-    pub fn answer(&self, sequence: u32, fences: u32, answer: &[u8]) {
-        let length = answer.len().min(SLOT_ANSWER_BYTES);
+    ///
+    /// # Panics
+    ///
+    /// If head and reply together are longer than [`SLOT_ANSWER_BYTES`].
+    pub fn answer(&self, sequence: u32, fences: u32, head: &[u8], reply: &[u8]) {
+        let length = head.len() + reply.len();
+        assert!(length <= SLOT_ANSWER_BYTES);
         let to = self.area.at(self.offset + SLOT_ANSWER);
         // SAFETY: the slot has room for so much; the guest reads it only after the state says so, and if it reads earlier it
         // reads what it deserves.
-        unsafe { to.copy_from_nonoverlapping(answer.as_ptr(), length) };
+        unsafe {
+            to.copy_from_nonoverlapping(head.as_ptr(), head.len());
+            to.wrapping_add(head.len())
+                .copy_from_nonoverlapping(reply.as_ptr(), reply.len());
+        }
         self.area
             .u32_at(self.offset + 8)
             .store(length as u32, Ordering::Relaxed);

@@ -7,7 +7,6 @@ use gpgpu_protocol::{
     layout::StreamAnswer,
     with_api,
 };
-use zerocopy::IntoBytes;
 
 use super::{
     argument::WorkerArg,
@@ -33,40 +32,54 @@ impl<R> From<CUresult> for Failed<R> {
     }
 }
 
-/// The result of a command, and the answer's bytes.
+/// The result of a command, and its reply's bytes; a reply that says nothing takes no memory.
+#[derive(Debug)]
 pub struct Answer {
     /// The code.
     pub result: CUresult,
-    /// A [`StreamAnswer`] and what follows it.
-    pub bytes: Vec<u8>,
+    reply: Vec<u8>,
 }
 
 impl Answer {
     /// An answer that is a code alone.
-    pub fn code(result: CUresult) -> Self {
-        Self::new::<()>(result, None)
-    }
-
-    fn new<R: Wire>(result: CUresult, reply: Option<&R>) -> Self {
-        let head = StreamAnswer {
-            result: result.into(),
-            reserved: 0.into(),
-        };
-        let mut writer = Writer::on(head.as_bytes().to_vec());
-        if let Some(reply) = reply {
-            writer.put(reply);
-        }
+    pub const fn code(result: CUresult) -> Self {
         Self {
             result,
-            bytes: writer.into_bytes(),
+            reply: Vec::new(),
         }
     }
 
     fn of<R: Wire>(outcome: Outcome<R>) -> Self {
-        match outcome {
-            Ok(reply) => Self::new(CUDA_SUCCESS, Some(&reply)),
-            Err(failed) => Self::new(failed.code, failed.reply.as_ref()),
+        let (result, reply) = match outcome {
+            Ok(reply) => (CUDA_SUCCESS, Some(reply)),
+            Err(failed) => (failed.code, failed.reply),
+        };
+        let mut writer = Writer::new();
+        if let Some(reply) = reply {
+            writer.put(&reply);
         }
+        Self {
+            result,
+            reply: writer.into_bytes(),
+        }
+    }
+
+    /// The head as it travels.
+    pub fn head(&self) -> [u8; size_of::<StreamAnswer>()] {
+        zerocopy::transmute!(StreamAnswer {
+            result: self.result.into(),
+            reserved: 0.into(),
+        })
+    }
+
+    /// What follows the head.
+    pub fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
+    /// Bytes of both.
+    pub fn len(&self) -> usize {
+        size_of::<StreamAnswer>() + self.reply.len()
     }
 }
 

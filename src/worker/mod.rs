@@ -208,7 +208,7 @@ impl Job {
             }
             return self.end.answer(self.seq, status::OK, &[], 0);
         }
-        if answer.bytes.len() > self.answer_bytes as usize {
+        if answer.len() > self.answer_bytes as usize {
             return self.end.answer(self.seq, status::LIMIT, &[], 0);
         }
         let written = if answer.result == CUDA_SUCCESS {
@@ -216,8 +216,12 @@ impl Job {
         } else {
             0
         };
-        self.end
-            .answer(self.seq, status::OK, &answer.bytes, written)
+        self.end.answer(
+            self.seq,
+            status::OK,
+            &[&answer.head(), answer.reply()].concat(),
+            written,
+        )
     }
 
     fn data(&self) -> Option<Data> {

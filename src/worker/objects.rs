@@ -41,10 +41,13 @@ impl Entry {
 /// The most objects of one client.
 const MAX_OBJECTS: usize = 1 << 20;
 
+type Table = HashMap<u64, Entry, foldhash::fast::RandomState>;
+
 /// The table.
 #[derive(Debug, Default)]
 pub struct Objects {
-    table: RwLock<HashMap<u64, Entry>>,
+    /// A guest that chose its ids so that they collide would slow down nobody but itself.
+    table: RwLock<Table>,
     /// The streams that the legacy stream does not wait for, with their contexts.
     apart: Mutex<Vec<(u64, u64)>>,
     /// Contexts in which a stream was destroyed that had work left.
@@ -58,7 +61,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Objects {
-    fn write<T>(&self, change: impl FnOnce(&mut HashMap<u64, Entry>) -> T) -> T {
+    fn write<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         change(
             &mut self
                 .table
@@ -176,9 +179,12 @@ impl Objects {
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if it is neither.
     pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
-        self.entry::<Function>(id)
-            .or_else(|| self.entry::<Kernel>(id))
-            .ok_or(CUDA_ERROR_INVALID_HANDLE)
+        let entry = if object_kind(id) == Function::KIND {
+            self.entry::<Function>(id)
+        } else {
+            self.entry::<Kernel>(id)
+        };
+        entry.ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 }
 

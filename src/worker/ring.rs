@@ -8,7 +8,7 @@ use std::{
     ffi::c_void,
     sync::{
         Condvar, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, Thread},
     time::{Duration, Instant},
@@ -19,7 +19,7 @@ use gpgpu_protocol::{
     cuda::*,
     ring::{
         Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, Consumer, ELSEWHERE, NO_SLOT, RING_BYTES,
-        Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS,
+        Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS, WORD_OFFSET, WORDS,
     },
 };
 use zerocopy::IntoBytes;
@@ -60,7 +60,8 @@ pub struct Ring {
     thread: OnceLock<Thread>,
     /// How far commands have been carried out.
     done: AtomicU64,
-    waiting: Mutex<usize>,
+    waiting: AtomicUsize,
+    reaching: Mutex<()>,
     reached: Condvar,
 }
 
@@ -94,7 +95,8 @@ impl Ring {
             pending: Mutex::new(vec![Pending::default(); SLOTS]),
             thread: OnceLock::new(),
             done: AtomicU64::new(0),
-            waiting: Mutex::new(0),
+            waiting: AtomicUsize::new(0),
+            reaching: Mutex::new(()),
             reached: Condvar::new(),
         };
         session
@@ -153,7 +155,7 @@ impl Ring {
             (Err(_), None) => session.defer(CUDA_ERROR_INVALID_VALUE),
             (Err(_), Some(slot)) => {
                 let answer = Answer::code(CUDA_ERROR_INVALID_VALUE);
-                slot.answer(record.sequence, 0, &answer.bytes);
+                slot.answer(record.sequence, 0, &answer.head(), &[]);
             }
             (Ok((answer, _)), None) => {
                 if answer.result != CUDA_SUCCESS {
@@ -161,12 +163,12 @@ impl Ring {
                 }
             }
             (Ok((answer, fences)), Some(slot)) => {
-                if answer.bytes.len() > SLOT_ANSWER_BYTES {
+                if answer.len() > SLOT_ANSWER_BYTES {
                     // The table says that no answer of the ring is so long.
                     let answer = Answer::code(CUDA_ERROR_UNKNOWN);
-                    slot.answer(record.sequence, 0, &answer.bytes);
+                    slot.answer(record.sequence, 0, &answer.head(), &[]);
                 } else {
-                    slot.answer(record.sequence, fences, &answer.bytes);
+                    slot.answer(record.sequence, fences, &answer.head(), answer.reply());
                 }
             }
         }
@@ -261,6 +263,19 @@ impl Ring {
         }
     }
 
+    /// The device's address of an event's word.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word; the driver's own when the region cannot be registered.
+    pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
+        if word as usize >= WORDS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = self.register(session.current())?;
+        Ok(base + (WORD_OFFSET + word as usize * 4) as u64)
+    }
+
     /// The address of a data block that is `bytes` long, and may be longer than one.
     ///
     /// # Errors
@@ -314,7 +329,8 @@ impl Ring {
     fn advance(&self, head: u64) {
         self.done.store(head, Ordering::SeqCst);
         // Who waits counts itself before it looks, so one of the two sees the other.
-        if *locked(&self.waiting) > 0 {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _reaching = locked(&self.reaching);
             self.reached.notify_all();
         }
     }
@@ -336,15 +352,15 @@ impl Ring {
         if poll_for(SHORTEST_POLL, || self.has_reached(position)) {
             return Ok(());
         }
-        let mut waiting = locked(&self.waiting);
-        *waiting += 1;
+        let mut reaching = locked(&self.reaching);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         while !self.has_reached(position) {
-            waiting = self
+            reaching = self
                 .reached
-                .wait(waiting)
+                .wait(reaching)
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        *waiting -= 1;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
 }

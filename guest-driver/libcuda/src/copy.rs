@@ -5,6 +5,8 @@
 //! bytes travel beside the stream. Pinned memory is read and written in stream order; a pageable source
 //! has been read, and a pageable destination written, when the call returns, as CUDA documents.
 
+use std::time::{Duration, Instant};
+
 use gpgpu_protocol::{
     api::{Copy2D, request},
     codec::Blob,
@@ -27,6 +29,9 @@ use crate::{
 const IN_COMMAND: usize = 2 << 10;
 /// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
 const BY_BLOCKS: usize = 1 << 20;
+
+/// How long a copy waits for a data block before it goes another way.
+const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
@@ -202,7 +207,7 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
     } else {
         let mut taken = Vec::with_capacity(bytes.len().div_ceil(BLOCK_BYTES));
         for _ in bytes.chunks(BLOCK_BYTES) {
-            match ring.take_block() {
+            match await_block(ring) {
                 Some(block) => taken.push(block),
                 None => {
                     taken
@@ -233,6 +238,17 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
         synchronise(client, hStream)?;
     }
     Ok(true)
+}
+
+/// A free data block: blocks come back at the speed of the bus, unless they wait for a stream that is busy.
+fn await_block(ring: &Ring) -> Option<u32> {
+    let start = Instant::now();
+    loop {
+        match ring.take_block() {
+            None if start.elapsed() < BLOCK_PATIENCE => std::hint::spin_loop(),
+            taken => return taken,
+        }
+    }
 }
 
 /// Fetches bytes by the ring; `false` if there is no room for them now, and nothing was done.

@@ -19,6 +19,7 @@ mod copy;
 mod device;
 mod entry;
 mod error;
+mod event;
 mod exports;
 mod fill;
 mod function;

@@ -4,7 +4,10 @@
 //! queue whether what it waits for can still come. So nobody waits for ever: a worker that is gone fails that question.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, atomic::Ordering},
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +22,8 @@ use crate::transport::{Failure, Pinned, Transport};
 const SPIN: Duration = Duration::from_micros(50);
 /// How long it looks so before it sleeps; the kernel's timers are too coarse for waits that are shorter.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often a thread that found the ring full pauses before it looks again: some microseconds.
+const FULL_PAUSE: usize = 128;
 /// A sleep is this part of the wait so far, so that a late wake-up costs little of it.
 const SLEEP_SHARE: u32 = 32;
 /// The longest sleep.
@@ -166,7 +171,10 @@ impl Ring {
                 return Ok(sequence);
             }
             drop(state);
-            // The worker is behind by a whole ring: it is awake.
+            // The worker is behind by a whole ring: it is awake, and not helped by looks at what it writes.
+            for _ in 0..FULL_PAUSE {
+                std::hint::spin_loop();
+            }
             if patience.pause() {
                 ask()?;
             }
@@ -263,6 +271,11 @@ impl Ring {
             taken: false,
             pending,
         };
+    }
+
+    /// The word of an event.
+    pub fn word(&self, word: u32) -> &AtomicU32 {
+        self.area.word(word as usize)
     }
 
     /// A block's memory.

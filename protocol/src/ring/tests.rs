@@ -156,7 +156,7 @@ fn pitfall_79_no_wake_up_is_lost() {
                 while let Some(record) = consumer.next(&mut commands).unwrap() {
                     assert_eq!(record.sequence, expected);
                     area.slot(0)
-                        .answer(record.sequence, 0, &commands[0].to_le_bytes());
+                        .answer(record.sequence, 0, &commands[0].to_le_bytes(), &[]);
                     expected += 1;
                 }
                 if expected <= ROUNDS && consumer.prepare_to_sleep() {
@@ -195,7 +195,7 @@ fn a_slot_tells_this_request_from_the_last() {
     let slot = memory.area().slot(3);
     slot.clear();
     assert_eq!(slot.answered(5), None);
-    slot.answer(5, 2, b"four");
+    slot.answer(5, 2, b"fo", b"ur");
     assert_eq!(slot.answered(5), Some(2));
     assert_eq!(slot.answered(6), None);
     slot.fence(1).store(5, Ordering::Release);

@@ -7,6 +7,8 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use smallvec::SmallVec;
+
 use crate::worker::{
     dispatch::Outcome,
     driver,
@@ -73,16 +75,15 @@ pub fn cuLaunchKernelEx(
     let function = session.objects.function(request.func)?;
     let layout = function.params.as_deref().unwrap_or_default();
     let mut buffer = request.params.0;
+    // CUDA lays parameters out in their order.
     let needed = layout
-        .iter()
-        .map(|param| param.offset as usize + param.size as usize)
-        .max()
-        .unwrap_or(0);
+        .last()
+        .map_or(0, |param| param.offset as usize + param.size as usize);
     if buffer.len() != needed {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let base = buffer.as_mut_ptr();
-    let mut params: Vec<*mut c_void> = layout
+    let mut params: SmallVec<[*mut c_void; 16]> = layout
         .iter()
         .map(|param| base.wrapping_add(param.offset as usize).cast())
         .collect();

@@ -1,7 +1,7 @@
 //! The ring, and the copies that go by it.
 
 use gpgpu_protocol::{
-    api::{Stream, reply, request},
+    api::{Event, Stream, reply, request},
     cuda::*,
 };
 
@@ -46,6 +46,32 @@ pub fn gpgpuRingAfter(
 ) -> Outcome<reply::gpgpuRingAfter> {
     ring(session)?.wait(request.position)?;
     Ok(reply::gpgpuRingAfter { position: () })
+}
+
+/// Records an event, and has the GPU say so where the guest sees it.
+pub fn gpgpuEventMark(
+    session: &Session,
+    request: request::gpgpuEventMark,
+    _: Data,
+) -> Outcome<reply::gpgpuEventMark> {
+    let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    let word = ring(session)?.word(session, request.word)?;
+    // SAFETY: event and stream are the driver's and live; the word is in the ring's registered memory.
+    unsafe {
+        driver::cuEventRecord(event, stream)?;
+        match driver::cuStreamWriteValue32_v2(stream, word, request.value, 0) {
+            // Without the word the guest asks, as for any other event.
+            Ok(()) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
+            Err(code) => return Err(code.into()),
+        }
+    }
+    Ok(reply::gpgpuEventMark {
+        hEvent: (),
+        hStream: (),
+        word: (),
+        value: (),
+    })
 }
 
 /// Whether what a request waits for can still come.

@@ -1,0 +1,260 @@
+//! Events: recorded, asked about, waited for.
+//!
+//! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
+//! GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say so
+//! yet is asked about at the host now and then: errors are found there.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Event, Object, request},
+    cuda::*,
+    ring::WORDS,
+};
+
+use crate::{
+    argument::GuestArg,
+    border::Result,
+    client::{Client, client},
+    cuda,
+    launch::Shape,
+    ring::{Patience, Ring},
+    stream,
+};
+
+/// How long a word that says "not yet" is believed before the host is asked again.
+const BELIEF: Duration = Duration::from_micros(50);
+
+/// What is known of an event that the program asked about.
+#[derive(Debug, Default)]
+struct Watched {
+    word: u32,
+    /// The value that says that the latest record is over; 0 when that record has none.
+    latest: AtomicU32,
+    /// When the host was asked last, in nanoseconds since the first question of all.
+    asked: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    watched: HashMap<u64, Arc<Watched>>,
+    free: Vec<u32>,
+    used: u32,
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+/// Whether any event is watched, so that programs that ask of none do not look.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// The next value; one is used again only after all others.
+static VALUE: AtomicU32 = AtomicU32::new(1);
+
+fn table() -> MutexGuard<'static, Option<Table>> {
+    TABLE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn find(event: u64) -> Option<Arc<Watched>> {
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    table().as_ref()?.watched.get(&event).cloned()
+}
+
+/// Gives an event a word, if there is one left.
+fn watch(client: &Client, event: u64) {
+    if client.ring().is_none() || !client.objects.contains(event) {
+        return;
+    }
+    let mut table = table();
+    let table = table.get_or_insert_default();
+    if table.watched.contains_key(&event) {
+        return;
+    }
+    if table.free.is_empty() && table.used as usize == WORDS {
+        // Contexts take their events along without a word to this table.
+        let free = &mut table.free;
+        table.watched.retain(|id, watched| {
+            let lives = client.objects.contains(*id);
+            if !lives {
+                free.push(watched.word);
+            }
+            lives
+        });
+    }
+    let word = match table.free.pop() {
+        Some(word) => word,
+        None if (table.used as usize) < WORDS => {
+            table.used += 1;
+            table.used - 1
+        }
+        None => return,
+    };
+    let watched = Watched {
+        word,
+        ..Watched::default()
+    };
+    table.watched.insert(event, Arc::new(watched));
+    ANY.store(true, Ordering::Relaxed);
+}
+
+impl Watched {
+    fn is_over(&self, ring: &Ring) -> bool {
+        let latest = self.latest.load(Ordering::Relaxed);
+        latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
+    }
+
+    /// Whether the word alone may answer "not yet".
+    fn is_believed(&self) -> bool {
+        static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        if self.latest.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let now = FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+        let asked = self.asked.load(Ordering::Relaxed);
+        if now.saturating_sub(asked) < BELIEF.as_nanos() as u64 {
+            return true;
+        }
+        self.asked.store(now, Ordering::Relaxed);
+        // Never asked: the record is fresh.
+        asked == 0
+    }
+}
+
+fn record(shape: Shape, event: CUevent, stream: CUstream) -> Result {
+    let client = client()?;
+    let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
+    let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
+    let watched = find(hEvent);
+    match (&watched, client.ring()) {
+        (Some(watched), Some(_)) if known => {
+            let value = next_value();
+            // Before the record: until it is over, no look must find the record before it.
+            watched.latest.store(value, Ordering::Relaxed);
+            client.post(&request::gpgpuEventMark {
+                hEvent,
+                hStream,
+                word: watched.word,
+                value,
+            })
+        }
+        _ => {
+            if let Some(watched) = watched {
+                watched.latest.store(0, Ordering::Relaxed);
+            }
+            let request = request::cuEventRecord { hEvent, hStream };
+            if known {
+                client.post(&request)
+            } else {
+                client.call(&request).map(drop)
+            }
+        }
+    }
+}
+
+fn next_value() -> u32 {
+    loop {
+        let value = VALUE.fetch_add(1, Ordering::Relaxed);
+        if value != 0 {
+            return value;
+        }
+    }
+}
+
+fn record_with_flags(shape: Shape, event: CUevent, stream: CUstream, flags: u32) -> Result {
+    if flags == 0 {
+        return record(shape, event, stream);
+    }
+    let client = client()?;
+    let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
+    if let Some(watched) = find(hEvent) {
+        watched.latest.store(0, Ordering::Relaxed);
+    }
+    let request = request::cuEventRecordWithFlags {
+        hEvent,
+        hStream,
+        flags,
+    };
+    client.call(&request).map(drop)
+}
+
+fn ask(client: &Client, hEvent: u64) -> Result {
+    client.call(&request::cuEventQuery { hEvent }).map(drop)
+}
+
+cuda! {
+    fn cuEventRecord(hEvent: CUevent, hStream: CUstream) {
+        record(Shape::Legacy, hEvent, hStream)
+    }
+
+    fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) {
+        record(Shape::PerThread, hEvent, hStream)
+    }
+
+    fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: u32) {
+        record_with_flags(Shape::Legacy, hEvent, hStream, flags)
+    }
+
+    fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: u32) {
+        record_with_flags(Shape::PerThread, hEvent, hStream, flags)
+    }
+
+    fn cuEventQuery(hEvent: CUevent) {
+        let client = client()?;
+        let id = Event::id(hEvent);
+        match (find(id), client.ring()) {
+            (Some(watched), Some(ring)) => {
+                if watched.is_over(ring) {
+                    return Ok(());
+                }
+                if watched.is_believed() {
+                    return Err(CUDA_ERROR_NOT_READY);
+                }
+            }
+            _ => watch(client, id),
+        }
+        ask(client, id)
+    }
+
+    fn cuEventSynchronize(hEvent: CUevent) {
+        let client = client()?;
+        let id = Event::id(hEvent);
+        let Some(ring) = client.ring().filter(|_| client.objects.contains(id)) else {
+            return client.call(&request::cuEventSynchronize { hEvent: id }).map(drop);
+        };
+        let watched = find(id);
+        if watched.is_none() {
+            watch(client, id);
+        }
+        let marked = watched.filter(|watched| watched.latest.load(Ordering::Relaxed) != 0);
+        let mut patience = Patience::new();
+        if let Some(watched) = marked {
+            while !watched.is_over(ring) {
+                if patience.pause() {
+                    match ask(client, id) {
+                        Err(CUDA_ERROR_NOT_READY) => {}
+                        answered => return answered,
+                    }
+                }
+            }
+            return Ok(());
+        }
+        // This record has no word: ask until it is over.
+        loop {
+            match ask(client, id) {
+                Err(CUDA_ERROR_NOT_READY) => {}
+                answered => return answered,
+            }
+            for _ in 0..64 {
+                patience.pause();
+            }
+        }
+    }
+}
