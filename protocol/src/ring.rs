@@ -67,6 +67,8 @@ const _: () = {
     assert!(COMMAND_BYTES.is_power_of_two());
     assert!(BLOCK_OFFSET.is_multiple_of(4096) && RING_BYTES.is_multiple_of(4096));
     assert!(64 + SLOT_FENCES * 4 <= SLOT_ANSWER);
+    // As the specification has it.
+    assert!(SLOT_OFFSET == 266_240 && WORD_OFFSET == 528_384 && BLOCK_OFFSET == 544_768);
 };
 
 /// The head of a record; commands as on the command queue follow.
