@@ -1,5 +1,6 @@
 // Copies and memsets: what blocks the host, what is ordered with what, and every size (pitfalls 1 to 6, 8, 9, 82).
 #include "driver.h"
+#include <sys/time.h>
 
 // "For transfers from device memory to pageable host memory, the function will return only once the copy has completed."
 PITFALL(01, async_dtoh_pageable) {
@@ -269,6 +270,17 @@ PITFALL(06, default_stream_event_delivers) {
     }
 }
 
+static uint64_t checksum(const unsigned char *data, size_t bytes) {
+    uint64_t sum = bytes, word;
+    for (size_t at = 0; at + 8 <= bytes; at += 8) {
+        memcpy(&word, data + at, 8);
+        sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+    }
+    for (size_t at = bytes & ~size_t(7); at < bytes; at++)
+        sum = sum * 31 + data[at];
+    return sum;
+}
+
 static void round_trip(size_t bytes) {
     CUdeviceptr a = 0, b = 0;
     CK(cuMemAlloc(&a, bytes));
@@ -299,6 +311,83 @@ PITFALL(08, large_copies) {
         for (long off : {-1L, 0L, 1L})
             round_trip(at + off);
     round_trip((size_t(4) << 30) + 1);
+}
+
+// A copy of many blocks, odd at both ends on both sides: every byte arrives, and none beside them changes.
+PITFALL(08, one_long_copy_unaligned) {
+    Gpu gpu;
+    const size_t most = (size_t(256) << 20) + 3, slack = 8192;
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, most + slack));
+    std::vector<unsigned char> host(most + slack, 0x5a);
+    struct {
+        size_t bytes, host, device;
+    } cases[] = {{(512 << 10) + 1, 4095, 1}, {(1 << 20) + 1, 17, 255}, {(5 << 20) + 4097, 1, 3}, {most, 1233, 777}};
+    for (auto [bytes, at, on] : cases) {
+        unsigned char *data = host.data() + at;
+        pattern(data, bytes, (unsigned)bytes);
+        std::vector<unsigned char> before(data, data + std::min<size_t>(bytes, 4096));
+        uint64_t sum = checksum(data, bytes);
+        CK(cuMemsetD8(device, 0x77, most + slack));
+        CK(cuMemcpyHtoD(device + on, data, bytes));
+        memset(data, 0, bytes);
+        CK(cuMemcpyDtoH(data, device + on, bytes));
+        EXPECT(checksum(data, bytes) == sum && memcmp(data, before.data(), before.size()) == 0,
+               "%zu bytes came back changed", bytes);
+        unsigned char guards[2];
+        CK(cuMemcpyDtoH(&guards[0], device + on - 1, 1));
+        CK(cuMemcpyDtoH(&guards[1], device + on + bytes, 1));
+        EXPECT(guards[0] == 0x77 && guards[1] == 0x77, "%zu bytes: device memory beside the copy changed", bytes);
+        EXPECT(data[-1] == 0x5a && data[bytes] == 0x5a, "%zu bytes: host memory beside the copy changed", bytes);
+        memset(data, 0x5a, bytes);
+    }
+}
+
+// Some of a copy's blocks are good and one is not: the call says so, nothing hangs, and what comes next works.
+PITFALL_OURS(82, copy_past_the_end) {
+    Gpu gpu;
+    const size_t bytes = 24 << 20, past = 4 << 20;
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, bytes));
+    std::vector<unsigned char> host(bytes + past, 3);
+    CK_IS(cuMemcpyHtoD(device, host.data(), bytes + past), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyDtoH(host.data(), device, bytes + past), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemcpyHtoD(device + bytes + past, host.data(), bytes), CUDA_ERROR_INVALID_VALUE);
+    pattern(host.data(), bytes, 9);
+    uint64_t sum = checksum(host.data(), bytes);
+    CK(cuMemcpyHtoD(device, host.data(), bytes));
+    memset(host.data(), 0, bytes);
+    CK(cuMemcpyDtoH(host.data(), device, bytes));
+    EXPECT(checksum(host.data(), bytes) == sum, "the copy after a failed one came back changed");
+}
+
+static std::atomic<unsigned> signals_seen;
+
+// Signal handlers run while long copies are under way, and no part of a copy runs twice or not at all.
+PITFALL(82, signals_during_long_copies) {
+    Gpu gpu;
+    const size_t bytes = (32 << 20) + 5;
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, bytes));
+    std::vector<unsigned char> source(bytes), got(bytes);
+    for (int flags : {0, SA_RESTART}) {
+        struct sigaction action = {};
+        action.sa_handler = [](int) { signals_seen++; };
+        action.sa_flags = flags;
+        sigaction(SIGALRM, &action, nullptr);
+        itimerval often = {{0, 2000}, {0, 2000}};
+        setitimer(ITIMER_REAL, &often, nullptr);
+        for (unsigned round = 0; round < 3; round++) {
+            pattern(source.data(), bytes, round + flags);
+            memset(got.data(), 0, bytes);
+            CK(cuMemcpyHtoD(device, source.data(), bytes));
+            CK(cuMemcpyDtoH(got.data(), device, bytes));
+            EXPECT(got == source, "round %u: wrong bytes", round);
+        }
+        often = {};
+        setitimer(ITIMER_REAL, &often, nullptr);
+    }
+    EXPECT(signals_seen > 0, "no signal arrived");
 }
 
 PITFALL(09, direction_by_address) {
