@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// More devices than a machine has.
-const DEVICES: usize = 64;
+pub const DEVICES: usize = 64;
 
 struct Primary {
     /// The primary context that this library holds, or null.
@@ -110,11 +110,19 @@ pub fn current_context() -> Result<(&'static Driver, CUcontext)> {
 
 /// As [`current`], and the device of the context.
 pub fn current_device() -> Result<(&'static Driver, CUdevice)> {
-    let driver = current()?;
-    let mut device = 0;
-    // SAFETY: `device` outlives the call.
-    unsafe { driver.cuCtxGetDevice(&mut device) }?;
-    Ok((driver, device))
+    let (driver, context) = current_context()?;
+    Ok((driver, device_of_current(driver, context)?))
+}
+
+/// The device of the context that is current. For most threads that is the primary context of the device that they
+/// chose, so the driver need not be asked.
+fn device_of_current(driver: &Driver, context: CUcontext) -> Result<c_int> {
+    let mut device = chosen();
+    if primary(device)?.retained.load(Ordering::Acquire) != context {
+        // SAFETY: `device` outlives the call.
+        unsafe { driver.cuCtxGetDevice(&mut device) }?;
+    }
+    Ok(device)
 }
 
 fn bind(driver: &Driver, device: c_int) -> Result<CUcontext> {
@@ -153,13 +161,10 @@ pub fn unchoose(driver: &Driver) -> Result<()> {
 
 /// The thread's device; no context is made to find out.
 pub fn device(driver: &Driver) -> Result<c_int> {
-    if usable(driver)?.is_none() {
-        return Ok(chosen());
+    match usable(driver)? {
+        Some(context) => device_of_current(driver, context),
+        None => Ok(chosen()),
     }
-    let mut device = 0;
-    // SAFETY: `device` outlives the call.
-    unsafe { driver.cuCtxGetDevice(&mut device) }?;
-    Ok(device)
 }
 
 /// Destroys the primary context of the thread's device with all that is in it. The next call that

@@ -5,8 +5,9 @@ use crate::abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, *};
 use crate::error::{self, Result};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Turns a driver result into a runtime error: since CUDA 10.1 they are the same numbers.
 fn check(result: CUresult) -> Result<()> {
@@ -391,11 +392,13 @@ fn open() -> Option<Driver> {
 }
 
 extern "C" fn at_exit() {
-    UNLOADING.store(true, Ordering::Relaxed);
+    UNLOADING.store(true, Ordering::SeqCst);
+    READY.store(null_mut(), Ordering::SeqCst);
 }
 
 extern "C" fn in_forked_child() {
-    FORKED.store(true, Ordering::Relaxed);
+    FORKED.store(true, Ordering::SeqCst);
+    READY.store(null_mut(), Ordering::SeqCst);
 }
 
 /// The driver library, opened but perhaps not initialised; `None` where there is none.
@@ -441,9 +444,21 @@ fn initialize() -> Result<()> {
     Ok(())
 }
 
+/// The driver while it can be used: most calls look at nothing else to find it.
+static READY: AtomicPtr<Driver> = AtomicPtr::new(null_mut());
+
 /// The initialised driver. After exit began: `cudaErrorCudartUnloading`; in the child of a fork
 /// whose parent had initialised CUDA: `cudaErrorInitializationError`.
 pub fn driver() -> Result<&'static Driver> {
+    // SAFETY: the pointer is null, or to the table in `LOADED`, which stays for ever.
+    match unsafe { READY.load(Ordering::Acquire).as_ref() } {
+        Some(driver) => Ok(driver),
+        None => driver_or_why(),
+    }
+}
+
+#[cold]
+fn driver_or_why() -> Result<&'static Driver> {
     if UNLOADING.load(Ordering::Relaxed) {
         return Err(error::CUDART_UNLOADING);
     }
@@ -451,5 +466,11 @@ pub fn driver() -> Result<&'static Driver> {
         return Err(error::INITIALIZATION_ERROR);
     }
     (*INITIALIZED.get_or_init(initialize))?;
-    library().ok_or(error::INSUFFICIENT_DRIVER)
+    let driver = library().ok_or(error::INSUFFICIENT_DRIVER)?;
+    READY.store(std::ptr::from_ref(driver).cast_mut(), Ordering::Release);
+    // The end may have begun in between.
+    if UNLOADING.load(Ordering::SeqCst) || FORKED.load(Ordering::SeqCst) {
+        READY.store(null_mut(), Ordering::Release);
+    }
+    Ok(driver)
 }

@@ -1,10 +1,12 @@
 //! `cudaDeviceProp`, byte for byte as each version's headers lay it out.
 
+use crate::context::DEVICES;
 use crate::driver::{Driver, driver};
 use crate::error::{self, Result};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_char, c_int, c_uint};
 use std::mem::offset_of;
+use std::sync::OnceLock;
 
 /// Where a field of `cudaDeviceProp` comes from.
 trait Field {
@@ -68,6 +70,20 @@ macro_rules! device_prop {
         }
 
         impl $name {
+            /// What the driver says of `device`, which does not change: it is asked once.
+            fn known(driver: &Driver, device: CUdevice) -> Result<&'static Self> {
+                static KNOWN: [OnceLock<$name>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+                let known = usize::try_from(device).ok().and_then(|index| KNOWN.get(index));
+                let known = known.ok_or(error::INVALID_DEVICE)?;
+                match known.get() {
+                    Some(prop) => Ok(prop),
+                    None => {
+                        let prop = Self::of(driver, device)?;
+                        Ok(known.get_or_init(|| prop))
+                    }
+                }
+            }
+
             /// What the driver says of `device`.
             fn of(driver: &Driver, device: CUdevice) -> Result<Self> {
                 // SAFETY: integers and arrays of them, for all of which zero is a value.
@@ -336,21 +352,21 @@ fn checked<T>(prop: *mut T, device: c_int) -> Result<&'static Driver> {
 
 export! {
     fn cudart13_cudaGetDeviceProperties(prop: *mut DeviceProp13, device: c_int) {
-        let full = DeviceProp13::of(checked(prop, device)?, device)?;
-        write_prefix(&full, prop.cast(), offset_of!(DeviceProp13, reserved));
+        let full = DeviceProp13::known(checked(prop, device)?, device)?;
+        write_prefix(full, prop.cast(), offset_of!(DeviceProp13, reserved));
         Ok(())
     }
 
     fn cudaGetDeviceProperties_v2(prop: *mut DeviceProp12, device: c_int) {
-        let full = DeviceProp12::of(checked(prop, device)?, device)?;
-        write_prefix(&full, prop.cast(), offset_of!(DeviceProp12, reserved));
+        let full = DeviceProp12::known(checked(prop, device)?, device)?;
+        write_prefix(full, prop.cast(), offset_of!(DeviceProp12, reserved));
         Ok(())
     }
 
     // The structure of CUDA 11 is the beginning of that of CUDA 12.
     fn cudart12_cudaGetDeviceProperties(prop: *mut u8, device: c_int) {
-        let full = DeviceProp12::of(checked(prop, device)?, device)?;
-        write_prefix(&full, prop, offset_of!(DeviceProp12, hostRegisterSupported));
+        let full = DeviceProp12::known(checked(prop, device)?, device)?;
+        write_prefix(full, prop, offset_of!(DeviceProp12, hostRegisterSupported));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 /// The wrapper that nvcc puts around an image.
@@ -149,18 +149,64 @@ struct Registry {
 }
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+/// Counts the changes of the registry.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// How many kernels each thread keeps at hand: a power of two.
+const RECENT: usize = 32;
+
+/// A kernel that a thread used, and after how many changes of the registry.
+#[derive(Clone, Copy)]
+struct Recent {
+    function: usize,
+    changes: u64,
+    kernel: CUkernel,
+}
+
+thread_local! {
+    // No destructor, so that it can be used while the thread is being torn down.
+    static RECENTS: [Cell<Recent>; RECENT] = const {
+        [const { Cell::new(Recent { function: 0, changes: 0, kernel: null_mut() }) }; RECENT]
+    };
+}
 
 fn read<T>(look: impl FnOnce(&Registry) -> T) -> T {
     look(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn write<T>(change: impl FnOnce(&mut Registry) -> T) -> T {
-    change(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner))
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    let result = change(&mut registry);
+    // While the lock is held: what is looked up after this is looked up in the changed registry.
+    CHANGES.fetch_add(1, Ordering::Release);
+    result
 }
 
 /// What a caller means by a function: the address of a registered kernel's stub, or a kernel
 /// handle of the driver's (`cudaKernel_t`).
 pub fn kernel(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
+    // Read before the registry is: a change in between outdates what is kept.
+    let changes = CHANGES.load(Ordering::Acquire);
+    let function_at = function.addr();
+    let place = (function_at >> 4) ^ (function_at >> 12);
+    RECENTS.with(|recents| {
+        let slot = &recents[place % RECENT];
+        let recent = slot.get();
+        if recent.function == function_at && recent.changes == changes && !recent.kernel.is_null() {
+            return Ok(recent.kernel);
+        }
+        let kernel = registered(driver, function)?;
+        slot.set(Recent {
+            function: function_at,
+            changes,
+            kernel,
+        });
+        Ok(kernel)
+    })
+}
+
+/// As [`kernel`], by the registry.
+fn registered(driver: &Driver, function: *const c_void) -> Result<CUkernel> {
     if function.is_null() {
         return Err(error::INVALID_DEVICE_FUNCTION);
     }
