@@ -73,7 +73,7 @@ macro_rules! with_api {
             0x0301 wait guest cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
             0x0302 wait guest cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
             0x0303 wait guest cuMemFree_v2(dptr: u64);
-            0x0304 call plain cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+            0x0304 call guest cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
             0x0305 call guest cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64);
             0x0306 wait custom cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32, device: Out<u64>);
             0x0307 wait custom cuMemHostUnregister(address: u64);

@@ -20,6 +20,7 @@ use crate::{
     objects::Objects,
     pointer::Pointers,
     ring::{Ring, Ticket, Waited},
+    spare::Spare,
     thread,
     transport::{self, Data, Failure, Submission, Transport},
 };
@@ -59,6 +60,8 @@ pub struct Client {
     pub pointers: Pointers,
     /// Pinned host memory.
     pub host: Host,
+    /// Device memory that the program freed.
+    pub spare: Spare,
     ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
@@ -161,6 +164,7 @@ impl Client {
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),
+            spare: Spare::default(),
             ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),

@@ -111,6 +111,11 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
         stream: hStream,
         synchronous,
     } = order;
+    for side in [dst, src] {
+        if let Side::Far(address) = side {
+            client.disown(address);
+        }
+    }
     match (dst, src) {
         (Side::Far(dst), Side::Far(src)) => {
             let known = |address| client.pointers.find_whole(address, bytes).is_some();
@@ -333,6 +338,8 @@ fn from_device(dst: HostPtr, src: u64, bytes: usize, order: Order) -> Result {
 fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     let client = client()?;
     check(dst, 0)?;
+    client.disown(dst);
+    client.disown(src);
     // A synchronous device-to-device copy is ordered like one but does not hold up the host.
     let is_device = |address| {
         let range = client.pointers.find_whole(address, bytes);

@@ -18,18 +18,26 @@ use crate::{
 /// caller goes on.
 fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
     let lies_in = |bytes| client.pointers.find_whole(start, bytes);
-    thread::has_context(client)
+    let known = thread::has_context(client)
         && Stream::is_known(client, &stream)
-        && bytes.and_then(lies_in).is_some()
+        && bytes.and_then(lies_in).is_some();
+    if !known {
+        client.disown(start);
+    }
+    known
 }
 
 /// The same for a fill that says nothing of a stream: of device memory it does not wait either, of host memory it does.
 fn whole_on_device(client: &Client, start: u64, bytes: Option<usize>) -> bool {
     let lies_in = |bytes| client.pointers.find_whole(start, bytes);
-    thread::has_context(client)
+    let known = thread::has_context(client)
         && bytes
             .and_then(lies_in)
-            .is_some_and(|range| range.kind == Kind::Device)
+            .is_some_and(|range| range.kind == Kind::Device);
+    if !known {
+        client.disown(start);
+    }
+    known
 }
 
 /// The legacy stream, which fills without a stream go to.

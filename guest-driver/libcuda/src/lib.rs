@@ -37,6 +37,7 @@ mod pointer;
 mod ring;
 mod settings;
 mod signals;
+mod spare;
 mod stream;
 mod thread;
 mod transport;

@@ -14,7 +14,7 @@ use crate::{
     client::{Client, client},
     cuda,
     pointer::{Kind, Range},
-    thread,
+    spare, thread,
     transport::{Failure, Pinned, Transport},
 };
 
@@ -121,6 +121,7 @@ impl Host {
 
 /// A context is gone, and its memory with it.
 pub fn forget_context(client: &Client, context: u64) {
+    client.spare.forget_context(context);
     for range in client.pointers.remove_context(context) {
         if let Kind::Host { .. } = range.kind {
             client
@@ -287,7 +288,19 @@ cuda! {
     /// `cuMemAlloc`.
     fn cuMemAlloc_v2(dptr: OutPtr<CUdeviceptr>, bytesize: usize) {
         let client = client()?;
-        let reply = client.call(&request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize })?;
+        let context = thread::current_context();
+        if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(context, bytesize) {
+            note_device(client, spare, bytesize);
+            return dptr.set(spare);
+        }
+        let request = request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize: spare::length_for(bytesize) };
+        let reply = client.call(&request).or_else(|code| match code {
+            CUDA_ERROR_OUT_OF_MEMORY => {
+                client.give_back_spare();
+                client.call(&request)
+            }
+            other => Err(other),
+        })?;
         note_device(client, reply.dptr, bytesize);
         dptr.set(reply.dptr)
     }
@@ -296,7 +309,13 @@ cuda! {
     fn cuMemAllocPitch_v2(dptr: OutPtr<CUdeviceptr>, pPitch: OutPtr<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) {
         let client = client()?;
         let request = request::cuMemAllocPitch_v2 { dptr: !dptr.is_null(), pPitch: !pPitch.is_null(), WidthInBytes, Height, ElementSizeBytes };
-        let reply = client.call(&request)?;
+        let reply = client.call(&request).or_else(|code| match code {
+            CUDA_ERROR_OUT_OF_MEMORY => {
+                client.give_back_spare();
+                client.call(&request)
+            }
+            other => Err(other),
+        })?;
         note_device(client, reply.dptr, reply.pPitch.saturating_mul(Height));
         pPitch.set(reply.pPitch)?;
         dptr.set(reply.dptr)
@@ -306,8 +325,17 @@ cuda! {
     fn cuMemFree_v2(dptr: CUdeviceptr) {
         let client = client()?;
         let range = client.pointers.find(dptr).filter(|range| range.start == dptr && range.kind == Kind::Device);
-        if range.is_some() {
+        client.disown(dptr);
+        if let Some(range) = range {
             client.pointers.remove(dptr);
+            match client.spare(range.context, dptr, range.bytes as usize) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(code) => {
+                    client.pointers.insert(range);
+                    return Err(code);
+                }
+            }
         }
         client.call(&request::cuMemFree_v2 { dptr }).map(drop).inspect_err(|_| {
             if let Some(range) = range {
@@ -324,9 +352,20 @@ cuda! {
             psize.offer(range.bytes as usize);
             return Ok(());
         }
+        client.disown(dptr);
         let reply = client.call(&request::cuMemGetAddressRange_v2 { pbase: true, psize: true, dptr })?;
         pbase.offer(reply.pbase);
         psize.offer(reply.psize);
+        Ok(())
+    }
+
+    /// `cuMemGetInfo`: what is kept for the program is free.
+    fn cuMemGetInfo_v2(free: OutPtr<usize>, total: OutPtr<usize>) {
+        let client = client()?;
+        client.give_back_spare();
+        let reply = client.call(&request::cuMemGetInfo_v2 { free: !free.is_null(), total: !total.is_null() })?;
+        free.offer(reply.free);
+        total.offer(reply.total);
         Ok(())
     }
 

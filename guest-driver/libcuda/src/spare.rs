@@ -1,0 +1,187 @@
+//! Device memory that the program freed and may soon want again: small allocations are made and freed without leaving
+//! the process.
+//!
+//! What is kept is freed for the program: no call takes its address any more. Like the driver's own, which keeps small
+//! allocations in blocks of 2 MiB, it stays reachable for kernels until it is given back.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::{api::request, cuda::*};
+
+use crate::client::{Client, Scope};
+
+/// The largest allocation that is kept: beyond the driver's own blocks, freed memory is gone at once.
+const LARGEST: usize = 1 << 20;
+/// How much is kept at most, in bytes.
+const MOST: usize = 64 << 20;
+/// Allocations are as long as the next multiple of this, which is also how CUDA aligns them.
+const GRAIN: usize = 512;
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Spare {
+    count: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// By context and length.
+    by_length: HashMap<(u64, usize), Vec<u64>>,
+    /// Lengths, by address.
+    lengths: BTreeMap<u64, usize>,
+    bytes: usize,
+}
+
+/// The length that is asked of the host for `bytes` bytes.
+pub fn length_for(bytes: usize) -> usize {
+    if (1..=LARGEST).contains(&bytes) {
+        bytes.next_multiple_of(GRAIN)
+    } else {
+        bytes
+    }
+}
+
+impl Spare {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes memory of a context for `bytes` bytes.
+    pub fn take(&self, context: u64, bytes: usize) -> Option<u64> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let length = length_for(bytes);
+        let mut kept = self.kept();
+        let address = kept.by_length.get_mut(&(context, length))?.pop()?;
+        kept.lengths.remove(&address);
+        kept.bytes -= length;
+        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+        Some(address)
+    }
+
+    /// Keeps memory of a context that the program frees; `false` if it is too much.
+    fn keep(&self, context: u64, address: u64, bytes: usize) -> bool {
+        let length = length_for(bytes);
+        let mut kept = self.kept();
+        if bytes > LARGEST || kept.bytes + length > MOST {
+            return false;
+        }
+        kept.by_length
+            .entry((context, length))
+            .or_default()
+            .push(address);
+        kept.lengths.insert(address, length);
+        kept.bytes += length;
+        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+        true
+    }
+
+    /// Whether an address is in memory that the program freed.
+    pub fn holds(&self, address: u64) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let kept = self.kept();
+        let before = kept.lengths.range(..=address).next_back();
+        before.is_some_and(|(start, length)| address - start < *length as u64)
+    }
+
+    /// Takes everything, to be given back.
+    fn drain(&self) -> Vec<u64> {
+        let kept = std::mem::take(&mut *self.kept());
+        self.count.store(0, Ordering::Relaxed);
+        kept.lengths.into_keys().collect()
+    }
+
+    /// A context is gone, and its memory with it.
+    pub fn forget_context(&self, context: u64) {
+        let mut kept = self.kept();
+        let gone: Vec<_> = kept
+            .by_length
+            .extract_if(|(of, _), _| *of == context)
+            .collect();
+        for ((_, length), addresses) in gone {
+            for address in addresses {
+                kept.lengths.remove(&address);
+                kept.bytes -= length;
+            }
+        }
+        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    /// Frees memory of a context for the program, and keeps it if that makes sense; `false` if the host is to free it.
+    ///
+    /// # Errors
+    ///
+    /// What earlier work of the context came to: as natively, memory is freed when nothing uses it any more.
+    pub fn spare(&self, context: u64, address: u64, bytes: usize) -> Result<bool, CUresult> {
+        if bytes > LARGEST || self.ring().is_none() || context != crate::thread::current_context() {
+            return Ok(false);
+        }
+        if !self.is_idle(Scope::All) {
+            self.call(&request::cuCtxSynchronize {})?;
+        }
+        Ok(self.spare.keep(context, address, bytes))
+    }
+
+    /// The program uses an address that it may have freed: what the host says of it must be true.
+    pub fn disown(&self, address: u64) {
+        if self.spare.holds(address) {
+            self.give_back_spare();
+        }
+    }
+
+    /// Gives back everything that was kept, where the program would notice it.
+    pub fn give_back_spare(&self) {
+        for address in self.spare.drain() {
+            // What the context's end has freed already is no loss.
+            let _ = self.call(&request::cuMemFree_v2 { dptr: address });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_freed_is_given_out_again_to_its_context_only() {
+        let spare = Spare::default();
+        assert_eq!(spare.take(1, 600), None);
+        assert!(spare.keep(1, 0x1000, 600));
+        assert!(spare.holds(0x1000) && spare.holds(0x13ff) && !spare.holds(0x1400));
+        assert_eq!(spare.take(2, 600), None);
+        assert_eq!(spare.take(1, 400), None);
+        assert_eq!(spare.take(1, 1024), Some(0x1000));
+        assert!(!spare.holds(0x1000));
+        assert_eq!(spare.take(1, 1024), None);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit_and_nothing_of_a_context_that_is_gone() {
+        let spare = Spare::default();
+        assert!(!spare.keep(1, 0, LARGEST + 1));
+        let mut kept = 0;
+        while spare.keep(1 + kept % 2, kept << 20, LARGEST) {
+            kept += 1;
+        }
+        assert_eq!(kept as usize, MOST / LARGEST);
+        spare.forget_context(1);
+        assert_eq!(spare.take(1, LARGEST), None);
+        assert!(spare.keep(3, 1 << 40, LARGEST));
+        assert_eq!(spare.drain().len(), MOST / LARGEST / 2 + 1);
+        assert_eq!(spare.take(2, LARGEST), None);
+    }
+}
