@@ -30,8 +30,8 @@ macro_rules! with_api {
         $callback! {
             // Client.
             0x0001 call custom gpgpuHello(hello: Out<Hello>);
-            0x0002 call custom gpgpuImageAppend(image: u64, offset: u64);
-            0x0003 call custom gpgpuImageDrop(image: u64);
+            0x0002 call custom gpgpuImageWrite(image: u64, bytes: u64);
+            0x0003 call custom gpgpuImageFind(image: u64, bytes: u64, hash: Blob, known: Out<u32>);
             0x0004 wait custom gpgpuNextCallback(callback: Out<u64>, status: Out<u32>);
             0x0005 post custom gpgpuCallbackDone(callback: u64);
             0x0006 call custom gpgpuErrorText(code: u32, text: Out<String>);

@@ -12,6 +12,7 @@ mod ahead;
 mod argument;
 mod dispatch;
 pub(crate) mod driver;
+mod images;
 mod memory;
 mod objects;
 #[allow(non_snake_case)]

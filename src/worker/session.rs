@@ -18,13 +18,11 @@ use gpgpu_protocol::{
 use super::{
     ahead::Ahead,
     driver,
+    images::Images,
     memory::{Regions, Staging},
     objects::Objects,
     ring::Ring,
 };
-
-/// The most bytes of images on their way at a time.
-const MAX_IMAGE_BYTES: usize = 2 << 30;
 
 /// The client.
 #[derive(Debug, Default)]
@@ -47,7 +45,8 @@ pub struct Session {
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: Callbacks,
-    images: Mutex<HashMap<u64, Vec<u8>>>,
+    /// Its module images.
+    pub images: Images,
     deferred: AtomicU32,
     /// How often a context ended.
     changes: AtomicU64,
@@ -99,13 +98,32 @@ impl Data {
         }
     }
 
-    /// The data from the guest, copied: the guest's device process may write to the staging area again.
-    pub fn copied(&self) -> Vec<u8> {
-        if self.input_bytes == 0 {
-            return Vec::new();
+    /// The data from the guest, copied, for the guest's device process may write to the staging area again; with room
+    /// for `more` bytes behind it.
+    pub fn copied(&self, more: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.input_bytes + more);
+        if self.input_bytes > 0 {
+            // SAFETY: the span lies in the staging area and belongs to this command; the bytes are copied at once.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.input.cast::<u8>(), self.input_bytes)
+            });
         }
-        // SAFETY: the span lies in the staging area and belongs to this command; the bytes are copied at once.
-        unsafe { std::slice::from_raw_parts(self.input.cast::<u8>(), self.input_bytes) }.to_vec()
+        bytes
+    }
+
+    /// Copies the data from the guest.
+    ///
+    /// # Panics
+    ///
+    /// If `to` is not as long as the data.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.input_bytes);
+        if self.input_bytes > 0 {
+            // SAFETY: the span lies in the staging area and belongs to this command; `to` is as long.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.input.cast(), to.as_mut_ptr(), to.len());
+            }
+        }
     }
 }
 
@@ -162,36 +180,6 @@ impl Session {
     /// The noted error, which is then forgotten.
     pub fn take_deferred(&self) -> CUresult {
         self.deferred.swap(CUDA_SUCCESS, Ordering::AcqRel)
-    }
-
-    /// Adds a block to an image on its way.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if the block does not follow the last, `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
-    pub fn append_image(&self, id: u64, offset: u64, block: &[u8]) -> Result<(), CUresult> {
-        let mut images = locked(&self.images);
-        let held: usize = images.values().map(|image| image.len() + 1).sum();
-        if held + block.len() > MAX_IMAGE_BYTES || images.len() > 1024 {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        let image = images.entry(id).or_default();
-        if image.len() as u64 != offset {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        image.extend_from_slice(block);
-        Ok(())
-    }
-
-    /// Takes an image that has arrived.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is none under this number.
-    pub fn take_image(&self, id: u64) -> Result<Vec<u8>, CUresult> {
-        locked(&self.images)
-            .remove(&id)
-            .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
     /// A context is gone: so is everything in it.
@@ -259,19 +247,6 @@ impl Callbacks {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_image_arrives_in_order_or_not_at_all() {
-        let session = Session::default();
-        session.append_image(1, 0, b"ab").unwrap();
-        assert_eq!(
-            session.append_image(1, 3, b"d"),
-            Err(CUDA_ERROR_INVALID_VALUE)
-        );
-        session.append_image(1, 2, b"c").unwrap();
-        assert_eq!(session.take_image(1).unwrap(), b"abc");
-        assert_eq!(session.take_image(1), Err(CUDA_ERROR_INVALID_VALUE));
-    }
 
     #[test]
     fn pitfall_29_the_first_deferred_error_is_reported_once() {

@@ -1,9 +1,13 @@
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
-use std::sync::OnceLock;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, OnceLock},
+};
 
 use gpgpu_protocol::{
-    api::{JitLog, JitOption, request},
+    api::{JitLog, JitOption, Request, request},
+    codec::Blob,
     cuda::*,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -12,6 +16,7 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr},
     border::Result,
     client::Client,
+    transport::Data,
 };
 
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -27,7 +32,7 @@ fn long(image: HostPtr, offset: usize) -> u64 {
 }
 
 /// The bytes of an image that a program points at: a fatbin or its wrapper, a cubin, or PTX text.
-fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
+pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
     if image.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -104,20 +109,49 @@ pub fn is_eager() -> bool {
     *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|mode| mode == "EAGER"))
 }
 
-/// Sends the image that a program points at; what comes back names it in a load request.
-pub fn upload(client: &Client, image: HostPtr) -> Result<u64> {
-    upload_bytes(client, contents(image)?)
+/// An image shorter than this is sent again sooner than it is asked for.
+const WORTH_ASKING: usize = 64 << 10;
+
+/// Whether this process has sent an image of this length before; from now on it has.
+fn sent_before(bytes: usize) -> bool {
+    static LENGTHS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    let mut lengths = LENGTHS
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    !lengths.insert(bytes)
 }
 
-/// Sends an image.
-pub fn upload_bytes(client: &Client, bytes: &[u8]) -> Result<u64> {
-    let image = client.new_serial();
-    let mut offset = 0;
-    for block in bytes.chunks(client.block_bytes()) {
-        client.call_with(&request::gpgpuImageAppend { image, offset }, block, &mut [])?;
-        offset += block.len() as u64;
+/// Loads an image by a request that is made with its number. A short one travels with the request; a long one before
+/// it; one that the worker still has not at all.
+pub fn load<R: Request>(
+    client: &Client,
+    bytes: &[u8],
+    request: impl FnOnce(u64) -> R,
+) -> Result<(CUresult, Option<R::Reply>)> {
+    let again = sent_before(bytes.len()) && bytes.len() >= WORTH_ASKING;
+    let length = bytes.len() as u64;
+    if again {
+        let image = client.new_serial();
+        let find = request::gpgpuImageFind {
+            image,
+            bytes: length,
+            hash: Blob(blake3::hash(bytes).as_bytes().to_vec()),
+            known: true,
+        };
+        if client.call(&find)?.known != 0 {
+            return client.exchange(&request(image), &[], &mut []);
+        }
     }
-    Ok(image)
+    if bytes.len() <= client.block_bytes() {
+        return client.exchange(&request(0), bytes, &mut []);
+    }
+    let image = client.new_serial();
+    let write = request::gpgpuImageWrite {
+        image,
+        bytes: length,
+    };
+    client.transfer(&write, Data::In(bytes))?;
+    client.exchange(&request(image), &[], &mut [])
 }
 
 /// Reads an image from a file of the guest, with a NUL at its end in case it is text.

@@ -39,20 +39,24 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn load(to: OutPtr<CUlibrary>, upload: impl FnOnce(&Client) -> Result<u64>, jit: &Jit) -> Result {
+fn load<'a>(
+    to: OutPtr<CUlibrary>,
+    contents: impl FnOnce() -> Result<&'a [u8]>,
+    jit: &Jit,
+) -> Result {
     let client = client()?;
     to.required()?;
-    let image = upload(client)?;
+    let contents = contents()?;
     let library = client.new_id::<Library>();
     // The host always keeps a copy of its own, so whether the program preserves its binary is all one.
-    let request = request::cuLibraryLoadData {
+    let request = |image| request::cuLibraryLoadData {
         library,
         image,
         options: jit.lower(),
         eager: image::is_eager(),
         log: true,
     };
-    let (result, reply) = client.exchange(&request, &[], &mut [])?;
+    let (result, reply) = image::load(client, contents, request)?;
     jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
     if result != CUDA_SUCCESS {
         return Err(result);
@@ -105,13 +109,13 @@ fn current_context() -> Result<u64> {
 
 cuda! {
     fn cuLibraryLoadData(library: OutPtr<CUlibrary>, code: HostPtr, jitOptions: InPtr<CUjit_option>, jitOptionsValues: OutPtr<usize>, numJitOptions: u32, _libraryOptions: *mut CUlibraryOption, _libraryOptionValues: *mut *mut c_void, _numLibraryOptions: u32) {
-        load(library, |client| image::upload(client, code), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
+        load(library, || image::contents(code), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
     }
 
     fn cuLibraryLoadFromFile(library: OutPtr<CUlibrary>, fileName: Text, jitOptions: InPtr<CUjit_option>, jitOptionsValues: OutPtr<usize>, numJitOptions: u32, _libraryOptions: *mut CUlibraryOption, _libraryOptionValues: *mut *mut c_void, _numLibraryOptions: u32) {
         client()?;
         let bytes = image::from_file(&fileName.get()?)?;
-        load(library, |client| image::upload_bytes(client, &bytes), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
+        load(library, || Ok(&bytes), &Jit::new(numJitOptions, jitOptions, jitOptionsValues)?)
     }
 
     fn cuLibraryUnload(library: CUlibrary) {

@@ -40,22 +40,26 @@ impl ModuleData {
     }
 }
 
-fn load(to: OutPtr<CUmodule>, upload: impl FnOnce(&Client) -> Result<u64>, jit: &Jit) -> Result {
+fn load<'a>(
+    to: OutPtr<CUmodule>,
+    contents: impl FnOnce() -> Result<&'a [u8]>,
+    jit: &Jit,
+) -> Result {
     let client = client()?;
     to.required()?;
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let image = upload(client)?;
+    let contents = contents()?;
     let module = client.new_id::<Module>();
-    let request = request::cuModuleLoadDataEx {
+    let request = |image| request::cuModuleLoadDataEx {
         module,
         image,
         options: jit.lower(),
         eager: image::is_eager(),
         log: true,
     };
-    let (result, reply) = client.exchange(&request, &[], &mut [])?;
+    let (result, reply) = image::load(client, contents, request)?;
     jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
     if result != CUDA_SUCCESS {
         return Err(result);
@@ -105,15 +109,15 @@ pub fn note_global(client: &Client, start: u64, bytes: usize) {
 
 cuda! {
     fn cuModuleLoadData(module: OutPtr<CUmodule>, image: HostPtr) {
-        load(module, |client| image::upload(client, image), &Jit::none())
+        load(module, || image::contents(image), &Jit::none())
     }
 
     fn cuModuleLoadDataEx(module: OutPtr<CUmodule>, image: HostPtr, numOptions: u32, options: InPtr<CUjit_option>, optionValues: OutPtr<usize>) {
-        load(module, |client| image::upload(client, image), &Jit::new(numOptions, options, optionValues)?)
+        load(module, || image::contents(image), &Jit::new(numOptions, options, optionValues)?)
     }
 
     fn cuModuleLoadFatBinary(module: OutPtr<CUmodule>, fatCubin: HostPtr) {
-        load(module, |client| image::upload(client, fatCubin), &Jit::none())
+        load(module, || image::contents(fatCubin), &Jit::none())
     }
 
     fn cuModuleLoad(module: OutPtr<CUmodule>, fname: Text) {
@@ -122,7 +126,7 @@ cuda! {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let bytes = image::from_file(&fname.get()?)?;
-        load(module, |client| image::upload_bytes(client, &bytes), &Jit::none())
+        load(module, || Ok(&bytes), &Jit::none())
     }
 
     fn cuModuleUnload(hmod: CUmodule) {

@@ -128,27 +128,37 @@ pub fn gpgpuHello(
     Ok(reply::gpgpuHello { hello })
 }
 
-/// Takes a block of an image.
-pub fn gpgpuImageAppend(
+/// Takes a part of an image.
+pub fn gpgpuImageWrite(
     session: &Session,
-    request: request::gpgpuImageAppend,
+    request: request::gpgpuImageWrite,
     data: Data,
-) -> Outcome<reply::gpgpuImageAppend> {
-    session.append_image(request.image, request.offset, &data.copied())?;
-    Ok(reply::gpgpuImageAppend {
+) -> Outcome<reply::gpgpuImageWrite> {
+    let part = (data.offset, data.input_bytes);
+    session
+        .images
+        .write(request.image, request.bytes, part, |to| data.copy_to(to))?;
+    Ok(reply::gpgpuImageWrite {
         image: (),
-        offset: (),
+        bytes: (),
     })
 }
 
-/// Drops an image that will not be loaded.
-pub fn gpgpuImageDrop(
+/// Says whether an image need not be sent.
+pub fn gpgpuImageFind(
     session: &Session,
-    request: request::gpgpuImageDrop,
+    request: request::gpgpuImageFind,
     _: Data,
-) -> Outcome<reply::gpgpuImageDrop> {
-    session.take_image(request.image)?;
-    Ok(reply::gpgpuImageDrop { image: () })
+) -> Outcome<reply::gpgpuImageFind> {
+    let known = session
+        .images
+        .find(request.image, request.bytes, &request.hash.0)?;
+    Ok(reply::gpgpuImageFind {
+        image: (),
+        bytes: (),
+        hash: (),
+        known: known.into(),
+    })
 }
 
 /// The driver's description of an error.

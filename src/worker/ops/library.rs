@@ -10,7 +10,7 @@ use gpgpu_protocol::{
 use super::{
     function::{attribute, params},
     image::Jit,
-    module::{c_name, take_image, text},
+    module::{c_name, image, text},
 };
 use crate::worker::{
     dispatch::{Failed, Outcome},
@@ -42,10 +42,10 @@ fn device() -> CUdevice {
 pub fn cuLibraryLoadData(
     session: &Session,
     request: request::cuLibraryLoadData,
-    _: Data,
+    data: Data,
 ) -> Outcome<reply::cuLibraryLoadData> {
     session.objects.check_new::<Library>(request.library)?;
-    let image = take_image(session, request.image)?;
+    let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
     let none: *mut *mut c_void = std::ptr::null_mut();
@@ -53,7 +53,7 @@ pub fn cuLibraryLoadData(
     // SAFETY: the image ends with a NUL or by its own headers; the arrays live across the call. The driver copies
     // the image, for it is not told that the binary is preserved.
     let result = unsafe {
-        let image = image.as_ptr().cast::<c_void>();
+        let image = image.with_nul().as_ptr().cast::<c_void>();
         driver::cuLibraryLoadData(
             &mut library,
             image,
@@ -78,6 +78,7 @@ pub fn cuLibraryLoadData(
             reply: Some(reply),
         });
     }
+    session.images.keep(image);
     if request.eager {
         load_now(library);
     }

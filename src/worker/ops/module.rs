@@ -1,6 +1,9 @@
 //! Modules.
 
-use std::ffi::{CStr, CString, c_void};
+use std::{
+    ffi::{CStr, CString, c_void},
+    sync::Arc,
+};
 
 use gpgpu_protocol::{
     api::{Function, Module, Object, reply, request},
@@ -11,6 +14,7 @@ use super::{function, image::Jit};
 use crate::worker::{
     dispatch::{Failed, Outcome},
     driver,
+    images::Image,
     objects::Entry,
     session::{Data, Session},
 };
@@ -35,21 +39,22 @@ pub unsafe fn text(name: *const std::ffi::c_char) -> String {
         .into_owned()
 }
 
-/// An image as the driver takes it: with a NUL behind it, in case it is text.
-pub fn take_image(session: &Session, image: u64) -> Result<Vec<u8>, CUresult> {
-    let mut bytes = session.take_image(image)?;
-    bytes.push(0);
-    Ok(bytes)
+/// The image of a load: the data beside the command, or one that has arrived before.
+pub fn image(session: &Session, id: u64, data: Data) -> Result<Arc<Image>, CUresult> {
+    match id {
+        0 => Ok(Arc::new(Image::new(data.copied(1)))),
+        id => session.images.take(id),
+    }
 }
 
 /// `cuModuleLoadDataEx`.
 pub fn cuModuleLoadDataEx(
     session: &Session,
     request: request::cuModuleLoadDataEx,
-    _: Data,
+    data: Data,
 ) -> Outcome<reply::cuModuleLoadDataEx> {
     session.objects.check_new::<Module>(request.module)?;
-    let image = take_image(session, request.image)?;
+    let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
     let mut module = Module::handle(0);
@@ -57,7 +62,7 @@ pub fn cuModuleLoadDataEx(
     let result = unsafe {
         driver::cuModuleLoadDataEx(
             &mut module,
-            image.as_ptr().cast::<c_void>(),
+            image.with_nul().as_ptr().cast::<c_void>(),
             count,
             options,
             values,
@@ -76,6 +81,7 @@ pub fn cuModuleLoadDataEx(
             reply: Some(reply),
         });
     }
+    session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
     }

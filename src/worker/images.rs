@@ -1,0 +1,288 @@
+//! Module images of the client: on their way, arrived, and kept for the next load of the same.
+//!
+//! A program may load one image many times: into one context after the other, on one GPU after the other, or again after
+//! a reset. It is sent once, as long as the worker still has it. Nothing of this is shared between workers.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
+};
+
+use gpgpu_protocol::cuda::*;
+
+/// The most bytes of images on their way, or arrived and not yet loaded, at a time.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// The most such images.
+const MAX_IMAGES: usize = 1024;
+
+/// The most bytes of images that were loaded and are kept.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
+
+/// An image's BLAKE3 hash.
+pub type Hash = [u8; 32];
+
+/// An image as the driver takes it: with a NUL behind it, in case it is text.
+pub struct Image {
+    bytes: Vec<u8>,
+    hash: OnceLock<Hash>,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image({} bytes)", self.len())
+    }
+}
+
+impl Image {
+    /// An image that came as a whole.
+    pub fn new(mut whole: Vec<u8>) -> Self {
+        whole.push(0);
+        Self::with_its_nul(whole)
+    }
+
+    fn with_its_nul(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            hash: OnceLock::new(),
+        }
+    }
+
+    /// The image, with a NUL behind it.
+    pub fn with_nul(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 - 1
+    }
+
+    /// Computed only where another image may be the same.
+    fn hash(&self) -> &Hash {
+        self.hash.get_or_init(|| {
+            *blake3::hash(&self.bytes[..self.bytes.len() - 1]).as_bytes()
+        })
+    }
+}
+
+/// An image of which parts are missing.
+#[derive(Debug)]
+struct Arriving {
+    bytes: Vec<u8>,
+    missing: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    arriving: HashMap<u64, Arriving>,
+    arrived: HashMap<u64, Arc<Image>>,
+    /// The one that was used last comes last.
+    kept: VecDeque<Arc<Image>>,
+}
+
+impl State {
+    fn check_room(&self, bytes: u64) -> Result<(), CUresult> {
+        let arriving = self.arriving.values().map(|image| image.bytes.len() as u64);
+        let arrived = self.arrived.values().map(|image| image.len());
+        let held: u64 = arriving.chain(arrived).sum();
+        let count = self.arriving.len() + self.arrived.len();
+        if count >= MAX_IMAGES || held.saturating_add(bytes) > MAX_BYTES {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        Ok(())
+    }
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Images {
+    state: Mutex<State>,
+}
+
+impl Images {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes a part of `length` bytes of an image of `bytes` bytes, which `copy` copies. Parts may come in any order.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it is not a part of such an image, `CUDA_ERROR_OUT_OF_MEMORY` past the limits.
+    pub fn write(
+        &self,
+        id: u64,
+        bytes: u64,
+        (offset, length): (u64, usize),
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), CUresult> {
+        let mut state = self.lock();
+        let fits = offset
+            .checked_add(length as u64)
+            .is_some_and(|end| end <= bytes);
+        if !fits || length == 0 || id == 0 || state.arrived.contains_key(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if !state.arriving.contains_key(&id) {
+            state.check_room(bytes)?;
+            let image = Arriving {
+                bytes: vec![0; bytes as usize + 1],
+                missing: bytes,
+            };
+            state.arriving.insert(id, image);
+        }
+        let image = state
+            .arriving
+            .get_mut(&id)
+            .filter(|image| image.bytes.len() as u64 == bytes + 1)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        copy(&mut image.bytes[offset as usize..][..length]);
+        // A client that sends a part twice has an image with zeros in it: its own affair.
+        image.missing = image.missing.saturating_sub(length as u64);
+        if image.missing == 0
+            && let Some(image) = state.arriving.remove(&id)
+        {
+            state
+                .arrived
+                .insert(id, Arc::new(Image::with_its_nul(image.bytes)));
+        }
+        Ok(())
+    }
+
+    /// Whether an image like this was loaded and is still here; it then is as if it had arrived as `id`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limits.
+    pub fn find(&self, id: u64, bytes: u64, hash: &[u8]) -> Result<bool, CUresult> {
+        let candidates: Vec<_> = self
+            .lock()
+            .kept
+            .iter()
+            .filter(|image| image.len() == bytes)
+            .cloned()
+            .collect();
+        // Hashing takes its time, so not under the lock.
+        let Some(image) = candidates.into_iter().find(|image| image.hash() == hash) else {
+            return Ok(false);
+        };
+        let mut state = self.lock();
+        state.check_room(bytes)?;
+        state.arrived.insert(id, image);
+        Ok(true)
+    }
+
+    /// Takes an image that has arrived; it arrives again before it can be taken again.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if none has arrived under this number.
+    pub fn take(&self, id: u64) -> Result<Arc<Image>, CUresult> {
+        self.lock()
+            .arrived
+            .remove(&id)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Keeps an image that was loaded, if it is not too large, in place of those that were used longest ago.
+    pub fn keep(&self, image: Arc<Image>) {
+        if image.len() > MAX_KEPT_BYTES {
+            return;
+        }
+        let mut state = self.lock();
+        state.kept.retain(|kept| !Arc::ptr_eq(kept, &image));
+        state.kept.push_back(image);
+        let mut held: u64 = state.kept.iter().map(|image| image.len()).sum();
+        while held > MAX_KEPT_BYTES
+            && let Some(oldest) = state.kept.pop_front()
+        {
+            held -= oldest.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> Hash {
+        *blake3::hash(bytes).as_bytes()
+    }
+
+    fn write(images: &Images, id: u64, bytes: u64, offset: u64, part: &[u8]) -> Result<(), CUresult> {
+        images.write(id, bytes, (offset, part.len()), |to| to.copy_from_slice(part))
+    }
+
+    #[test]
+    fn an_image_arrives_in_parts_of_any_order_and_only_as_a_whole() {
+        let images = Images::default();
+        write(&images, 1, 5, 3, b"de").unwrap();
+        assert_eq!(images.take(1).unwrap_err(), CUDA_ERROR_INVALID_VALUE);
+        for (bytes, offset, part) in [(6, 0, &b"abc"[..]), (5, 3, b"def"), (5, u64::MAX, b"a")] {
+            assert_eq!(
+                write(&images, 1, bytes, offset, part),
+                Err(CUDA_ERROR_INVALID_VALUE)
+            );
+        }
+        write(&images, 1, 5, 0, b"abc").unwrap();
+        assert_eq!(
+            write(&images, 1, 5, 0, b"abc"),
+            Err(CUDA_ERROR_INVALID_VALUE),
+            "it is complete"
+        );
+        assert_eq!(images.take(1).unwrap().with_nul(), b"abcde\0");
+        assert_eq!(images.take(1).unwrap_err(), CUDA_ERROR_INVALID_VALUE);
+    }
+
+    #[test]
+    fn an_image_that_was_loaded_is_found_by_its_contents() {
+        let images = Images::default();
+        images.keep(Arc::new(Image::new(b"image one".to_vec())));
+        images.keep(Arc::new(Image::new(b"image two".to_vec())));
+        assert_eq!(images.find(7, 9, &hash(b"image six")), Ok(false));
+        assert_eq!(images.find(7, 8, &hash(b"image two")), Ok(false));
+        assert_eq!(images.find(7, 9, &hash(b"image two")), Ok(true));
+        assert_eq!(images.take(7).unwrap().with_nul(), b"image two\0");
+        assert_eq!(images.find(8, 9, b"short"), Ok(false));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_was_used_last_stays() {
+        let images = Images::default();
+        let third = |byte| Arc::new(Image::new(vec![byte; MAX_KEPT_BYTES as usize / 3]));
+        let all = [third(1), third(2), third(3)];
+        for image in &all {
+            images.keep(Arc::clone(image));
+        }
+        images.keep(Arc::clone(&all[0]));
+        images.keep(third(4));
+        let kept: Vec<u8> = images
+            .lock()
+            .kept
+            .iter()
+            .map(|image| image.bytes[0])
+            .collect();
+        assert_eq!(kept, [3, 1, 4]);
+        images.keep(Arc::new(Image::new(vec![5; MAX_KEPT_BYTES as usize + 1])));
+        assert_eq!(images.lock().kept.len(), 3);
+    }
+
+    #[test]
+    fn images_that_never_end_are_bounded() {
+        let images = Images::default();
+        assert_eq!(
+            write(&images, 1, MAX_BYTES + 1, 0, b"a"),
+            Err(CUDA_ERROR_OUT_OF_MEMORY)
+        );
+        for id in 1..=MAX_IMAGES as u64 {
+            write(&images, id, 2, 0, b"a").unwrap();
+        }
+        assert_eq!(
+            write(&images, 5000, 2, 0, b"a"),
+            Err(CUDA_ERROR_OUT_OF_MEMORY)
+        );
+    }
+}
