@@ -94,6 +94,72 @@ PITFALL(59, retain_and_release_balance) {
     OBSERVE("destroy_of_primary", cuCtxDestroy(first));
 }
 
+static void works(unsigned value) {
+    unsigned got[16];
+    CUdeviceptr memory = device_words(16, value);
+    CK(cuMemcpyDtoH(got, memory, sizeof got));
+    EXPECT_WORDS(got, 16, value);
+}
+
+// Whatever the host has prepared, to the program there is no primary context before it retains one.
+PITFALL(59, primary_context_before_the_first_retain) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    auto state = [&](bool expected_active, unsigned expected_flags, const char *when) {
+        unsigned flags = 99;
+        int active = 99;
+        CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+        EXPECT(active == expected_active && flags == expected_flags, "%s: active %d, flags %u", when, active, flags);
+    };
+    state(false, 0, "at first");
+    unsigned flags;
+    EXPECT(cuDevicePrimaryCtxGetState(device, &flags, nullptr) == CUDA_ERROR_INVALID_VALUE, "a NULL pointer is accepted");
+    EXPECT(cuDevicePrimaryCtxRelease(device) == CUDA_ERROR_INVALID_CONTEXT, "a context that is not retained is released");
+    CK(cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_BLOCKING_SYNC));
+    state(false, CU_CTX_SCHED_BLOCKING_SYNC, "after setting flags");
+    EXPECT(cuDevicePrimaryCtxSetFlags(device, 0x100) == CUDA_ERROR_INVALID_VALUE, "flags that are none are accepted");
+    CK(cuDevicePrimaryCtxReset(device));
+    state(false, 0, "after a reset");
+    CK(cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_YIELD));
+    CUcontext primary, own;
+    CK(cuDevicePrimaryCtxRetain(&primary, device));
+    state(true, CU_CTX_SCHED_YIELD, "retained");
+    CK(cuCtxSetCurrent(primary));
+    CK(cuCtxGetFlags(&flags));
+    EXPECT((flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_YIELD, "the context has flags %u", flags);
+    works(3);
+    CK(cuDevicePrimaryCtxRelease(device));
+    state(false, 0, "released");
+    CK(cuDevicePrimaryCtxRetain(&primary, device));
+    CK(cuDevicePrimaryCtxRelease(device));
+    state(false, 0, "retained and released again");
+    CK(cuCtxSetCurrent(nullptr));
+    CK(cuCtxCreate(&own, nullptr, 0, device));
+    state(false, 0, "beside a context of its own");
+    works(4);
+    CK(cuCtxDestroy(own));
+}
+
+// A program that makes a context of its own at once, and one that goes on without any.
+PITFALL(59, own_context_without_the_primary) {
+    CK(cuInit(0));
+    CUdevice device;
+    CK(cuDeviceGet(&device, 0));
+    CUcontext own, primary;
+    CK(cuCtxCreate(&own, nullptr, 0, device));
+    unsigned flags = 99;
+    int active = 99;
+    CK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(!active && !flags, "active %d, flags %u", active, flags);
+    works(4);
+    CK(cuCtxDestroy(own));
+    CK(cuDevicePrimaryCtxRetain(&primary, device));
+    CK(cuCtxSetCurrent(primary));
+    works(5);
+    CK(cuDevicePrimaryCtxRelease(device));
+}
+
 // The child of a process that uses CUDA gets errors; its end takes nothing from the parent.
 PITFALL(60, child_of_fork_leaves_the_parent_alone) {
     Gpu gpu;

@@ -222,6 +222,37 @@ PITFALL(44, image_is_copied_at_load) {
     CK_IS(cuModuleLoadData(&module, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Images that were loaded before are known by what is in them, not by where they are or how long.
+PITFALL(44, image_loaded_again_and_changed_in_place) {
+    Gpu gpu;
+    CUdeviceptr word = device_words(1);
+    for (size_t padding : {size_t(100), size_t(100) << 10, size_t(9) << 20}) {
+        std::string image(two_ptx);
+        while (image.size() < padding)
+            image += "// as long as it takes, as long as it takes, as long as it takes\n";
+        auto run = [&](unsigned bias) {
+            CUmodule module;
+            CUfunction same;
+            CK(cuModuleLoadData(&module, image.c_str()));
+            CK(cuModuleGetFunction(&same, module, "same"));
+            LAUNCH(same, 1, 1, nullptr, 3u, (unsigned char)4, word);
+            unsigned got = word_at(word);
+            EXPECT(got == bias + 7, "image of %zu bytes: %u, expected %u", image.size(), got, bias + 7);
+            CK(cuModuleUnload(module));
+        };
+        run(1000);
+        run(1000);
+        image.replace(image.find("1000"), 4, "2000");
+        run(2000);
+        run(2000);
+        image.replace(image.find("2000"), 4, "1000");
+        run(1000);
+        image[image.find(".visible")] = '?';
+        CUmodule module;
+        EXPECT(cuModuleLoadData(&module, image.c_str()) == CUDA_ERROR_INVALID_PTX, "an image with a mistake in it loads");
+    }
+}
+
 PITFALL(44, linker_owns_its_cubin) {
     Gpu gpu;
     CUlinkState state;
