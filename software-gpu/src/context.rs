@@ -171,6 +171,8 @@ impl Context {
             && let Some(context) = CONTEXTS.get(primary.handle)
         {
             context.tear_down(driver);
+            // The next one has its own, unless it is told otherwise again.
+            primary.flags = 0;
         }
         Ok(())
     }

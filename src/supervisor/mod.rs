@@ -11,6 +11,7 @@ pub mod link;
 mod movers;
 mod process;
 mod socket;
+mod spare;
 mod warm;
 
 use std::{
@@ -35,6 +36,7 @@ use link::{SupervisorEnd, ToDevice, ToSupervisor};
 use movers::Movers;
 use process::{Process, reason};
 use socket::Socket;
+use spare::{Spare, Spares};
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
@@ -136,6 +138,7 @@ pub struct Supervisor {
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
     warm: Pool<Warm>,
+    spare: Spares,
     movers: Movers,
     sources: HashMap<u32, Source>,
     last_token: u32,
@@ -177,6 +180,7 @@ impl Supervisor {
         let movers = Movers::new(config.mover.clone());
         Ok(Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
+            spare: Spares::new(config.warm_workers > 0, Instant::now()),
             config,
             listeners,
             devices: HashMap::new(),
@@ -207,7 +211,10 @@ impl Supervisor {
                 let now = Instant::now();
                 let mut ops = events.event_ops(id).map_err(Error::Events)?;
                 this.warm_up(now, &mut ops);
-                let due = this.warm.due();
+                let due = [this.warm.due(), this.spare.due()]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 let due = due.map(|due| due.saturating_duration_since(now).as_millis() as i32 + 1);
                 let timeouts = [Some(this.kill_late(now)), due].into_iter().flatten();
                 timeouts.filter(|timeout| *timeout >= 0).min().unwrap_or(-1)
@@ -287,15 +294,21 @@ impl Supervisor {
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
         let socket = &self.listeners[index].socket;
-        let (ours, theirs) = ipc::pair()?;
-        let process = self
-            .config
-            .device
-            .start(theirs, socket.path().as_os_str())?;
-        let link = SupervisorEnd::new(ours);
-        let listener = socket.listener().try_clone()?.into();
-        link.send(&ToDevice::Serve { listener })
-            .map_err(io::Error::other)?;
+        let serve = |spare: Spare| {
+            let listener = socket.listener().try_clone()?.into();
+            let told = spare.link.send(&ToDevice::Serve { listener });
+            told.map(|()| spare).map_err(io::Error::other)
+        };
+        let spare = self.spare.take(Instant::now());
+        let started = match spare.map(serve) {
+            Some(Ok(spare)) => spare,
+            // There was none, or it has died.
+            _ => serve(Spare::start(
+                &self.config.device,
+                socket.path().as_os_str(),
+            )?)?,
+        };
+        let Spare { process, link } = started;
         let link_token = self.token(Source::Link(key));
         let watch = |ops: &mut EventOps<'_>, events| ops.add(events).map_err(io::Error::other);
         watch(ops, Events::with_data(&process, key, EventSet::IN))?;
@@ -362,6 +375,11 @@ impl Supervisor {
 
     /// Starts a worker ahead of need, if one is due.
     fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
+        let label = match &self.listeners[..] {
+            [only] => only.socket.path().as_os_str(),
+            _ => "waiting".as_ref(),
+        };
+        self.spare.fill(&self.config.device, label, now);
         if !self.warm.is_due(now) {
             return;
         }
@@ -615,7 +633,10 @@ impl Supervisor {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);
         let warm = self.warm.iter_mut().map(|worker| &mut worker.process);
-        let all = devices.chain(workers).chain(warm);
+        let all = devices
+            .chain(workers)
+            .chain(warm)
+            .chain(self.spare.process());
         let mut processes: Vec<&mut Process> = all.chain(self.movers.processes()).collect();
         for process in &mut processes {
             process.kill();
@@ -628,6 +649,7 @@ impl Supervisor {
         }
         self.devices.clear();
         self.warm.clear();
+        self.spare.clear();
         self.workers.clear();
         self.movers.clear();
         self.listeners.clear();

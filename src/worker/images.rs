@@ -60,9 +60,8 @@ impl Image {
 
     /// Computed only where another image may be the same.
     fn hash(&self) -> &Hash {
-        self.hash.get_or_init(|| {
-            *blake3::hash(&self.bytes[..self.bytes.len() - 1]).as_bytes()
-        })
+        self.hash
+            .get_or_init(|| *blake3::hash(&self.bytes[..self.bytes.len() - 1]).as_bytes())
     }
 }
 
@@ -212,8 +211,16 @@ mod tests {
         *blake3::hash(bytes).as_bytes()
     }
 
-    fn write(images: &Images, id: u64, bytes: u64, offset: u64, part: &[u8]) -> Result<(), CUresult> {
-        images.write(id, bytes, (offset, part.len()), |to| to.copy_from_slice(part))
+    fn write(
+        images: &Images,
+        id: u64,
+        bytes: u64,
+        offset: u64,
+        part: &[u8],
+    ) -> Result<(), CUresult> {
+        images.write(id, bytes, (offset, part.len()), |to| {
+            to.copy_from_slice(part)
+        })
     }
 
     #[test]

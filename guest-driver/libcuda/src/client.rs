@@ -1,8 +1,11 @@
 //! The process as a client of the device: one for all its threads, made by the first CUDA call.
 
-use std::sync::{
-    Mutex, Once, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, Once, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
 use gpgpu_protocol::{
@@ -154,10 +157,12 @@ fn watch_forks() {
 
 impl Client {
     fn open() -> Result<Self> {
+        let began = Instant::now();
         let transport = transport::open().map_err(|problem| {
             log::say(Level::Error, || problem.to_string());
             problem.code()
         })?;
+        let connected = began.elapsed();
         let mut client = Self {
             transport,
             hello: Hello::default(),
@@ -176,6 +181,12 @@ impl Client {
         if std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0") {
             client.ring = client.open_ring();
         }
+        log::say(Level::Debug, || {
+            format!(
+                "Start: connected in {connected:?}, ready in {:?}",
+                began.elapsed()
+            )
+        });
         Ok(client)
     }
 

@@ -1,0 +1,110 @@
+//! A device process that is started before its connection comes.
+//!
+//! Most of the time that a program needs to connect without a VM is the start of its device process. One that waits
+//! knows nothing but its link to the supervisor.
+
+use std::{
+    ffi::OsStr,
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{
+    link::SupervisorEnd,
+    process::{Process, Program},
+};
+use crate::ipc;
+
+/// From a connection to the start of the next device process: not beside the program's own start.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The same after one could not be started.
+const BACK_OFF: Duration = Duration::from_secs(10);
+
+/// A device process that waits for its first message.
+#[derive(Debug)]
+pub struct Spare {
+    /// The process.
+    pub process: Process,
+    /// The link to it.
+    pub link: SupervisorEnd,
+}
+
+impl Spare {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// The program cannot be run, or the host is out of processes or file descriptors.
+    pub fn start(program: &Program, label: &OsStr) -> io::Result<Self> {
+        let (ours, theirs) = ipc::pair()?;
+        Ok(Self {
+            process: program.start(theirs, label)?,
+            link: SupervisorEnd::new(ours),
+        })
+    }
+}
+
+/// The one that waits, if one does, or when it is to be started.
+#[derive(Debug)]
+pub struct Spares {
+    spare: Option<Spare>,
+    due: Option<Instant>,
+    wanted: bool,
+}
+
+impl Spares {
+    /// One from `now` on, or none ever.
+    pub fn new(wanted: bool, now: Instant) -> Self {
+        Self {
+            spare: None,
+            due: wanted.then_some(now),
+            wanted,
+        }
+    }
+
+    /// Takes the one that waits; one that has died is as good as none.
+    pub fn take(&mut self, now: Instant) -> Option<Spare> {
+        let mut spare = self.spare.take();
+        if self.wanted {
+            self.due.get_or_insert(now + PAUSE);
+        }
+        if let Some(ended) = spare.as_mut().and_then(|spare| spare.process.ended()) {
+            tracing::warn!("A device process died before its connection came: {ended}");
+            return None;
+        }
+        spare
+    }
+
+    /// Starts one if it is time.
+    pub fn fill(&mut self, program: &Program, label: &OsStr, now: Instant) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = None;
+        match Spare::start(program, label) {
+            Ok(spare) => self.spare = Some(spare),
+            Err(error) => {
+                tracing::warn!("Cannot start a device process ahead of need: {error}");
+                self.due = Some(now + BACK_OFF);
+            }
+        }
+    }
+
+    /// When one is to be started.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The process that waits.
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.spare.as_mut().map(|spare| &mut spare.process)
+    }
+
+    /// Ends it, and wants none.
+    pub fn clear(&mut self) {
+        *self = Self {
+            spare: None,
+            due: None,
+            wanted: false,
+        };
+    }
+}
