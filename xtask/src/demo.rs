@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::kit::Kit;
-use crate::pitfalls::{self, Verdict};
+use crate::pitfalls::{self, Route, Verdict};
 use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
 use crate::ui::{self, Step};
@@ -107,7 +107,10 @@ pub fn run(options: &Options) -> Result<bool> {
     if options.pitfalls {
         let outcome = match &backend {
             Some(backend) if vm => pitfalls::in_vm(&kit, backend)?,
-            backend => pitfalls::on_host(&kit, options.gpu, backend.as_ref())?,
+            backend => {
+                let by_ring = backend.as_ref().map(|backend| (backend, Route::Ring));
+                pitfalls::on_host(&kit, options.gpu, by_ring)?
+            }
         };
         good &= finish_pitfalls(options, way, &outcome)?;
     }

@@ -192,14 +192,30 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
     Ok(())
 }
 
+/// How commands go over a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// By the ring where they can, as users have it.
+    Ring,
+    /// By the command queue alone.
+    Queue,
+}
+
 /// Runs them natively (on NVIDIA's libcuda or the software GPU's), or over the back end's socket.
-pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<&Backend>) -> Result<Outcome> {
+pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<(&Backend, Route)>) -> Result<Outcome> {
     let way = match (backend, gpu.resolve()) {
         (Some(_), _) => "socket",
         (None, Gpu::Cuda) => "native",
         (None, _) => "software",
     };
-    let step = Step::new(format!("pitfalls: {way}"));
+    let queue = matches!(backend, Some((_, Route::Queue)));
+    let label = if queue {
+        format!("{way} without the ring")
+    } else {
+        way.to_owned()
+    };
+    let backend = backend.map(|(backend, _)| backend);
+    let step = Step::new(format!("pitfalls: {label}"));
     let mut outcome = Outcome::default();
     for program in load(&kit.stage)?
         .iter()
@@ -229,9 +245,11 @@ pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<&Backend>) -> Result<Outcome
             .args(&program.args)
             .env("PITFALL_BACKEND", way)
             .current_dir(dir(&kit.stage));
-        let log = kit
-            .logs
-            .join(format!("pitfalls-{way}-{}.log", program.name));
+        if queue {
+            command.env("VIRTIO_GPGPU_RING", "0");
+        }
+        let file = format!("pitfalls-{}-{}.log", label.replace(' ', "-"), program.name);
+        let log = kit.logs.join(file);
         let (status, output) = run_status(&mut command, None, &log)?;
         outcome.take(program, status.code(), &output);
     }

@@ -8,7 +8,7 @@ use crate::demo;
 use crate::kernel;
 use crate::kit::Kit;
 use crate::paths::Paths;
-use crate::pitfalls::{self, Verdict};
+use crate::pitfalls::{self, Route, Verdict};
 use crate::process::{self, run_logged, run_status, tail};
 use crate::programs::Programs;
 use crate::runner::{self, Backend, Gpu, Outcome};
@@ -307,16 +307,18 @@ fn all_pitfalls(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> 
     tally.pitfalls("software GPU", &native);
     same_tables(environment, kit, "software", &native, tally)?;
 
-    let log = kit.logs.join("back-end-pitfalls.log");
-    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log).and_then(|mut backend| {
-        survived(
-            pitfalls::on_host(kit, Gpu::Software, Some(&backend)),
-            &mut backend,
-        )
-    });
-    if let Some(outcome) = tally.step("pitfalls over the socket", result)? {
-        tally.pitfalls("socket", &outcome);
-        same_tables(environment, kit, "socket", &outcome, tally)?;
+    for (route, label) in [(Route::Ring, "socket"), (Route::Queue, "socket, no ring")] {
+        let log = kit.logs.join("back-end-pitfalls.log");
+        let result = Backend::start(&kit.stage, Gpu::Software, 1, &log).and_then(|mut backend| {
+            survived(
+                pitfalls::on_host(kit, Gpu::Software, Some((&backend, route))),
+                &mut backend,
+            )
+        });
+        if let Some(outcome) = tally.step(&format!("pitfalls over the {label}"), result)? {
+            tally.pitfalls(label, &outcome);
+            same_tables(environment, kit, "socket", &outcome, tally)?;
+        }
     }
     let Some(kernel) = environment.boot_kernels.first() else {
         return Ok(());
