@@ -1,0 +1,566 @@
+//! The guest's device memory: what it allocated, in which context, and where that lies.
+//!
+//! It comes out of chunks that another process can import ([`pool`]), at addresses of a window that each device has. A
+//! device whose driver cannot do that has `cuMemAlloc`'s memory instead. Either way everything that was given out is
+//! noted ([`ranges`]), so questions about addresses need no driver.
+
+mod driver;
+mod pool;
+mod ranges;
+mod space;
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use gpgpu_protocol::cuda::*;
+
+use self::{driver::Chunks, pool::Pool, ranges::Ranges};
+pub use self::{
+    pool::Place,
+    ranges::{Range, Source},
+};
+use super::{driver as cuda, session::Session};
+
+/// Allocations at most: the notes on them are this process's memory.
+const MAX_ALLOCATIONS: usize = 1 << 22;
+/// A buffer's id, from here on: the driver's own start at 1.
+const FIRST_ID: u64 = 1 << 48;
+/// What the driver aligns the rows of `cuMemAllocPitch` to, in bytes.
+const PITCH_ALIGNMENT: usize = 512;
+/// How long idle memory is kept.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How much of it is kept for longer, in bytes: a chunk for small allocations.
+const KEEP_LONG: u64 = 16 << 20;
+
+/// One device's memory.
+#[derive(Debug)]
+struct Device {
+    pool: Pool<Chunks>,
+    /// The driver has refused to make chunks.
+    is_refused: AtomicBool,
+    trimmer: Trimmer,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct DeviceMemory {
+    ranges: Ranges,
+    /// By device; `None` where there are no chunks.
+    devices: RwLock<HashMap<CUdevice, Option<Arc<Device>>>>,
+    /// The device of each context in which something was allocated.
+    contexts: RwLock<HashMap<u64, CUdevice>>,
+    ids: AtomicU64,
+}
+
+/// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
+#[derive(Debug, Default)]
+struct Trimmer {
+    /// Whether memory became idle since the thread looked last.
+    due: Arc<(Mutex<bool>, Condvar)>,
+    started: OnceLock<bool>,
+}
+
+impl Trimmer {
+    /// Memory became idle: `idle` bytes are.
+    fn notice(&self, device: &Arc<Device>, idle: u64) {
+        if idle == 0 {
+            return;
+        }
+        let started = *self.started.get_or_init(|| {
+            let (due, device) = (Arc::clone(&self.due), Arc::clone(device));
+            let thread = std::thread::Builder::new().name("trim".into());
+            thread.spawn(move || Self::serve(&due, &device)).is_ok()
+        });
+        if started {
+            let (due, changed) = &*self.due;
+            *due.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            changed.notify_one();
+        } else if idle > device.pool.keep() {
+            device.pool.trim(device.pool.keep());
+        }
+    }
+
+    fn serve((due, changed): &(Mutex<bool>, Condvar), device: &Device) {
+        loop {
+            let mut now = due.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*now {
+                now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            }
+            // While memory keeps becoming idle, it is in use.
+            while *now {
+                *now = false;
+                drop(now);
+                device.pool.trim(device.pool.keep());
+                now = due.lock().unwrap_or_else(PoisonError::into_inner);
+                if !*now {
+                    (now, _) = changed
+                        .wait_timeout(now, PATIENCE)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            drop(now);
+            device.pool.trim(KEEP_LONG);
+        }
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device of the thread's current context.
+fn current_device() -> Result<CUdevice, CUresult> {
+    let mut device = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { cuda::cuCtxGetDevice(&mut device)? };
+    Ok(device)
+}
+
+/// What the driver has to give of the current context's device: free and all bytes. Where a kernel has failed, this says so.
+fn driver_info() -> Result<(usize, usize), CUresult> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the pointers are to values that live across the call.
+    unsafe { cuda::cuMemGetInfo_v2(&mut free, &mut total)? };
+    Ok((free, total))
+}
+
+impl DeviceMemory {
+    /// The device of a context, which is the thread's current one.
+    fn device_of(&self, context: u64) -> Result<CUdevice, CUresult> {
+        if let Some(device) = read(&self.contexts).get(&context) {
+            return Ok(*device);
+        }
+        let device = current_device()?;
+        write(&self.contexts).insert(context, device);
+        Ok(device)
+    }
+
+    /// A device that has chunks.
+    fn device(&self, device: CUdevice) -> Option<Arc<Device>> {
+        if let Some(known) = read(&self.devices).get(&device) {
+            return known.clone();
+        }
+        let mut devices = write(&self.devices);
+        let made = devices.entry(device).or_insert_with(|| {
+            let made = Chunks::new(device)
+                .inspect_err(|why| tracing::info!("GPU {device} has no exportable memory: {why}"));
+            let (chunks, shape) = made.ok()?;
+            Some(Arc::new(Device {
+                pool: Pool::new(chunks, shape),
+                is_refused: AtomicBool::new(false),
+                trimmer: Trimmer::default(),
+            }))
+        });
+        made.clone()
+    }
+
+    /// The device in whose window an address lies.
+    fn owner(&self, address: u64) -> Option<Arc<Device>> {
+        let devices = read(&self.devices);
+        let device = devices
+            .values()
+            .flatten()
+            .find(|device| device.pool.owns(address))?;
+        Some(Arc::clone(device))
+    }
+
+    /// Whether an address lies in a window: then it is memory that is noted here, or none.
+    fn is_ours(&self, address: u64) -> bool {
+        let devices = read(&self.devices);
+        devices
+            .values()
+            .flatten()
+            .any(|device| device.pool.owns(address))
+    }
+
+    fn note(&self, start: u64, bytes: u64, context: u64, device: CUdevice, source: Source) {
+        self.ranges.insert(Range {
+            start,
+            bytes,
+            context,
+            device,
+            source,
+            id: FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed),
+            sync_memops: false,
+        });
+    }
+
+    /// `cuMemAlloc` where there is memory at hand: it takes no driver, and never blocks. `None` says nothing but that
+    /// [`DeviceMemory::allocate`] has to be asked.
+    pub fn try_alloc_cached(&self, context: u64, bytes: u64) -> Option<CUdeviceptr> {
+        if bytes == 0 || cuda::has_failed() || self.ranges.len() >= MAX_ALLOCATIONS {
+            return None;
+        }
+        let device = *read(&self.contexts).get(&context)?;
+        let found = read(&self.devices).get(&device)?.clone()?;
+        let taken = found.pool.taken(bytes)?;
+        let address = found.pool.try_allocate(taken)?;
+        self.note(address, bytes, context, device, Source::Pool { taken });
+        Some(address)
+    }
+
+    /// `cuMemAlloc` in the thread's current context, whose id is given.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code: `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`, that of an earlier failure.
+    pub fn allocate(&self, context: u64, bytes: u64) -> Result<CUdeviceptr, CUresult> {
+        if let Some(address) = self.try_alloc_cached(context, bytes) {
+            return Ok(address);
+        }
+        // Making chunks works on after a failure.
+        let (_, total) = driver_info()?;
+        if bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if bytes > total as u64 || self.ranges.len() >= MAX_ALLOCATIONS {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let ordinal = self.device_of(context)?;
+        if let Some(device) = self.device(ordinal)
+            && !device.is_refused.load(Ordering::Relaxed)
+        {
+            let taken = device.pool.taken(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            match device.pool.allocate(taken) {
+                Ok(address) => {
+                    self.note(address, bytes, context, ordinal, Source::Pool { taken });
+                    return Ok(address);
+                }
+                Err(code) if code == CUDA_ERROR_OUT_OF_MEMORY || device.pool.has_chunks() => {
+                    return Err(code);
+                }
+                Err(code) => {
+                    tracing::info!("GPU {ordinal} has no exportable memory: the driver says {code}");
+                    device.is_refused.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        let mut address = 0;
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { cuda::cuMemAlloc_v2(&mut address, bytes as usize)? };
+        self.note(address, bytes, context, ordinal, Source::Driver);
+        Ok(address)
+    }
+
+    /// Has a chunk made in the thread's current context, so that the first small allocation is quick.
+    pub fn prepare(&self, context: u64) {
+        if let Ok(address) = self.allocate(context, 1) {
+            let _ = self.free_idle(address);
+        }
+    }
+
+    /// `cuMemFree`: waits for the work of the context that the memory belongs to, as the driver does.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
+    pub fn free(&self, session: &Session, address: CUdeviceptr) -> Result<(), CUresult> {
+        let Some(range) = self.ranges.remove(address, is_allocation) else {
+            return self.free_unknown(address);
+        };
+        let result = match range.source {
+            Source::Pool { .. } => wait_for(session, range.context),
+            _ => Ok(()),
+        };
+        let result = result.and_then(|()| self.give_back(&range));
+        if result.is_err() {
+            self.ranges.insert(range);
+        }
+        result
+    }
+
+    /// `cuMemFree` of memory that nothing uses any more: the caller knows that the context has done what it was given.
+    /// It does not block where the memory is of a chunk.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::free`].
+    pub fn free_idle(&self, address: CUdeviceptr) -> Result<(), CUresult> {
+        let Some(range) = self.ranges.remove(address, is_allocation) else {
+            return self.free_unknown(address);
+        };
+        let result = self.give_back(&range);
+        if result.is_err() {
+            self.ranges.insert(range);
+        }
+        result
+    }
+
+    fn give_back(&self, range: &Range) -> Result<(), CUresult> {
+        match range.source {
+            Source::Pool { taken } => {
+                if let Some(device) = read(&self.devices).get(&range.device).cloned().flatten() {
+                    let idle = device.pool.free(range.start, taken);
+                    device.trimmer.notice(&device, idle);
+                }
+                Ok(())
+            }
+            // SAFETY: the address is the driver's, and was not freed: it was noted until now.
+            Source::Driver => unsafe { cuda::cuMemFree_v2(range.start) },
+            Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    fn free_unknown(&self, address: CUdeviceptr) -> Result<(), CUresult> {
+        if self.is_ours(address) {
+            driver_info()?;
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: an address that the driver did not give out it refuses, and NULL is nothing to free.
+        unsafe { cuda::cuMemFree_v2(address) }
+    }
+
+    /// `cuMemGetInfo` of the thread's current context: free and all bytes.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn info(&self) -> Result<(usize, usize), CUresult> {
+        let (free, total) = driver_info()?;
+        let device = current_device()?;
+        let found = read(&self.devices).get(&device).cloned().flatten();
+        let kept = found.map_or(0, |device| device.pool.free_bytes());
+        Ok((free.saturating_add(kept as usize).min(total), total))
+    }
+
+    /// What is known of an address.
+    pub fn find(&self, address: CUdeviceptr) -> Option<Range> {
+        self.ranges.find(address)
+    }
+
+    /// Whether `bytes` bytes at an address are the guest's memory, and usable in the thread's current context; `None` if
+    /// only the driver can tell.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if they are not; the driver's code if it does not let the context's device use them.
+    pub fn check(
+        &self,
+        context: u64,
+        address: CUdeviceptr,
+        bytes: u64,
+    ) -> Option<Result<(), CUresult>> {
+        match self.ranges.find(address) {
+            Some(range) if range.holds(address, bytes) => Some(self.reach(context, &range)),
+            Some(_) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
+            None if self.is_ours(address) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
+            None => None,
+        }
+    }
+
+    /// Lets a context use memory of another device: copies do so natively, without being asked to.
+    fn reach(&self, context: u64, range: &Range) -> Result<(), CUresult> {
+        if range.context == context || !matches!(range.source, Source::Pool { .. }) {
+            return Ok(());
+        }
+        // Without a current context the copy itself says what is wrong.
+        let Ok(device) = self.device_of(context) else {
+            return Ok(());
+        };
+        if device == range.device {
+            return Ok(());
+        }
+        match read(&self.devices).get(&range.device).cloned().flatten() {
+            Some(owner) => owner.pool.share(device),
+            None => Ok(()),
+        }
+    }
+
+    /// The contexts' device may use all of another one's memory, as `cuCtxEnablePeerAccess` has it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn share(&self, owner: CUdevice, device: CUdevice) -> Result<(), CUresult> {
+        match self.device(owner) {
+            Some(owner) if owner.pool.device() != device => owner.pool.share(device),
+            _ => Ok(()),
+        }
+    }
+
+    /// `cuMemGetAddressRange`: start and bytes; `None` if only the driver can tell.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_FOUND` if nothing is there.
+    pub fn address_range(&self, address: CUdeviceptr) -> Option<Result<(u64, u64), CUresult>> {
+        match self.ranges.find(address) {
+            Some(range) => Some(Ok((range.start, range.bytes))),
+            None if self.is_ours(address) => Some(Err(CUDA_ERROR_NOT_FOUND)),
+            None => None,
+        }
+    }
+
+    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`; `None` if that is for the driver to do.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if nothing is there.
+    pub fn set_sync_memops(
+        &self,
+        address: CUdeviceptr,
+        value: bool,
+    ) -> Option<Result<(), CUresult>> {
+        if !self.is_ours(address) {
+            return None;
+        }
+        let set = self
+            .ranges
+            .change(address, |range| range.sync_memops = value);
+        Some(if set { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) })
+    }
+
+    /// Notes a global of a module or library, in the thread's current context.
+    pub fn note_global(&self, owner: u64, context: u64, start: CUdeviceptr, bytes: u64) {
+        if self.ranges.find(start).is_some() || self.ranges.len() >= MAX_ALLOCATIONS {
+            return;
+        }
+        if let Ok(device) = self.device_of(context)
+            && bytes > 0
+        {
+            self.note(start, bytes, context, device, Source::Global(owner));
+        }
+    }
+
+    /// A module or library is gone, or about to be.
+    pub fn forget_globals(&self, owner: u64) {
+        self.ranges
+            .extract(|range| range.source == Source::Global(owner));
+    }
+
+    /// A context is gone, and with it what was allocated in it.
+    pub fn forget_context(&self, context: u64) {
+        let Some(device) = write(&self.contexts).remove(&context) else {
+            return;
+        };
+        let gone = self.ranges.extract(|range| range.context == context);
+        let device = read(&self.devices).get(&device).cloned().flatten();
+        let Some(device) = device else {
+            return;
+        };
+        for range in gone {
+            // What is the driver's own went with the context.
+            if let Source::Pool { taken } = range.source {
+                device.pool.free(range.start, taken);
+            }
+        }
+        let is_last = !read(&self.contexts)
+            .values()
+            .any(|other| *other == device.pool.device());
+        device.pool.trim(if is_last { 0 } else { device.pool.keep() });
+    }
+
+    /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if
+    /// they are not of one chunk.
+    pub fn place(&self, address: CUdeviceptr, bytes: u64) -> Option<Place> {
+        self.owner(address)?.pool.place(address, bytes)
+    }
+
+    /// A descriptor by which another process imports a chunk, the chunk's bytes and its device.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such chunk any more, or the driver's code.
+    pub fn export(&self, number: u32) -> Result<(OwnedFd, u64, CUdevice), CUresult> {
+        let devices: Vec<_> = read(&self.devices).values().flatten().cloned().collect();
+        for device in devices {
+            if let Some(exported) = device.pool.export(number) {
+                let (fd, bytes) = exported?;
+                return Ok((fd, bytes, device.pool.device()));
+            }
+        }
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The numbers of exports that are gone since this was asked last: whoever imported them holds memory that nobody
+    /// uses. A number never comes back.
+    pub fn take_released(&self) -> Vec<u32> {
+        let devices = read(&self.devices);
+        let devices = devices.values().flatten();
+        devices
+            .flat_map(|device| device.pool.take_released())
+            .collect()
+    }
+}
+
+/// Whether `cuMemFree` takes it.
+fn is_allocation(range: &Range) -> bool {
+    !matches!(range.source, Source::Global(_))
+}
+
+/// Waits until a context has done what it was given.
+fn wait_for(session: &Session, context: u64) -> Result<(), CUresult> {
+    let current = session.current();
+    if current != context {
+        session.enter(context)?;
+    }
+    // SAFETY: no arguments.
+    let result = unsafe { cuda::cuCtxSynchronize() };
+    if current != context {
+        session.enter(current)?;
+    }
+    result
+}
+
+/// `cuMemAllocPitch`'s pitch and bytes.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE`, also where the product is a multiple of 2⁶⁴, as the driver has it, and
+/// `CUDA_ERROR_OUT_OF_MEMORY` where it is beyond that otherwise.
+pub fn pitched(
+    width: usize,
+    height: usize,
+    element_bytes: u32,
+) -> Result<(usize, usize), CUresult> {
+    if !matches!(element_bytes, 4 | 8 | 16) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let pitch = width.wrapping_add(PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
+    if pitch.wrapping_mul(height) == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let bytes = pitch.checked_mul(height).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    Ok((pitch, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitches_and_their_errors_are_the_drivers() {
+        assert_eq!(pitched(1, 3, 4), Ok((512, 1536)));
+        assert_eq!(pitched(512, 1, 16), Ok((512, 512)));
+        assert_eq!(pitched(513, 2, 8), Ok((1024, 2048)));
+        for (width, height, element) in [
+            (0, 4, 4),
+            (16, 0, 4),
+            (16, 4, 3),
+            (16, 4, 32),
+            (1 << 40, 1 << 40, 4),
+            (usize::MAX, 1, 4),
+        ] {
+            assert_eq!(
+                pitched(width, height, element),
+                Err(CUDA_ERROR_INVALID_VALUE),
+                "{width}×{height}"
+            );
+        }
+        assert_eq!(
+            pitched(usize::MAX - 600, 3, 4),
+            Err(CUDA_ERROR_OUT_OF_MEMORY)
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! Chunks by the host's driver: `cuMemCreate` and what belongs to it.
+
+use std::{
+    ffi::c_int,
+    os::fd::{FromRawFd, OwnedFd},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::pool::{Backend, Shape};
+use crate::worker::driver;
+
+/// A device's part of the addresses: room for many times its memory.
+const WINDOW_BYTES: u64 = 4 << 40;
+/// Where the first device's is: above the guest's pinned memory, below where Linux puts what has no place of its own, so
+/// that a guest's own addresses stay free here.
+const FIRST_WINDOW: u64 = 0x2000_0000_0000;
+/// Sizes of windows to try, in bytes.
+const WINDOW_SIZES: [u64; 3] = [WINDOW_BYTES, 1 << 40, 256 << 30];
+/// Places for windows.
+const WINDOWS: u64 = 12;
+
+/// One device's chunks.
+#[derive(Debug)]
+pub struct Chunks {
+    device: CUdevice,
+    gpu_direct: bool,
+}
+
+/// Physical memory.
+#[derive(Debug)]
+pub struct Memory(CUmemGenericAllocationHandle);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the handle is the driver's and is released once.
+        if let Err(code) = unsafe { driver::cuMemRelease(self.0) } {
+            tracing::debug!("cuMemRelease: {code}");
+        }
+    }
+}
+
+fn attribute(attribute: CUdevice_attribute, device: CUdevice) -> i32 {
+    let mut value = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let asked = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
+    asked.map_or(0, |()| value)
+}
+
+/// Whether every other device can be let use this one's memory: copies between devices need that where memory comes in
+/// chunks, and do not where it is `cuMemAlloc`'s.
+fn is_reachable(device: CUdevice) -> bool {
+    let mut count = 0;
+    // SAFETY: the pointers are to values that live across the calls, here and below.
+    if unsafe { driver::cuDeviceGetCount(&mut count) }.is_err() {
+        return false;
+    }
+    (0..count).filter(|other| *other != device).all(|other| {
+        let mut can = 0;
+        // SAFETY: as above.
+        let asked = unsafe { driver::cuDeviceCanAccessPeer(&mut can, other, device) };
+        asked.is_ok() && can != 0
+    })
+}
+
+impl Chunks {
+    /// The device's chunks and their window.
+    ///
+    /// # Errors
+    ///
+    /// Says why there can be none.
+    pub fn new(device: CUdevice) -> Result<(Self, Shape), &'static str> {
+        if attribute(
+            CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            device,
+        ) == 0
+        {
+            return Err("it has no virtual memory management");
+        }
+        if attribute(
+            CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+            device,
+        ) == 0
+        {
+            return Err("its memory cannot be exported");
+        }
+        if !is_reachable(device) {
+            return Err("not every other device can reach its memory");
+        }
+        let with_vmm = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+        let chunks = Self {
+            device,
+            gpu_direct: attribute(with_vmm, device) != 0,
+        };
+        let (mut granularity, mut total) = (0, 0);
+        let option = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+        // SAFETY: the pointers are to values that live across the calls.
+        unsafe {
+            driver::cuMemGetAllocationGranularity(&mut granularity, &chunks.properties(), option)
+                .and_then(|()| driver::cuDeviceTotalMem_v2(&mut total, device))
+        }
+        .map_err(|_| "it does not say how its memory is cut")?;
+        if granularity == 0 {
+            return Err("it does not say how its memory is cut");
+        }
+        let (start, bytes) = reserve(device).ok_or("there are no addresses for its memory")?;
+        let shape = Shape {
+            start,
+            bytes,
+            granularity: granularity as u64,
+            keep: (total as u64 / 64).clamp(64 << 20, 1 << 30),
+            device,
+        };
+        Ok((chunks, shape))
+    }
+
+    fn properties(&self) -> CUmemAllocationProp {
+        CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: location(self.device),
+            win32HandleMetaData: std::ptr::null_mut(),
+            // As `cuMemAlloc`'s memory is, where it can be.
+            allocFlags: CUmemAllocationFlags {
+                gpuDirectRDMACapable: u8::from(self.gpu_direct),
+                ..Default::default()
+            },
+        }
+    }
+
+    fn map(
+        &self,
+        memory: &Memory,
+        address: u64,
+        bytes: u64,
+        devices: &[CUdevice],
+    ) -> Result<(), CUresult> {
+        // SAFETY: the addresses are of this process's window and free; the handle lives.
+        unsafe { driver::cuMemMap(address, bytes as usize, 0, memory.0, 0)? };
+        let granted = devices
+            .iter()
+            .try_for_each(|device| self.grant(address, bytes, *device));
+        if granted.is_err() {
+            self.unmap(address, bytes);
+        }
+        granted
+    }
+}
+
+fn location(device: CUdevice) -> CUmemLocation {
+    CUmemLocation {
+        type_: CU_MEM_LOCATION_TYPE_DEVICE,
+        id: device,
+    }
+}
+
+/// Reserves a window: in the device's own place, in a free one, or anywhere.
+fn reserve(device: CUdevice) -> Option<(u64, u64)> {
+    let own = u64::try_from(device).ok()? % WINDOWS;
+    for bytes in WINDOW_SIZES {
+        for place in (0..WINDOWS).map(|place| (own + place) % WINDOWS) {
+            let wish = FIRST_WINDOW + place * WINDOW_BYTES;
+            match reserve_at(bytes, wish) {
+                Some(start) if start == wish => return Some((start, bytes)),
+                // The driver takes a wish as that.
+                Some(elsewhere) => free(elsewhere, bytes),
+                // So many are not to be had.
+                None => break,
+            }
+        }
+    }
+    let [.., least] = WINDOW_SIZES;
+    reserve_at(least, 0).map(|start| (start, least))
+}
+
+fn reserve_at(bytes: u64, wish: u64) -> Option<u64> {
+    let mut start = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuMemAddressReserve(&mut start, bytes as usize, 0, wish, 0) }.ok()?;
+    Some(start)
+}
+
+fn free(start: u64, bytes: u64) {
+    // SAFETY: nothing was mapped in it.
+    if let Err(code) = unsafe { driver::cuMemAddressFree(start, bytes as usize) } {
+        tracing::debug!("cuMemAddressFree: {code}");
+    }
+}
+
+impl Backend for Chunks {
+    type Memory = Memory;
+
+    fn create(&self, address: u64, bytes: u64, devices: &[CUdevice]) -> Result<Memory, CUresult> {
+        let mut handle = 0;
+        // SAFETY: the pointers are to values that live across the call.
+        unsafe { driver::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0)? };
+        let memory = Memory(handle);
+        self.map(&memory, address, bytes, devices)?;
+        Ok(memory)
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> bool {
+        // SAFETY: this was mapped as one piece, and nothing uses it any more.
+        let unmapped = unsafe { driver::cuMemUnmap(address, bytes as usize) };
+        unmapped
+            .inspect_err(|code| tracing::debug!("cuMemUnmap: {code}"))
+            .is_ok()
+    }
+
+    fn grant(&self, address: u64, bytes: u64, device: CUdevice) -> Result<(), CUresult> {
+        let access = CUmemAccessDesc {
+            location: location(device),
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: the range is mapped; the pointer is to a value that lives across the call.
+        unsafe { driver::cuMemSetAccess(address, bytes as usize, &access, 1) }
+    }
+
+    fn export(&self, memory: &Memory) -> Result<OwnedFd, CUresult> {
+        let mut fd: c_int = -1;
+        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        // SAFETY: for this kind the driver writes an `int`, which lives across the call.
+        unsafe {
+            driver::cuMemExportToShareableHandle((&raw mut fd).cast(), memory.0, kind, 0)?;
+        }
+        if fd < 0 {
+            return Err(CUDA_ERROR_UNKNOWN);
+        }
+        // SAFETY: the driver has just made the descriptor, for the caller to close.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}

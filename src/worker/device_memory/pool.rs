@@ -1,0 +1,473 @@
+//! One device's memory: chunks of physical memory in a window of addresses, and allocations in them.
+//!
+//! A small allocation is carved out of a chunk that it shares with others; a large one has a chunk of its own. Behind each
+//! chunk lie addresses that lead nowhere, so that a kernel that runs off a chunk's end faults. A chunk that nothing uses
+//! any more is kept for a while, for what is allocated next, and is given back under pressure.
+//!
+//! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does not.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::space::Space;
+
+/// What allocations are aligned to, in bytes: CUDA promises 256 and gives 512.
+pub const ALIGNMENT: u64 = 512;
+/// Allocations from this size on have a chunk of their own.
+const WHOLE_BYTES: u64 = 32 << 20;
+/// The first shared chunk. Making one takes the driver as long as making a small one.
+const FIRST_SHARED_BYTES: u64 = 16 << 20;
+/// Shared chunks at most.
+const LARGEST_SHARED_BYTES: u64 = 64 << 20;
+
+/// What a pool has done by the driver.
+pub trait Backend {
+    /// Physical memory; it is released when this is dropped and it is mapped nowhere.
+    type Memory;
+
+    /// Makes `bytes` bytes of memory and maps them for these devices.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code; then nothing is left.
+    fn create(
+        &self,
+        address: u64,
+        bytes: u64,
+        devices: &[CUdevice],
+    ) -> Result<Self::Memory, CUresult>;
+    /// Unmaps memory; `false` if that fails, and the addresses must not be used again.
+    fn unmap(&self, address: u64, bytes: u64) -> bool;
+    /// Lets one more device use what is mapped.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn grant(&self, address: u64, bytes: u64, device: CUdevice) -> Result<(), CUresult>;
+    /// A descriptor by which other processes get the memory.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
+}
+
+/// What a pool is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Where its window of addresses starts.
+    pub start: u64,
+    /// The window's bytes.
+    pub bytes: u64,
+    /// What the sizes of chunks are multiples of, in bytes.
+    pub granularity: u64,
+    /// How many bytes of chunks without allocations are kept.
+    pub keep: u64,
+    /// The device.
+    pub device: CUdevice,
+}
+
+/// Where an address lies: in which export, and where in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The export's number.
+    pub export: u32,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+#[derive(Debug)]
+struct Chunk<M> {
+    memory: Arc<M>,
+    bytes: u64,
+    /// Bytes in allocations.
+    used: u64,
+    is_shared: bool,
+    number: u32,
+    is_exported: bool,
+}
+
+#[derive(Debug)]
+struct State<M> {
+    /// Free addresses of the window.
+    addresses: Space,
+    /// Free bytes of shared chunks.
+    pieces: Space,
+    /// By their addresses.
+    chunks: BTreeMap<u64, Chunk<M>>,
+    /// The address of each chunk, by its number.
+    numbers: HashMap<u32, u64>,
+    /// Chunks without allocations, those unused for longest first.
+    idle: VecDeque<u64>,
+    idle_bytes: u64,
+    /// How many shared chunks were made.
+    shared_made: u32,
+    /// Who may use the memory: the device itself, and those of whose contexts it was used.
+    devices: Vec<CUdevice>,
+    /// Exports whose chunks are gone.
+    released: Vec<u32>,
+}
+
+impl<M> State<M> {
+    fn containing(&mut self, address: u64) -> Option<(u64, &mut Chunk<M>)> {
+        let (&start, chunk) = self.chunks.range_mut(..=address).next_back()?;
+        (address - start < chunk.bytes).then_some((start, chunk))
+    }
+
+    fn set_idle(&mut self, start: u64, bytes: u64) {
+        self.idle.push_back(start);
+        self.idle_bytes += bytes;
+    }
+
+    fn set_busy(&mut self, start: u64, bytes: u64) {
+        if let Some(index) = self.idle.iter().position(|idle| *idle == start) {
+            self.idle.remove(index);
+            self.idle_bytes -= bytes;
+        }
+    }
+
+    /// Takes a place for a small allocation out of a shared chunk.
+    fn carve(&mut self, bytes: u64) -> Option<u64> {
+        let address = self.pieces.take(bytes)?;
+        let (start, chunk) = self.containing(address)?;
+        let (was, whole) = (chunk.used, chunk.bytes);
+        chunk.used += bytes;
+        if was == 0 {
+            self.set_busy(start, whole);
+        }
+        Some(address)
+    }
+
+    /// Takes an idle chunk for a large allocation.
+    fn reuse(&mut self, bytes: u64) -> Option<u64> {
+        // The one used last: its pages are the likeliest to be in a cache.
+        let index = self.idle.iter().rposition(|start| {
+            let chunk = &self.chunks[start];
+            !chunk.is_shared && chunk.bytes == bytes
+        })?;
+        let start = self.idle.remove(index)?;
+        self.idle_bytes -= bytes;
+        if let Some(chunk) = self.chunks.get_mut(&start) {
+            chunk.used = bytes;
+        }
+        Some(start)
+    }
+
+    /// Takes the oldest idle chunks out of the tables until no more than `keep` bytes are idle.
+    fn evict(&mut self, keep: u64) -> Vec<(u64, Chunk<M>)> {
+        let mut gone = Vec::new();
+        while self.idle_bytes > keep {
+            let Some(start) = self.idle.pop_front() else {
+                break;
+            };
+            let Some(chunk) = self.chunks.remove(&start) else {
+                continue;
+            };
+            self.idle_bytes -= chunk.bytes;
+            self.numbers.remove(&chunk.number);
+            if chunk.is_shared {
+                self.pieces.take_whole(start, chunk.bytes);
+            }
+            if chunk.is_exported {
+                self.released.push(chunk.number);
+            }
+            gone.push((start, chunk));
+        }
+        gone
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Pool<B: Backend> {
+    backend: B,
+    shape: Shape,
+    state: Mutex<State<B::Memory>>,
+    /// The devices that were let in; held while one is.
+    granting: Mutex<Vec<CUdevice>>,
+    /// How many chunks were given back; held while some are.
+    discards: Mutex<u64>,
+}
+
+impl<B: Backend> Pool<B> {
+    /// A pool without a chunk.
+    pub fn new(backend: B, shape: Shape) -> Self {
+        let mut addresses = Space::default();
+        // The first granule stays free: it guards the first chunk from below.
+        addresses.give(
+            shape.start + shape.granularity,
+            shape.bytes - shape.granularity,
+        );
+        let state = State {
+            addresses,
+            pieces: Space::default(),
+            chunks: BTreeMap::new(),
+            numbers: HashMap::new(),
+            idle: VecDeque::new(),
+            idle_bytes: 0,
+            shared_made: 0,
+            devices: vec![shape.device],
+            released: Vec::new(),
+        };
+        Self {
+            backend,
+            shape,
+            state: Mutex::new(state),
+            granting: Mutex::new(vec![shape.device]),
+            discards: Mutex::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B::Memory>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an address lies in the window.
+    pub fn owns(&self, address: u64) -> bool {
+        address.wrapping_sub(self.shape.start) < self.shape.bytes
+    }
+
+    /// The device.
+    pub fn device(&self) -> CUdevice {
+        self.shape.device
+    }
+
+    /// Whether there is a chunk.
+    pub fn has_chunks(&self) -> bool {
+        !self.state().chunks.is_empty()
+    }
+
+    /// The bytes that an allocation takes in a chunk; `None` if no pool can have so many.
+    pub fn taken(&self, bytes: u64) -> Option<u64> {
+        let step = if bytes < WHOLE_BYTES {
+            ALIGNMENT
+        } else {
+            self.shape.granularity
+        };
+        bytes.checked_next_multiple_of(step)
+    }
+
+    /// A place for `taken` bytes, if there is one without the driver's help.
+    pub fn try_allocate(&self, taken: u64) -> Option<u64> {
+        if taken < WHOLE_BYTES {
+            self.state().carve(taken)
+        } else {
+            self.state().reuse(taken)
+        }
+    }
+
+    /// A place for `taken` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, or the driver's own code.
+    pub fn allocate(&self, taken: u64) -> Result<u64, CUresult> {
+        if let Some(address) = self.try_allocate(taken) {
+            return Ok(address);
+        }
+        if taken >= WHOLE_BYTES {
+            return self.create(taken, None);
+        }
+        let least = taken.next_multiple_of(self.shape.granularity);
+        let wish = (FIRST_SHARED_BYTES << self.state().shared_made.min(16))
+            .min(LARGEST_SHARED_BYTES)
+            .next_multiple_of(self.shape.granularity)
+            .max(least);
+        match self.create(wish, Some(taken)) {
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+                // Another thread may have freed some meanwhile.
+                if let Some(address) = self.try_allocate(taken) {
+                    return Ok(address);
+                }
+                self.create(least, Some(taken))
+            }
+            made => made,
+        }
+    }
+
+    /// Makes a chunk: a shared one for a first allocation of `carved` bytes, or one that is an allocation as a whole.
+    fn create(&self, bytes: u64, carved: Option<u64>) -> Result<u64, CUresult> {
+        let reserved = bytes + self.shape.granularity;
+        let (address, devices) = {
+            let mut state = self.state();
+            let address = state
+                .addresses
+                .take(reserved)
+                .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            (address, state.devices.clone())
+        };
+        let discards = *self.discards();
+        let mut made = self.backend.create(address, bytes, &devices);
+        // What another thread is giving back just now counts too.
+        if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
+            && (self.trim(0) || *self.discards() != discards)
+        {
+            made = self.backend.create(address, bytes, &devices);
+        }
+        let mut state = self.state();
+        let memory = match made {
+            Ok(memory) => Arc::new(memory),
+            Err(code) => {
+                state.addresses.give(address, reserved);
+                return Err(code);
+            }
+        };
+        let late: Vec<CUdevice> = state.devices[devices.len()..].to_vec();
+        static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let chunk = Chunk {
+            memory,
+            bytes,
+            used: carved.unwrap_or(bytes),
+            is_shared: carved.is_some(),
+            number,
+            is_exported: false,
+        };
+        state.chunks.insert(address, chunk);
+        state.numbers.insert(number, address);
+        if let Some(carved) = carved {
+            state.shared_made += 1;
+            if carved < bytes {
+                state.pieces.give(address + carved, bytes - carved);
+            }
+        }
+        drop(state);
+        for device in late {
+            if let Err(code) = self.backend.grant(address, bytes, device) {
+                self.free(address, carved.unwrap_or(bytes));
+                return Err(code);
+            }
+        }
+        Ok(address)
+    }
+
+    /// Takes an allocation back that has `taken` bytes. What it was used for is over. Returns how many bytes are idle.
+    pub fn free(&self, address: u64, taken: u64) -> u64 {
+        let mut state = self.state();
+        let Some((start, chunk)) = state.containing(address) else {
+            return state.idle_bytes;
+        };
+        chunk.used -= taken;
+        let (used, bytes, is_shared) = (chunk.used, chunk.bytes, chunk.is_shared);
+        if is_shared {
+            state.pieces.give(address, taken);
+        }
+        if used == 0 {
+            state.set_idle(start, bytes);
+        }
+        state.idle_bytes
+    }
+
+    /// How many bytes of idle chunks may be kept.
+    pub fn keep(&self) -> u64 {
+        self.shape.keep
+    }
+
+    /// Gives idle chunks back until no more than `keep` bytes are idle; `false` if there was nothing to give back.
+    pub fn trim(&self, keep: u64) -> bool {
+        let gone = self.state().evict(keep);
+        let any = !gone.is_empty();
+        self.discard(gone);
+        any
+    }
+
+    fn discards(&self) -> MutexGuard<'_, u64> {
+        self.discards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn discard(&self, gone: Vec<(u64, Chunk<B::Memory>)>) {
+        let mut discards = self.discards();
+        *discards += gone.len() as u64;
+        for (start, chunk) in gone {
+            let bytes = chunk.bytes;
+            let is_free = self.backend.unmap(start, bytes);
+            drop(chunk);
+            if is_free {
+                let mut state = self.state();
+                state.addresses.give(start, bytes + self.shape.granularity);
+            }
+        }
+    }
+
+    /// The bytes that the driver counts as used, and that are free all the same.
+    pub fn free_bytes(&self) -> u64 {
+        let state = self.state();
+        let whole = state.idle.iter().map(|start| &state.chunks[start]);
+        let whole: u64 = whole
+            .filter(|chunk| !chunk.is_shared)
+            .map(|chunk| chunk.bytes)
+            .sum();
+        whole + state.pieces.free()
+    }
+
+    /// Lets another device use the pool's memory, all of it, from now on.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code; some of the memory may be the other device's to use already.
+    pub fn share(&self, device: CUdevice) -> Result<(), CUresult> {
+        let mut granted = self.granting.lock().unwrap_or_else(PoisonError::into_inner);
+        if granted.contains(&device) {
+            return Ok(());
+        }
+        let chunks: Vec<(u64, u64)> = {
+            let mut state = self.state();
+            // Chunks that are made from now on are for it too.
+            if !state.devices.contains(&device) {
+                state.devices.push(device);
+            }
+            let chunks = state.chunks.iter();
+            chunks.map(|(start, chunk)| (*start, chunk.bytes)).collect()
+        };
+        for (start, bytes) in chunks {
+            let result = self.backend.grant(start, bytes, device);
+            // One that is gone by now is nobody's to use.
+            if result.is_err() && self.state().chunks.contains_key(&start) {
+                return result;
+            }
+        }
+        granted.push(device);
+        Ok(())
+    }
+
+    /// Where `bytes` bytes at an address lie, if all of them are in one chunk. The chunk's number counts as exported.
+    pub fn place(&self, address: u64, bytes: u64) -> Option<Place> {
+        let mut state = self.state();
+        let (start, chunk) = state.containing(address)?;
+        let offset = address - start;
+        if bytes > chunk.bytes - offset {
+            return None;
+        }
+        chunk.is_exported = true;
+        Some(Place {
+            export: chunk.number,
+            offset,
+        })
+    }
+
+    /// A descriptor for the chunk with this number, and its bytes; `None` if it is not the pool's.
+    pub fn export(&self, number: u32) -> Option<Result<(OwnedFd, u64), CUresult>> {
+        let (memory, bytes) = {
+            let mut state = self.state();
+            let start = *state.numbers.get(&number)?;
+            let chunk = state.chunks.get_mut(&start)?;
+            chunk.is_exported = true;
+            (Arc::clone(&chunk.memory), chunk.bytes)
+        };
+        Some(self.backend.export(&memory).map(|fd| (fd, bytes)))
+    }
+
+    /// The numbers of exports that are gone since this was asked last.
+    pub fn take_released(&self) -> Vec<u32> {
+        std::mem::take(&mut self.state().released)
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

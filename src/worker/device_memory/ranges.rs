@@ -1,0 +1,110 @@
+//! What the worker gave out, by address.
+
+use std::{
+    collections::BTreeMap,
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use gpgpu_protocol::cuda::*;
+
+/// Where a range comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// An allocation in a chunk of the device's pool, which has `taken` bytes for it.
+    Pool {
+        /// Bytes.
+        taken: u64,
+    },
+    /// An allocation of the driver's own.
+    Driver,
+    /// A global of the module or library with this id.
+    Global(u64),
+}
+
+/// A range of device memory that the guest knows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// Where it starts.
+    pub start: u64,
+    /// The bytes that the guest asked for.
+    pub bytes: u64,
+    /// The id of the context that it was made in and goes with.
+    pub context: u64,
+    /// The device.
+    pub device: CUdevice,
+    /// Where it comes from.
+    pub source: Source,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: no other range of the process has it, then or later.
+    pub id: u64,
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub sync_memops: bool,
+}
+
+impl Range {
+    /// Whether `bytes` bytes at `address`, which lies in the range, do too.
+    pub fn holds(&self, address: u64, bytes: u64) -> bool {
+        bytes <= self.bytes - (address - self.start)
+    }
+}
+
+/// The ranges.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    map: RwLock<BTreeMap<u64, Range>>,
+}
+
+impl Ranges {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Range>> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Range>> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Notes a range; a stale one at the same address is replaced.
+    pub fn insert(&self, range: Range) {
+        self.write().insert(range.start, range);
+    }
+
+    /// The range that an address lies in.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        let map = self.read();
+        let (_, range) = map.range(..=address).next_back()?;
+        (address - range.start < range.bytes).then_some(*range)
+    }
+
+    /// Forgets the range that starts here, if `which` says that it is one to forget.
+    pub fn remove(&self, start: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
+        let mut map = self.write();
+        if !map.get(&start).is_some_and(which) {
+            return None;
+        }
+        map.remove(&start)
+    }
+
+    /// Forgets all that `which` says are to be forgotten, and returns them.
+    pub fn extract(&self, which: impl Fn(&Range) -> bool) -> Vec<Range> {
+        self.write()
+            .extract_if(.., |_, range| which(range))
+            .map(|(_, range)| range)
+            .collect()
+    }
+
+    /// Changes the range that an address lies in; `false` if there is none.
+    pub fn change(&self, address: u64, change: impl FnOnce(&mut Range)) -> bool {
+        let mut map = self.write();
+        match map.range_mut(..=address).next_back() {
+            Some((_, range)) if address - range.start < range.bytes => {
+                change(range);
+                true
+            }
+            _ => false,
+        }
+    }
+}
