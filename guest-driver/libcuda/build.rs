@@ -10,7 +10,7 @@ fn main() {
     let mut defined: HashSet<String> = HashSet::new();
     for operation in OPERATIONS
         .iter()
-        .filter(|operation| operation.style == "plain")
+        .filter(|operation| matches!(operation.style, "plain" | "worker"))
     {
         defined.insert(operation.name.to_owned());
         defined.extend(operation.per_thread.iter().map(|&name| name.to_owned()));

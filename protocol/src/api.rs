@@ -13,7 +13,8 @@
 //!   the driver, so the worker runs it beside the stream and other guest threads go on.
 //! * Style: `plain` means that both sides are made from the entry alone; `guest` that the guest's
 //!   symbol is written by hand (in the file of its object) and the worker's side is made from the
-//!   entry; `custom` that both are written by hand.
+//!   entry; `worker` that the guest's symbol is made from the entry and the worker's side is written by hand;
+//!   `custom` that both are written by hand.
 
 use std::marker::PhantomData;
 
@@ -65,19 +66,19 @@ macro_rules! with_api {
             0x020c call plain cuCtxResetPersistingL2Cache();
             0x020d call guest cuCtxGetFlags(flags: Out<u32>);
             0x020e call guest cuCtxSetFlags(flags: u32);
-            0x020f call plain cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
+            0x020f call worker cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
             0x0210 call plain cuCtxDisablePeerAccess(peerContext: Context);
             0x0211 call guest cuCtxGetId(ctx: Context, ctxId: Out<u64>);
 
             // Memory.
-            0x0301 wait guest cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
-            0x0302 wait guest cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
-            0x0303 wait guest cuMemFree_v2(dptr: u64);
-            0x0304 call guest cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
-            0x0305 call guest cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64);
+            0x0301 wait custom cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
+            0x0302 wait custom cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
+            0x0303 wait custom cuMemFree_v2(dptr: u64);
+            0x0304 call custom cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+            0x0305 call custom cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64);
             0x0306 wait custom cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32, device: Out<u64>);
             0x0307 wait custom cuMemHostUnregister(address: u64);
-            0x0308 call plain cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64);
+            0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64);
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64);
 
             // Copies between device and registered memory; the guest library chose the form.
@@ -98,18 +99,18 @@ macro_rules! with_api {
             0x040d fence custom gpgpuBlockOut(src: u64, block: u32, ByteCount: usize, hStream: Stream);
 
             // Fills.
-            0x0501 wait guest cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize);
-            0x0502 wait guest cuMemsetD16_v2(dstDevice: u64, us: u16, N: usize);
-            0x0503 wait guest cuMemsetD32_v2(dstDevice: u64, ui: u32, N: usize);
-            0x0504 wait guest cuMemsetD2D8_v2(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize);
-            0x0505 wait guest cuMemsetD2D16_v2(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize);
-            0x0506 wait guest cuMemsetD2D32_v2(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize);
-            0x0507 post guest cuMemsetD8Async(dstDevice: u64, uc: u8, N: usize, hStream: Stream);
-            0x0508 post guest cuMemsetD16Async(dstDevice: u64, us: u16, N: usize, hStream: Stream);
-            0x0509 post guest cuMemsetD32Async(dstDevice: u64, ui: u32, N: usize, hStream: Stream);
-            0x050a post guest cuMemsetD2D8Async(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: Stream);
-            0x050b post guest cuMemsetD2D16Async(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: Stream);
-            0x050c post guest cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream);
+            0x0501 wait custom cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize);
+            0x0502 wait custom cuMemsetD16_v2(dstDevice: u64, us: u16, N: usize);
+            0x0503 wait custom cuMemsetD32_v2(dstDevice: u64, ui: u32, N: usize);
+            0x0504 wait custom cuMemsetD2D8_v2(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize);
+            0x0505 wait custom cuMemsetD2D16_v2(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize);
+            0x0506 wait custom cuMemsetD2D32_v2(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize);
+            0x0507 post custom cuMemsetD8Async(dstDevice: u64, uc: u8, N: usize, hStream: Stream);
+            0x0508 post custom cuMemsetD16Async(dstDevice: u64, us: u16, N: usize, hStream: Stream);
+            0x0509 post custom cuMemsetD32Async(dstDevice: u64, ui: u32, N: usize, hStream: Stream);
+            0x050a post custom cuMemsetD2D8Async(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: Stream);
+            0x050b post custom cuMemsetD2D16Async(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: Stream);
+            0x050c post custom cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream);
 
             // Modules.
             0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
@@ -483,7 +484,7 @@ pub struct Operation {
     pub op: u16,
     /// How it completes.
     pub completion: Completion,
-    /// Its style: `plain`, `guest` or `custom`.
+    /// Its style: `plain`, `guest`, `worker` or `custom`.
     pub style: &'static str,
     /// Its name: the CUDA function's symbol, or a name of ours.
     pub name: &'static str,

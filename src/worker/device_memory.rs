@@ -253,13 +253,6 @@ impl DeviceMemory {
         Ok(address)
     }
 
-    /// Has a chunk made in the thread's current context, so that the first small allocation is quick.
-    pub fn prepare(&self, context: u64) {
-        if let Ok(address) = self.allocate(context, 1) {
-            let _ = self.free_idle(address);
-        }
-    }
-
     /// `cuMemFree`: waits for the work of the context that the memory belongs to, as the driver does.
     ///
     /// # Errors
@@ -377,14 +370,20 @@ impl DeviceMemory {
         }
     }
 
-    /// The contexts' device may use all of another one's memory, as `cuCtxEnablePeerAccess` has it.
+    /// Lets the thread's current context use the memory of another one's device, as `cuCtxEnablePeerAccess` has it.
     ///
     /// # Errors
     ///
     /// The driver's code.
-    pub fn share(&self, owner: CUdevice, device: CUdevice) -> Result<(), CUresult> {
+    pub fn enable_peer(&self, session: &Session, peer: u64) -> Result<(), CUresult> {
+        let current = session.current();
+        let device = self.device_of(current)?;
+        session.enter(peer)?;
+        let owner = self.device_of(peer);
+        session.enter(current)?;
+        let owner = owner?;
         match self.device(owner) {
-            Some(owner) if owner.pool.device() != device => owner.pool.share(device),
+            Some(peer) if owner != device => peer.pool.share(device),
             _ => Ok(()),
         }
     }

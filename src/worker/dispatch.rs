@@ -146,6 +146,9 @@ macro_rules! call {
     (custom, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
         Answer::of(ops::$name($session, read::<request::$name>($arguments)?, $data))
     };
+    (worker, $($rest:tt)*) => {
+        call!(custom, $($rest)*)
+    };
     ($made:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
         fn call(_session: &Session, _request: request::$name) -> Outcome<reply::$name> {
             static SYMBOL: Symbol = Symbol::new(stringify!($name));

@@ -5,7 +5,10 @@
 
 use std::{
     ffi::{CString, c_char, c_void},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use cudarc::driver::sys;
@@ -57,13 +60,39 @@ impl Symbol {
     }
 }
 
+/// Whether a kernel has failed, or the device: from then on every call of the process may fail.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the driver has ever given an error that ends what is on the GPU. It may have come over that since.
+pub fn has_failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
+}
+
+/// Whether a code says that the contexts of the process are lost.
+fn is_sticky(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR..=CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_TENSOR_MEMORY_LEAK
+            | CUDA_ERROR_UNKNOWN
+    )
+}
+
 /// Turns a result code into a `Result`.
 pub fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS {
-        Ok(())
-    } else {
-        Err(code)
+        return Ok(());
     }
+    if is_sticky(code) {
+        FAILED.store(true, Ordering::Relaxed);
+    }
+    Err(code)
 }
 
 /// Declares functions of the driver API, with [`Symbol`] and [`check`] in scope.
@@ -109,8 +138,23 @@ functions! {
     fn cuCtxSynchronize();
     fn cuCtxPopCurrent_v2(context: *mut CUcontext);
     fn cuCtxGetDevice(dev: *mut CUdevice);
+    fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32);
+    fn cuDeviceCanAccessPeer(can: *mut i32, dev: CUdevice, peer: CUdevice);
     fn cuGetErrorString(code: CUresult, text: *mut *const c_char);
     fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
+    fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    fn cuMemFree_v2(address: CUdeviceptr);
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    fn cuMemAddressReserve(start: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
+    fn cuMemAddressFree(start: CUdeviceptr, bytes: usize);
+    fn cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags);
+    fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle);
+    fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
+    fn cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+    fn cuMemExportToShareableHandle(export: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64);
+    fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
     fn cuMemHostUnregister(pointer: *mut c_void);
     fn cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: u32);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
@@ -122,6 +166,18 @@ functions! {
     fn cuMemcpyHtoDAsync_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
+    fn cuMemsetD8_v2(dst: CUdeviceptr, value: u8, count: usize);
+    fn cuMemsetD8Async(dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
+    fn cuMemsetD2D8_v2(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize);
+    fn cuMemsetD2D8Async(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream);
+    fn cuMemsetD16_v2(dst: CUdeviceptr, value: u16, count: usize);
+    fn cuMemsetD16Async(dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
+    fn cuMemsetD2D16_v2(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize);
+    fn cuMemsetD2D16Async(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream);
+    fn cuMemsetD32_v2(dst: CUdeviceptr, value: u32, count: usize);
+    fn cuMemsetD32Async(dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
+    fn cuMemsetD2D32_v2(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize);
+    fn cuMemsetD2D32Async(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
     fn cuStreamQuery(stream: CUstream);
     fn cuStreamGetFlags(stream: CUstream, flags: *mut u32);

@@ -10,6 +10,7 @@
 
 mod ahead;
 mod argument;
+mod device_memory;
 mod dispatch;
 pub(crate) mod driver;
 mod images;

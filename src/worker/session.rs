@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 
 use super::{
     ahead::Ahead,
+    device_memory::DeviceMemory,
     driver,
     images::Images,
     memory::{Regions, Staging},
@@ -31,6 +32,8 @@ pub struct Session {
     pub objects: Objects,
     /// Its registered memory.
     pub regions: Regions,
+    /// Its device memory.
+    pub device_memory: DeviceMemory,
     /// Its staging area, once the device process has sent it.
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
@@ -187,6 +190,7 @@ impl Session {
         self.objects.remove_context(context);
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.regions.forget_context(context);
+        self.device_memory.forget_context(context);
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }

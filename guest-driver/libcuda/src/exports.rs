@@ -58,6 +58,9 @@ macro_rules! export {
         function!(lower $completion $name $name ($($args)*));
         function!(lower_per_thread $completion $name $per_thread ($($args)*));
     };
+    (worker $($rest:tt)*) => {
+        export!(plain $($rest)*);
+    };
     ($by_hand:ident $($rest:tt)*) => {};
 }
 

@@ -194,3 +194,22 @@ pub fn cuCtxDestroy_v2(
     session.forget_current();
     Ok(reply::cuCtxDestroy_v2 { ctx: () })
 }
+
+/// `cuCtxEnablePeerAccess`. Memory in chunks is the other device's by a right of its own, which stays when access is
+/// disabled again.
+pub fn cuCtxEnablePeerAccess(
+    session: &Session,
+    request: request::cuCtxEnablePeerAccess,
+    _: Data,
+) -> Outcome<reply::cuCtxEnablePeerAccess> {
+    let peer = session.objects.raw::<Context>(request.peerContext)?;
+    // SAFETY: the handle is the driver's and lives, or NULL.
+    unsafe { driver::cuCtxEnablePeerAccess(Context::handle(peer), request.Flags)? };
+    session
+        .device_memory
+        .enable_peer(session, request.peerContext)?;
+    Ok(reply::cuCtxEnablePeerAccess {
+        peerContext: (),
+        Flags: (),
+    })
+}

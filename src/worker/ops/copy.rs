@@ -29,9 +29,16 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
 /// Checks that a range is device memory or memory that the guest process registered. The driver would take any other
 /// address for this process's own pageable memory, and copy from or to the worker itself.
 pub fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresult> {
+    let ours = session
+        .device_memory
+        .check(session.current(), address, bytes as u64);
+    if let Some(result) = ours {
+        return result;
+    }
     if session.regions.holds(address, bytes as u64) {
         return Ok(());
     }
+    // A module's global that nobody asked for by name, say.
     let (mut base, mut size) = (0, 0);
     // SAFETY: the pointers are to values that live across the call; the address is only looked up.
     unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut size, address) }.map_err(|code| {
@@ -48,7 +55,8 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresu
     }
 }
 
-fn known_plane(
+/// Checks every byte from the first to the last that a pitched copy or fill touches.
+pub fn known_plane(
     session: &Session,
     start: u64,
     pitch: usize,

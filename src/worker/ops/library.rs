@@ -96,6 +96,7 @@ pub fn cuLibraryUnload(
 ) -> Outcome<reply::cuLibraryUnload> {
     let library = library(session, request.library)?;
     session.objects.remove_with_children(request.library);
+    session.device_memory.forget_globals(request.library);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuLibraryUnload(library)? };
     Ok(reply::cuLibraryUnload { library: () })
@@ -164,6 +165,12 @@ pub fn cuLibraryGetGlobal(
             name.as_ptr(),
         )?
     };
+    session.device_memory.note_global(
+        request.library,
+        session.current(),
+        dptr,
+        bytes as u64,
+    );
     Ok(reply::cuLibraryGetGlobal {
         library: (),
         name: (),

@@ -1,4 +1,4 @@
-//! Registered memory and what the driver says of addresses.
+//! Device memory, registered memory, and what is to be said of addresses.
 
 use std::ffi::c_void;
 
@@ -7,11 +7,139 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use super::copy::known;
 use crate::worker::{
+    device_memory::{Source, pitched},
     dispatch::Outcome,
     driver,
     session::{Data, Session},
 };
+
+/// `cuMemAlloc`.
+pub fn cuMemAlloc_v2(
+    session: &Session,
+    request: request::cuMemAlloc_v2,
+    _: Data,
+) -> Outcome<reply::cuMemAlloc_v2> {
+    let memory = &session.device_memory;
+    // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
+    let bytes = if request.dptr { request.bytesize } else { 0 };
+    Ok(reply::cuMemAlloc_v2 {
+        dptr: memory.allocate(session.current(), bytes as u64)?,
+        bytesize: (),
+    })
+}
+
+/// `cuMemAllocPitch`.
+pub fn cuMemAllocPitch_v2(
+    session: &Session,
+    request: request::cuMemAllocPitch_v2,
+    _: Data,
+) -> Outcome<reply::cuMemAllocPitch_v2> {
+    let memory = &session.device_memory;
+    let size = if request.dptr && request.pPitch {
+        pitched(
+            request.WidthInBytes,
+            request.Height,
+            request.ElementSizeBytes,
+        )
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    };
+    let (pitch, bytes) = match size {
+        Ok(size) => size,
+        Err(code) => {
+            // What is wrong with the context comes first.
+            memory.info()?;
+            return Err(code.into());
+        }
+    };
+    Ok(reply::cuMemAllocPitch_v2 {
+        dptr: memory.allocate(session.current(), bytes as u64)?,
+        pPitch: pitch,
+        WidthInBytes: (),
+        Height: (),
+        ElementSizeBytes: (),
+    })
+}
+
+/// `cuMemFree`.
+pub fn cuMemFree_v2(
+    session: &Session,
+    request: request::cuMemFree_v2,
+    _: Data,
+) -> Outcome<reply::cuMemFree_v2> {
+    session.device_memory.free(session, request.dptr)?;
+    Ok(reply::cuMemFree_v2 { dptr: () })
+}
+
+/// `cuMemGetInfo`.
+pub fn cuMemGetInfo_v2(
+    session: &Session,
+    _: request::cuMemGetInfo_v2,
+    _: Data,
+) -> Outcome<reply::cuMemGetInfo_v2> {
+    let (free, total) = session.device_memory.info()?;
+    Ok(reply::cuMemGetInfo_v2 { free, total })
+}
+
+/// `cuMemGetAddressRange`.
+pub fn cuMemGetAddressRange_v2(
+    session: &Session,
+    request: request::cuMemGetAddressRange_v2,
+    _: Data,
+) -> Outcome<reply::cuMemGetAddressRange_v2> {
+    let (pbase, psize) = match session.device_memory.address_range(request.dptr) {
+        Some(range) => {
+            let (start, bytes) = range?;
+            (start, bytes as usize)
+        }
+        None => {
+            let (mut base, mut size) = (0, 0);
+            // SAFETY: the pointers are to values that live across the call; the address is only looked up.
+            unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut size, request.dptr)? };
+            (base, size)
+        }
+    };
+    Ok(reply::cuMemGetAddressRange_v2 {
+        pbase,
+        psize,
+        dptr: (),
+    })
+}
+
+/// `cuPointerSetAttribute`.
+pub fn cuPointerSetAttribute(
+    session: &Session,
+    request: request::cuPointerSetAttribute,
+    _: Data,
+) -> Outcome<reply::cuPointerSetAttribute> {
+    let value = request.value;
+    // The driver has this one for `cuMemAlloc`'s memory, not for chunks.
+    let ours = match (request.attribute, value) {
+        (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Some(value)) => session
+            .device_memory
+            .set_sync_memops(request.ptr, value != 0),
+        _ => None,
+    };
+    match ours {
+        Some(result) => result?,
+        None => {
+            let value = value
+                .as_ref()
+                .map_or(std::ptr::null(), std::ptr::from_ref)
+                .cast::<c_void>();
+            // SAFETY: the pointer is NULL or to a value that lives across the call, and is as large as the one attribute
+            // that can be set.
+            unsafe { driver::cuPointerSetAttribute(value, request.attribute, request.ptr)? };
+        }
+    }
+    Ok(reply::cuPointerSetAttribute {
+        value: (),
+        attribute: (),
+        ptr: (),
+    })
+}
 
 /// Pins memory that the device process has mapped here before.
 pub fn cuMemHostRegister_v2(
@@ -47,7 +175,7 @@ pub fn cuMemHostUnregister(
 
 /// `cuPointerGetAttribute`, for the attributes that only the host knows and that hold no pointer.
 pub fn gpgpuPointerAttribute(
-    _: &Session,
+    session: &Session,
     request: request::gpgpuPointerAttribute,
     _: Data,
 ) -> Outcome<reply::gpgpuPointerAttribute> {
@@ -60,14 +188,27 @@ pub fn gpgpuPointerAttribute(
     if !TOLD.contains(&request.attribute) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
+    let answer = |value| reply::gpgpuPointerAttribute {
+        value,
+        attribute: (),
+        ptr: (),
+    };
+    if let Some(range) = session.device_memory.find(request.ptr)
+        && matches!(range.source, Source::Pool { .. })
+    {
+        // Of these the driver would speak of the whole chunk.
+        match request.attribute {
+            CU_POINTER_ATTRIBUTE_BUFFER_ID => return Ok(answer(range.id)),
+            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(answer(range.sync_memops.into())),
+            _ => {}
+        }
+    } else {
+        known(session, request.ptr, 0)?;
+    }
     // No attribute of these is larger; what the driver leaves of it stays zero.
     let mut value = 0_u64;
     let to: *mut c_void = std::ptr::from_mut(&mut value).cast();
     // SAFETY: the pointer is to a value that lives across the call and is as large as any of these attributes.
     unsafe { driver::cuPointerGetAttribute(to, request.attribute, request.ptr)? };
-    Ok(reply::gpgpuPointerAttribute {
-        value,
-        attribute: (),
-        ptr: (),
-    })
+    Ok(answer(value))
 }

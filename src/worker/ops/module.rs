@@ -104,6 +104,7 @@ pub fn cuModuleUnload(
     }
     // Nothing finds the module's functions any more before the driver frees them.
     session.objects.remove_with_children(request.hmod);
+    session.device_memory.forget_globals(request.hmod);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuModuleUnload(module)? };
     Ok(reply::cuModuleUnload { hmod: () })
@@ -164,6 +165,17 @@ pub fn cuModuleGetGlobal_v2(
             name.as_ptr(),
         )?
     };
+    // A module that is a library's goes with the library.
+    let parent = session.objects.entry::<Module>(request.hmod);
+    let owner = parent
+        .map(|entry| entry.parent)
+        .filter(|parent| *parent != 0);
+    session.device_memory.note_global(
+        owner.unwrap_or(request.hmod),
+        session.current(),
+        dptr,
+        bytes as u64,
+    );
     Ok(reply::cuModuleGetGlobal_v2 {
         hmod: (),
         name: (),
