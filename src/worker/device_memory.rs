@@ -241,7 +241,9 @@ impl DeviceMemory {
                     return Err(code);
                 }
                 Err(code) => {
-                    tracing::info!("GPU {ordinal} has no exportable memory: the driver says {code}");
+                    tracing::info!(
+                        "GPU {ordinal} has no exportable memory: the driver says {code}"
+                    );
                     device.is_refused.store(true, Ordering::Relaxed);
                 }
             }
@@ -417,7 +419,11 @@ impl DeviceMemory {
         let set = self
             .ranges
             .change(address, |range| range.sync_memops = value);
-        Some(if set { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) })
+        Some(if set {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        })
     }
 
     /// Notes a global of a module or library, in the thread's current context.
@@ -457,7 +463,9 @@ impl DeviceMemory {
         let is_last = !read(&self.contexts)
             .values()
             .any(|other| *other == device.pool.device());
-        device.pool.trim(if is_last { 0 } else { device.pool.keep() });
+        device
+            .pool
+            .trim(if is_last { 0 } else { device.pool.keep() });
     }
 
     /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if

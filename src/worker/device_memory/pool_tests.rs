@@ -186,7 +186,10 @@ fn an_export_is_named_by_a_number_that_is_told_when_it_is_gone_and_never_comes_b
     assert_eq!(bytes, taken);
     assert!(pool.take_released().is_empty());
     pool.free(address, taken);
-    assert!(pool.take_released().is_empty(), "it is kept, and so is its export");
+    assert!(
+        pool.take_released().is_empty(),
+        "it is kept, and so is its export"
+    );
     pool.trim(0);
     assert_eq!(pool.take_released(), [place.export]);
     assert!(pool.take_released().is_empty());

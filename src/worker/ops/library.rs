@@ -165,12 +165,9 @@ pub fn cuLibraryGetGlobal(
             name.as_ptr(),
         )?
     };
-    session.device_memory.note_global(
-        request.library,
-        session.current(),
-        dptr,
-        bytes as u64,
-    );
+    session
+        .device_memory
+        .note_global(request.library, session.current(), dptr, bytes as u64);
     Ok(reply::cuLibraryGetGlobal {
         library: (),
         name: (),
