@@ -161,6 +161,7 @@ impl Context {
         let mut primary = lock(&driver.primary);
         if primary.retained == 0 {
             return if all {
+                primary.flags = 0;
                 Ok(())
             } else {
                 Err(CUDA_ERROR_INVALID_CONTEXT)

@@ -1,5 +1,7 @@
 //! Contexts.
 
+use std::time::Instant;
+
 use gpgpu_protocol::{
     api::{Context, Object, reply, request},
     cuda::*,
@@ -88,6 +90,7 @@ pub fn cuDevicePrimaryCtxRetain(
     if table.contains_key(&request.dev) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
+    let began = Instant::now();
     let context = match ahead(session, request.dev) {
         Some(context) => context,
         None => {
@@ -97,6 +100,7 @@ pub fn cuDevicePrimaryCtxRetain(
             Context::id(context)
         }
     };
+    tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(request.dev, request.pctx);
     Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
@@ -150,18 +154,20 @@ pub fn cuCtxCreate_v2(
     _: Data,
 ) -> Outcome<reply::cuCtxCreate_v2> {
     session.objects.check_new::<Context>(request.pctx)?;
-    // This client has other plans than the primary context; it is released beside the making of the new one.
-    session.ahead.give_up();
     let mut context = Context::handle(0);
-    // SAFETY: the pointer is to a value that lives across the calls.
+    // SAFETY: the pointer is to a value that lives across the call.
     let mut create = || unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, request.dev) };
-    let mut created = create();
-    // Its memory is the client's before the client can look.
-    session.ahead.wait_over();
-    if created == Err(CUDA_ERROR_OUT_OF_MEMORY) {
-        created = create();
+    // A client that has this one has other plans than the primary context. Releasing that first, or beside the making of
+    // this one, would make the client wait for both.
+    match create() {
+        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            session.ahead.give_up();
+            session.ahead.wait_over();
+            create()?;
+        }
+        created => created?,
     }
-    created?;
+    session.ahead.give_up();
     // SAFETY: as above.
     unsafe {
         let mut popped = Context::handle(0);

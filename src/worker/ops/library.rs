@@ -1,6 +1,6 @@
 //! Libraries and kernels.
 
-use std::ffi::c_void;
+use std::{ffi::c_void, time::Instant};
 
 use gpgpu_protocol::{
     api::{Function, FunctionInfo, Kernel, Library, Module, Object, reply, request},
@@ -45,6 +45,7 @@ pub fn cuLibraryLoadData(
     data: Data,
 ) -> Outcome<reply::cuLibraryLoadData> {
     session.objects.check_new::<Library>(request.library)?;
+    let began = Instant::now();
     let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
@@ -78,6 +79,7 @@ pub fn cuLibraryLoadData(
             reply: Some(reply),
         });
     }
+    tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
     session.images.keep(image);
     if request.eager {
         load_now(library);

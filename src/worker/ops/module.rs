@@ -3,6 +3,7 @@
 use std::{
     ffi::{CStr, CString, c_void},
     sync::Arc,
+    time::Instant,
 };
 
 use gpgpu_protocol::{
@@ -54,6 +55,7 @@ pub fn cuModuleLoadDataEx(
     data: Data,
 ) -> Outcome<reply::cuModuleLoadDataEx> {
     session.objects.check_new::<Module>(request.module)?;
+    let began = Instant::now();
     let image = image(session, request.image, data)?;
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
@@ -81,6 +83,7 @@ pub fn cuModuleLoadDataEx(
             reply: Some(reply),
         });
     }
+    tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
     session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
