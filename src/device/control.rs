@@ -72,6 +72,8 @@ impl Vm {
             tracing::error!("Client {id}: cannot ask for a worker: {error}");
             return self.refuse(chain, status::NO_RESOURCES);
         }
+        // By the time of the first large copy it is there.
+        self.want_mover(0);
         let deadline = self.start_deadline();
         self.clients.insert(id, Client::new(chain, deadline));
     }

@@ -279,6 +279,39 @@ impl Guest {
         bytes
     }
 
+    /// Writes a buffer.
+    pub fn write(&self, at: u64, bytes: &[u8]) {
+        self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+    }
+
+    /// Sends a command whose data is in these buffers, which the device reads, or else writes.
+    pub fn post_buffers(
+        &mut self,
+        client: u32,
+        stream: &[u8],
+        answer: u32,
+        buffers: &[(u64, u32)],
+        to_guest: bool,
+    ) -> u16 {
+        let bytes = buffers.iter().map(|&(_, len)| u64::from(len)).sum();
+        let (input, out) = if to_guest { (0, bytes) } else { (bytes, 0) };
+        let header = Self::header(client, stream.len(), answer, input, out);
+        let at = self.alloc(size_of::<CommandHeader>() + stream.len());
+        self.write_object(&header, at);
+        self.write(at + size_of::<CommandHeader>() as u64, stream);
+        let mut readable = vec![(at, (size_of::<CommandHeader>() + stream.len()) as u32)];
+        let mut writable = vec![(self.alloc(8 + answer as usize), 8 + answer)];
+        if to_guest {
+            &mut writable
+        } else {
+            &mut readable
+        }
+        .extend_from_slice(buffers);
+        let head = self.push_parts(COMMAND_QUEUE, &readable, &writable);
+        self.kick(COMMAND_QUEUE);
+        head
+    }
+
     /// Memory for a buffer, at a page of its own.
     pub fn alloc(&mut self, bytes: usize) -> u64 {
         let at = self.next_buffer;

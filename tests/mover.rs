@@ -1,0 +1,516 @@
+//! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the
+//! software GPU; the workers have device memory there and do what they are told.
+//!
+//! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
+//! program. Where there is none, these tests have nothing to run on and say so.
+
+#[path = "device/guest.rs"]
+#[allow(dead_code)]
+mod guest;
+#[path = "mover/worker.rs"]
+mod worker;
+
+use std::{
+    fs,
+    os::unix::{fs::symlink, io::OwnedFd, net::UnixStream},
+    path::{Path, PathBuf},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, MAX_DATA_BYTES, status};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use vhost_device_gpgpu::supervisor::{self, Program, Supervisor};
+use zerocopy::IntoBytes;
+
+use guest::{Guest, Vmm, split};
+use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, UNEXPORT};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
+/// A watchdog for what never comes.
+const LIMIT: Duration = Duration::from_secs(60);
+const MIB: usize = 1 << 20;
+const GPU_BYTES: u64 = 16 << 20;
+
+/// Not a test of its own: what workers run.
+#[test]
+fn fake_worker() {
+    if std::env::var_os(worker::MODE).is_some() {
+        worker::run();
+    }
+}
+
+/// The software GPU's library, if there is one.
+fn software_gpu() -> Option<PathBuf> {
+    let staged = std::env::var_os("VIRTIO_GPGPU_STAGE")
+        .map(|stage| Path::new(&stage).join("software-gpu/libcuda.so.1"));
+    let built = || {
+        let own = std::env::current_exe().ok()?;
+        Some(own.parent()?.parent()?.join("libsoftware_gpu.so"))
+    };
+    let found = staged.or_else(built).filter(|library| library.exists());
+    if found.is_none() {
+        eprintln!("skipped: there is no software GPU; run cargo xtask test");
+    }
+    found
+}
+
+/// A supervisor in a thread, with movers; it ends when this is dropped.
+struct Host {
+    directory: tempfile::TempDir,
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    children: PathBuf,
+}
+
+impl Host {
+    fn new() -> Option<Self> {
+        let library = software_gpu()?;
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            symlink(&library, directory.path().join(name)).unwrap();
+        }
+        let role = |program: &Path, arguments: &[&str], variables: &[(&str, &str)]| {
+            let path = directory.path().to_str().unwrap();
+            Program {
+                program: program.into(),
+                arguments: arguments.iter().map(Into::into).collect(),
+                environment: variables
+                    .iter()
+                    .chain(&[("LD_LIBRARY_PATH", path)])
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .collect(),
+            }
+        };
+        let own = std::env::current_exe().unwrap();
+        let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
+        let config = supervisor::Config {
+            sockets: vec![directory.path().join("vm0"), directory.path().join("vm1")],
+            max_connections: 8,
+            device: role(BINARY.as_ref(), &["device-process"], &[]),
+            worker: role(&own, &test, &[(worker::MODE, "1")]),
+            mover: Some(role(BINARY.as_ref(), &["mover-process"], &[])),
+            warm_workers: 0,
+            cache: None,
+        };
+        let supervisor = Supervisor::new(config).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            use std::os::fd::AsFd;
+            tell.send(nix::unistd::gettid()).unwrap();
+            supervisor.run(theirs.as_fd()).unwrap();
+        });
+        let id = told.recv().unwrap();
+        Some(Self {
+            directory,
+            stop: Some(ours.into()),
+            thread: Some(thread),
+            children: format!("/proc/self/task/{id}/children").into(),
+        })
+    }
+
+    fn boot(&self, number: usize) -> Guest {
+        let socket = self.directory.path().join(format!("vm{number}"));
+        let mut vmm = Vmm::qemu();
+        vmm.regions = vec![(0, 192 << 20, 0)];
+        Guest::boot(&socket, vmm)
+    }
+
+    /// The mover, once there is one.
+    fn mover(&self) -> Pid {
+        wait_for("a mover", || {
+            let children = fs::read_to_string(&self.children).unwrap();
+            let mut children = children.split_whitespace();
+            let is_mover = |pid: &&str| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains("mover-process")
+            };
+            let pid = children.find(is_mover)?;
+            Some(Pid::from_raw(pid.parse().unwrap()))
+        })
+    }
+
+    fn stop_mover(&self) -> Stopped {
+        let mover = self.mover();
+        kill(mover, Signal::SIGSTOP).unwrap();
+        Stopped(mover)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+/// A mover that does nothing for now.
+struct Stopped(Pid);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
+
+/// Waits until something is there.
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} never comes");
+        std::thread::yield_now();
+    }
+}
+
+fn stream(numbers: &[u64]) -> Vec<u8> {
+    let mut whole = [0; 5];
+    whole[..numbers.len()].copy_from_slice(numbers);
+    whole.as_bytes().to_vec()
+}
+
+fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8 ^ seed as u8)
+        .collect()
+}
+
+/// A guest with one client, whose worker has exported memory number 1, and that has seen the mover at work.
+struct Session {
+    guest: Guest,
+    client: u32,
+}
+
+impl Session {
+    fn new(host: &Host, number: usize) -> Self {
+        let mut guest = host.boot(number);
+        let client = guest.open();
+        let mut this = Self { guest, client };
+        this.small(&[EXPORT, 1, GPU_BYTES]);
+        let at = this.guest.alloc(MIB);
+        wait_for("a mover that serves", || {
+            let head = this.post(&[COPY, 1, 0], &[(at, MIB as u32)], false);
+            (this.end(head) == (status::OK, "moved".into())).then_some(())
+        });
+        this
+    }
+
+    fn post(&mut self, numbers: &[u64], buffers: &[(u64, u32)], to_guest: bool) -> u16 {
+        self.guest
+            .post_buffers(self.client, &stream(numbers), 16, buffers, to_guest)
+    }
+
+    /// Waits for the end of a command: its status and its answer.
+    fn end(&mut self, head: u16) -> (u32, String) {
+        let used = self.guest.wait(COMMAND_QUEUE, head);
+        let (status, answer, _) = split(&used, 16);
+        (status, String::from_utf8(answer).unwrap())
+    }
+
+    fn run(&mut self, numbers: &[u64], buffers: &[(u64, u32)], to_guest: bool) -> (u32, String) {
+        let head = self.post(numbers, buffers, to_guest);
+        self.end(head)
+    }
+
+    /// A command without data.
+    fn small(&mut self, numbers: &[u64]) -> String {
+        let (status, answer) = self.run(numbers, &[], false);
+        assert_eq!(status, status::OK);
+        answer
+    }
+
+    fn read(&self, buffers: &[(u64, u32)]) -> Vec<u8> {
+        use vm_memory::{Bytes, GuestAddress};
+        let mut all = Vec::new();
+        for &(at, len) in buffers {
+            let start = all.len();
+            all.resize(start + len as usize, 0);
+            let to = &mut all[start..];
+            self.guest.memory.read_slice(to, GuestAddress(at)).unwrap();
+        }
+        all
+    }
+
+    /// Copies from these buffers into device memory and from there into others, and compares. The answers
+    /// are `expected`.
+    fn round_trip(&mut self, from: &[(u64, u32)], to: &[(u64, u32)], offset: u64, expected: &str) {
+        let bytes: usize = from.iter().map(|&(_, len)| len as usize).sum();
+        let data = pattern(bytes, offset as usize);
+        let mut rest = &data[..];
+        for &(at, len) in from {
+            let (part, after) = rest.split_at(len as usize);
+            self.guest.write(at, part);
+            rest = after;
+        }
+        let ok = (status::OK, expected.to_owned());
+        assert_eq!(self.run(&[COPY, 1, offset], from, false), ok);
+        assert_eq!(self.run(&[COPY, 1, offset], to, true), ok);
+        assert!(self.read(to) == data);
+    }
+}
+
+/// Buffers of `each` bytes, `gap` bytes apart, in an order that no copy would have by chance.
+fn scattered(start: u64, count: u64, each: u32, gap: u64) -> Vec<(u64, u32)> {
+    (0..count)
+        .map(|at| (at * 7 + 3) % count)
+        .map(|at| (start + at * (u64::from(each) + gap), each))
+        .collect()
+}
+
+#[test]
+fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    session.guest.indirect = true;
+    let most = MAX_DATA_BYTES as u64;
+    let a = session.guest.alloc(8 * MIB);
+    let b = session.guest.alloc(8 * MIB);
+    let most_of = |at| vec![(at, most as u32)];
+    session.round_trip(&most_of(a), &most_of(b), 0, "moved");
+    session.round_trip(&most_of(a), &most_of(b), GPU_BYTES - most, "moved");
+    // Pages, as a guest's memory lies after a while; and not at the start of one.
+    let pages = |at| scattered(at, 512, 4096, 4096);
+    session.round_trip(&pages(a), &pages(b), 4096, "moved");
+    let mut cut = pages(a);
+    (cut[0].0, cut[0].1) = (cut[0].0 + 16, 4080);
+    cut.push((a + 8 * MIB as u64 - 16, 16));
+    session.round_trip(&cut, &pages(b), 4096, "moved");
+    // No two addresses aligned alike.
+    let odd = |at| scattered(at, 97, 4099, 2);
+    session.round_trip(&odd(a + 1), &odd(b + 6), 3, "moved");
+    session.round_trip(&odd(a), &[(b, 97 * 4099)], 4, "moved");
+    // Long runs and short ones in one command.
+    let mixed = [
+        (a + 8, 700_001),
+        (a + MIB as u64, 5),
+        (a + 2 * MIB as u64, 300_000),
+    ];
+    session.round_trip(&mixed, &[(b, 1_000_006)], 1 << 20, "moved");
+    // What is around it stays as it was.
+    session.guest.write(b, &vec![0xee; 2 * MIB]);
+    let data = (status::OK, "moved".to_owned());
+    let middle = [(b + 4099, 300_001)];
+    assert_eq!(session.run(&[COPY, 1, 0], &middle, true), data);
+    let around = session.read(&[(b, 4099), (b + 4099 + 300_001, 4096)]);
+    assert!(around.iter().all(|&byte| byte == 0xee));
+}
+
+#[test]
+fn small_data_and_what_cannot_be_moved_is_staged() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    session.guest.indirect = true;
+    let a = session.guest.alloc(8 * MIB);
+    let b = session.guest.alloc(8 * MIB);
+    session.round_trip(&[(a, 4096)], &[(b, 4096)], 0, "staged 1");
+    let large = [(a, MIB as u32)];
+    let staged = (status::OK, "staged 1".to_owned());
+    assert_eq!(session.run(&[COPY_STAGED, 1, 0], &large, false), staged);
+    // A handle that is no device memory's cannot be imported.
+    session.small(&[EXPORT_RUBBISH, 7, GPU_BYTES]);
+    assert_eq!(session.run(&[COPY, 7, 0], &large, false), staged);
+    // Of a stream of two commands, the first is not carried out again.
+    let mut both = stream(&[COPY, 1, 0]);
+    both.extend(stream(&[CARRIED_OUT, 1, 0, 40]));
+    let head = session
+        .guest
+        .post_buffers(session.client, &both, 16, &large, false);
+    assert_eq!(session.end(head), staged);
+    session.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");
+}
+
+/// More than a worker may hold of anything ends its client, and costs nobody else anything.
+#[test]
+fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
+    let Some(host) = Host::new() else { return };
+    let mut other = Session::new(&host, 1);
+    let from = other.guest.alloc(MIB);
+    let to = other.guest.alloc(MIB);
+    for claim in [
+        [CLAIM, 2, 0, 0],
+        [CLAIM, 1, GPU_BYTES - MIB as u64 + 1, 0],
+        [CLAIM, 1, u64::MAX, 0],
+        [CLAIM, 1, u64::MAX - MIB as u64 + 1, 0],
+        [CLAIM, 1, 0, 40],
+        [CLAIM, 1, 0, u64::from(u32::MAX)],
+        [CARRIED_OUT, 1, 0, 40],
+    ] {
+        let mut session = Session::new(&host, 0);
+        let at = session.guest.alloc(MIB);
+        let (status, _) = session.run(&claim, &[(at, MIB as u32)], false);
+        assert_eq!(status, status::CLIENT_DEAD, "{claim:?}");
+        other.round_trip(&[(from, MIB as u32)], &[(to, MIB as u32)], 0, "moved");
+    }
+}
+
+/// GPGPU-DEV-23: the device touches what the guest has, and nothing else.
+#[test]
+fn pitfall_81_buffers_outside_the_guests_memory_are_not_moved() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let a = session.guest.alloc(MIB);
+    let end = 192u64 << 20;
+    for far in [end - 4096, end, 1 << 40, u64::MAX - 4095, u64::MAX] {
+        for to_guest in [false, true] {
+            let buffers = [(a, MIB as u32 / 2), (far, MIB as u32 / 2)];
+            let (status, _) = session.run(&[COPY, 1, 0], &buffers, to_guest);
+            assert_eq!(status, status::BAD_ADDRESS, "{far:#x}");
+        }
+    }
+    let to = session.guest.alloc(MIB);
+    session.round_trip(&[(a, MIB as u32)], &[(to, MIB as u32)], 0, "moved");
+}
+
+#[test]
+fn a_mover_killed_in_mid_copy_costs_no_data() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let a = session.guest.alloc(4 * MIB);
+    let b = session.guest.alloc(4 * MIB);
+    let data = pattern(4 * MIB, 1);
+    session.guest.write(a, &data);
+    let parts = |at: u64| (0..4).map(move |part| [(at + part * MIB as u64, MIB as u32)]);
+    for to_guest in [false, true] {
+        let at = if to_guest { b } else { a };
+        // Stopped, it has these moves and does not answer.
+        let stopped = host.stop_mover();
+        let heads: Vec<u16> = parts(at)
+            .enumerate()
+            .map(|(part, buffers)| {
+                let offset = (part * MIB) as u64;
+                session.post(&[COPY, 1, offset], &buffers, to_guest)
+            })
+            .collect();
+        kill(stopped.0, Signal::SIGKILL).unwrap();
+        for head in heads {
+            assert_eq!(session.end(head), (status::OK, "staged 1".into()));
+        }
+        // It is there again after a while.
+        let scrap = [(a, MIB as u32)];
+        wait_for("another mover", || {
+            (session.run(&[COPY, 1, 8 << 20], &scrap, false).1 == "moved").then_some(())
+        });
+    }
+    assert!(session.read(&[(b, 4 * MIB as u32)]) == data);
+    session.round_trip(&[(a, 4 * MIB as u32)], &[(b, 4 * MIB as u32)], 0, "moved");
+}
+
+/// The guest may use its pages for something else once a chain has come back, or its client is closed.
+#[test]
+fn pitfall_88_pages_are_the_movers_until_it_is_done() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let at = session.guest.alloc(MIB);
+    let stopped = host.stop_mover();
+    let copy = session.post(&[COPY, 1, 0], &[(at, MIB as u32)], true);
+    // The worker has answered the copy before this.
+    assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
+    let close = Guest::close_request(session.client);
+    let close = session.guest.post_control(close.as_bytes());
+    // The device goes on meanwhile, with this client's worker gone.
+    let second = session.guest.open();
+    let mut other = Session {
+        guest: session.guest,
+        client: second,
+    };
+    other.small(&[EXPORT, 1, GPU_BYTES]);
+    let came_back = other.guest.used_index(COMMAND_QUEUE);
+    drop(stopped);
+    assert_eq!(other.end(copy).0, status::CLIENT_DEAD);
+    assert_eq!(other.guest.wait(CONTROL_QUEUE, close).status(), status::OK);
+    assert_eq!(other.guest.used_index(COMMAND_QUEUE), came_back + 1);
+}
+
+/// A VM that is stopped is not written to.
+#[test]
+fn a_stopped_ring_has_nothing_under_way() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let (a, b) = (session.guest.alloc(MIB), session.guest.alloc(MIB));
+    let data = pattern(MIB, 5);
+    session.guest.write(a, &data);
+    session.run(&[COPY, 1, 0], &[(a, MIB as u32)], false);
+    let stopped = host.stop_mover();
+    let head = session.post(&[COPY, 1, 0], &[(b, MIB as u32)], true);
+    assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
+    let go_on = std::thread::spawn(move || drop(stopped));
+    let base = session.guest.stop_ring(COMMAND_QUEUE);
+    assert!(session.read(&[(b, MIB as u32)]) == data);
+    go_on.join().unwrap();
+    session.guest.start_ring(COMMAND_QUEUE, base);
+    session.guest.kick(COMMAND_QUEUE);
+    assert_eq!(session.end(head), (status::OK, "moved".into()));
+}
+
+#[test]
+fn pitfall_62_device_memory_that_is_given_back_is_not_kept() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let mover = host.mover();
+    let imports = || {
+        let maps = fs::read_to_string(format!("/proc/{mover}/maps")).unwrap();
+        maps.matches("gpgpu-device-memory").count()
+    };
+    let before = imports();
+    assert!(before > 0);
+    let at = session.guest.alloc(MIB);
+    session.small(&[EXPORT, 2, GPU_BYTES]);
+    assert_eq!(
+        session.run(&[COPY, 2, 0], &[(at, MIB as u32)], false).1,
+        "moved"
+    );
+    assert!(imports() > before);
+    session.small(&[UNEXPORT, 2]);
+    wait_for("the end of the import", || {
+        (imports() == before).then_some(())
+    });
+    // A worker that dies gives back all of it, and so does a VM.
+    session.guest.close(session.client);
+    wait_for("the end of the import", || (imports() == 0).then_some(()));
+    let second = Session::new(&host, 1);
+    assert!(imports() > 0);
+    drop(second);
+    wait_for("the end of the import", || (imports() == 0).then_some(()));
+}
+
+#[test]
+fn many_copies_of_two_vms_at_a_time() {
+    let Some(host) = Host::new() else { return };
+    let mut sessions = [Session::new(&host, 0), Session::new(&host, 1)];
+    for session in &mut sessions {
+        session.guest.indirect = true;
+    }
+    let mut heads = Vec::new();
+    let mut places = Vec::new();
+    for (number, session) in sessions.iter_mut().enumerate() {
+        let at = session.guest.alloc(12 * MIB);
+        session.guest.write(at, &pattern(12 * MIB, number));
+        places.push(at);
+        for part in 0..12 {
+            let buffers = scattered(at + part * MIB as u64, 128, 4096, 4096);
+            let head = session.post(&[COPY, 1, part << 20], &buffers, false);
+            heads.push((number, head));
+        }
+    }
+    for (number, head) in heads {
+        assert_eq!(sessions[number].end(head), (status::OK, "moved".into()));
+    }
+    for (session, at) in sessions.iter_mut().zip(places) {
+        let back = session.guest.alloc(MIB);
+        for part in 0..12 {
+            let to = [(back, MIB as u32 / 2)];
+            assert_eq!(session.run(&[COPY, 1, part << 20], &to, true).1, "moved");
+            let from = scattered(at + part * MIB as u64, 128, 4096, 4096);
+            assert!(session.read(&to) == session.read(&from), "part {part}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A worker with device memory of the software GPU, that does what a stream of five 64-bit numbers says.
+
+use std::{
+    collections::HashMap,
+    ffi::{c_int, c_void},
+    os::fd::{AsFd, FromRawFd, OwnedFd},
+};
+
+use gpgpu_protocol::{cuda::*, layout::status};
+use libloading::{Library, Symbol};
+use vhost_device_gpgpu::ipc::{ToWorker, WorkerEnd};
+use vm_memory::{FileOffset, MmapRegion};
+
+/// Makes and exports device memory of so many bytes, under a number.
+pub const EXPORT: u64 = 1;
+/// Copies to or from the export, at the offset.
+pub const COPY: u64 = 2;
+/// The same, by way of the staging area alone.
+pub const COPY_STAGED: u64 = 3;
+/// Gives an export back.
+pub const UNEXPORT: u64 = 4;
+/// Names a part of an export for the data, whether it is there or not.
+pub const CLAIM: u64 = 5;
+/// Names an export of something that is no device memory, of so many bytes, under a number.
+pub const EXPORT_RUBBISH: u64 = 6;
+/// Says that so much of its stream was carried out, and wants the data staged.
+pub const CARRIED_OUT: u64 = 7;
+
+/// The variable by which a test program knows that it is a worker.
+pub const MODE: &str = "WORKER_OF_A_MOVER";
+
+type Result2<A> = unsafe extern "C" fn(A) -> CUresult;
+
+struct Cuda(Library);
+
+impl Cuda {
+    /// A function of the library.
+    fn get<F>(&self, name: &str) -> Symbol<'_, F> {
+        // SAFETY: the callers give each function the type that CUDA gives it.
+        unsafe { self.0.get(name.as_bytes()).expect(name) }
+    }
+}
+
+fn check(code: CUresult) {
+    assert_eq!(code, CUDA_SUCCESS);
+}
+
+struct Memory {
+    address: CUdeviceptr,
+    bytes: u64,
+    handle: CUmemGenericAllocationHandle,
+}
+
+fn create(cuda: &Cuda, bytes: u64) -> (Memory, OwnedFd) {
+    let location = CUmemLocation {
+        type_: CU_MEM_LOCATION_TYPE_DEVICE,
+        id: 0,
+    };
+    let properties = CUmemAllocationProp {
+        type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location,
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationFlags::default(),
+    };
+    let access = CUmemAccessDesc {
+        location,
+        flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    let (mut handle, mut address, mut fd) = (0, 0, -1);
+    let length = bytes as usize;
+    // SAFETY: the functions have these types, and the pointers are to values that live across the calls.
+    unsafe {
+        let make: Symbol<
+            unsafe extern "C" fn(*mut u64, usize, *const CUmemAllocationProp, u64) -> CUresult,
+        > = cuda.get("cuMemCreate");
+        check(make(&mut handle, length, &properties, 0));
+        let reserve: Symbol<unsafe extern "C" fn(*mut u64, usize, usize, u64, u64) -> CUresult> =
+            cuda.get("cuMemAddressReserve");
+        check(reserve(&mut address, length, 0, 0, 0));
+        let map: Symbol<unsafe extern "C" fn(u64, usize, usize, u64, u64) -> CUresult> =
+            cuda.get("cuMemMap");
+        check(map(address, length, 0, handle, 0));
+        let allow: Symbol<
+            unsafe extern "C" fn(u64, usize, *const CUmemAccessDesc, usize) -> CUresult,
+        > = cuda.get("cuMemSetAccess");
+        check(allow(address, length, &access, 1));
+        let export: Symbol<unsafe extern "C" fn(*mut c_void, u64, u32, u64) -> CUresult> =
+            cuda.get("cuMemExportToShareableHandle");
+        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        check(export((&raw mut fd).cast(), handle, kind, 0));
+        let memory = Memory {
+            address,
+            bytes,
+            handle,
+        };
+        (memory, OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn release(cuda: &Cuda, memory: &Memory) {
+    let unmap: Symbol<unsafe extern "C" fn(u64, usize) -> CUresult> = cuda.get("cuMemUnmap");
+    let free: Symbol<unsafe extern "C" fn(u64, usize) -> CUresult> = cuda.get("cuMemAddressFree");
+    let release: Symbol<Result2<u64>> = cuda.get("cuMemRelease");
+    // SAFETY: as above; the memory was mapped as a whole.
+    unsafe {
+        check(unmap(memory.address, memory.bytes as usize));
+        check(free(memory.address, memory.bytes as usize));
+        check(release(memory.handle));
+    }
+}
+
+fn start(cuda: &Cuda) {
+    let mut context: CUcontext = std::ptr::null_mut();
+    let init: Symbol<Result2<u32>> = cuda.get("cuInit");
+    let retain: Symbol<unsafe extern "C" fn(*mut CUcontext, c_int) -> CUresult> =
+        cuda.get("cuDevicePrimaryCtxRetain");
+    let enter: Symbol<Result2<CUcontext>> = cuda.get("cuCtxSetCurrent");
+    // SAFETY: as above.
+    unsafe {
+        check(init(0));
+        check(retain(&mut context, 0));
+        check(enter(context));
+    }
+}
+
+/// The worker's life: until its channel is closed.
+pub fn run() {
+    let channel = WorkerEnd::new(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    // SAFETY: the library's initialisers are trusted.
+    let cuda = Cuda(unsafe { Library::new("libcuda.so.1").unwrap() });
+    start(&cuda);
+    channel.ready(status::OK).unwrap();
+    let mut memories: HashMap<u64, Memory> = HashMap::new();
+    let mut staging = None;
+    let copy: Symbol<unsafe extern "C" fn(u64, u64, usize) -> CUresult> = cuda.get("cuMemcpy");
+    while let Some(message) = channel.recv().unwrap() {
+        let (seq, external, input, output, stream) = match message {
+            ToWorker::Setup {
+                staging: file,
+                size,
+            } => {
+                let file = FileOffset::new(file.into(), 0);
+                staging = Some(MmapRegion::<()>::from_file(file, size as usize).unwrap());
+                continue;
+            }
+            ToWorker::Command {
+                seq,
+                external,
+                input,
+                output,
+                stream,
+                ..
+            } => (seq, external, input, output, stream),
+            _ => continue,
+        };
+        let number = |at: usize| {
+            // A part of a stream may be left: the numbers are the last.
+            let from = stream.len() - 40 + at * 8;
+            u64::from_ne_bytes(stream[from..from + 8].try_into().unwrap())
+        };
+        let (op, export, offset) = (number(0), number(1), number(2));
+        let answer = |text: &[u8], bytes| channel.answer(seq, status::OK, text, bytes).unwrap();
+        match op {
+            EXPORT => {
+                let (memory, handle) = create(&cuda, offset);
+                channel.export(export, offset, 0, handle.as_fd()).unwrap();
+                memories.insert(export, memory);
+                answer(b"exported", 0);
+            }
+            EXPORT_RUBBISH => {
+                let file = tempfile::tempfile().unwrap();
+                channel.export(export, offset, 0, file.as_fd()).unwrap();
+                answer(b"exported", 0);
+            }
+            UNEXPORT => {
+                release(&cuda, &memories.remove(&export).unwrap());
+                channel.unexport(export).unwrap();
+                answer(b"given back", 0);
+            }
+            COPY if external => channel.r#move(seq, (export, offset), 0, b"moved").unwrap(),
+            CLAIM if external => {
+                let _ = channel.r#move(seq, (export, offset), number(3) as u32, b"moved");
+            }
+            CARRIED_OUT if external => channel.not_movable(seq, number(3) as u32).unwrap(),
+            COPY_STAGED if external => channel.not_movable(seq, 0).unwrap(),
+            _ => {
+                let area = staging.as_ref().unwrap().as_ptr() as u64;
+                if let Some(memory) = memories.get(&export) {
+                    let there = memory.address + offset;
+                    let (to, from, bytes) = match input.len {
+                        0 => (area + output.offset, there, output.len),
+                        bytes => (there, area + input.offset, bytes),
+                    };
+                    // SAFETY: the staging area and the memory are mapped, and as long as that.
+                    unsafe { check(copy(to, from, bytes as usize)) };
+                }
+                let rest = format!("staged {}", stream.len() / 40);
+                answer(rest.as_bytes(), output.len);
+            }
+        }
+    }
+}
