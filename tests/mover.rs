@@ -2,7 +2,8 @@
 //! software GPU; the workers have device memory there and do what they are told.
 //!
 //! The software GPU is the one in the folder that `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this
-//! program. Where there is none, these tests have nothing to run on and say so.
+//! program. Where there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
+//! run on a GPU.
 
 #[path = "device/guest.rs"]
 #[allow(dead_code)]
@@ -27,7 +28,7 @@ use vhost_device_gpgpu::supervisor::{self, Program, Supervisor};
 use zerocopy::IntoBytes;
 
 use guest::{Guest, Vmm, split};
-use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, UNEXPORT};
+use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, PEEK, UNEXPORT};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 /// A watchdog for what never comes.
@@ -41,6 +42,11 @@ fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
         worker::run();
     }
+}
+
+/// Whether to run on a GPU in place of the software GPU.
+fn on_gpu() -> bool {
+    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
 }
 
 /// The software GPU's library, if there is one.
@@ -68,19 +74,24 @@ struct Host {
 
 impl Host {
     fn new() -> Option<Self> {
-        let library = software_gpu()?;
         let directory = tempfile::tempdir().unwrap();
-        for name in ["libcuda.so.1", "libcuda.so"] {
-            symlink(&library, directory.path().join(name)).unwrap();
+        if !on_gpu() {
+            let library = software_gpu()?;
+            for name in ["libcuda.so.1", "libcuda.so"] {
+                symlink(&library, directory.path().join(name)).unwrap();
+            }
         }
         let role = |program: &Path, arguments: &[&str], variables: &[(&str, &str)]| {
-            let path = directory.path().to_str().unwrap();
+            let mut path = directory.path().to_str().unwrap().to_owned();
+            if let Ok(others) = std::env::var("LD_LIBRARY_PATH") {
+                path = format!("{path}:{others}");
+            }
             Program {
                 program: program.into(),
                 arguments: arguments.iter().map(Into::into).collect(),
                 environment: variables
                     .iter()
-                    .chain(&[("LD_LIBRARY_PATH", path)])
+                    .chain(&[("LD_LIBRARY_PATH", &path[..])])
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
             }
@@ -480,6 +491,80 @@ fn pitfall_62_device_memory_that_is_given_back_is_not_kept() {
     assert!(imports() > 0);
     drop(second);
     wait_for("the end of the import", || (imports() == 0).then_some(()));
+}
+
+/// A guest's kernels run in its worker: what the mover has registered must be out of their reach.
+#[test]
+fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", host.mover())).unwrap();
+    let mapped = maps
+        .lines()
+        .find(|line| line.contains("memfd:guest"))
+        .unwrap();
+    let (start, _) = mapped.split_once('-').unwrap();
+    let start = u64::from_str_radix(start, 16).unwrap();
+    assert_eq!(session.small(&[PEEK, 0]), "code 0");
+    // CUDA_ERROR_ILLEGAL_ADDRESS
+    assert_eq!(session.small(&[PEEK, start]), "code 700");
+    // The mover and other clients go on.
+    let mut other = Session::new(&host, 1);
+    let (a, b) = (other.guest.alloc(MIB), other.guest.alloc(MIB));
+    other.round_trip(&[(a, MIB as u32)], &[(b, MIB as u32)], 0, "moved");
+}
+
+/// How fast it is: `VIRTIO_GPGPU_TEST_GPU=cuda cargo test --release --test mover -- --ignored --nocapture measure`.
+#[test]
+#[ignore = "measures, and says nothing on the software GPU"]
+fn measure() {
+    let Some(host) = Host::new() else { return };
+    let mut session = Session::new(&host, 0);
+    session.guest.indirect = true;
+    let blocks = 8;
+    let at = session.guest.alloc(64 * MIB);
+    let four = 4 * MIB as u64;
+    let whole = |block: u64| vec![(at + block * four, four as u32)];
+    let pages = |each: u32| {
+        move |block: u64| -> Vec<(u64, u32)> {
+            scattered(
+                at + block * 2 * four,
+                four / u64::from(each),
+                each,
+                u64::from(each),
+            )
+        }
+    };
+    type Shape<'a> = (&'a str, Box<dyn Fn(u64) -> Vec<(u64, u32)> + 'a>);
+    let shapes: [Shape<'_>; 6] = [
+        ("one run", Box::new(whole)),
+        ("runs of 512 KiB", Box::new(pages(512 << 10))),
+        ("runs of 128 KiB", Box::new(pages(128 << 10))),
+        ("runs of 64 KiB", Box::new(pages(64 << 10))),
+        ("runs of 16 KiB", Box::new(pages(16 << 10))),
+        ("pages", Box::new(pages(4096))),
+    ];
+    for (name, shape) in shapes {
+        for to_guest in [false, true] {
+            let mut best = Duration::MAX;
+            for _ in 0..12 {
+                let begin = Instant::now();
+                let heads: Vec<u16> = (0..blocks)
+                    .map(|block| {
+                        let offset = (block % 4) << 22;
+                        session.post(&[COPY, 1, offset], &shape(block), to_guest)
+                    })
+                    .collect();
+                for head in heads {
+                    assert_eq!(session.end(head).1, "moved");
+                }
+                best = best.min(begin.elapsed());
+                session.guest.forget_buffers(at + 64 * MIB as u64);
+            }
+            let rate = (blocks * four) as f64 / best.as_secs_f64() / 1e9;
+            println!("{name}, to guest: {to_guest}: {rate:.1} GB/s");
+        }
+    }
 }
 
 #[test]

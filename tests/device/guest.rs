@@ -312,6 +312,11 @@ impl Guest {
         head
     }
 
+    /// Gives all buffers from an address on to others.
+    pub fn forget_buffers(&mut self, from: u64) {
+        self.next_buffer = from;
+    }
+
     /// Memory for a buffer, at a page of its own.
     pub fn alloc(&mut self, bytes: usize) -> u64 {
         let at = self.next_buffer;

@@ -26,6 +26,27 @@ pub const EXPORT_RUBBISH: u64 = 6;
 /// Says that so much of its stream was carried out, and wants the data staged.
 pub const CARRIED_OUT: u64 = 7;
 
+/// Has a kernel read an address, or the start of an export where the address is 0: its answer is what
+/// synchronising says.
+pub const PEEK: u64 = 8;
+
+/// Reads a number and writes it back.
+const PEEK_KERNEL: &str = "
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry peek(.param .u64 from, .param .u64 to)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d0, [from];
+    ld.param.u64 %d1, [to];
+    ld.global.u32 %r0, [%d0];
+    st.global.u32 [%d1], %r0;
+    ret;
+}
+\0";
+
 /// The variable by which a test program knows that it is a worker.
 pub const MODE: &str = "WORKER_OF_A_MOVER";
 
@@ -124,6 +145,54 @@ fn start(cuda: &Cuda) {
     }
 }
 
+/// What synchronising says once a kernel has read at `address` and written to `scratch`.
+fn peek(cuda: &Cuda, address: u64, scratch: u64) -> CUresult {
+    let load: Symbol<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult> =
+        cuda.get("cuModuleLoadData");
+    let find: Symbol<
+        unsafe extern "C" fn(*mut CUfunction, CUmodule, *const std::ffi::c_char) -> CUresult,
+    > = cuda.get("cuModuleGetFunction");
+    type Launch = unsafe extern "C" fn(
+        CUfunction,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        u32,
+        CUstream,
+        *mut *mut c_void,
+        *mut *mut c_void,
+    ) -> CUresult;
+    let launch: Symbol<Launch> = cuda.get("cuLaunchKernel");
+    let synchronise: Symbol<unsafe extern "C" fn() -> CUresult> = cuda.get("cuCtxSynchronize");
+    let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let (mut address, mut scratch) = (address, scratch);
+    let none: *mut c_void = std::ptr::null_mut();
+    let mut parameters: [*mut c_void; 2] = [(&raw mut address).cast(), (&raw mut scratch).cast()];
+    // SAFETY: as above.
+    unsafe {
+        check(load(&mut module, PEEK_KERNEL.as_ptr().cast()));
+        check(find(&mut function, module, c"peek".as_ptr()));
+        let parameters = parameters.as_mut_ptr();
+        check(launch(
+            function,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            0,
+            none.cast(),
+            parameters,
+            none.cast(),
+        ));
+        synchronise()
+    }
+}
+
 /// The worker's life: until its channel is closed.
 pub fn run() {
     let channel = WorkerEnd::new(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
@@ -177,6 +246,12 @@ pub fn run() {
                 release(&cuda, &memories.remove(&export).unwrap());
                 channel.unexport(export).unwrap();
                 answer(b"given back", 0);
+            }
+            PEEK => {
+                let scratch = memories[&1].address;
+                let address = if export == 0 { scratch } else { export };
+                let code = peek(&cuda, address, scratch + 64);
+                answer(format!("code {code}").as_bytes(), 0);
             }
             COPY if external => channel.r#move(seq, (export, offset), 0, b"moved").unwrap(),
             CLAIM if external => {
