@@ -51,6 +51,11 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub warm_contexts: bool,
 
+    /// Whether large copies go straight between a guest's memory and the GPU, by a process for each GPU that pins the
+    /// memory of the guests that copy
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub mover: bool,
+
     /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
     /// and rewrite its own worker
     #[arg(long)]
@@ -72,6 +77,8 @@ pub struct Config {
     pub warm_workers: usize,
     /// Whether they have a context.
     pub warm_contexts: bool,
+    /// Whether there are movers.
+    pub mover: bool,
     /// Whether workers serve although the GPU can reach pageable memory.
     pub allow_pageable_access: bool,
 }
@@ -156,6 +163,7 @@ impl TryFrom<Args> for Config {
             max_connections: args.max_connections,
             warm_workers: args.warm_workers,
             warm_contexts: args.warm_contexts,
+            mover: args.mover,
             allow_pageable_access: args.allow_pageable_access,
         })
     }

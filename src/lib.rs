@@ -122,7 +122,7 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
-        mover: Some(mover),
+        mover: config.mover.then_some(mover),
     })?;
     supervisor.run(stop.as_fd())?;
     Ok(())

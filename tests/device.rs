@@ -2,6 +2,8 @@
 //! the workers a program that calls no CUDA.
 
 #[path = "device/guest.rs"]
+// Some of it is for the tests of the mover.
+#[allow(dead_code)]
 mod guest;
 #[path = "device/warm.rs"]
 mod warm;

@@ -6,6 +6,7 @@
 //! run on a GPU.
 
 #[path = "device/guest.rs"]
+// Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
 #[path = "mover/worker.rs"]
