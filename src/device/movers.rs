@@ -309,7 +309,8 @@ impl Vm {
         handle: File,
     ) -> Option<bool> {
         let client = self.clients.get_mut(&id)?;
-        if client.exports.contains_key(&number)
+        if !matches!(client.phase, Phase::Live)
+            || client.exports.contains_key(&number)
             || client.exports.len() >= MAX_WORKER_EXPORTS
             || gpu >= MAX_GPUS
         {

@@ -17,7 +17,10 @@ use std::{
 };
 
 use gpgpu_protocol::{cuda::*, layout::PAGE_BYTES};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::{
+    mman::{MapFlags, ProtFlags, mmap, munmap},
+    statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs},
+};
 
 use super::driver;
 
@@ -47,9 +50,14 @@ impl GuestFile {
     /// Maps `bytes` bytes from `offset` of a file.
     ///
     /// # Errors
-    /// The range is not of whole pages, or the host is out of addresses.
+    /// The range is not of whole pages, the file is not memory, or the host is out of addresses.
     pub fn map(file: &OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
+        // Pages of another file system may take for ever to come, and be written back to a disk.
+        let system = fstatfs(file)?.filesystem_type();
+        if system != TMPFS_MAGIC && system != HUGETLBFS_MAGIC {
+            return Err(io::Error::other("it is not in memory"));
+        }
         let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
         let start = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let length = usize::try_from(bytes)
@@ -269,5 +277,25 @@ impl Chunks {
             .collect();
         drop(state);
         drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipc::sealed_memfd;
+
+    #[test]
+    fn only_whole_pages_of_memory_are_mapped() {
+        let memory = OwnedFd::from(sealed_memfd(c"test", 4 * PAGE_BYTES).unwrap());
+        let map = |offset, bytes| GuestFile::map(&memory, offset, bytes);
+        assert_eq!(map(PAGE_BYTES, PAGE_BYTES).unwrap().bytes(), PAGE_BYTES);
+        assert!(map(1, PAGE_BYTES).is_err());
+        assert!(map(0, 1).is_err());
+        assert!(map(0, 0).is_err());
+        assert!(map(u64::MAX - 4095, PAGE_BYTES).is_err());
+        assert!(map(PAGE_BYTES, u64::MAX - 4095).is_err());
+        let program = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        assert!(GuestFile::map(&program, 0, PAGE_BYTES).is_err());
     }
 }
