@@ -31,7 +31,6 @@ use zerocopy::IntoBytes;
 use guest::{Guest, Vmm, split};
 use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, PEEK, UNEXPORT};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 /// A watchdog for what never comes.
 const LIMIT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
@@ -43,6 +42,15 @@ fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
         worker::run();
     }
+}
+
+/// The program, which lies in the directory above this one's own, wherever that was brought to.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().unwrap();
+    let beside = beside.parent().and_then(Path::parent).unwrap();
+    Some(beside.join("vhost-device-gpgpu"))
+        .filter(|program| program.exists())
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
 }
 
 /// Whether to run on a GPU in place of the software GPU.
@@ -102,9 +110,9 @@ impl Host {
         let config = supervisor::Config {
             sockets: vec![directory.path().join("vm0"), directory.path().join("vm1")],
             max_connections: 8,
-            device: role(BINARY.as_ref(), &["device-process"], &[]),
+            device: role(&program(), &["device-process"], &[]),
             worker: role(&own, &test, &[(worker::MODE, "1")]),
-            mover: Some(role(BINARY.as_ref(), &["mover-process"], &[])),
+            mover: Some(role(&program(), &["mover-process"], &[])),
             warm_workers: 0,
             cache: None,
         };

@@ -118,6 +118,9 @@ pub(crate) use functions;
 
 functions! {
     fn cuInit(flags: u32);
+    fn cuEventCreate(event: *mut CUevent, flags: u32);
+    fn cuEventSynchronize(event: CUevent);
+    fn cuEventDestroy_v2(event: CUevent);
     fn cuDriverGetVersion(version: *mut i32);
     fn cuDeviceGetCount(count: *mut i32);
     fn cuDeviceGetName(name: *mut c_char, len: i32, dev: CUdevice);

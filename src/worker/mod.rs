@@ -13,6 +13,7 @@ mod argument;
 mod device_memory;
 mod dispatch;
 pub(crate) mod driver;
+mod external;
 mod images;
 mod memory;
 mod objects;
@@ -99,6 +100,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     if !start::start(end, options, session)? {
         return Ok(());
     }
+    let _ = external::CLIENT.set((session, end));
     let pool = Pool::default();
     while let Some(message) = end.recv()? {
         match message {
@@ -117,15 +119,12 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                 data_offset,
                 stream,
             } => {
-                if external {
-                    end.not_movable(seq, 0)?;
-                    continue;
-                }
                 let job = Job {
                     session,
                     end,
                     seq,
                     answer_bytes,
+                    external,
                     input,
                     output,
                     data_offset,
@@ -158,6 +157,8 @@ struct Job {
     end: &'static WorkerEnd,
     seq: u64,
     answer_bytes: u32,
+    /// Whether the spans are lengths alone: see [`external`].
+    external: bool,
     input: Span,
     output: Span,
     data_offset: u64,
@@ -170,10 +171,14 @@ impl Job {
         if Commands::check(&self.stream).is_err() {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);
         }
-        if Commands(&self.stream).any(|command| self.may_block(&command)) {
+        if self.external || Commands(&self.stream).any(|command| self.may_block(&command)) {
             pool.run(move || {
                 // A channel that fails has ended the receiving thread too.
-                let _ = self.execute();
+                let _ = if self.external {
+                    self.execute_external()
+                } else {
+                    self.execute()
+                };
             });
             return Ok(());
         }

@@ -19,6 +19,7 @@ use super::{
     ahead::Ahead,
     device_memory::DeviceMemory,
     driver,
+    external::Exports,
     images::Images,
     memory::{Regions, Staging},
     objects::Objects,
@@ -34,6 +35,8 @@ pub struct Session {
     pub regions: Regions,
     /// Its device memory.
     pub device_memory: DeviceMemory,
+    /// What of it the device process knows.
+    pub exports: Exports,
     /// Its staging area, once the device process has sent it.
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.

@@ -8,7 +8,7 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use super::pool::{Backend, Shape};
-use crate::worker::driver;
+use crate::worker::{driver, external};
 
 /// A device's part of the addresses: room for many times its memory.
 const WINDOW_BYTES: u64 = 4 << 40;
@@ -228,5 +228,9 @@ impl Backend for Chunks {
         }
         // SAFETY: the driver has just made the descriptor, for the caller to close.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn released(&self) {
+        external::released();
     }
 }

@@ -10,12 +10,16 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use gpgpu_protocol::cuda::*;
 
 use super::space::Space;
 
+/// How long others take at most to drop memory that was given back, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(1);
 /// What allocations are aligned to, in bytes: CUDA promises 256 and gives 512.
 pub const ALIGNMENT: u64 = 512;
 /// Allocations from this size on have a chunk of their own.
@@ -55,6 +59,8 @@ pub trait Backend {
     ///
     /// The driver's code.
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
+    /// Memory of which others had descriptors is gone: they are to drop it.
+    fn released(&self);
 }
 
 /// What a pool is made of.
@@ -192,6 +198,8 @@ pub struct Pool<B: Backend> {
     granting: Mutex<Vec<CUdevice>>,
     /// How many chunks were given back; held while some are.
     discards: Mutex<u64>,
+    /// When memory was given back last of which others had descriptors.
+    dropped: Mutex<Option<Instant>>,
 }
 
 impl<B: Backend> Pool<B> {
@@ -220,6 +228,7 @@ impl<B: Backend> Pool<B> {
             state: Mutex::new(state),
             granting: Mutex::new(vec![shape.device]),
             discards: Mutex::new(0),
+            dropped: Mutex::default(),
         }
     }
 
@@ -309,6 +318,11 @@ impl<B: Backend> Pool<B> {
         {
             made = self.backend.create(address, bytes, &devices);
         }
+        // Whoever has imported what was given back drops it, but not at once.
+        while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) && self.is_being_dropped() {
+            std::thread::sleep(PAUSE);
+            made = self.backend.create(address, bytes, &devices);
+        }
         let mut state = self.state();
         let memory = match made {
             Ok(memory) => Arc::new(memory),
@@ -380,9 +394,20 @@ impl<B: Backend> Pool<B> {
         self.discards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether others may still hold memory that was given back.
+    fn is_being_dropped(&self) -> bool {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.is_some_and(|at| at.elapsed() < PATIENCE)
+    }
+
     fn discard(&self, gone: Vec<(u64, Chunk<B::Memory>)>) {
         let mut discards = self.discards();
         *discards += gone.len() as u64;
+        if gone.iter().any(|(_, chunk)| chunk.is_exported) {
+            self.backend.released();
+            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+            *dropped = Some(Instant::now());
+        }
         for (start, chunk) in gone {
             let bytes = chunk.bytes;
             let is_free = self.backend.unmap(start, bytes);

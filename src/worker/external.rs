@@ -1,0 +1,254 @@
+//! Commands whose data is not in the staging area: a mover moves it.
+//!
+//! What is before the copy in the stream is carried out here, and so is all of the copy but its bytes: the check of its
+//! range, and the wait for what the copy's stream has to do first. Then the device process is told which part of
+//! which export the bytes belong to. Guest memory is never named here.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use gpgpu_protocol::{
+    api::{Request, Stream, request},
+    codec::{Malformed, Reader},
+    cuda::*,
+    layout::status,
+};
+
+use super::{
+    Command, Commands, Job,
+    device_memory::Place,
+    dispatch::{Answer, Until, observes},
+    driver, execute,
+    session::{Data, Session},
+};
+use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
+
+/// The one client of this process, for whoever gives memory back on its behalf.
+pub static CLIENT: OnceLock<(&'static Session, &'static WorkerEnd)> = OnceLock::new();
+
+/// Memory was given back to the driver: nobody else may keep it.
+pub fn released() {
+    if let Some((session, end)) = CLIENT.get() {
+        // A channel that fails has ended the receiving thread too.
+        let _ = session.exports.flush(session, end);
+    }
+}
+
+/// The exports that the device process has been told of.
+#[derive(Debug, Default)]
+pub struct Exports {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    clock: u64,
+    /// By number, when each was used last.
+    told: HashMap<u32, u64>,
+}
+
+impl Exports {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back the exports that are gone.
+    ///
+    /// # Errors
+    /// The channel's.
+    fn flush(&self, session: &Session, end: &WorkerEnd) -> ipc::Result<()> {
+        let mut state = self.state();
+        for number in session.device_memory.take_released() {
+            if state.told.remove(&number).is_some() {
+                end.unexport(number.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names a place for a command's data, and its export where that is new; `None` if it is no place any more.
+    ///
+    /// # Errors
+    /// The channel's.
+    fn r#move(
+        &self,
+        job: &Job,
+        place: Place,
+        carried_out: u32,
+        answer: &[u8],
+    ) -> ipc::Result<Option<()>> {
+        // Nothing that is told of a number comes after it was taken back.
+        let mut state = self.state();
+        state.clock += 1;
+        let now = state.clock;
+        if !state.told.contains_key(&place.export) {
+            let Ok((handle, bytes, device)) = job.session.device_memory.export(place.export) else {
+                return Ok(None);
+            };
+            if state.told.len() >= MAX_WORKER_EXPORTS
+                && let Some((&oldest, _)) = state.told.iter().min_by_key(|(_, used)| **used)
+            {
+                state.told.remove(&oldest);
+                job.end.unexport(oldest.into())?;
+            }
+            let number = place.export.into();
+            job.end
+                .export(number, bytes, device as u32, handle.as_fd())?;
+        }
+        state.told.insert(place.export, now);
+        let place = (place.export.into(), place.offset);
+        job.end.r#move(job.seq, place, carried_out, answer)?;
+        Ok(Some(()))
+    }
+}
+
+/// The copy that a stream ends with.
+struct Copy {
+    context: u64,
+    address: CUdeviceptr,
+    bytes: u64,
+    stream: u64,
+    op: u16,
+}
+
+/// What becomes of a copy.
+enum Fate {
+    /// Its bytes can be moved.
+    At(Place),
+    /// They have to be staged.
+    Staged,
+    /// There is nothing to move.
+    Failed(CUresult),
+}
+
+impl Job {
+    /// Carries the stream out but for the data.
+    pub(super) fn execute_external(&self) -> Result<(), ipc::Error> {
+        let malformed = || self.end.answer(self.seq, status::MALFORMED, &[], 0);
+        let copy = match last_copy(self) {
+            Ok(Some(copy)) => copy,
+            Ok(None) => return self.end.not_movable(self.seq, 0),
+            Err(_) => return malformed(),
+        };
+        let (copy, before) = copy;
+        if before > 0 {
+            let wait = |_, until: &Until| until.wait(self.session).map(|()| 0);
+            let stream = &self.stream[..before];
+            match execute(self.session, stream, Data::none(), wait) {
+                Ok((answer, _)) if answer.result != CUDA_SUCCESS => {
+                    self.session.defer(answer.result);
+                }
+                Ok(_) => {}
+                Err(_) => return malformed(),
+            }
+        }
+        let fate = match copy.prepare(self.session) {
+            Ok(fate) => fate,
+            Err(code) => Fate::Failed(code),
+        };
+        let place = match fate {
+            Fate::At(place) => place,
+            Fate::Staged => return self.end.not_movable(self.seq, before as u32),
+            Fate::Failed(code) => {
+                let answer = Answer::code(code);
+                return self.end.answer(self.seq, status::OK, &answer.head(), 0);
+            }
+        };
+        let mut answer = Answer::code(CUDA_SUCCESS);
+        if observes(copy.op) {
+            answer = Answer::code(self.session.take_deferred());
+        }
+        let exports = &self.session.exports;
+        match exports.r#move(self, place, before as u32, &answer.head())? {
+            Some(()) => Ok(()),
+            // It was freed meanwhile.
+            None => self.end.not_movable(self.seq, before as u32),
+        }
+    }
+}
+
+/// The copy that the stream ends with, and how many bytes come before it; `None` if it ends with something else.
+fn last_copy(job: &Job) -> Result<Option<(Copy, usize)>, Malformed> {
+    let mut commands = Commands(&job.stream);
+    let mut last = None;
+    let mut before = 0;
+    loop {
+        let at = job.stream.len() - commands.0.len();
+        match commands.next() {
+            Some(command) => (last, before) = (Some(command), at),
+            None => break,
+        }
+    }
+    let Some(Command {
+        op,
+        context,
+        arguments,
+    }) = last
+    else {
+        return Err(Malformed::Truncated);
+    };
+    let (address, stream, bytes) = match op {
+        request::gpgpuCopyIn::OP => {
+            let copy: request::gpgpuCopyIn = read(arguments)?;
+            (copy.dst, copy.hStream, job.input.len)
+        }
+        request::gpgpuCopyOut::OP => {
+            let copy: request::gpgpuCopyOut = read(arguments)?;
+            (copy.src, copy.hStream, job.output.len)
+        }
+        _ => return Ok(None),
+    };
+    let copy = Copy {
+        context,
+        // An address that wraps around is nobody's.
+        address: address.checked_add(job.data_offset).unwrap_or(0),
+        bytes,
+        stream,
+        op,
+    };
+    Ok(Some((copy, before)))
+}
+
+fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
+    let mut reader = Reader::new(arguments);
+    let request = reader.get()?;
+    reader.end()?;
+    Ok(request)
+}
+
+impl Copy {
+    /// Sees to all but the bytes.
+    fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
+        session.enter(self.context)?;
+        let stream = session.objects.raw::<Stream>(self.stream)? as CUstream;
+        let memory = &session.device_memory;
+        match memory.check(self.context, self.address, self.bytes) {
+            Some(held) => held?,
+            // Registered memory, or what only the driver knows.
+            None => return Ok(Fate::Staged),
+        }
+        let Some(place) = memory.place(self.address, self.bytes) else {
+            return Ok(Fate::Staged);
+        };
+        wait_for(stream)?;
+        Ok(Fate::At(place))
+    }
+}
+
+/// Waits until a copy that was issued to the stream now would begin.
+fn wait_for(stream: CUstream) -> Result<(), CUresult> {
+    let mut event = std::ptr::null_mut();
+    // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy stream's
+    // work, and that one after every other's.
+    // SAFETY: the stream is the driver's and lives; the event is made and ended here.
+    unsafe {
+        driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)?;
+        let waited =
+            driver::cuEventRecord(event, stream).and_then(|()| driver::cuEventSynchronize(event));
+        let ended = driver::cuEventDestroy_v2(event);
+        waited.and(ended)
+    }
+}
