@@ -89,6 +89,8 @@ fn pitfall_83_opening_has_an_end() {
     let Some(ToSupervisor::StartWorker { client, pid: 1, .. }) = supervisor.recv().unwrap() else {
         panic!("no worker was asked for");
     };
+    let mover = ToSupervisor::StartMover { gpu: 0 };
+    assert_eq!(supervisor.recv().unwrap(), Some(mover));
     assert!(*wanted.lock().unwrap());
     vm.tick(Instant::now() + Duration::from_secs(1));
     assert_eq!(used(), 0);
