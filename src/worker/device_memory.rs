@@ -57,6 +57,8 @@ pub struct DeviceMemory {
     /// The device of each context in which something was allocated.
     contexts: RwLock<HashMap<u64, CUdevice>>,
     ids: AtomicU64,
+    /// Whether a range was ever made synchronous.
+    any_synchronous: AtomicBool,
 }
 
 /// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
@@ -419,11 +421,33 @@ impl DeviceMemory {
         let set = self
             .ranges
             .change(address, |range| range.sync_memops = value);
+        self.any_synchronous.store(true, Ordering::Relaxed);
         Some(if set {
             Ok(())
         } else {
             Err(CUDA_ERROR_INVALID_VALUE)
         })
+    }
+
+    /// Waits for a synchronous copy or fill that was just made, if the memory at one of these addresses has
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: CUDA's own return earlier.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub fn settle(&self, addresses: &[CUdeviceptr]) -> Result<(), CUresult> {
+        if !self.any_synchronous.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_synchronous = |address: &u64| {
+            let range = self.ranges.find(*address);
+            range.is_some_and(|range| range.sync_memops)
+        };
+        if !addresses.iter().any(is_synchronous) {
+            return Ok(());
+        }
+        // SAFETY: the legacy stream, in which these copies and fills are, always is.
+        unsafe { cuda::cuStreamSynchronize(std::ptr::null_mut()) }
     }
 
     /// Notes a global of a module or library, in the thread's current context.

@@ -1,13 +1,13 @@
 //! Memory that the worker shares: the staging area, and what its guest process registered.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ffi::c_void,
     io,
     num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
-    sync::Mutex,
+    sync::{Mutex, RwLock, RwLockWriteGuard},
 };
 
 use gpgpu_protocol::{
@@ -86,6 +86,14 @@ struct Registration {
 #[derive(Debug, Default)]
 pub struct Regions {
     state: Mutex<State>,
+    /// What is pinned, by the device's address: for those that only ask, and must not wait while something is pinned.
+    pinned: RwLock<BTreeMap<u64, Pinned>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pinned {
+    bytes: u64,
+    context: u64,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +131,12 @@ impl Regions {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state
             .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn pinned(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Pinned>> {
+        self.pinned
+            .write()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -175,6 +189,7 @@ impl Regions {
             let inside = registration.here < region.here + region.bytes
                 && registration.here + registration.bytes > region.here;
             if inside {
+                self.pinned().remove(&registration.device);
                 // SAFETY: the address was registered and not unregistered since.
                 let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
             }
@@ -221,14 +236,20 @@ impl Regions {
                 context,
             },
         );
+        self.pinned().insert(device, Pinned { bytes, context });
         Ok(device)
     }
 
     /// Whether all `bytes` bytes at a device's address are registered memory.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
-        self.state().registered.values().any(|registration| {
-            let offset = address.wrapping_sub(registration.device);
-            offset < registration.bytes && bytes <= registration.bytes - offset
+        let pinned = self
+            .pinned
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = pinned.range(..=address).next_back();
+        before.is_some_and(|(start, range)| {
+            let offset = address - start;
+            offset < range.bytes && bytes <= range.bytes - offset
         })
     }
 
@@ -243,10 +264,20 @@ impl Regions {
             .registered
             .get(&guest)
             .ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        // From now on nobody takes it for pinned, which it may cease to be at any moment.
+        let pinned = self.pinned().remove(&registration.device);
         // SAFETY: the address was registered and not unregistered since.
-        unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void)? };
-        state.registered.remove(&guest);
-        Ok(())
+        let result = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
+        match (result, pinned) {
+            (Ok(()), _) => {
+                state.registered.remove(&guest);
+            }
+            (Err(_), Some(pinned)) => {
+                self.pinned().insert(registration.device, pinned);
+            }
+            (Err(_), None) => {}
+        }
+        result
     }
 
     /// A context is gone, and with it the pins that were made in it.
@@ -254,6 +285,7 @@ impl Regions {
         self.state()
             .registered
             .retain(|_, registration| registration.context != context);
+        self.pinned().retain(|_, pinned| pinned.context != context);
     }
 }
 
@@ -382,6 +414,21 @@ mod tests {
         assert_eq!(state.place(0x3800, 0x800), Some(0x9800));
         assert_eq!(state.place(0x3800, 0x801), None);
         assert_eq!(state.place(0x800, 0x100), None);
+    }
+
+    #[test]
+    fn pitfall_27_whether_memory_is_pinned_is_known_while_other_memory_is_being_pinned() {
+        let regions = Regions::default();
+        let range = |bytes| Pinned { bytes, context: 1 };
+        regions.pinned().insert(0x1000, range(0x1000));
+        regions.pinned().insert(0x4000, range(0x800));
+        let pinning = regions.state();
+        assert!(regions.holds(0x1000, 0x1000) && regions.holds(0x47ff, 1));
+        assert!(!regions.holds(0x1000, 0x1001) && !regions.holds(0x4800, 0));
+        assert!(!regions.holds(0xfff, 1) && !regions.holds(u64::MAX, 1));
+        drop(pinning);
+        regions.forget_context(1);
+        assert!(!regions.holds(0x1000, 1));
     }
 
     #[test]

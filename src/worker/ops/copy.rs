@@ -301,6 +301,9 @@ pub fn cuMemcpyDtoD_v2(
     }
     // SAFETY: both ranges are memory that the driver knows, or empty.
     unsafe { driver::cuMemcpyDtoD_v2(request.dstDevice, request.srcDevice, request.ByteCount)? };
+    session
+        .device_memory
+        .settle(&[request.dstDevice, request.srcDevice])?;
     Ok(reply::cuMemcpyDtoD_v2 {
         dstDevice: (),
         srcDevice: (),

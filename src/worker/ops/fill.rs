@@ -56,6 +56,7 @@ macro_rules! linear {
             check::<$ty>(session, request.dstDevice, request.N)?;
             // SAFETY: the range is memory that the guest has, or empty.
             unsafe { driver::$name(request.dstDevice, request.$value, request.N)? };
+            session.device_memory.settle(&[request.dstDevice])?;
             Ok(reply::$name { dstDevice: (), $value: (), N: () })
         }
 
@@ -84,6 +85,7 @@ macro_rules! pitched {
             check_plane::<$ty>(session, r.dstDevice, r.dstPitch, r.Width, r.Height)?;
             // SAFETY: as above.
             unsafe { driver::$name(r.dstDevice, r.dstPitch, r.$value, r.Width, r.Height)? };
+            session.device_memory.settle(&[r.dstDevice])?;
             Ok(reply::$name { dstDevice: (), dstPitch: (), $value: (), Width: (), Height: () })
         }
 
