@@ -71,8 +71,8 @@ macro_rules! with_api {
             0x0211 call guest cuCtxGetId(ctx: Context, ctxId: Out<u64>);
 
             // Memory.
-            0x0301 wait custom cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
-            0x0302 wait custom cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
+            0x0301 call custom cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize);
+            0x0302 call custom cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
             0x0303 wait custom cuMemFree_v2(dptr: u64);
             0x0304 call custom cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
             0x0305 call custom cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64);
@@ -80,6 +80,8 @@ macro_rules! with_api {
             0x0307 wait custom cuMemHostUnregister(address: u64);
             0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64);
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64);
+            // Of memory that nothing uses any more: the library has seen the end of the context's work.
+            0x030a post custom gpgpuFreeIdle(dptr: u64);
 
             // Copies between device and registered memory; the guest library chose the form.
             0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);

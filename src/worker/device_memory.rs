@@ -324,11 +324,16 @@ impl DeviceMemory {
     ///
     /// The driver's code.
     pub fn info(&self) -> Result<(usize, usize), CUresult> {
-        let (free, total) = driver_info()?;
         let device = current_device()?;
         let found = read(&self.devices).get(&device).cloned().flatten();
-        let kept = found.map_or(0, |device| device.pool.free_bytes());
-        Ok((free.saturating_add(kept as usize).min(total), total))
+        let Some(device) = found else {
+            return driver_info();
+        };
+        device.pool.with_nothing_on_its_way(|| {
+            let (free, total) = driver_info()?;
+            let kept = device.pool.free_bytes() as usize;
+            Ok((free.saturating_add(kept).min(total), total))
+        })
     }
 
     /// What is known of an address.

@@ -121,19 +121,27 @@ impl Spare {
 }
 
 impl Client {
-    /// Frees memory of a context for the program, and keeps it if that makes sense; `false` if the host is to free it.
+    /// Frees memory of a context for the program, once nothing uses it any more, and keeps it if that makes sense; `false` if
+    /// the host is to wait for that.
     ///
     /// # Errors
     ///
     /// What earlier work of the context came to: as natively, memory is freed when nothing uses it any more.
     pub fn spare(&self, context: u64, address: u64, bytes: usize) -> Result<bool, CUresult> {
-        if bytes > LARGEST || self.ring().is_none() || context != crate::thread::current_context() {
+        if self.ring().is_none() || context != crate::thread::current_context() {
             return Ok(false);
         }
         if !self.is_idle(Scope::All) {
             self.call(&request::cuCtxSynchronize {})?;
         }
-        Ok(self.spare.keep(context, address, bytes))
+        if self.spare.keep(context, address, bytes) {
+            return Ok(true);
+        }
+        if self.is_corrupted() {
+            return Ok(false);
+        }
+        self.post(&request::gpgpuFreeIdle { dptr: address })?;
+        Ok(true)
     }
 
     /// The program uses an address that it may have freed: what the host says of it must be true.
@@ -145,9 +153,13 @@ impl Client {
 
     /// Gives back everything that was kept, where the program would notice it.
     pub fn give_back_spare(&self) {
-        for address in self.spare.drain() {
+        for dptr in self.spare.drain() {
             // What the context's end has freed already is no loss.
-            let _ = self.call(&request::cuMemFree_v2 { dptr: address });
+            let _ = if self.ring().is_some() {
+                self.post(&request::gpgpuFreeIdle { dptr })
+            } else {
+                self.call(&request::cuMemFree_v2 { dptr }).map(drop)
+            };
         }
     }
 }

@@ -108,7 +108,7 @@ impl Chunks {
             start,
             bytes,
             granularity: granularity as u64,
-            keep: (total as u64 / 64).clamp(64 << 20, 1 << 30),
+            keep: (total as u64 / 16).clamp(64 << 20, 1 << 30),
             device,
         };
         Ok((chunks, shape))

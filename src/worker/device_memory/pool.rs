@@ -384,9 +384,24 @@ impl<B: Backend> Pool<B> {
 
     /// Gives idle chunks back until no more than `keep` bytes are idle; `false` if there was nothing to give back.
     pub fn trim(&self, keep: u64) -> bool {
+        let mut discards = self.discards();
         let gone = self.state().evict(keep);
+        *discards += gone.len() as u64;
+        if gone.iter().any(|(_, chunk)| chunk.is_exported) {
+            self.backend.released();
+            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+            *dropped = Some(Instant::now());
+        }
         let any = !gone.is_empty();
-        self.discard(gone);
+        for (start, chunk) in gone {
+            let bytes = chunk.bytes;
+            let is_free = self.backend.unmap(start, bytes);
+            drop(chunk);
+            if is_free {
+                let mut state = self.state();
+                state.addresses.give(start, bytes + self.shape.granularity);
+            }
+        }
         any
     }
 
@@ -400,23 +415,10 @@ impl<B: Backend> Pool<B> {
         dropped.is_some_and(|at| at.elapsed() < PATIENCE)
     }
 
-    fn discard(&self, gone: Vec<(u64, Chunk<B::Memory>)>) {
-        let mut discards = self.discards();
-        *discards += gone.len() as u64;
-        if gone.iter().any(|(_, chunk)| chunk.is_exported) {
-            self.backend.released();
-            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-            *dropped = Some(Instant::now());
-        }
-        for (start, chunk) in gone {
-            let bytes = chunk.bytes;
-            let is_free = self.backend.unmap(start, bytes);
-            drop(chunk);
-            if is_free {
-                let mut state = self.state();
-                state.addresses.give(start, bytes + self.shape.granularity);
-            }
-        }
+    /// Asks something while nothing is on its way from here to the driver.
+    pub fn with_nothing_on_its_way<T>(&self, ask: impl FnOnce() -> T) -> T {
+        let _discards = self.discards();
+        ask()
     }
 
     /// The bytes that the driver counts as used, and that are free all the same.

@@ -73,6 +73,19 @@ pub fn cuMemFree_v2(
     Ok(reply::cuMemFree_v2 { dptr: () })
 }
 
+/// `cuMemFree` of memory that nothing uses any more. The library knows that it is there, and if it is not, a context's end
+/// has freed it meanwhile.
+pub fn gpgpuFreeIdle(
+    session: &Session,
+    request: request::gpgpuFreeIdle,
+    _: Data,
+) -> Outcome<reply::gpgpuFreeIdle> {
+    match session.device_memory.free_idle(request.dptr) {
+        Ok(()) | Err(CUDA_ERROR_INVALID_VALUE) => Ok(reply::gpgpuFreeIdle { dptr: () }),
+        Err(code) => Err(code.into()),
+    }
+}
+
 /// `cuMemGetInfo`.
 pub fn cuMemGetInfo_v2(
     session: &Session,
