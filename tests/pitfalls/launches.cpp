@@ -318,4 +318,69 @@ PITFALL(48, function_attributes_and_occupancy) {
     CK(cuFuncSetAttribute(shared, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50));
 }
 
+
+// Whatever is kept of an answer between two calls, it is right again after the call that changes it.
+PITFALL(48, answers_follow_what_is_set) {
+    Gpu gpu;
+    CUfunction shared = gpu.function("dynamic_shared");
+    CUlibrary library;
+    CUkernel kernel;
+    CK(cuLibraryLoadData(&library, kernels_fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CK(cuLibraryGetKernel(&kernel, library, "dynamic_shared"));
+    CUdeviceptr out = device_words(1);
+    auto run = [&](CUfunction function, unsigned bytes) {
+        unsigned words = bytes / 4;
+        void *params[] = {&out, &words};
+        return cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, bytes, nullptr, params, nullptr);
+    };
+    CUfunction_attribute most = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    int optin = gpu.attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), value = -1;
+    for (int bytes : {8192, optin, 4096, 32768, 32768, optin}) {
+        CK(cuFuncSetAttribute(shared, most, bytes));
+        CK(cuFuncGetAttribute(&value, most, shared));
+        EXPECT(value == bytes, "the function's is %d, not %d", value, bytes);
+        CK(run(shared, bytes));
+        CK(cuKernelSetAttribute(most, bytes, kernel, gpu.device));
+        CK(cuKernelGetAttribute(&value, most, kernel, gpu.device));
+        EXPECT(value == bytes, "the kernel's is %d, not %d", value, bytes);
+        CK(run((CUfunction)kernel, bytes));
+        if (bytes == 8192) {
+            OBSERVE("more_than_was_set", run(shared, bytes + 128));
+            OBSERVE("more_than_was_set_of_the_kernel", run((CUfunction)kernel, bytes + 128));
+        }
+        CK(cuCtxSynchronize());
+    }
+    CK_IS(cuFuncSetAttribute(shared, most, optin + 1), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuFuncSetAttribute(shared, CU_FUNC_ATTRIBUTE_NUM_REGS, 8), CUDA_ERROR_INVALID_VALUE);
+    CK(cuFuncGetAttribute(&value, most, shared));
+    EXPECT(value == optin, "%d after a setting that was refused", value);
+    for (size_t bytes : {2 << 20, 4 << 20}) {
+        size_t got = 0;
+        CK(cuCtxGetLimit(&got, CU_LIMIT_PRINTF_FIFO_SIZE));
+        CK(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, bytes));
+        CK(cuCtxGetLimit(&got, CU_LIMIT_PRINTF_FIFO_SIZE));
+        EXPECT(got >= bytes, "a limit of %zu, not %zu", got, bytes);
+    }
+    for (CUfunc_cache wanted : {CU_FUNC_CACHE_PREFER_L1, CU_FUNC_CACHE_PREFER_SHARED}) {
+        CUfunc_cache config = CU_FUNC_CACHE_PREFER_EQUAL;
+        CK(cuCtxSetCacheConfig(wanted));
+        CK(cuCtxGetCacheConfig(&config));
+        EXPECT(config == wanted, "configuration %d", (int)config);
+    }
+    for (unsigned wanted : {CU_CTX_SCHED_SPIN, CU_CTX_SCHED_YIELD}) {
+        unsigned flags = 99;
+        int active = 0;
+        CK(cuCtxSetFlags(wanted));
+        CK(cuCtxGetFlags(&flags));
+        EXPECT((flags & CU_CTX_SCHED_MASK) == wanted, "flags %u", flags);
+        CK(cuDevicePrimaryCtxGetState(gpu.device, &flags, &active));
+        EXPECT(active, "the current context is not active");
+        pitfall::observed("primary_flags_after_%u=%u", wanted, flags);
+    }
+    unsigned flags = 99;
+    CK(cuDevicePrimaryCtxSetFlags(gpu.device, CU_CTX_SCHED_BLOCKING_SYNC));
+    CK(cuCtxGetFlags(&flags));
+    pitfall::observed("flags_after_the_primary_contexts=%u", flags & CU_CTX_SCHED_MASK);
+}
+
 PITFALL_MAIN

@@ -1,5 +1,6 @@
 // Pinned, mapped and managed memory, pointer attributes, staging (pitfalls 10 to 12, 14 to 18, 88).
 #include "driver.h"
+#include <set>
 #include <sys/mman.h>
 
 static void need_unified(const Gpu &gpu) {
@@ -284,12 +285,17 @@ PITFALL(17, attributes_die_with_the_registration) {
         CK(cuMemHostUnregister(memory));
         CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(memory + 70'000)), CUDA_ERROR_INVALID_VALUE);
     }
-    // Addresses are used again: each allocation answers for itself, by its new kind and size.
+    // Addresses are used again: each allocation answers for itself, by its new kind and size, and has a number of its own.
+    std::set<unsigned long long> ids;
     for (int round = 0; round < 50; round++) {
         size_t bytes = 4096 * (1 + round % 7), size = 0;
         CUdeviceptr device = device_words(bytes / 4), base = 0;
         CK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device));
         EXPECT(type == CU_MEMORYTYPE_DEVICE, "round %d: type %u", round, type);
+        unsigned long long id = 0, same = 0;
+        CK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device));
+        CK(cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_BUFFER_ID, device + bytes - 1));
+        EXPECT(id == same && ids.insert(id).second, "round %d: numbers %llu and %llu", round, id, same);
         CK(cuMemGetAddressRange(&base, &size, device + bytes / 2));
         EXPECT(base == device && size == bytes, "round %d: %zu bytes at %llx", round, size, (unsigned long long)base);
         unsigned *pinned = pinned_words(bytes / 4);
