@@ -19,7 +19,7 @@
 use std::marker::PhantomData;
 
 use crate::{
-    codec::{Blob, Wire},
+    codec::{Blob, Few, Wire},
     cuda::*,
     wire_struct,
 };
@@ -145,6 +145,7 @@ macro_rules! with_api {
             0x0809 call guest cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
             0x080a call custom cuOccupancyMaxActiveClusters(func: Function, config: LaunchConfig, clusters: Out<i32>);
             0x080b call custom cuOccupancyMaxPotentialClusterSize(func: Function, config: LaunchConfig, size: Out<i32>);
+            0x080c call custom gpgpuFunctionParams(func: Function, params: Out<Vec<ParamInfo>>);
 
             // Launches.
             0x0901 post custom cuLaunchKernelEx(func: Function, config: LaunchConfig, params: Blob);
@@ -386,10 +387,12 @@ wire_struct! {
     /// What a function is, as far as a launch needs to know.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct FunctionInfo {
-        /// The parameters, in order.
-        pub params: Vec<ParamInfo>,
+        /// The first parameters, in order.
+        pub params: Few<ParamInfo, 64>,
+        /// Whether there are more: `gpgpuFunctionParams` has them.
+        pub has_more: bool,
         /// `cuFuncGetAttribute` by attribute; without a current context, empty.
-        pub attributes: Vec<AttributeValue>,
+        pub attributes: Few<AttributeValue, 64>,
     }
 
     /// Where a parameter stands in a function's parameter buffer.

@@ -267,6 +267,53 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
+/// At most `N` values, so that their size has a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Few<T, const N: usize>(Vec<T>);
+
+impl<T, const N: usize> Few<T, N> {
+    /// The first `N` of `values`; the rest is not taken.
+    pub fn first_of(values: impl IntoIterator<Item = T>) -> Self {
+        Self(values.into_iter().take(N).collect())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The values.
+    pub fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const N: usize> Default for Few<T, N> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Wire, const N: usize> Wire for Few<T, N> {
+    const BOUNDED: bool = T::BOUNDED;
+
+    fn put(&self, writer: &mut Writer) {
+        self.0.put(writer);
+    }
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let values: Vec<T> = reader.get()?;
+        if values.len() > N {
+            return Err(Malformed::Range);
+        }
+        Ok(Self(values))
+    }
+}
+
 /// Makes a structure travel as its fields in their order.
 #[macro_export]
 macro_rules! wire_struct {
@@ -334,6 +381,19 @@ mod tests {
         assert_eq!(Reader::new(&bytes).get::<u32>(), Err(Malformed::Range));
         assert_eq!(Reader::new(&bytes).get::<i32>(), Err(Malformed::Range));
         assert_eq!(Reader::new(&bytes).get::<bool>(), Err(Malformed::Range));
+    }
+
+    #[test]
+    fn few_values_are_no_more_than_the_type_says() {
+        round_trip(Few::<u64, 3>::first_of([1, 2, 3, 4]));
+        let mut writer = Writer::new();
+        writer.put(&vec![1_u64, 2, 3, 4]);
+        let bytes = writer.into_bytes();
+        assert_eq!(
+            Reader::new(&bytes).get::<Few<u64, 3>>(),
+            Err(Malformed::Range)
+        );
+        const { assert!(Few::<u64, 3>::BOUNDED && !Few::<String, 3>::BOUNDED) };
     }
 
     #[test]

@@ -91,24 +91,44 @@ impl FunctionData {
     }
 
     /// A function of a module as the host described it.
-    pub fn new(name: &str, context: u64, parent: u64, info: FunctionInfo) -> Arc<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The code of asking for parameters that did not come along.
+    pub fn new(
+        client: &Client,
+        id: u64,
+        name: &str,
+        (context, parent): (u64, u64),
+        info: FunctionInfo,
+    ) -> Result<Arc<Self>> {
+        let attributes = info.attributes.clone().into_vec();
         let name = CString::new(name).unwrap_or_default();
-        let function = Self::make(name, (context, parent), info.params.into(), 1, None);
-        function.note(0, &info.attributes);
-        Arc::new(function)
+        let params = all_params(client, id, info)?;
+        let function = Self::make(name, (context, parent), params, 1, None);
+        function.note(0, &attributes);
+        Ok(Arc::new(function))
     }
 
     /// A kernel of a library as the host described it, for one of so many devices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FunctionData::new`].
     pub fn kernel(
+        client: &Client,
+        id: u64,
         name: &str,
         library: u64,
         info: FunctionInfo,
         (device, devices): (CUdevice, usize),
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>> {
+        let attributes = info.attributes.clone().into_vec();
         let name = CString::new(name).unwrap_or_default();
-        let kernel = Self::make(name, (0, library), info.params.into(), devices, None);
-        kernel.note(device, &info.attributes);
-        Arc::new(kernel)
+        let params = all_params(client, id, info)?;
+        let kernel = Self::make(name, (0, library), params, devices, None);
+        kernel.note(device, &attributes);
+        Ok(Arc::new(kernel))
     }
 
     /// A kernel in one context.
@@ -213,6 +233,15 @@ impl FunctionData {
         self.attributes.iter().for_each(Answers::forget);
         self.sets.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// All parameters of a new function: those that came along, or asked for if there are more.
+fn all_params(client: &Client, func: u64, info: FunctionInfo) -> Result<Box<[ParamInfo]>> {
+    if !info.has_more {
+        return Ok(info.params.into_vec().into());
+    }
+    let request = request::gpgpuFunctionParams { func, params: true };
+    Ok(client.call(&request)?.params.into())
 }
 
 /// Asks the host for an attribute: of a function, or of a kernel on a device.
@@ -402,5 +431,13 @@ cuda! {
         }
         state.offer(reply.state);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl FunctionData {
+    /// A function of which only the parameters matter.
+    pub fn with_params(params: Vec<ParamInfo>) -> Self {
+        Self::make(CString::default(), (1, 0), params.into(), 1, None)
     }
 }

@@ -411,3 +411,110 @@ launches! {
     Legacy: cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel;
     PerThread: cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, cuLaunchCooperativeKernel_ptsz;
 }
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_protocol::codec::Blob;
+
+    use super::*;
+
+    fn bytes<R: Request>(request: &R) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.put(request);
+        writer.into_bytes()
+    }
+
+    fn config() -> LaunchConfig {
+        plain((3, 2, 1), (64, 1, 1), 128, 0)
+    }
+
+    fn nothing<T: Copy>() -> InPtr<T> {
+        InPtr::nested(std::ptr::null())
+    }
+
+    #[test]
+    fn pitfall_46_parameters_are_written_as_the_table_says_in_either_way() {
+        let layout = [(0, 1), (8, 8), (16, 4), (20, 2)];
+        let params = layout.map(|(offset, size)| ParamInfo { offset, size });
+        let function = FunctionData::with_params(params.to_vec());
+        let mut packed = [0_u8; 22];
+        packed[0] = 0x11;
+        packed[8..16].copy_from_slice(&0x2222_3333_4444_5555_u64.to_ne_bytes());
+        packed[16..20].copy_from_slice(&0x6666_7777_u32.to_ne_bytes());
+        packed[20..22].copy_from_slice(&0x8888_u16.to_ne_bytes());
+        let expected = request::cuLaunchKernelEx {
+            func: 7,
+            config: config(),
+            params: Blob(packed.to_vec()),
+        };
+        let each = layout.map(|(offset, _)| packed[offset as usize..].as_ptr());
+        let size = packed.len();
+        let extra = [
+            CU_LAUNCH_PARAM_BUFFER_POINTER,
+            packed.as_ptr() as usize,
+            CU_LAUNCH_PARAM_BUFFER_SIZE,
+            &raw const size as usize,
+            CU_LAUNCH_PARAM_END,
+        ];
+        let ways = [
+            Parameters::new(&function, InPtr::nested(each.as_ptr().cast()), nothing()),
+            Parameters::new(&function, nothing(), InPtr::nested(extra.as_ptr().cast())),
+        ];
+        for params in ways {
+            let launch = Launch {
+                func: 7,
+                config: &config(),
+                params: params.unwrap(),
+                param_bytes: function.param_bytes,
+            };
+            assert_eq!(bytes(&launch), bytes(&expected));
+        }
+        assert!(Parameters::new(&function, nothing(), nothing()).is_err());
+    }
+
+    #[test]
+    fn pitfall_47_only_the_shape_that_the_host_took_is_taken_again() {
+        let accepted = Accepted::default();
+        let taken = cooperative(config());
+        // Other tests may set something meanwhile, and what is accepted is forgotten.
+        let before = loop {
+            let before = configuration();
+            accepted.note(0, &taken, before);
+            if accepted.holds(0, &taken) {
+                break before;
+            }
+        };
+        let other_stream = LaunchConfig {
+            stream: 0x160,
+            ..taken.clone()
+        };
+        let larger = LaunchConfig {
+            grid_x: 4,
+            ..taken.clone()
+        };
+        assert!(before != configuration() || accepted.holds(0, &other_stream));
+        assert!(!accepted.holds(0, &larger));
+        assert!(!accepted.holds(0, &config()));
+        assert!(!accepted.holds(1, &taken));
+        crate::occupancy::reconfigure(|| ());
+        assert!(!accepted.holds(0, &taken));
+    }
+
+    #[test]
+    fn pitfall_28_a_launch_past_a_limit_is_for_the_host_to_judge() {
+        let limits = Limits {
+            grid: [65535, 65535, 65535],
+            block: [1024, 1024, 64],
+        };
+        assert!(limits.hold(&config()));
+        for wrong in [
+            plain((0, 1, 1), (1, 1, 1), 0, 0),
+            plain((65536, 1, 1), (1, 1, 1), 0, 0),
+            plain((1, 1, 1), (1, 1, 65), 0, 0),
+            plain((1, 1, 1), (1, 0, 1), 0, 0),
+        ] {
+            assert!(!limits.hold(&wrong), "{wrong:?}");
+        }
+        assert!(!Limits::default().hold(&config()));
+    }
+}

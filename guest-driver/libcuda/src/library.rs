@@ -85,7 +85,7 @@ fn kernel(client: &Client, library: u64, name: &str) -> Result<u64> {
     // The host described it for the current context's device, or else for the first.
     let device = client.objects.context_device(thread::current_context());
     let devices = (device.unwrap_or(0), client.hello.devices.len());
-    let data = FunctionData::kernel(name, library, info, devices);
+    let data = FunctionData::kernel(client, id, name, library, info, devices)?;
     client.objects.insert(id, Known::Kernel(data));
     kernels.insert(name.to_owned(), id);
     Ok(id)

@@ -88,7 +88,7 @@ fn function(client: &Client, hmod: u64, name: &str) -> Result<u64> {
         info: true,
     };
     let info = client.call(&request)?.info;
-    let data = FunctionData::new(name, module.context, hmod, info);
+    let data = FunctionData::new(client, id, name, (module.context, hmod), info)?;
     client.objects.insert(id, Known::Function(data));
     functions.insert(name.to_owned(), id);
     Ok(id)

@@ -2,6 +2,7 @@
 
 use gpgpu_protocol::{
     api::{AttributeValue, FunctionInfo, ParamInfo, reply, request},
+    codec::Few,
     cuda::*,
 };
 
@@ -50,7 +51,7 @@ pub fn attribute(ask: impl FnOnce(&mut i32) -> Result<(), CUresult>) -> Attribut
 }
 
 /// A function's parameters and attributes.
-pub fn describe(function: CUfunction) -> Result<FunctionInfo, CUresult> {
+pub fn describe(function: CUfunction) -> Result<Described, CUresult> {
     // SAFETY: the function is the driver's and lives; the pointers live across the calls.
     let params = params(|index, offset, size| unsafe {
         driver::cuFuncGetParamInfo(function, index, offset, size)
@@ -63,7 +64,40 @@ pub fn describe(function: CUfunction) -> Result<FunctionInfo, CUresult> {
             })
         })
         .collect();
-    Ok(FunctionInfo { params, attributes })
+    Ok(Described { params, attributes })
+}
+
+/// What a function or kernel is.
+pub struct Described {
+    /// The parameters.
+    pub params: Vec<ParamInfo>,
+    /// The attributes.
+    pub attributes: Vec<AttributeValue>,
+}
+
+impl Described {
+    /// What the guest is told at once; the rest it asks for.
+    pub fn info(&self) -> FunctionInfo {
+        let params = Few::first_of(self.params.iter().copied());
+        FunctionInfo {
+            has_more: self.params.len() > params.len(),
+            params,
+            attributes: Few::first_of(self.attributes.iter().copied()),
+        }
+    }
+}
+
+/// All parameters of a function.
+pub fn gpgpuFunctionParams(
+    session: &Session,
+    request: request::gpgpuFunctionParams,
+    _: Data,
+) -> Outcome<reply::gpgpuFunctionParams> {
+    let function = session.objects.function(request.func)?;
+    Ok(reply::gpgpuFunctionParams {
+        func: (),
+        params: function.params.as_deref().unwrap_or_default().to_vec(),
+    })
 }
 
 /// `cuOccupancyMaxActiveClusters`.

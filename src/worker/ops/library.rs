@@ -3,12 +3,12 @@
 use std::{ffi::c_void, time::Instant};
 
 use gpgpu_protocol::{
-    api::{Function, FunctionInfo, Kernel, Library, Module, Object, reply, request},
+    api::{Function, Kernel, Library, Module, Object, reply, request},
     cuda::*,
 };
 
 use super::{
-    function::{attribute, params},
+    function::{Described, attribute, params},
     image::Jit,
     module::{c_name, image, text},
 };
@@ -134,14 +134,15 @@ pub fn cuLibraryGetKernel(
             })
         })
         .collect();
+    let described = Described { params, attributes };
+    let info = described.info();
     let entry = Entry {
         raw: Kernel::id(kernel),
         context: 0,
         parent: request.library,
-        params: Some(params.clone().into()),
+        params: Some(described.params.into()),
     };
     session.objects.insert(request.kernel, entry);
-    let info = FunctionInfo { params, attributes };
     Ok(reply::cuLibraryGetKernel {
         kernel: (),
         library: (),

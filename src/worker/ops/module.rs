@@ -135,12 +135,13 @@ pub fn cuModuleGetFunction(
     unsafe {
         driver::cuModuleGetFunction(&mut function, module(session, request.hmod)?, name.as_ptr())?
     };
-    let info = function::describe(function)?;
+    let described = function::describe(function)?;
+    let info = described.info();
     let entry = Entry {
         raw: Function::id(function),
         context: session.current(),
         parent: request.hmod,
-        params: Some(info.params.clone().into()),
+        params: Some(described.params.into()),
     };
     session.objects.insert(request.function, entry);
     Ok(reply::cuModuleGetFunction {
