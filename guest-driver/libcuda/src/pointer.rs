@@ -115,7 +115,7 @@ struct Map {
     ranges: BTreeMap<u64, Range>,
     /// The first addresses of those that the device has elsewhere, by the device's.
     elsewhere: BTreeMap<u64, u64>,
-    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID` by first address, where it was asked for.
+    /// The numbers of ranges by their first addresses, where they were asked for.
     ids: BTreeMap<u64, u64>,
 }
 
@@ -223,19 +223,17 @@ impl Pointers {
         })
     }
 
-    /// The number of the buffer that starts at `start`, asked of the host unless it is known.
-    fn buffer_id(&self, start: u64, host: impl FnOnce() -> Result<u64>) -> Result<u64> {
-        let state = self.state.load(Ordering::Acquire);
+    /// A number that no other range of this process has or had, for the one that starts at `start`. The host's is not
+    /// it: what is one allocation there can hold several of the program's, one after the other or side by side.
+    fn buffer_id(&self, start: u64) -> Option<u64> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         if let Some(id) = self.read(|map| map.ids.get(&start).copied()) {
-            return Ok(id);
+            return Some(id);
         }
-        let id = host()?;
         let mut map = self.locked();
-        // If anything was freed meanwhile, the number may be of what is no more.
-        if self.state.load(Ordering::Acquire) == state {
-            map.ids.insert(start, id);
-        }
-        Ok(id)
+        map.ranges.get(&start)?;
+        let id = map.ids.entry(start);
+        Some(*id.or_insert_with(|| NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
     fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
@@ -312,20 +310,9 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Word(0),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(0),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
-        CU_POINTER_ATTRIBUTE_BUFFER_ID => {
-            let host = || {
-                let request = request::gpgpuPointerAttribute {
-                    value: true,
-                    attribute,
-                    ptr: range.far(range.start) + offset,
-                };
-                Ok(client.call(&request)?.value)
-            };
-            Value::Word(if client.is_corrupted() {
-                host()?
-            } else {
-                client.pointers.buffer_id(range.start, host)?
-            })
+        CU_POINTER_ATTRIBUTE_BUFFER_ID if !client.is_corrupted() => {
+            let id = client.pointers.buffer_id(range.start);
+            Value::Word(id.ok_or(CUDA_ERROR_INVALID_VALUE)?)
         }
         // The rest is the host's to say.
         other => {
@@ -336,6 +323,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             };
             let value = client.call(&request)?.value;
             match other {
+                CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Word(value),
                 CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(value != 0),
                 _ => Value::Half(value as u32),
             }
@@ -446,13 +434,15 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_buffer_is_asked_for_once_and_goes_with_it() {
+    fn a_buffer_keeps_its_number_and_the_next_one_there_has_another() {
         let pointers = Pointers::default();
         pointers.insert(device(0x1000, 0x100));
-        assert_eq!(pointers.buffer_id(0x1000, || Ok(5)), Ok(5));
-        assert_eq!(pointers.buffer_id(0x1000, || Ok(6)), Ok(5));
+        let first = pointers.buffer_id(0x1000).unwrap();
+        assert_eq!(pointers.buffer_id(0x1000), Some(first));
+        pointers.remove(0x1000);
+        assert_eq!(pointers.buffer_id(0x1000), None);
         pointers.insert(device(0x1000, 0x100));
-        assert_eq!(pointers.buffer_id(0x1000, || Ok(6)), Ok(6));
+        assert_ne!(pointers.buffer_id(0x1000), Some(first));
     }
 
     #[test]
