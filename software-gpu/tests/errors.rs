@@ -402,6 +402,7 @@ fn pitfall_58_and_59_the_primary_context() {
         CUDA_ERROR_INVALID_CONTEXT
     );
     for round in 0..100 {
+        ok!(cuDevicePrimaryCtxSetFlags_v2(0, CU_CTX_SCHED_YIELD));
         ok!(cuDevicePrimaryCtxRetain(&mut cx, 0));
         ok!(cuDevicePrimaryCtxRetain(&mut again, 0));
         assert_eq!(cx, again, "round {round}");
@@ -417,7 +418,7 @@ fn pitfall_58_and_59_the_primary_context() {
             ok!(cuDevicePrimaryCtxRelease_v2(0));
         }
         ok!(cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
-        assert_eq!(active, 0);
+        assert_eq!((active, flags), (0, 0), "flags go with the context");
         let mut address = 0;
         assert_eq!(
             cu!(cuMemAlloc_v2(&mut address, 4)),

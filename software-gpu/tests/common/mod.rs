@@ -21,6 +21,7 @@ unsafe extern "C" {
     pub fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
     pub fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
     pub fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
+    pub fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> CUresult;
     pub fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult;
     pub fn cuDevicePrimaryCtxGetState(d: CUdevice, f: *mut c_uint, active: *mut c_int) -> CUresult;
     pub fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;

@@ -153,6 +153,7 @@ pub fn gpgpuImageFind(
     let known = session
         .images
         .find(request.image, request.bytes, &request.hash.0)?;
+    tracing::debug!("An image of {} bytes, sent before: {known}", request.bytes);
     Ok(reply::gpgpuImageFind {
         image: (),
         bytes: (),
