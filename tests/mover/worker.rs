@@ -30,6 +30,9 @@ pub const CARRIED_OUT: u64 = 7;
 /// synchronising says.
 pub const PEEK: u64 = 8;
 
+/// Answers with how many bytes of device memory are free.
+pub const FREE: u64 = 9;
+
 /// Reads a number and writes it back.
 const PEEK_KERNEL: &str = "
 .version 6.4
@@ -246,6 +249,14 @@ pub fn run() {
                 release(&cuda, &memories.remove(&export).unwrap());
                 channel.unexport(export).unwrap();
                 answer(b"given back", 0);
+            }
+            FREE => {
+                let info: Symbol<unsafe extern "C" fn(*mut usize, *mut usize) -> CUresult> =
+                    cuda.get("cuMemGetInfo_v2");
+                let (mut free, mut total) = (0, 0);
+                // SAFETY: as above.
+                unsafe { check(info(&mut free, &mut total)) };
+                answer(free.to_string().as_bytes(), 0);
             }
             PEEK => {
                 let scratch = memories[&1].address;
