@@ -1,5 +1,15 @@
-use super::*;
-use gpgpu_protocol::layout::status;
+use std::{
+    os::{fd::AsFd, unix::fs::FileExt},
+    sync::Arc,
+};
+
+use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_STREAM_BYTES, status};
+use zerocopy::IntoBytes;
+
+use super::{
+    messages::{Header, kind},
+    *,
+};
 
 fn channel() -> (DeviceEnd, WorkerEnd) {
     let (device, worker) = pair().unwrap();

@@ -1,0 +1,376 @@
+//! The two ends of a channel between a device process and a worker.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::fs::FileExt,
+    },
+    sync::{Arc, Mutex},
+};
+
+use gpgpu_protocol::layout::MAX_ANSWER_BYTES;
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::MsgFlags,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{
+    Error, FromWorker, Handle, MAX_MESSAGE_BYTES, MapRun, Message, Result, ToWorker,
+    messages::{Header, RawRun, kind},
+    recv, send,
+};
+
+/// The device process's end of a channel. It never blocks.
+#[derive(Debug)]
+pub struct DeviceEnd {
+    socket: OwnedFd,
+}
+
+impl DeviceEnd {
+    /// Takes one end of a [`pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Sends a message; `false` says that the channel is full for now.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the worker is gone.
+    pub fn send(&self, message: &Message) -> Result<bool> {
+        let fds: Vec<RawFd> = message.files.iter().map(|file| file.as_raw_fd()).collect();
+        send(
+            self.socket.as_fd(),
+            &[&message.bytes],
+            &fds,
+            MsgFlags::MSG_DONTWAIT,
+        )
+    }
+
+    /// Receives into `buffer` the next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
+    pub fn recv<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<Option<FromWorker<'a>>> {
+        buffer.resize(MAX_MESSAGE_BYTES, 0);
+        let Some((len, fds)) = recv(self.socket.as_fd(), buffer, MsgFlags::MSG_DONTWAIT)? else {
+            return Ok(None);
+        };
+        let (header, payload) = parse(&buffer[..len])?;
+        let handle = match (header.kind, fds.len()) {
+            (kind::EXPORT, 1) => fds.into_iter().next(),
+            (kind::EXPORT, _) => return Err(Error::Malformed("an export is one file")),
+            (_, 0) => None,
+            _ => return Err(Error::Malformed("a worker sent files")),
+        };
+        if let Some(handle) = handle {
+            return Ok(Some(FromWorker::Export {
+                number: header.seq,
+                bytes: header.length,
+                gpu: header.value,
+                handle: Handle(handle.into()),
+            }));
+        }
+        match header.kind {
+            kind::READY => Ok(Some(FromWorker::Ready {
+                status: header.value,
+            })),
+            kind::ANSWER => Ok(Some(FromWorker::Answer {
+                seq: header.seq,
+                status: header.value,
+                out_bytes: header.length,
+                answer: payload,
+            })),
+            kind::DONE => Ok(Some(FromWorker::Done {
+                seq: header.seq,
+                status: header.value,
+            })),
+            kind::UNEXPORT => Ok(Some(FromWorker::Unexport { number: header.seq })),
+            kind::MOVE => Ok(Some(FromWorker::Move {
+                seq: header.seq,
+                export: header.length,
+                offset: header.address,
+                carried_out: header.count,
+                answer: payload,
+            })),
+            kind::NOT_MOVABLE => Ok(Some(FromWorker::NotMovable {
+                seq: header.seq,
+                carried_out: header.count,
+            })),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+}
+
+impl AsFd for WorkerEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsFd for DeviceEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<DeviceEnd> for OwnedFd {
+    fn from(end: DeviceEnd) -> Self {
+        end.socket
+    }
+}
+
+/// The worker's end of a channel. One thread receives; any thread may send.
+#[derive(Debug)]
+pub struct WorkerEnd {
+    socket: OwnedFd,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl WorkerEnd {
+    /// Takes one end of a [`pair`].
+    pub fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            buffer: Mutex::new(vec![0; MAX_MESSAGE_BYTES]),
+        }
+    }
+
+    /// Waits for the next message; `None` at the end of the channel: the client was closed, and the
+    /// worker is to give up everything and exit.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the device process is not of this build.
+    pub fn recv(&self) -> Result<Option<ToWorker>> {
+        let mut buffer = self
+            .buffer
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (len, fds) = match recv(self.socket.as_fd(), &mut buffer, MsgFlags::empty()) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
+            Err(Error::Closed) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (header, payload) = parse(&buffer[..len])?;
+        let mut fds = fds.into_iter();
+        let message = match header.kind {
+            kind::SERVE => ToWorker::Serve { cache: fds.next() },
+            kind::SETUP => ToWorker::Setup {
+                staging: fds.next().ok_or(Error::Malformed("no staging area"))?,
+                size: header.length,
+            },
+            kind::COMMAND => ToWorker::Command {
+                seq: header.seq,
+                thread: header.value,
+                answer_bytes: header.count,
+                external: header.length == 1,
+                input: header.input,
+                output: header.output,
+                data_offset: header.address,
+                stream: payload.to_vec(),
+            },
+            kind::MAP => {
+                let list = fds.next().ok_or(Error::Malformed("no list of runs"))?;
+                let files: Vec<Arc<OwnedFd>> = fds.map(Arc::new).collect();
+                ToWorker::Map {
+                    seq: header.seq,
+                    region: header.value,
+                    address: header.address,
+                    length: header.length,
+                    runs: read_runs(&File::from(list), header.count, &files)?,
+                }
+            }
+            kind::UNMAP => ToWorker::Unmap {
+                seq: header.seq,
+                region: header.value,
+            },
+            _ => return Err(Error::Malformed("unknown kind")),
+        };
+        Ok(Some(message))
+    }
+
+    /// Waits until there is a message, or the end of the channel, and leaves it there.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(&self, limit: PollTimeout) -> Result<bool> {
+        loop {
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, limit) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::io("Waiting")(errno)),
+            }
+        }
+    }
+
+    /// Says that the worker serves commands (status 0), or why it will not.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn ready(&self, status: u32) -> Result<()> {
+        self.send(
+            Header {
+                kind: kind::READY,
+                value: status,
+                ..Header::default()
+            },
+            &[],
+        )
+    }
+
+    /// Answers a command; `out_bytes` bytes from the start of its output span go to the guest.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone; [`Error::Malformed`] for an answer over
+    /// [`MAX_ANSWER_BYTES`].
+    pub fn answer(&self, seq: u64, status: u32, answer: &[u8], out_bytes: u64) -> Result<()> {
+        if answer.len() > MAX_ANSWER_BYTES {
+            return Err(Error::Malformed("answer too long"));
+        }
+        let header = Header {
+            kind: kind::ANSWER,
+            value: status,
+            seq,
+            length: out_bytes,
+            payload: answer.len() as u32,
+            ..Header::default()
+        };
+        self.send(header, answer)
+    }
+
+    /// Answers a map or an unmap.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn done(&self, seq: u64, status: u32) -> Result<()> {
+        self.send(
+            Header {
+                kind: kind::DONE,
+                value: status,
+                seq,
+                ..Header::default()
+            },
+            &[],
+        )
+    }
+
+    /// Passes device memory on, so that moves may name it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn export(&self, number: u64, bytes: u64, gpu: u32, handle: BorrowedFd<'_>) -> Result<()> {
+        let header = Header {
+            kind: kind::EXPORT,
+            value: gpu,
+            seq: number,
+            length: bytes,
+            ..Header::default()
+        };
+        self.send_with(header, &[], &[handle.as_raw_fd()])
+    }
+
+    /// Takes an export back.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn unexport(&self, number: u64) -> Result<()> {
+        let header = Header {
+            kind: kind::UNEXPORT,
+            seq: number,
+            ..Header::default()
+        };
+        self.send(header, &[])
+    }
+
+    /// Says where a command's external data belongs, and what answer it has once it is there; see
+    /// [`FromWorker::Move`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone; [`Error::Malformed`] for an answer over
+    /// [`MAX_ANSWER_BYTES`].
+    pub fn r#move(
+        &self,
+        seq: u64,
+        (export, offset): (u64, u64),
+        carried_out: u32,
+        answer: &[u8],
+    ) -> Result<()> {
+        if answer.len() > MAX_ANSWER_BYTES {
+            return Err(Error::Malformed("answer too long"));
+        }
+        let header = Header {
+            kind: kind::MOVE,
+            seq,
+            address: offset,
+            length: export,
+            count: carried_out,
+            payload: answer.len() as u32,
+            ..Header::default()
+        };
+        self.send(header, answer)
+    }
+
+    /// Says that a command's external data cannot be moved; see [`FromWorker::NotMovable`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the device process is gone.
+    pub fn not_movable(&self, seq: u64, carried_out: u32) -> Result<()> {
+        let header = Header {
+            kind: kind::NOT_MOVABLE,
+            seq,
+            count: carried_out,
+            ..Header::default()
+        };
+        self.send(header, &[])
+    }
+
+    fn send(&self, header: Header, payload: &[u8]) -> Result<()> {
+        self.send_with(header, payload, &[])
+    }
+
+    fn send_with(&self, header: Header, payload: &[u8], fds: &[RawFd]) -> Result<()> {
+        if send(
+            self.socket.as_fd(),
+            &[header.as_bytes(), payload],
+            fds,
+            MsgFlags::empty(),
+        )? {
+            Ok(())
+        } else {
+            Err(Error::Io("Sending", io::ErrorKind::OutOfMemory.into()))
+        }
+    }
+}
+
+fn parse(message: &[u8]) -> Result<(Header, &[u8])> {
+    let (header, payload) =
+        Header::read_from_prefix(message).map_err(|_| Error::Malformed("shorter than a header"))?;
+    if payload.len() != header.payload as usize {
+        return Err(Error::Malformed("not as long as it says"));
+    }
+    Ok((header, payload))
+}
+
+fn read_runs(list: &File, count: u32, files: &[Arc<OwnedFd>]) -> Result<Vec<MapRun>> {
+    let mut bytes = vec![0; count as usize * size_of::<RawRun>()];
+    list.read_exact_at(&mut bytes, 0)
+        .map_err(|error| Error::Io("Reading the runs", error))?;
+    let raw = <[RawRun]>::ref_from_bytes(&bytes).map_err(|_| Error::Malformed("list of runs"))?;
+    raw.iter()
+        .map(|run| {
+            let file = files
+                .get(run.file as usize)
+                .ok_or(Error::Malformed("run without a file"))?;
+            Ok(MapRun {
+                file: Arc::clone(file),
+                offset: run.offset,
+                length: run.length,
+            })
+        })
+        .collect()
+}

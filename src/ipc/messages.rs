@@ -1,0 +1,384 @@
+//! What a device process and a worker say to each other.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    sync::Arc,
+};
+
+use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_STREAM_BYTES};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::sealed_memfd;
+
+/// The most bytes of one message: a header and the longest stream or answer. Below half of the
+/// default `net.core.wmem_max`, so that a socket holds one whatever the host's settings.
+pub const MAX_MESSAGE_BYTES: usize = size_of::<Header>()
+    + if MAX_STREAM_BYTES > MAX_ANSWER_BYTES {
+        MAX_STREAM_BYTES
+    } else {
+        MAX_ANSWER_BYTES
+    };
+
+/// The most files that one [`ToWorker::Map`] refers to; Linux passes 253 in one message, and the
+/// list of runs is one.
+pub const MAX_MAP_FILES: usize = 250;
+
+/// The most exports that a worker may have passed at a time: the device process holds a file for each.
+pub const MAX_WORKER_EXPORTS: usize = 512;
+
+pub(super) mod kind {
+    pub const SETUP: u32 = 1;
+    pub const COMMAND: u32 = 2;
+    pub const MAP: u32 = 3;
+    pub const UNMAP: u32 = 4;
+    pub const SERVE: u32 = 5;
+    pub const READY: u32 = 65;
+    pub const ANSWER: u32 = 66;
+    pub const DONE: u32 = 67;
+    pub const EXPORT: u32 = 68;
+    pub const UNEXPORT: u32 = 69;
+    pub const MOVE: u32 = 70;
+    pub const NOT_MOVABLE: u32 = 71;
+}
+
+/// The head of every message, in both directions; what a field means depends on the kind.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) kind: u32,
+    /// Thread of a command, region of a map or unmap, status of what comes from a worker, GPU of an
+    /// export.
+    pub(super) value: u32,
+    /// Names a request, and in an export or unexport the export.
+    pub(super) seq: u64,
+    /// Address of a map, offset of a command's data in the whole transfer, offset of a move in its
+    /// export.
+    pub(super) address: u64,
+    /// Size of the staging area, length of a map, valid bytes of out-data of an answer, bytes of an
+    /// export, export of a move; 1 for a command whose data is external.
+    pub(super) length: u64,
+    pub(super) input: Span,
+    pub(super) output: Span,
+    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out.
+    pub(super) count: u32,
+    /// Bytes that follow this header.
+    pub(super) payload: u32,
+}
+
+/// A part of the staging area.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Span {
+    /// Bytes from the start of the staging area.
+    pub offset: u64,
+    /// Bytes; 0 where a command carries no data in this direction.
+    pub len: u64,
+}
+
+/// One run of a [`ToWorker::Map`] as it lies in the list's memfd.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct RawRun {
+    pub(super) file: u32,
+    pub(super) reserved: u32,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// One run of registered memory: a part of a file to map. Runs follow each other without a gap.
+#[derive(Debug, Clone)]
+pub struct MapRun {
+    /// The guest's memory; shared by the runs of one message that lie in the same file.
+    pub file: Arc<OwnedFd>,
+    /// Bytes from the start of the file, a multiple of the page size.
+    pub offset: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+}
+
+/// What a worker receives.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
+    /// [`WorkerEnd::ready`].
+    Serve {
+        /// The directory for what the driver compiles for the client's VM, if it may keep that.
+        cache: Option<OwnedFd>,
+    },
+    /// The first message of the device process.
+    Setup {
+        /// The client's staging area, a memfd sealed against resizing.
+        staging: OwnedFd,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// A command stream to carry out; answered by [`WorkerEnd::answer`].
+    Command {
+        /// Names the answer.
+        seq: u64,
+        /// The guest thread: streams of one thread are carried out in order.
+        thread: u32,
+        /// The most bytes that the answer may have.
+        answer_bytes: u32,
+        /// Whether the data is not in the staging area: it is not the worker's to copy. It says with
+        /// [`WorkerEnd::r#move`] where the data belongs, or [`WorkerEnd::not_movable`]. The spans have
+        /// lengths alone.
+        external: bool,
+        /// Data from the guest, there until the answer.
+        input: Span,
+        /// Where data for the guest goes before the answer.
+        output: Span,
+        /// Where in the whole transfer that data lies, in bytes.
+        data_offset: u64,
+        /// The commands: 1 to [`MAX_STREAM_BYTES`] bytes.
+        stream: Vec<u8>,
+    },
+    /// Memory of the guest process to map and register; answered by [`WorkerEnd::done`].
+    Map {
+        /// Names the answer.
+        seq: u64,
+        /// The registration's number.
+        region: u32,
+        /// The address in the guest process.
+        address: u64,
+        /// Bytes: the sum of the runs.
+        length: u64,
+        /// What to map, in order.
+        runs: Vec<MapRun>,
+    },
+    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`] once nothing can reach it.
+    Unmap {
+        /// Names the answer.
+        seq: u64,
+        /// The registration's number.
+        region: u32,
+    },
+}
+
+/// What a device process receives.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FromWorker<'a> {
+    /// The worker serves commands from now on, or says why it will not.
+    Ready {
+        /// One of [`gpgpu_protocol::layout::status`].
+        status: u32,
+    },
+    /// A command was carried out.
+    Answer {
+        /// The command's.
+        seq: u64,
+        /// One of [`gpgpu_protocol::layout::status`].
+        status: u32,
+        /// How many bytes of the output span were written, from its start.
+        out_bytes: u64,
+        /// The answer.
+        answer: &'a [u8],
+    },
+    /// A map or unmap was carried out.
+    Done {
+        /// The request's.
+        seq: u64,
+        /// One of [`gpgpu_protocol::layout::status`].
+        status: u32,
+    },
+    /// Device memory that moves may name from now on.
+    Export {
+        /// Its number, which the worker never used before.
+        number: u64,
+        /// Bytes.
+        bytes: u64,
+        /// The GPU whose memory it is.
+        gpu: u32,
+        /// The shareable handle.
+        handle: Handle,
+    },
+    /// Device memory that is given back: nobody may keep it.
+    Unexport {
+        /// Its number.
+        number: u64,
+    },
+    /// A command with external data was carried out but for the data, and may have it moved now.
+    Move {
+        /// The command's.
+        seq: u64,
+        /// Where the data belongs.
+        export: u64,
+        /// Bytes from the start of the export.
+        offset: u64,
+        /// How many bytes of the stream come before what the data belongs to.
+        carried_out: u32,
+        /// The answer, once the data is where it belongs.
+        answer: &'a [u8],
+    },
+    /// A command's external data cannot be moved; the rest of its stream wants the data in the staging
+    /// area.
+    NotMovable {
+        /// The command's.
+        seq: u64,
+        /// How many bytes of the stream were carried out.
+        carried_out: u32,
+    },
+}
+
+/// A shareable handle, as a descriptor.
+#[derive(Debug)]
+pub struct Handle(pub File);
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_raw_fd() == other.0.as_raw_fd()
+    }
+}
+
+impl Eq for Handle {}
+
+/// What of a command's data lies where.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CommandData {
+    /// See [`ToWorker::Command`].
+    pub external: bool,
+    /// Data from the guest.
+    pub input: Span,
+    /// Data for the guest.
+    pub output: Span,
+    /// Where in the whole transfer it lies, in bytes.
+    pub offset: u64,
+}
+
+/// A message to a worker, complete and ready to be sent, now or when the channel has room.
+#[derive(Debug)]
+pub struct Message {
+    pub(super) bytes: Vec<u8>,
+    pub(super) files: Vec<Arc<File>>,
+}
+
+impl Message {
+    fn new(header: Header, files: Vec<Arc<File>>) -> Self {
+        Self {
+            bytes: header.as_bytes().to_vec(),
+            files,
+        }
+    }
+
+    /// [`ToWorker::Serve`].
+    pub fn serve(cache: Option<Arc<File>>) -> Self {
+        Self::new(
+            Header {
+                kind: kind::SERVE,
+                ..Header::default()
+            },
+            cache.into_iter().collect(),
+        )
+    }
+
+    /// [`ToWorker::Setup`].
+    pub fn setup(staging: Arc<File>, size: u64) -> Self {
+        Self::new(
+            Header {
+                kind: kind::SETUP,
+                length: size,
+                ..Header::default()
+            },
+            vec![staging],
+        )
+    }
+
+    /// [`ToWorker::Command`] with a stream of `stream_bytes` zeros, to be filled through
+    /// [`Self::payload_mut`].
+    ///
+    /// # Panics
+    /// If `stream_bytes` is over [`MAX_STREAM_BYTES`]: the caller has checked it.
+    pub fn command(
+        seq: u64,
+        thread: u32,
+        answer_bytes: u32,
+        data: CommandData,
+        stream_bytes: usize,
+    ) -> Self {
+        assert!(stream_bytes <= MAX_STREAM_BYTES);
+        let header = Header {
+            kind: kind::COMMAND,
+            value: thread,
+            seq,
+            address: data.offset,
+            length: data.external.into(),
+            input: data.input,
+            output: data.output,
+            count: answer_bytes,
+            payload: stream_bytes as u32,
+        };
+        let mut bytes = Vec::with_capacity(size_of::<Header>() + stream_bytes);
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.resize(size_of::<Header>() + stream_bytes, 0);
+        Self {
+            bytes,
+            files: Vec::new(),
+        }
+    }
+
+    /// The bytes that follow the header.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[size_of::<Header>()..]
+    }
+
+    /// [`ToWorker::Map`]: each run is an index into `files`, an offset and a length in bytes.
+    ///
+    /// # Errors
+    /// The host is out of memory or file descriptors.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_MAP_FILES`] files: the caller has checked it.
+    pub fn map(
+        seq: u64,
+        region: u32,
+        address: u64,
+        length: u64,
+        files: Vec<Arc<File>>,
+        runs: &[(u32, u64, u64)],
+    ) -> io::Result<Self> {
+        assert!(files.len() <= MAX_MAP_FILES);
+        let raw: Vec<RawRun> = runs
+            .iter()
+            .map(|&(file, offset, length)| RawRun {
+                file,
+                reserved: 0,
+                offset,
+                length,
+            })
+            .collect();
+        let list = sealed_memfd(c"gpgpu-runs", size_of_val(&raw[..]) as u64)?;
+        list.write_all_at(raw.as_bytes(), 0)?;
+        let header = Header {
+            kind: kind::MAP,
+            value: region,
+            seq,
+            address,
+            length,
+            count: runs.len() as u32,
+            ..Header::default()
+        };
+        let mut all = vec![Arc::new(list)];
+        all.extend(files);
+        Ok(Self::new(header, all))
+    }
+
+    /// [`ToWorker::Unmap`].
+    pub fn unmap(seq: u64, region: u32) -> Self {
+        Self::new(
+            Header {
+                kind: kind::UNMAP,
+                value: region,
+                seq,
+                ..Header::default()
+            },
+            Vec::new(),
+        )
+    }
+}
