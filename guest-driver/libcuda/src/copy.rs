@@ -33,6 +33,10 @@ const BY_BLOCKS: usize = 1 << 20;
 /// How long a copy waits for a data block before it goes another way.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
 
+/// So much pinned memory an asynchronous copy may read when it is issued, if its own stream is idle: though another stream
+/// that it follows has yet to write that memory. A synchronous copy is sent as one, and must not.
+const READ_AT_ONCE: usize = 64 << 10;
+
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
 enum Side {
@@ -125,6 +129,13 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
                 ByteCount: bytes,
                 hStream,
             };
+            let on_host = || {
+                let range = client.pointers.find_whole(src, bytes);
+                range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
+            };
+            if synchronous && bytes <= READ_AT_ONCE && !client.is_idle(Scope::Legacy) && on_host() {
+                synchronise(client, hStream)?;
+            }
             if synchronous && hStream == 0 {
                 let work = client.work();
                 client.call(&request::cuMemcpy {
