@@ -99,6 +99,14 @@ fn reset(vm: &mut Vm) {
     }
 }
 
+/// The connection is closed: waits until movers have ended what they were asked for. The VMM may connect again, and its
+/// guest's memory is not this process's any more.
+pub fn finish(vm: &mut Vm) {
+    if !wait_while(vm, Vm::is_moving) {
+        tracing::error!("A mover does not end what it was asked for");
+    }
+}
+
 /// Waits for movers and the end of workers; `false` says that the time was up.
 fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) -> bool {
     let deadline = Instant::now() + RESET_LIMIT;

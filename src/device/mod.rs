@@ -99,7 +99,9 @@ pub fn run(link: OwnedFd) -> Result<(), Error> {
     daemon.start(&mut listener).map_err(Error::VhostUser)?;
     drop(listener);
     backend.lock().tell_supervisor(&ToSupervisor::Accepted)?;
-    match daemon.wait() {
+    let ended = daemon.wait();
+    backend::finish(&mut backend.lock());
+    match ended {
         // A front end that goes away in the middle of a message, or is killed, has gone away.
         Err(vhost_user_backend::Error::HandleRequest(
             VhostUserError::Disconnected | VhostUserError::PartialMessage,
