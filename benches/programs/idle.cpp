@@ -1,0 +1,36 @@
+// A process that computes, waits SECONDS with its context open, and computes again. It says when it starts to wait, for
+// whoever measures what the processes beside it do meanwhile.
+#include <sys/resource.h>
+
+#include "driver.h"
+
+static double processor_us() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+int main(int argc, char** argv) {
+  const double seconds = argc == 2 ? atof(argv[1]) : 0;
+  if (seconds <= 0) stop(2, "usage: idle SECONDS");
+  Device device;
+  Counter counter(device);
+  const auto once = [&] {
+    const double begin = now();
+    counter.launch();
+    CHECK(cuStreamSynchronize(device.stream));
+    return now() - begin;
+  };
+  Samples busy;
+  for (int i = 0; i < 1000; ++i) busy.add(once());
+  report("idle-begin", busy.median(), "us");
+  const double before = processor_us(), begin = now();
+  const timespec time = {static_cast<time_t>(seconds), static_cast<long>((seconds - static_cast<time_t>(seconds)) * 1e9)};
+  nanosleep(&time, nullptr);
+  const double waited = now() - begin, used = processor_us() - before;
+  const double first = once();
+  report("idle-first-call", first, "us");
+  report("idle-own-cpu", used / waited * 100, "%");
+  counter.check();
+  return 0;
+}

@@ -1,0 +1,16 @@
+// The kernels of the benchmarks: as small as a kernel can be that leaves a trace to check.
+
+extern "C" __global__ void add_one(unsigned* counter) { atomicAdd(counter, 1u); }
+
+// Marks each of `count` pages of `words` 32-bit words: `mark` into its first word.
+extern "C" __global__ void mark_pages(unsigned* data, unsigned words, unsigned count, unsigned mark) {
+  const unsigned page = blockIdx.x * blockDim.x + threadIdx.x;
+  if (page < count) data[static_cast<size_t>(page) * words] = mark;
+}
+
+// Counts the pages that do not have `mark` in their first word.
+extern "C" __global__ void count_unmarked(const unsigned* data, unsigned words, unsigned count, unsigned mark,
+                                          unsigned* unmarked) {
+  const unsigned page = blockIdx.x * blockDim.x + threadIdx.x;
+  if (page < count && data[static_cast<size_t>(page) * words] != mark) atomicAdd(unmarked, 1u);
+}
