@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: one archive with all that the demo needs on another machine, QEMU and its libraries included.
+//! `cargo xtask bundle`: one archive with all that the demo and the benchmarks need on another machine, QEMU and its libraries included.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
 
+use crate::bench;
 use crate::kernel::Kernel;
 use crate::kit::{Kit, busybox};
 use crate::pitfalls;
@@ -36,15 +37,24 @@ pub fn run() -> Result<()> {
     let (kit, environment) = Kit::build(Some(KERNEL))?;
     let paths = &environment.paths;
     pitfalls::build(paths, environment.cuda()?, &kit.stage)?;
+    bench::programs::build(paths, environment.cuda()?, &kit.stage)?;
     let kernel = environment.kernel(KERNEL)?;
     let (_, _, guest) = kit.vm.as_ref().context("no guest was built")?;
 
     let step = Step::new("bundle");
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
     let root = work.path().join(NAME);
-    for part in ["bin", "lib", "software-gpu", "programs", "pitfalls"] {
+    for part in [
+        "bin",
+        "lib",
+        "software-gpu",
+        "programs",
+        "pitfalls",
+        "bench",
+    ] {
         copy_stage(&kit.stage.dir.join(part), &root.join(part))?;
     }
+    fs::write(root.join(bench::VERSION_FILE), bench::version())?;
     let own = std::env::current_exe().context("this program does not know its own file")?;
     strip(&own, &root.join("bin/xtask"))?;
     let (major, minor) = newest_glibc(&root)?;

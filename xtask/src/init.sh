@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The guest's init: mounts what programs expect, loads the driver, runs the jobs of /etc/gpgpu-jobs one after the other and
-# powers off. Every line for the host starts with "==>"; what lies between a job's two lines is that job's output.
+# The guest's init: mounts what programs expect, loads the driver, runs the jobs of /etc/gpgpu-jobs one after the other,
+# then those that come over the console, and powers off. Every line for the host starts with "==>"; what lies between a job's two lines is that job's output.
 /bin/busybox mkdir -p /dev /proc /sys /tmp
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin:/sbin
@@ -24,14 +24,26 @@ if [ -f /lib/modules/virtio_gpgpu.ko ]; then
     echo "==> module rc=$?"
 fi
 tab=$(printf '\t')
-while IFS=$tab read -r id limit command; do
-    echo "==> begin $id"
+run_job() {
+    echo "==> begin $1"
     start=$(now)
-    timeout -s KILL "$limit" sh -c "$command" </dev/null 2>&1
+    timeout -s KILL "$2" sh -c "$3" </dev/null 2>&1
     rc=$?
     echo
-    echo "==> end $id rc=$rc ms=$(($(now) - start))"
+    echo "==> end $1 rc=$rc ms=$(($(now) - start))"
+}
+while IFS=$tab read -r id limit command; do
+    run_job "$id" "$limit" "$command"
 done </etc/gpgpu-jobs
+# A host that wants to choose as it goes gives further jobs on the console, one a line, and "end" after the last.
+if [ -f /etc/gpgpu-console ]; then
+    stty -echo </dev/console
+    echo "==> console"
+    while IFS=$tab read -r id limit command; do
+        [ "$id" = end ] && break
+        run_job "$id" "$limit" "$command"
+    done </dev/console
+fi
 # Anything that the kernel complained about is the host's business; that the module is not signed is no complaint.
 dmesg | grep -v 'module verification failed' |
     grep -E 'WARNING:|BUG:|Oops|Call Trace|general protection|virtio_gpgpu.*(fail|error)' | sed 's/^/==> kernel /'

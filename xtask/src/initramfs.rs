@@ -240,6 +240,13 @@ pub fn jobs(jobs: &[Job]) -> Archive {
     archive
 }
 
+/// The archive that is appended to a guest's to have it take jobs from its console, with what `extra` holds.
+pub fn with_console(mut extra: Archive) -> Archive {
+    extra.bytes("etc/gpgpu-jobs", 0o644, "");
+    extra.bytes("etc/gpgpu-console", 0o644, "");
+    extra
+}
+
 /// Writes `first` and `second`, one after the other, to a new file: the kernel unpacks both.
 pub fn concatenate(first: &Path, second: &Archive, output: &Path) -> Result<()> {
     let mut file =

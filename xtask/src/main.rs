@@ -1,6 +1,7 @@
 //! How people work on virtio-gpgpu: `cargo xtask --help`.
 
 mod artifacts;
+mod bench;
 mod bundle;
 mod cache;
 mod cuda;
@@ -45,6 +46,8 @@ enum Task {
     Build,
     /// Boot a VM with the device, run the test programs in it and print how they went.
     Demo(demo::Options),
+    /// Measure each row natively and through us, in turn, and print how they compare.
+    Bench(bench::Options),
     /// Run every test there is.
     Test,
     /// Make the archive that runs the same demo on another machine.
@@ -69,6 +72,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Task::Test => test::run(),
         Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
+        Task::Bench(options) => Ok(code(bench::run(&options)?)),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),
     }
 }

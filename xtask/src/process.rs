@@ -97,6 +97,11 @@ impl Proc {
         Ok(Self { child, group })
     }
 
+    /// The child's standard input, if it was piped and not taken before.
+    pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
     /// The child's standard output, if it was piped and not taken before.
     pub fn stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
@@ -105,6 +110,11 @@ impl Proc {
     /// The child's standard error, if it was piped and not taken before.
     pub fn stderr(&mut self) -> Option<std::process::ChildStderr> {
         self.child.stderr.take()
+    }
+
+    /// The child's process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The exit status, if the child has ended.
@@ -204,6 +214,20 @@ pub fn run_status(
     step: Option<&Step>,
     log: &Path,
 ) -> Result<(ExitStatus, String)> {
+    run_lines(command, log, |text| {
+        if let Some(step) = step {
+            step.message(text);
+        }
+        Ok(())
+    })
+}
+
+/// Like [`run_status`], but hands each line to `on_line` as it comes.
+pub fn run_lines(
+    command: &mut Command,
+    log: &Path,
+    mut on_line: impl FnMut(&str) -> Result<()>,
+) -> Result<(ExitStatus, String)> {
     if let Some(parent) = log.parent() {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
@@ -227,9 +251,7 @@ pub fn run_status(
         }
         log_file.write_all(&bytes)?;
         let text = String::from_utf8_lossy(&bytes);
-        if let Some(step) = step {
-            step.message(&text);
-        }
+        on_line(&text)?;
         output.push_str(&text);
     }
     let status = child.wait()?;

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Runs the virtio-gpgpu demo on this machine: the programs in a VM (QEMU, kernel and guest are in this archive), over the
-# back end's socket, or natively. Needs x86-64 and glibc 2.34 or later; with an NVIDIA driver the GPU is used.
+# Runs the virtio-gpgpu demo or its benchmarks on this machine: programs in a VM (QEMU, kernel and guest are in this
+# archive), over the back end's socket, or natively. Needs x86-64 and glibc 2.34 or later; with an NVIDIA driver the
+# GPU is used.
 #
 #   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--paper] [--results DIR]
+#   ./run.sh bench [--gpu auto|cuda|software] [--only ROW] [--quick] [--long] [--no-vm] [--results DIR]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command=${1:-demo}
 [ $# -gt 0 ] && shift
-if [ "$command" != demo ]; then
-    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+if [ "$command" != demo ] && [ "$command" != bench ]; then
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     [ "$command" = --help ] || [ "$command" = help ]
     exit
 fi
@@ -24,4 +26,4 @@ case " $* " in
 *" --results "* | *" --results="*) ;;
 *) set -- "$@" --results "$PWD/results" ;;
 esac
-exec "$here/bin/xtask" demo --prebuilt "$here" "$@"
+exec "$here/bin/xtask" "$command" --prebuilt "$here" "$@"

@@ -191,6 +191,11 @@ impl Backend {
         Ok(backend)
     }
 
+    /// The number of its first process, whose descendants are all the others.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Whether it still runs.
     pub fn alive(&mut self) -> Result<bool> {
         Ok(self.process.try_wait()?.is_none())

@@ -1,0 +1,256 @@
+//! `cargo xtask bench`: each row natively and through us, alternately in one run, with what it should reach.
+
+mod chart;
+mod measure;
+pub mod programs;
+mod report;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::kit::Kit;
+use crate::paths::Paths;
+use crate::process;
+use crate::runner::{Backend, Gpu};
+use crate::ui::{self, Step};
+use crate::vm::Accel;
+use measure::{Bench, Said};
+use report::{Figure, Floor, Machine, Results};
+pub use report::{VERSION_FILE, version};
+use rows::{Scope, Suite};
+
+/// The kernel that the guest boots.
+const KERNEL: &str = "6.12";
+
+/// What to measure and how.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// What to measure on; on the software GPU, its own libcuda counts as native.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub gpu: Gpu,
+    /// Only rows whose name contains this.
+    #[arg(long)]
+    pub only: Option<String>,
+    /// Fewer repetitions and alternations: for trying it out.
+    #[arg(long)]
+    pub quick: bool,
+    /// Also what takes minutes: 100 GB of copies.
+    #[arg(long)]
+    pub long: bool,
+    /// Leave the rows out that need a VM.
+    #[arg(long)]
+    pub no_vm: bool,
+    /// Begin nothing new after so many seconds; the rows that are left out are named.
+    #[arg(long, default_value_t = 540, value_name = "SECONDS")]
+    pub limit: u64,
+    /// Write the results and the chart into this folder; without it, whole runs go to benches/results.
+    #[arg(long)]
+    pub results: Option<PathBuf>,
+    /// Measure nothing: put the results of benches/results into docs/performance.md.
+    #[arg(long, conflicts_with_all = ["only", "quick", "long", "no_vm", "results"])]
+    pub render: bool,
+    /// Run what an unpacked bundle in this folder holds instead of building anything.
+    #[arg(long, hide = true)]
+    pub prebuilt: Option<PathBuf>,
+}
+
+/// Measures everything that `options` asks for, prints and writes it; whether every row could be measured.
+pub fn run(options: &Options) -> Result<bool> {
+    if options.render {
+        report::render(&Paths::find()?)?;
+        return Ok(true);
+    }
+    let started = Instant::now();
+    let fallback = tempfile::tempdir()?;
+    let vm = !options.no_vm;
+    let (kit, environment) = match &options.prebuilt {
+        Some(dir) => {
+            let results = options.results.as_deref().unwrap_or(fallback.path());
+            (Kit::prebuilt(dir, vm, results)?, None)
+        }
+        None => {
+            let (kit, environment) = Kit::build(vm.then_some(KERNEL))?;
+            programs::build(&environment.paths, environment.cuda()?, &kit.stage)?;
+            (kit, Some(environment))
+        }
+    };
+    let gpu = options.gpu.resolve();
+    let scope = Scope {
+        gpu: gpu == Gpu::Cuda,
+        quick: options.quick,
+        long: options.long,
+        vm,
+        kvm: kit
+            .vm
+            .as_ref()
+            .is_some_and(|(_, accel, _)| *accel == Accel::Kvm),
+    };
+    let mut suites = scope.suites();
+    if let Some(only) = &options.only {
+        for suite in &mut suites {
+            suite.rows.retain(|row| row.name.contains(only.as_str()));
+        }
+        suites.retain(|suite| !suite.rows.is_empty());
+        if suites.is_empty() {
+            bail!("no row's name contains {only}");
+        }
+    }
+    let log = kit.logs.join("back-end-bench.log");
+    let backend = Backend::start(&kit.stage, options.gpu, 2, &log)?;
+    let mut bench = Bench::new(&kit, gpu, options.quick, backend);
+    let facts = bench
+        .facts()
+        .context("the native library does not work here")?;
+
+    let mut results = Results {
+        machine: Machine::this(&kit, &facts, scope.gpu),
+        quick: options.quick,
+        rows: Vec::new(),
+        floors: Vec::new(),
+        errors: Vec::new(),
+        seconds: 0.0,
+    };
+    let end = started + Duration::from_secs(options.limit);
+    for suite in &suites {
+        if Instant::now() >= end {
+            results
+                .errors
+                .push(format!("{}: left out, for the time was up", suite.title));
+            continue;
+        }
+        let step = Step::new(suite.title.clone());
+        match measure_suite(&mut bench, suite, end, &step) {
+            Ok(figures) => {
+                step.done(format!("{} rows", figures.len()));
+                results.rows.extend(figures);
+            }
+            Err(error) => {
+                process::check_interrupted()?;
+                drop(step);
+                results.errors.push(format!("{}: {error:#}", suite.title));
+            }
+        }
+    }
+    if options.only.is_none() {
+        let floors = bench.floors()?;
+        results
+            .floors
+            .extend(
+                floors
+                    .into_iter()
+                    .map(|(name, value, unit)| Floor { name, value, unit }),
+            );
+    }
+    if let Err(error) = bench.end() {
+        process::check_interrupted()?;
+        results.errors.push(format!("{error:#}"));
+    }
+    results.seconds = started.elapsed().as_secs_f64();
+    finish(
+        options,
+        &results,
+        environment.as_ref().map(|environment| &environment.paths),
+    )
+}
+
+/// Runs the suite's program on either side in turn, and makes its rows out of the medians.
+fn measure_suite(
+    bench: &mut Bench,
+    suite: &Suite,
+    end: Instant,
+    step: &Step,
+) -> Result<Vec<Figure>> {
+    let begin = Instant::now();
+    let mut sides: [BTreeMap<String, Vec<f64>>; 2] = Default::default();
+    let mut checksum: Option<String> = None;
+    for round in 0..suite.rounds {
+        // One round is enough for figures; more make them better, if there is time.
+        if round > 0 && Instant::now() >= end {
+            break;
+        }
+        for (index, side) in sides.iter_mut().enumerate() {
+            let way = if index == 0 { "natively" } else { "through us" };
+            step.message(&format!("{way}, {} of {}", round + 1, suite.rounds));
+            let said: Said = if index == 0 {
+                bench.natively(suite).context("natively")?
+            } else {
+                bench.ours(suite).context("through us")?
+            };
+            let expected = checksum.get_or_insert_with(|| said.checksum.clone());
+            if *expected != said.checksum {
+                bail!(
+                    "{way}: the checksum is {} in place of {expected}",
+                    said.checksum
+                );
+            }
+            for (measure, value) in said.measures {
+                side.entry(measure).or_default().push(value);
+            }
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let [native, ours] = sides;
+    suite
+        .rows
+        .iter()
+        .map(|row| {
+            let of = |side: &BTreeMap<String, Vec<f64>>, way| {
+                side.get(&row.measure)
+                    .cloned()
+                    .with_context(|| format!("{way}, its program said nothing of {}", row.measure))
+            };
+            let figure = Figure::new(row, of(&native, "natively")?, of(&ours, "through us")?);
+            Ok(figure.in_suite(&suite.title, seconds))
+        })
+        .collect()
+}
+
+fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result<bool> {
+    println!("{}", report::table(&results.rows));
+    for floor in &results.floors {
+        println!("{:<32} {:>10.4} {}", floor.name, floor.value, floor.unit);
+    }
+    println!("{}", results.machine.text());
+    let (met, goals) = results.score();
+    println!(
+        "result  {met} of {goals} goals met, {} rows in {:.0} s",
+        results.rows.len(),
+        results.seconds
+    );
+    for error in &results.errors {
+        ui::line(format!("error: {error}"));
+    }
+    let whole =
+        options.only.is_none() && !options.quick && !options.no_vm && results.errors.is_empty();
+    let dir = match (&options.results, paths) {
+        (Some(dir), _) => Some(dir.clone()),
+        (None, Some(paths)) if whole => Some(paths.root.join("benches/results")),
+        (None, _) => None,
+    };
+    if let Some(dir) = dir {
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let base = dir.join(results.machine.slug());
+        let write = |extension: &str, text: String| {
+            let path = base.with_extension(extension);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            println!("{:<7} {}", extension.to_uppercase(), path.display());
+            anyhow::Ok(())
+        };
+        write(
+            "json",
+            format!("{}\n", serde_json::to_string_pretty(results)?),
+        )?;
+        write("svg", chart::draw(results))?;
+        if options.results.is_none()
+            && let Some(paths) = paths
+        {
+            report::render(paths)?;
+        }
+    }
+    Ok(results.errors.is_empty())
+}
