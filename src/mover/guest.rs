@@ -24,10 +24,11 @@ use nix::sys::{
 
 use super::driver;
 
-/// The size of a chunk: registering one takes about 4 ms, the same for each byte as larger ones.
-pub const CHUNK_BYTES: u64 = 64 << 20;
+/// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are not
+/// there yet, which in large chunks some never need to be.
+pub const CHUNK_BYTES: u64 = 16 << 20;
 /// The most chunks that a mover keeps registered, of all VMs together: 256 GiB.
-const MAX_CHUNKS: usize = 4096;
+const MAX_CHUNKS: usize = 16 << 10;
 /// How many are let go at a time where the driver has no room.
 const EVICTED: usize = 16;
 
