@@ -221,6 +221,7 @@ impl Queue {
         mut take: impl FnMut(&mut T, Chain),
     ) -> bool {
         let mut taken = 0;
+        let mut in_vain = false;
         loop {
             queue(this).notify_me(false);
             let before = taken;
@@ -234,8 +235,12 @@ impl Queue {
             if taken == BATCH {
                 return true;
             }
-            // Without progress, what the available ring says is nonsense, or there is no room.
-            if queue(this).stalled || !queue(this).notify_me(true) || taken == before {
+            if queue(this).stalled || !queue(this).notify_me(true) {
+                return false;
+            }
+            // What became available since it was last looked for came without a kick, so it must be looked for again.
+            // If there is nothing to take even then, what the available ring says is nonsense.
+            if taken == before && std::mem::replace(&mut in_vain, true) {
                 return false;
             }
         }
