@@ -325,12 +325,18 @@ impl<'a> Producer<'a> {
 pub struct Consumer<'a> {
     area: Area<'a>,
     head: u64,
+    /// The tail as it was last read: its line is the driver's, and every look at it costs both sides.
+    tail: u64,
 }
 
 impl<'a> Consumer<'a> {
     /// The device's end; `start` as for [`Producer::new`].
     pub fn new(area: Area<'a>, start: u64) -> Self {
-        Self { area, head: start }
+        Self {
+            area,
+            head: start,
+            tail: start,
+        }
     }
 
     /// How far it has read.
@@ -350,7 +356,10 @@ impl<'a> Consumer<'a> {
     /// The guest wrote what is no ring; there is no going on from here.
     pub fn next(&mut self, commands: &mut Vec<u64>) -> Result<Option<Record>, Broken> {
         loop {
-            let there = self.area.tail().wrapping_sub(self.head);
+            if self.tail == self.head {
+                self.tail = self.area.tail();
+            }
+            let there = self.tail.wrapping_sub(self.head);
             if there == 0 {
                 return Ok(None);
             }
@@ -384,12 +393,26 @@ impl<'a> Consumer<'a> {
             commands.clear();
             commands.extend((2..bytes / 8).map(word));
             self.advance(bytes);
+            if self.tail != self.head {
+                self.prefetch();
+            }
             return Ok(Some(Record {
                 bytes: bytes as u32,
                 slot,
                 sequence: second as u32,
                 thread: (second >> 32) as u32,
             }));
+        }
+    }
+
+    /// Has the processor fetch what comes next while this record is carried out.
+    fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..4 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let place = (self.head as usize + line * 64) % COMMAND_BYTES;
+            // SAFETY: a hint about an address inside the area.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.area.at(COMMAND_OFFSET + place).cast()) };
         }
     }
 

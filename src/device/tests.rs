@@ -15,7 +15,7 @@ use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{vm::Vm, watch::Watch};
+use super::{queue::Queue, vm::Vm, watch::Watch};
 use crate::{
     ipc,
     supervisor::link::{DeviceEnd, SupervisorEnd, ToSupervisor},
@@ -108,4 +108,56 @@ fn pitfall_83_opening_has_an_end() {
         .unwrap();
     let answer = ControlAnswer::read_from_bytes(&answer).unwrap();
     assert_eq!(answer.status.get(), status::NO_RESOURCES);
+}
+
+/// A chain that comes between the look at an empty ring and the wish for kicks is taken: its driver was told not to kick.
+#[test]
+fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
+    struct Device {
+        queue: Queue,
+        looks: u32,
+    }
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
+    memory.write_obj(0x3000u64, GuestAddress(0)).unwrap();
+    memory.write_obj(8u32, GuestAddress(8)).unwrap();
+    let memory = GuestMemoryAtomic::new(memory);
+    let vring = VringRwLock::new(memory.clone(), 16).unwrap();
+    vring.set_queue_info(0, AVAIL, USED).unwrap();
+    vring.set_queue_ready(true);
+    vring.set_enabled(true);
+    for comes_at in 0..8 {
+        let mut device = Device {
+            queue: Queue::new(CONTROL_QUEUE),
+            looks: 0,
+        };
+        device.queue.attach(&vring);
+        let guest = memory.memory();
+        let available: u16 = guest.read_obj(GuestAddress(AVAIL + 2)).unwrap();
+        let mut taken = 0;
+        // Whenever the device turns to the queue, the driver may have been faster.
+        let append = || {
+            let tail = GuestAddress(AVAIL + 2);
+            guest.write_obj(available + 1, tail).unwrap();
+        };
+        Queue::drain(
+            &mut device,
+            |device: &mut Device| {
+                if device.looks == comes_at {
+                    append();
+                }
+                device.looks += 1;
+                &mut device.queue
+            },
+            &memory,
+            |_, _| taken += 1,
+        );
+        let asked_for_kicks = guest.read_obj::<u16>(GuestAddress(USED)).unwrap() & 1 == 0;
+        let came = device.looks > comes_at;
+        assert_eq!(taken == 1, came, "a chain at look {comes_at}");
+        assert!(asked_for_kicks);
+        if !came {
+            break;
+        }
+        assert!(comes_at < 7, "the device looks for ever");
+    }
 }

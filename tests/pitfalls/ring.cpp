@@ -29,6 +29,10 @@ static uint64_t noise(uint64_t &state) {
 static void work_beside(void (*scribble)(uint64_t &state)) {
     Gpu gpu;
     CUdeviceptr word = device_words(1, 1);
+    // Everything that must succeed does so before.
+    CUfunction step = gpu.function("step");
+    LAUNCH(step, 1, 1, nullptr, word, 3u, 1u);
+    CK(cuCtxSynchronize());
     std::atomic<bool> stop{false};
     std::thread scribbler([&] {
         uint64_t state = 88172645463325252ull;
@@ -37,7 +41,7 @@ static void work_beside(void (*scribble)(uint64_t &state)) {
     });
     for (int i = 0; i < 200; i++) {
         unsigned got = 0;
-        try_launch(gpu.function("step"), 1, 1, nullptr, word, 3u, 1u);
+        try_launch(step, 1, 1, nullptr, word, 3u, 1u);
         cuStreamQuery(nullptr);
         if (cuMemcpyDtoH(&got, word, 4) == CUDA_ERROR_EXTERNAL_DEVICE)
             break; // its worker is gone

@@ -28,7 +28,7 @@ use crate::{
 /// The most bytes that travel in the command itself.
 const IN_COMMAND: usize = 2 << 10;
 /// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
-const BY_BLOCKS: usize = 1 << 20;
+const BY_BLOCKS: usize = 4 << 20;
 
 /// How long a copy waits for a data block before it goes another way.
 const BLOCK_PATIENCE: Duration = Duration::from_micros(100);
@@ -157,21 +157,22 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
         (Side::Far(dst), Side::Near(src)) => {
             let known = client.pointers.find_whole(dst, bytes).is_some()
                 && client.objects.knows_stream(hStream);
-            if bytes <= BY_BLOCKS
-                && known
-                && let Some(ring) = client.ring()
-                && write(client, ring, dst, src.bytes(bytes), order)?
-            {
+            let done = match client.ring() {
+                Some(ring) if bytes <= BY_BLOCKS && known => {
+                    write(client, ring, dst, src.bytes(bytes), order)?
+                }
+                _ => 0,
+            };
+            if done == bytes {
                 return Ok(());
             }
             let request = request::gpgpuCopyIn {
-                dst,
+                dst: dst + done as u64,
                 hStream,
                 synchronous,
             };
-            client
-                .transfer(&request, Data::In(src.bytes(bytes)))
-                .map(drop)
+            let rest = src.add(done).bytes(bytes - done);
+            client.transfer(&request, Data::In(rest)).map(drop)
         }
         (Side::Near(dst), Side::Far(src)) => {
             let known = client.pointers.find_whole(src, bytes).is_some()
@@ -205,42 +206,35 @@ fn synchronise(client: &Client, hStream: u64) -> Result {
     Ok(())
 }
 
-/// Sends bytes by the ring; `false` if there is no room for them now, and nothing was done.
+/// Sends bytes by the ring, and says how many: fewer than there are if there is no room for more now.
 ///
-/// The bytes have been read when this returns. A synchronous copy also waits for what the stream was given before, as CUDA
+/// They have been read when this returns. A synchronous copy also waits for what the stream was given before, as CUDA
 /// documents, but not for the GPU to have the bytes.
-fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<bool> {
+fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> Result<usize> {
     let Order {
         stream: hStream,
         synchronous,
     } = order;
+    let mut done = 0;
     if bytes.len() <= IN_COMMAND {
         client.post(&request::gpgpuWrite {
             dst,
             hStream,
             bytes: Blob(bytes.to_vec()),
         })?;
+        done = bytes.len();
     } else {
-        let mut taken = Vec::with_capacity(bytes.len().div_ceil(BLOCK_BYTES));
-        for _ in bytes.chunks(BLOCK_BYTES) {
-            match await_block(ring) {
-                Some(block) => taken.push(block),
-                None => {
-                    taken
-                        .into_iter()
-                        .for_each(|block| ring.give_block(block, None));
-                    return Ok(false);
-                }
-            }
-        }
-        for ((i, chunk), block) in bytes.chunks(BLOCK_BYTES).enumerate().zip(taken) {
+        for chunk in bytes.chunks(BLOCK_BYTES) {
+            let Some(block) = await_block(ring) else {
+                break;
+            };
             // SAFETY: the block is this copy's alone, and as long as a chunk.
             unsafe {
                 ring.block(block)
                     .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
             };
             let request = request::gpgpuBlockIn {
-                dst: dst + (i * BLOCK_BYTES) as u64,
+                dst: dst + done as u64,
                 block,
                 ByteCount: chunk.len(),
                 hStream,
@@ -248,12 +242,13 @@ fn write(client: &Client, ring: &Ring, dst: u64, bytes: &[u8], order: Order) -> 
             // The GPU reads the block when the stream gets there; then it is free again.
             let ticket = client.begin(ring, &request)?;
             ring.give_block(block, Some(ticket));
+            done += chunk.len();
         }
     }
-    if synchronous && !client.is_idle(Scope::Legacy) {
+    if done == bytes.len() && synchronous && !client.is_idle(Scope::Legacy) {
         synchronise(client, hStream)?;
     }
-    Ok(true)
+    Ok(done)
 }
 
 /// A free data block: blocks come back at the speed of the bus, unless they wait for a stream that is busy.

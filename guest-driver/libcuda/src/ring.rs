@@ -20,8 +20,9 @@ use crate::transport::{Failure, Pinned, Transport};
 
 /// How long a thread spins before it lets others run between its looks.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it looks so before it sleeps; the kernel's timers are too coarse for waits that are shorter.
-const LOOK: Duration = Duration::from_millis(1);
+/// How long it looks so before it sleeps: a driver in the process would spin all the time, and where timers are as coarse as
+/// a millisecond an earlier sleep costs a large copy half of its speed.
+const LOOK: Duration = Duration::from_millis(20);
 /// How often a thread that found the ring full pauses before it looks again: some microseconds.
 const FULL_PAUSE: usize = 128;
 /// A sleep is this part of the wait so far, so that a late wake-up costs little of it.
@@ -29,7 +30,7 @@ const SLEEP_SHARE: u32 = 32;
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 /// How long a thread waits before it first asks whether there is something to wait for.
-const FIRST_QUESTION: Duration = Duration::from_millis(20);
+const FIRST_QUESTION: Duration = Duration::from_millis(25);
 /// How long at most between two such questions.
 const LAST_QUESTION: Duration = Duration::from_millis(320);
 
