@@ -95,13 +95,13 @@ impl<'a> Bench<'a> {
     fn settle(&self) -> Result<()> {
         let end = Instant::now() + SETTLE;
         let mut before = ticks(self.backend.id());
-        while Instant::now() < end {
+        // Twice in a row: a driver that comes up also waits now and then.
+        let mut quiet = 0;
+        while quiet < 2 && Instant::now() < end {
             process::check_interrupted()?;
             std::thread::sleep(Duration::from_millis(100));
             let after = ticks(self.backend.id());
-            if after == before {
-                break;
-            }
+            quiet = if after == before { quiet + 1 } else { 0 };
             before = after;
         }
         Ok(())
