@@ -136,6 +136,8 @@ class Copy {
       CHECK(cuStreamSynchronize(device_.stream));
     } else {
       CHECK(cuMemcpyHtoD(address_, host_.data(), host_.bytes()));
+      // From pageable memory it returns once the last bytes are on their way.
+      CHECK(cuCtxSynchronize());
     }
   }
   void down() {

@@ -5,5 +5,6 @@ pub mod codec;
 #[allow(non_snake_case, non_upper_case_globals)]
 pub mod cuda;
 pub mod entry_points;
+pub mod futex;
 pub mod layout;
 pub mod ring;

@@ -154,6 +154,11 @@ impl<'a> Area<'a> {
         }
     }
 
+    /// The word that says whether the device sleeps: 1 while it does.
+    pub fn sleeping(&self) -> &'a AtomicU32 {
+        self.u32_at(SLEEPING)
+    }
+
     /// How far the driver has appended, in bytes since the ring was made.
     pub fn tail(&self) -> u64 {
         self.u64_at(TAIL).load(Ordering::Acquire)
@@ -327,6 +332,8 @@ pub struct Consumer<'a> {
     head: u64,
     /// The tail as it was last read: its line is the driver's, and every look at it costs both sides.
     tail: u64,
+    /// The head as the driver last saw it; it is told seldom, for its line is one that both use.
+    told: u64,
 }
 
 impl<'a> Consumer<'a> {
@@ -336,6 +343,7 @@ impl<'a> Consumer<'a> {
             area,
             head: start,
             tail: start,
+            told: start,
         }
     }
 
@@ -357,6 +365,7 @@ impl<'a> Consumer<'a> {
     pub fn next(&mut self, commands: &mut Vec<u64>) -> Result<Option<Record>, Broken> {
         loop {
             if self.tail == self.head {
+                self.tell();
                 self.tail = self.area.tail();
             }
             let there = self.tail.wrapping_sub(self.head);
@@ -418,7 +427,16 @@ impl<'a> Consumer<'a> {
 
     fn advance(&mut self, bytes: usize) {
         self.head = self.head.wrapping_add(bytes as u64);
-        self.area.u64_at(HEAD).store(self.head, Ordering::Release);
+        if self.head.wrapping_sub(self.told) >= COMMAND_BYTES as u64 / 8 {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.told != self.head {
+            self.told = self.head;
+            self.area.u64_at(HEAD).store(self.head, Ordering::Release);
+        }
     }
 
     /// Says that the device is about to sleep; `false` if something was appended meanwhile, and it must not.

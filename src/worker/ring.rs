@@ -7,16 +7,17 @@
 use std::{
     ffi::c_void,
     sync::{
-        Condvar, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
     },
-    thread::{self, Thread},
+    thread,
     time::{Duration, Instant},
 };
 
 use gpgpu_protocol::{
     api::{Request, Stream, request},
     cuda::*,
+    futex,
     ring::{
         Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, Consumer, ELSEWHERE, NO_SLOT, RING_BYTES,
         Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS, WORD_OFFSET, WORDS,
@@ -30,6 +31,8 @@ use super::{
     session::{Data, Session},
 };
 
+/// After how many commands, at most, threads that wait for them are told.
+const BATCH: u32 = 32;
 /// How long the thread polls at least before it sleeps.
 const SHORTEST_POLL: Duration = Duration::from_micros(20);
 /// How long at most.
@@ -57,7 +60,6 @@ pub struct Ring {
     base: u64,
     registered: Mutex<Option<Registered>>,
     pending: Mutex<Vec<Pending>>,
-    thread: OnceLock<Thread>,
     /// How far commands have been carried out.
     done: AtomicU64,
     waiting: AtomicUsize,
@@ -93,7 +95,6 @@ impl Ring {
             base,
             registered: Mutex::default(),
             pending: Mutex::new(vec![Pending::default(); SLOTS]),
-            thread: OnceLock::new(),
             done: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             reaching: Mutex::new(()),
@@ -110,19 +111,17 @@ impl Ring {
             tracing::warn!("{broken}");
             std::process::exit(1);
         };
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("ring".into())
             .spawn(serve)
-            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
-        let _ = ring.thread.set(thread.thread().clone());
-        Ok(())
+            .map(drop)
+            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Wakes the thread.
+    /// Wakes the thread. A guest process on this machine does so itself.
     pub fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.area.sleeping().store(0, Ordering::Release);
+        futex::wake(self.area.sleeping());
     }
 
     fn serve(&self, session: &Session) -> Result<std::convert::Infallible, Broken> {
@@ -130,17 +129,23 @@ impl Ring {
         let mut commands = Vec::new();
         let mut poll = LONGEST_POLL / 4;
         loop {
+            let mut since = 0;
             while let Some(record) = consumer.next(&mut commands)? {
                 self.carry_out(session, &record, commands.as_bytes());
-                self.advance(consumer.head());
+                self.done.store(consumer.head(), Ordering::Release);
+                since += 1;
+                if since % BATCH == 0 {
+                    self.announce();
+                }
             }
+            self.announce();
             if poll_for(poll, || consumer.has_more()) {
                 poll = (poll * 2).min(LONGEST_POLL);
                 continue;
             }
             poll = (poll / 2).max(SHORTEST_POLL);
             while consumer.prepare_to_sleep() {
-                thread::park();
+                futex::wait(self.area.sleeping(), 1);
                 consumer.awake();
             }
         }
@@ -326,10 +331,12 @@ impl Ring {
         Ok(())
     }
 
-    fn advance(&self, head: u64) {
-        self.done.store(head, Ordering::SeqCst);
-        // Who waits counts itself before it looks, so one of the two sees the other.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+    /// Wakes who waits for commands that have been carried out by now.
+    fn announce(&self) {
+        // Who waits counts itself before it looks, so one of the two sees the other. The barrier waits for every store
+        // before it, which is why this is not done for each command.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
             let _reaching = locked(&self.reaching);
             self.reached.notify_all();
         }

@@ -336,6 +336,14 @@ impl Client {
 
     /// Wakes the worker's end of the ring.
     fn wake(&self) -> std::result::Result<(), Failure> {
+        if let Some(ring) = self
+            .ring
+            .as_ref()
+            .filter(|_| self.transport.is_on_this_machine())
+        {
+            ring.wake();
+            return Ok(());
+        }
         let mut stream = Vec::new();
         encode(&request::gpgpuRingWake {}, &mut stream);
         self.transport.post(thread::tag(), &stream)

@@ -5,6 +5,7 @@
 //! yet is asked about at the host now and then: errors are found there.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -32,6 +33,9 @@ use crate::{
 /// How long a word that says "not yet" is believed before the host is asked again.
 const BELIEF: Duration = Duration::from_micros(50);
 
+/// How many looks at a word come to one look at the clock.
+const CLOCK_EVERY: u32 = 16;
+
 /// What is known of an event that the program asked about.
 #[derive(Debug, Default)]
 struct Watched {
@@ -40,6 +44,10 @@ struct Watched {
     latest: AtomicU32,
     /// When the host was asked last, in nanoseconds since the first question of all.
     asked: AtomicU64,
+    /// How often the word was believed; the clock is looked at now and then.
+    looks: AtomicU32,
+    /// The word belongs to another event by now.
+    gone: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +69,32 @@ fn table() -> MutexGuard<'static, Option<Table>> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+thread_local! {
+    /// The event that the thread asked about last.
+    static LAST: RefCell<Option<(u64, Arc<Watched>)>> = const { RefCell::new(None) };
+}
+
+/// What is known of an event. Ids are never used again, so what was found once stays right.
 fn find(event: u64) -> Option<Arc<Watched>> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
     }
-    table().as_ref()?.watched.get(&event).cloned()
+    let last = LAST.try_with(|last| {
+        let last = last.try_borrow().ok()?;
+        last.as_ref()
+            .filter(|(id, _)| *id == event)
+            .map(|(_, watched)| Arc::clone(watched))
+    });
+    if let Some(found) = last
+        .ok()
+        .flatten()
+        .filter(|found| !found.gone.load(Ordering::Relaxed))
+    {
+        return Some(found);
+    }
+    let found = table().as_ref()?.watched.get(&event).cloned()?;
+    let _ = LAST.try_with(|last| last.replace(Some((event, Arc::clone(&found)))));
+    Some(found)
 }
 
 /// Gives an event a word, if there is one left.
@@ -84,6 +113,7 @@ fn watch(client: &Client, event: u64) {
         table.watched.retain(|id, watched| {
             let lives = client.objects.contains(*id);
             if !lives {
+                watched.gone.store(true, Ordering::Relaxed);
                 free.push(watched.word);
             }
             lives
@@ -116,6 +146,13 @@ impl Watched {
         static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         if self.latest.load(Ordering::Relaxed) == 0 {
             return false;
+        }
+        if !self
+            .looks
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(CLOCK_EVERY)
+        {
+            return true;
         }
         let now = FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64;
         let asked = self.asked.load(Ordering::Relaxed);

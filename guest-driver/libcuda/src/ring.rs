@@ -11,9 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_protocol::ring::{
-    Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, MAX_RECORD_BYTES, NO_SLOT, Producer,
-    RING_BYTES, Record, SLOTS,
+use gpgpu_protocol::{
+    futex,
+    ring::{
+        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, MAX_RECORD_BYTES, NO_SLOT, Producer,
+        RING_BYTES, Record, SLOTS,
+    },
 };
 
 use crate::transport::{Failure, Pinned, Transport};
@@ -103,6 +106,11 @@ impl Ring {
             slot_free: Condvar::new(),
             blocks: Mutex::default(),
         })
+    }
+
+    /// Wakes a worker on this machine.
+    pub fn wake(&self) {
+        futex::wake(self.area.sleeping());
     }
 
     /// Where it is.

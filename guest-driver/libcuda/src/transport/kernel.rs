@@ -271,6 +271,10 @@ impl Transport for Device {
         self.block_bytes
     }
 
+    fn is_on_this_machine(&self) -> bool {
+        false
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Pinned, Failure> {
         let bytes = bytes
             .checked_next_multiple_of(4096)

@@ -130,6 +130,8 @@ pub trait Transport: Send + Sync {
     ) -> Result<usize, Failure>;
     /// The most bytes of data in one exchange.
     fn block_bytes(&self) -> usize;
+    /// Whether the worker runs on this kernel, so that a word of shared memory can wake it.
+    fn is_on_this_machine(&self) -> bool;
     /// Makes pinned memory, filled with zeros.
     fn allocate(&self, bytes: usize) -> Result<Pinned, Failure>;
     /// Pins the program's own pages.

@@ -599,6 +599,10 @@ impl Transport for Socket {
         MAX_DATA_BYTES
     }
 
+    fn is_on_this_machine(&self) -> bool {
+        true
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Pinned, Failure> {
         let bytes = bytes
             .checked_next_multiple_of(PAGE as usize)

@@ -1,0 +1,24 @@
+//! Sleeping on a word of memory that processes of one machine share (`futex(2)`).
+
+use std::sync::atomic::AtomicU32;
+
+/// Sleeps until [`wake`], unless the word is not `value`; may also return for no reason.
+pub fn wait(word: &AtomicU32, value: u32) {
+    let no_limit = std::ptr::null::<libc::timespec>();
+    // SAFETY: the word lives across the call, which only reads it; without FUTEX_PRIVATE_FLAG other processes are meant too.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            no_limit,
+        )
+    };
+}
+
+/// Wakes whoever sleeps on the word.
+pub fn wake(word: &AtomicU32) {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
