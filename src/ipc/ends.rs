@@ -31,7 +31,7 @@ pub struct DeviceEnd {
 }
 
 impl DeviceEnd {
-    /// Takes one end of a [`pair`].
+    /// Takes one end of a [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
@@ -131,7 +131,7 @@ pub struct WorkerEnd {
 }
 
 impl WorkerEnd {
-    /// Takes one end of a [`pair`].
+    /// Takes one end of a [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,

@@ -107,7 +107,7 @@ pub struct MapRun {
 #[derive(Debug)]
 pub enum ToWorker {
     /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
-    /// [`WorkerEnd::ready`].
+    /// [`WorkerEnd::ready`](super::WorkerEnd::ready).
     Serve {
         /// The directory for what the driver compiles for the client's VM, if it may keep that.
         cache: Option<OwnedFd>,
@@ -119,7 +119,7 @@ pub enum ToWorker {
         /// Its size in bytes.
         size: u64,
     },
-    /// A command stream to carry out; answered by [`WorkerEnd::answer`].
+    /// A command stream to carry out; answered by [`WorkerEnd::answer`](super::WorkerEnd::answer).
     Command {
         /// Names the answer.
         seq: u64,
@@ -128,7 +128,7 @@ pub enum ToWorker {
         /// The most bytes that the answer may have.
         answer_bytes: u32,
         /// Whether the data is not in the staging area: it is not the worker's to copy. It says with
-        /// [`WorkerEnd::r#move`] where the data belongs, or [`WorkerEnd::not_movable`]. The spans have
+        /// `WorkerEnd::r#move` where the data belongs, or [`WorkerEnd::not_movable`](super::WorkerEnd::not_movable). The spans have
         /// lengths alone.
         external: bool,
         /// Data from the guest, there until the answer.
@@ -140,7 +140,7 @@ pub enum ToWorker {
         /// The commands: 1 to [`MAX_STREAM_BYTES`] bytes.
         stream: Vec<u8>,
     },
-    /// Memory of the guest process to map and register; answered by [`WorkerEnd::done`].
+    /// Memory of the guest process to map and register; answered by [`WorkerEnd::done`](super::WorkerEnd::done).
     Map {
         /// Names the answer.
         seq: u64,
@@ -153,7 +153,7 @@ pub enum ToWorker {
         /// What to map, in order.
         runs: Vec<MapRun>,
     },
-    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`] once nothing can reach it.
+    /// Memory to unregister and unmap; answered by [`WorkerEnd::done`](super::WorkerEnd::done) once nothing can reach it.
     Unmap {
         /// Names the answer.
         seq: u64,

@@ -298,7 +298,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots a guest that runs jobs as [`Machine::run`] gives them to it, and waits until it takes them.
+    /// Boots a guest that runs jobs as `Machine::run` gives them to it, and waits until it takes them.
     pub fn interactive(spec: &Spec, extra: initramfs::Archive, log: &Path) -> Result<Self> {
         let mut machine = Self::start(spec, &initramfs::with_console(extra), Some(log))?;
         if !machine.read_until(BOOT, |report| report.takes_jobs)? {
