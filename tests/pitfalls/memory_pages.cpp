@@ -73,7 +73,7 @@ PITFALL(85, source_is_a_read_only_file) {
         CK(cuMemcpyHtoD(device, source, bytes));
         CK(cuMemcpyDtoH(got.data(), device, bytes));
         EXPECT(got == content, "a synchronous copy from a read-only file mapping");
-        CK(cuMemsetD8(device, 0, bytes));
+        CK(cuMemsetD8Async(device, 0, bytes, stream));
         CK(cuMemcpyHtoDAsync(device, source + 4097, bytes - 4097, stream));
         CK(cuStreamSynchronize(stream));
         CK(cuMemcpyDtoH(got.data(), device, bytes - 4097));
