@@ -34,7 +34,7 @@ use nix::{
 pub use ends::{DeviceEnd, WorkerEnd};
 pub use messages::{
     CommandData, FromWorker, Handle, MAX_MAP_FILES, MAX_MESSAGE_BYTES, MAX_WORKER_EXPORTS, MapRun,
-    Message, Span, ToWorker,
+    Message, Serving, Span, ToWorker,
 };
 
 /// Bytes that the kernel may hold for one direction of a channel, where it allows that many.

@@ -8,11 +8,13 @@
 //!
 //! [`ipc`] is what they say to each other.
 
+pub mod account;
 pub mod args;
 pub mod device;
 pub mod ipc;
 mod log_limit;
 pub mod mover;
+pub mod policy;
 mod role;
 pub mod supervisor;
 pub mod worker;
@@ -27,6 +29,7 @@ use nix::sys::{
 };
 
 use args::{Args, Config};
+use policy::VmPolicy;
 use supervisor::{Gpu, Program, Supervisor};
 
 /// The program: does what its command line says, and logs why it cannot.
@@ -116,7 +119,7 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
 
     let supervisor = Supervisor::new(supervisor::Config {
-        sockets: config.sockets,
+        vms: config.sockets.into_iter().map(VmPolicy::new).collect(),
         max_connections: config.max_connections,
         device: Program::own(role::DEVICE)?,
         worker,

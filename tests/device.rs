@@ -34,7 +34,10 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 use zerocopy::{FromBytes, IntoBytes};
 
 use guest::{Guest, Vmm, split};
-use vhost_device_gpgpu::supervisor::{self, Program, Supervisor};
+use vhost_device_gpgpu::{
+    policy::VmPolicy,
+    supervisor::{self, Program, Supervisor},
+};
 use worker::{CRASH, ECHO, EXIT, HOLD, LIE, OFFSET, PID, REFUSE, RELEASE, STUCK, TOUCH};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
@@ -66,7 +69,9 @@ impl Host {
     fn start(mode: &str, max_connections: usize, warm_workers: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = supervisor::Config {
-            sockets: vec![directory.path().join("vm0"), directory.path().join("vm1")],
+            vms: ["vm0", "vm1"]
+                .map(|name| VmPolicy::new(directory.path().join(name)))
+                .to_vec(),
             max_connections,
             device: Program {
                 program: BINARY.into(),

@@ -25,7 +25,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use vhost_device_gpgpu::supervisor::{self, Program, Supervisor};
+use vhost_device_gpgpu::{
+    policy::VmPolicy,
+    supervisor::{self, Program, Supervisor},
+};
 use zerocopy::IntoBytes;
 
 use guest::{Guest, Vmm, split};
@@ -108,7 +111,9 @@ impl Host {
         let own = std::env::current_exe().unwrap();
         let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
         let config = supervisor::Config {
-            sockets: vec![directory.path().join("vm0"), directory.path().join("vm1")],
+            vms: ["vm0", "vm1"]
+                .map(|name| VmPolicy::new(directory.path().join(name)))
+                .to_vec(),
             max_connections: 8,
             device: role(&program(), &["device-process"], &[]),
             worker: role(&own, &test, &[(worker::MODE, "1")]),

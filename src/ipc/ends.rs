@@ -19,7 +19,7 @@ use nix::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Error, FromWorker, Handle, MAX_MESSAGE_BYTES, MapRun, Message, Result, ToWorker,
+    Error, FromWorker, Handle, MAX_MESSAGE_BYTES, MapRun, Message, Result, Serving, ToWorker,
     messages::{Header, RawRun, kind},
     recv, send,
 };
@@ -158,7 +158,17 @@ impl WorkerEnd {
         let (header, payload) = parse(&buffer[..len])?;
         let mut fds = fds.into_iter();
         let message = match header.kind {
-            kind::SERVE => ToWorker::Serve { cache: fds.next() },
+            kind::SERVE => {
+                let mut next = || fds.next().ok_or(Error::Malformed("too few files"));
+                ToWorker::Serve(Serving {
+                    account: next()?,
+                    ledger: next()?,
+                    doorbell: next()?,
+                    cache: fds.next(),
+                    slot: header.value,
+                    gpus: read_gpus(payload)?,
+                })
+            }
             kind::SETUP => ToWorker::Setup {
                 staging: fds.next().ok_or(Error::Malformed("no staging area"))?,
                 size: header.length,
@@ -354,6 +364,14 @@ fn parse(message: &[u8]) -> Result<(Header, &[u8])> {
         return Err(Error::Malformed("not as long as it says"));
     }
     Ok((header, payload))
+}
+
+fn read_gpus(payload: &[u8]) -> Result<Vec<u32>> {
+    let (gpus, rest) = payload.as_chunks();
+    if !rest.is_empty() {
+        return Err(Error::Malformed("list of GPUs"));
+    }
+    Ok(gpus.iter().map(|gpu| u32::from_ne_bytes(*gpu)).collect())
 }
 
 fn read_runs(list: &File, count: u32, files: &[Arc<OwnedFd>]) -> Result<Vec<MapRun>> {

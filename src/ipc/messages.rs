@@ -103,15 +103,29 @@ pub struct MapRun {
     pub length: u64,
 }
 
+/// What a worker is told of the client that it is to serve.
+#[derive(Debug)]
+pub struct Serving<F = OwnedFd> {
+    /// The memory of its [`Account`](crate::account::Account).
+    pub account: F,
+    /// The memory of its VM's [`Ledger`](crate::account::Ledger).
+    pub ledger: F,
+    /// An eventfd by which the supervisor looks at the account.
+    pub doorbell: F,
+    /// The directory for what the driver compiles for the client's VM, if it may keep that.
+    pub cache: Option<F>,
+    /// The client's place in the ledger.
+    pub slot: u32,
+    /// The GPUs that it may use, as the host's driver numbers them, in the order in which the guest is to see them.
+    pub gpus: Vec<u32>,
+}
+
 /// What a worker receives.
 #[derive(Debug)]
 pub enum ToWorker {
     /// The first message of a channel, from the supervisor: from here on the worker is one client's. It answers with
     /// [`WorkerEnd::ready`](super::WorkerEnd::ready).
-    Serve {
-        /// The directory for what the driver compiles for the client's VM, if it may keep that.
-        cache: Option<OwnedFd>,
-    },
+    Serve(Serving),
     /// The first message of the device process.
     Setup {
         /// The client's staging area, a memfd sealed against resizing.
@@ -268,14 +282,17 @@ impl Message {
     }
 
     /// [`ToWorker::Serve`].
-    pub fn serve(cache: Option<Arc<File>>) -> Self {
-        Self::new(
-            Header {
-                kind: kind::SERVE,
-                ..Header::default()
-            },
-            cache.into_iter().collect(),
-        )
+    pub fn serve(serving: Serving<Arc<File>>) -> Self {
+        let header = Header {
+            kind: kind::SERVE,
+            value: serving.slot,
+            payload: size_of_val(&serving.gpus[..]) as u32,
+            ..Header::default()
+        };
+        let files = [serving.account, serving.ledger, serving.doorbell];
+        let mut message = Self::new(header, files.into_iter().chain(serving.cache).collect());
+        message.bytes.extend_from_slice(serving.gpus.as_bytes());
+        message
     }
 
     /// [`ToWorker::Setup`].

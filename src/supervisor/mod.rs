@@ -6,12 +6,14 @@
 //! process, which it logs.
 
 pub mod cache;
+mod client;
 mod gpu;
 pub mod link;
 mod movers;
 mod process;
 mod socket;
 mod spare;
+mod vm;
 mod warm;
 
 use std::{
@@ -19,32 +21,35 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd, BorrowedFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::process::ExitStatusExt,
     },
     path::{Path, PathBuf},
-    process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
 use gpgpu_protocol::layout::{MAX_CLIENTS, status};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::{ipc, log_limit::LogLimit};
-use link::{SupervisorEnd, ToDevice, ToSupervisor};
+use crate::{
+    account::{Account, Shared},
+    ipc,
+    log_limit::LogLimit,
+    policy::VmPolicy,
+};
+use client::{Device, GRACE, Name, Warm, Worker};
+use link::{ToDevice, ToSupervisor};
 use movers::Movers;
 use process::{Process, reason};
-use socket::Socket;
 use spare::{Spare, Spares};
+use vm::Vm;
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use movers::MAX_GPUS;
 pub use process::Program;
-
-/// How long a worker has to end by itself once its client is closed.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// What cannot be done without.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +65,8 @@ pub enum Error {
 /// What a supervisor does.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it listens.
-    pub sockets: Vec<PathBuf>,
+    /// The VMs, and what each may have.
+    pub vms: Vec<VmPolicy>,
     /// How many connections it serves at a time on each of them; more wait.
     pub max_connections: usize,
     /// How device processes are started; their standard input is their [`link`].
@@ -89,52 +94,10 @@ enum Source {
     Mover(u32),
 }
 
-struct Listener {
-    socket: Socket,
-    /// Where its workers' drivers keep what they compile.
-    cache: Option<Arc<File>>,
-    token: u32,
-    connections: usize,
-    /// Whether it is being watched: not while a device process is about to accept a connection, nor
-    /// while there are as many as there may be.
-    armed: bool,
-    accepting: bool,
-}
-
-struct Device {
-    process: Process,
-    link: SupervisorEnd,
-    link_token: u32,
-    listener: usize,
-    accepted: bool,
-    /// Keys of workers by client.
-    workers: HashMap<u32, u32>,
-    log: LogLimit,
-}
-
-/// A worker that no client has yet.
-struct Warm {
-    process: Process,
-    /// The device's end of its channel.
-    channel: ipc::DeviceEnd,
-    token: u32,
-}
-
-struct Worker {
-    process: Process,
-    device: u32,
-    client: u32,
-    /// The guest process, for the log.
-    who: String,
-    /// When it is killed, once its client is closed.
-    deadline: Option<Instant>,
-    closed: bool,
-}
-
 /// See the module's page.
 pub struct Supervisor {
     config: Config,
-    listeners: Vec<Listener>,
+    vms: Vec<Vm>,
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
     warm: Pool<Warm>,
@@ -152,37 +115,17 @@ impl Supervisor {
     /// # Errors
     /// [`Error::Listen`]; those that were bound before are removed.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let mut listeners = Vec::new();
-        for path in &config.sockets {
-            let socket = Socket::bind(path)
-                .map_err(|error| Error::Listen(path.display().to_string(), error))?;
-            tracing::info!("Listening at {}", path.display());
-            let cache = config
-                .cache
-                .as_deref()
-                .map(|cache| cache::open(cache, path));
-            let cache = cache.transpose().unwrap_or_else(|error| {
-                tracing::warn!(
-                    "{}: what the driver compiles is not kept: {error}",
-                    path.display()
-                );
-                None
-            });
-            listeners.push(Listener {
-                socket,
-                cache,
-                token: 0,
-                connections: 0,
-                armed: false,
-                accepting: false,
-            });
-        }
+        let vms = config.vms.iter().map(|policy| {
+            Vm::new(policy.clone(), config.cache.as_deref())
+                .map_err(|error| Error::Listen(policy.socket.display().to_string(), error))
+        });
+        let vms = vms.collect::<Result<_, _>>()?;
         let movers = Movers::new(config.mover.clone());
         Ok(Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
             spare: Spares::new(config.warm_workers > 0, Instant::now()),
             config,
-            listeners,
+            vms,
             devices: HashMap::new(),
             workers: HashMap::new(),
             movers,
@@ -234,29 +177,29 @@ impl Supervisor {
 
     /// Watches the listeners that may have another connection.
     fn arm(&mut self, ops: &mut EventOps<'_>) {
-        for listener in &mut self.listeners {
-            let full = listener.connections >= self.config.max_connections;
-            let wanted = !listener.accepting && !full;
-            if wanted == listener.armed {
+        for vm in &mut self.vms {
+            let full = vm.connections >= self.config.max_connections;
+            let wanted = !vm.accepting && !full;
+            if wanted == vm.armed {
                 continue;
             }
-            let events = Events::with_data(&listener.socket, listener.token, EventSet::IN);
+            let events = Events::with_data(&vm.socket, vm.token, EventSet::IN);
             let done = if wanted {
                 ops.add(events)
             } else {
                 ops.remove(events)
             };
             match done {
-                Ok(()) => listener.armed = wanted,
+                Ok(()) => vm.armed = wanted,
                 Err(error) => {
-                    tracing::error!("{}: {error}", listener.socket.path().display());
+                    tracing::error!("{}: {error}", vm.socket.path().display());
                 }
             }
             if full {
                 tracing::warn!(
                     "{}: {} connections, further ones have to wait",
-                    listener.socket.path().display(),
-                    listener.connections
+                    vm.socket.path().display(),
+                    vm.connections
                 );
             }
         }
@@ -265,7 +208,7 @@ impl Supervisor {
     /// Starts a device process for the connection that waits at a listener.
     fn connect(&mut self, index: usize, ops: &mut EventOps<'_>) {
         let key = self.token(Source::Device(0));
-        let path = self.listeners[index].socket.path().to_owned();
+        let path = self.vms[index].socket.path().to_owned();
         match self.start_device(key, index, ops) {
             Ok(device) => {
                 tracing::info!(
@@ -275,14 +218,14 @@ impl Supervisor {
                 );
                 self.devices.insert(key, device);
                 self.sources.insert(key, Source::Device(key));
-                self.listeners[index].connections += 1;
-                self.listeners[index].accepting = true;
+                self.vms[index].connections += 1;
+                self.vms[index].accepting = true;
             }
             Err(error) => {
                 self.sources.remove(&key);
                 tracing::error!("{}: cannot start a device process: {error}", path.display());
                 // It would be there for ever.
-                self.listeners[index].socket.reject();
+                self.vms[index].socket.reject();
             }
         }
     }
@@ -293,7 +236,7 @@ impl Supervisor {
         index: usize,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
-        let socket = &self.listeners[index].socket;
+        let socket = &self.vms[index].socket;
         let serve = |spare: Spare| {
             let listener = socket.listener().try_clone()?.into();
             let told = spare.link.send(&ToDevice::Serve { listener });
@@ -317,7 +260,7 @@ impl Supervisor {
             process,
             link,
             link_token,
-            listener: index,
+            vm: index,
             accepted: false,
             workers: HashMap::new(),
             log: LogLimit::default(),
@@ -334,8 +277,8 @@ impl Supervisor {
                 Ok(None) => return,
                 Ok(Some(ToSupervisor::Accepted)) => {
                     device.accepted = true;
-                    let index = device.listener;
-                    self.listeners[index].accepting = false;
+                    let index = device.vm;
+                    self.vms[index].accepting = false;
                 }
                 Ok(Some(ToSupervisor::StartWorker { client, pid, name })) => {
                     self.start_worker(key, client, pid, &name, ops);
@@ -375,7 +318,7 @@ impl Supervisor {
 
     /// Starts a worker ahead of need, if one is due.
     fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
-        let label = match &self.listeners[..] {
+        let label = match &self.vms[..] {
             [only] => only.socket.path().as_os_str(),
             _ => "waiting".as_ref(),
         };
@@ -407,10 +350,10 @@ impl Supervisor {
     fn find_worker(
         &mut self,
         path: &Path,
-        cache: Option<Arc<File>>,
+        serving: ipc::Serving<Arc<File>>,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Warm> {
-        let message = ipc::Message::serve(cache);
+        let message = ipc::Message::serve(serving);
         let tell = |worker: &Warm| match worker.channel.send(&message) {
             Ok(true) => Ok(()),
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
@@ -440,6 +383,29 @@ impl Supervisor {
         Ok(worker)
     }
 
+    /// A worker for the client at a place of a VM's ledger, and what it shares with the supervisor.
+    fn serve(
+        &mut self,
+        vm: usize,
+        slot: u32,
+        path: &Path,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<(Warm, Shared<Account>)> {
+        let account = Shared::<Account>::new(c"gpgpu-account")?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let doorbell = OwnedFd::from(EventFd::from_flags(flags)?);
+        let serving = ipc::Serving {
+            account: Arc::clone(account.file()),
+            ledger: Arc::clone(self.vms[vm].ledger.file()),
+            doorbell: Arc::new(doorbell.into()),
+            cache: self.vms[vm].cache.clone(),
+            slot,
+            gpus: self.vms[vm].policy.gpus.clone().unwrap_or_default(),
+        };
+        let worker = self.find_worker(path, serving, ops)?;
+        Ok((worker, account))
+    }
+
     fn start_worker(
         &mut self,
         key: u32,
@@ -452,28 +418,33 @@ impl Supervisor {
         let Some(device) = self.devices.get_mut(&key) else {
             return;
         };
-        let listener = &self.listeners[device.listener];
-        let path = listener.socket.path().to_owned();
+        let vm = &self.vms[device.vm];
+        let path = vm.socket.path().to_owned();
         let who = format!(
             "{}: client {client} ({}, guest process {pid})",
             path.display(),
             Name(name)
         );
-        let found = if device.workers.len() >= MAX_CLIENTS || device.workers.contains_key(&client) {
-            Err(io::Error::other("it has as many workers as it may have"))
-        } else {
-            let cache = listener.cache.clone();
-            self.find_worker(&path, cache, ops)
+        let vm = device.vm;
+        let is_new = device.workers.len() < MAX_CLIENTS && !device.workers.contains_key(&client);
+        let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
+        let found = match slot {
+            Some(slot) => self.serve(vm, slot, &path, ops),
+            None => Err(io::Error::other("it has as many workers as it may have")),
         };
+        if let (Err(_), Some(slot)) = (&found, slot) {
+            self.vms[vm].give_slot(slot);
+        }
         let Some(device) = self.devices.get_mut(&key) else {
             return;
         };
         let answer = match found {
-            Ok(Warm {
-                process,
-                channel,
-                token,
-            }) => {
+            Ok((worker, account)) => {
+                let Warm {
+                    process,
+                    channel,
+                    token,
+                } = worker;
                 if device.log.allow() {
                     tracing::info!("{who} opened (worker {})", process.id());
                     tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
@@ -482,6 +453,9 @@ impl Supervisor {
                     process,
                     device: key,
                     client,
+                    vm,
+                    slot: slot.unwrap_or_default(),
+                    account,
                     who,
                     deadline: None,
                     closed: false,
@@ -532,13 +506,13 @@ impl Supervisor {
                 worker.close(false);
             }
         }
-        let listener = &mut self.listeners[device.listener];
-        listener.connections -= 1;
+        let vm = &mut self.vms[device.vm];
+        vm.connections -= 1;
         if !device.accepted {
-            listener.accepting = false;
-            listener.socket.reject();
+            vm.accepting = false;
+            vm.socket.reject();
         }
-        let path = listener.socket.path().display();
+        let path = vm.socket.path().display();
         if ended.success() {
             tracing::info!("{path}: VM disconnected (process {})", device.process.id());
         } else {
@@ -584,6 +558,7 @@ impl Supervisor {
         };
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+        self.vms[worker.vm].give_slot(worker.slot);
         let device = self.devices.get_mut(&worker.device);
         let limit = device.map(|device| {
             device.workers.remove(&worker.client);
@@ -652,7 +627,7 @@ impl Supervisor {
         self.spare.clear();
         self.workers.clear();
         self.movers.clear();
-        self.listeners.clear();
+        self.vms.clear();
     }
 }
 
@@ -682,61 +657,10 @@ fn start_worker(
     Ok((process, ipc::DeviceEnd::new(ours)))
 }
 
-impl Device {
-    /// Sends a message; a device process that does not listen is ended.
-    fn tell(&mut self, message: &ToDevice) {
-        match self.link.send(message) {
-            // One that is gone is seen to end.
-            Ok(()) | Err(ipc::Error::Closed) => {}
-            Err(error) => {
-                tracing::error!("Device process {}: {error}", self.process.id());
-                self.process.kill();
-            }
-        }
-    }
-}
-
-impl Worker {
-    /// Its client is closed: it has to go.
-    fn close(&mut self, kill: bool) {
-        self.closed = true;
-        if kill {
-            self.process.kill();
-        } else if self.deadline.is_none() {
-            self.deadline = Some(Instant::now() + GRACE);
-        }
-    }
-
-    fn log_end(&self, ended: ExitStatus, limit: Option<&mut LogLimit>) {
-        if !limit.is_none_or(LogLimit::allow) {
-            return;
-        }
-        if ended.success() || self.closed {
-            tracing::info!("{} closed", self.who);
-        } else {
-            tracing::warn!("{}: its worker died: {}", self.who, reason(ended));
-        }
-    }
-}
-
-/// A guest process's name, as far as it can be printed.
-struct Name<'a>(&'a [u8; 16]);
-
-impl std::fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let len = self
-            .0
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(self.0.len());
-        write!(f, "{}", self.0[..len].escape_ascii())
-    }
-}
-
 impl MutEventSubscriber for Supervisor {
     fn init(&mut self, ops: &mut EventOps<'_>) {
-        for index in 0..self.listeners.len() {
-            self.listeners[index].token = self.token(Source::Listener(index));
+        for index in 0..self.vms.len() {
+            self.vms[index].token = self.token(Source::Listener(index));
         }
         let token = self.token(Source::Stop);
         if let Err(error) = ops.add(Events::with_data_raw(self.stop, token, EventSet::IN)) {
@@ -749,7 +673,7 @@ impl MutEventSubscriber for Supervisor {
     fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
         match self.sources.get(&events.data()) {
             Some(Source::Stop) => self.stopped = true,
-            Some(&Source::Listener(index)) if !self.listeners[index].accepting => {
+            Some(&Source::Listener(index)) if !self.vms[index].accepting => {
                 self.connect(index, ops);
             }
             Some(&Source::Link(key)) => self.hear(key, ops),
@@ -763,19 +687,5 @@ impl MutEventSubscriber for Supervisor {
             Some(Source::Listener(_)) | None => {}
         }
         self.arm(ops);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_from_guests_cannot_forge_log_lines() {
-        assert_eq!(Name(b"python3\0\0\0\0\0\0\0\0\0").to_string(), "python3");
-        assert_eq!(
-            Name(b"a\nERROR b\x1b[2J\xff\0\0").to_string(),
-            "a\\nERROR b\\x1b[2J\\xff"
-        );
     }
 }

@@ -22,6 +22,7 @@ mod ops;
 mod pool;
 mod ring;
 mod session;
+mod shares;
 mod start;
 
 use std::sync::Mutex;
@@ -71,6 +72,9 @@ pub enum Error {
     /// The descriptor of the driver's cache cannot be set up.
     #[error("Cannot set the driver's cache up: {0}")]
     Cache(#[source] std::io::Error),
+    /// What is shared with the supervisor cannot be mapped.
+    #[error("Cannot map what is shared with the supervisor: {0}")]
+    Shares(#[source] std::io::Error),
     /// A worker that has to start anew cannot.
     #[error("Cannot start anew: {0}")]
     Again(#[source] std::io::Error),
@@ -104,7 +108,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     let pool = Pool::default();
     while let Some(message) = end.recv()? {
         match message {
-            ToWorker::Serve { .. } => return Err(ipc::Error::Malformed("served twice").into()),
+            ToWorker::Serve(_) => return Err(ipc::Error::Malformed("served twice").into()),
             ToWorker::Setup { staging, size } => {
                 let staging = Staging::map(&staging, size).map_err(Error::Staging)?;
                 let _ = session.staging.set(staging);

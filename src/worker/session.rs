@@ -24,6 +24,7 @@ use super::{
     memory::{Regions, Staging},
     objects::Objects,
     ring::Ring,
+    shares::Shares,
 };
 
 /// The client.
@@ -41,6 +42,8 @@ pub struct Session {
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
     pub ring: OnceLock<Ring>,
+    /// What is shared with the supervisor, from the moment when there is a client.
+    pub shares: OnceLock<Shares>,
     /// The session itself, for threads of its own.
     pub whole: OnceLock<&'static Session>,
     /// The id of each device's primary context while it is retained.

@@ -20,7 +20,7 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, driver, ops, session::Session};
+use super::{Error, Options, driver, ops, session::Session, shares::Shares};
 use crate::ipc::{self, ToWorker, WorkerEnd};
 
 /// The descriptor whose `/proc` entry is the driver's directory of compiled code: the driver looks there whenever it
@@ -92,10 +92,12 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
     let taken = Instant::now();
     match end.recv()? {
         None => return Ok(false),
-        Some(ToWorker::Serve { cache }) => {
-            if let Some(cache) = cache {
+        Some(ToWorker::Serve(mut serving)) => {
+            if let Some(cache) = serving.cache.take() {
                 place(cache)?;
             }
+            let shares = Shares::new(serving).map_err(Error::Shares)?;
+            let _ = session.shares.set(shares);
         }
         Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
     }

@@ -55,7 +55,7 @@ pub fn run(mode: &str) {
         std::process::exit(1);
     }
     match channel.recv().unwrap() {
-        Some(ToWorker::Serve { .. }) => {}
+        Some(ToWorker::Serve(_)) => {}
         None => return,
         Some(_) => panic!("not served first"),
     }
@@ -83,7 +83,7 @@ pub fn run(mode: &str) {
     };
     while let Some(message) = channel.recv().unwrap() {
         match message {
-            ToWorker::Serve { .. } | ToWorker::Setup { .. } => panic!("a second setup"),
+            ToWorker::Serve(_) | ToWorker::Setup { .. } => panic!("a second setup"),
             ToWorker::Map {
                 seq,
                 region,

@@ -1,0 +1,95 @@
+//! Memory that the supervisor shares with workers: leases, counters and what device memory is charged.
+//!
+//! An [`Account`] is shared with one worker, a [`Ledger`] with all workers of one VM. Both are sealed memfds, so no process
+//! that maps one can make another fault. Whoever reads a word that another process writes takes it for what it may be:
+//! any number. No guest reaches these pages: a kernel reads registered memory alone, and the worker registers what
+//! its guest has.
+
+mod ledger;
+mod shared;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub use ledger::{CLIENTS, Ledger};
+pub use shared::{Shared, Words};
+
+/// As many GPUs as any host has.
+pub const GPUS: usize = 64;
+
+/// What a [`Lease::grant`] allows; the rest of the word is its number.
+pub mod grant {
+    /// Nothing.
+    pub const CLOSED: u32 = 0;
+    /// Whatever the worker likes: nobody else wants the GPU.
+    pub const OPEN: u32 = 1;
+    /// Work for about [`super::Lease::slice`] at a time, and giving the lease back when there is none.
+    pub const PACED: u32 = 2;
+    /// The bits of the word that say which.
+    pub const MODE: u32 = 3;
+}
+
+/// The right to give one GPU work.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Lease {
+    /// Written by the supervisor, and a futex: one of [`grant`], and above it the number of the grant, which a revocation keeps.
+    pub grant: AtomicU32,
+    /// Written by the supervisor: how much work may be on its way under a paced grant, in microseconds.
+    pub slice: AtomicU32,
+    /// Written by the supervisor: the most commands that may be on their way under a paced grant; 0 for no such bound.
+    pub most: AtomicU32,
+    /// Written by the worker: how many threads wait for a grant.
+    pub wants: AtomicU32,
+    /// Written by the worker: the grant (number and mode's bits cleared) of which nothing is under way any more.
+    pub returned: AtomicU32,
+    /// Written by the worker: how many commands it waits for at [`Self::pass_since`].
+    pub pass_commands: AtomicU32,
+    /// Written by the worker: since when, in nanoseconds of the monotonic clock; 0 for not.
+    pub pass_since: AtomicU64,
+}
+
+/// What a worker counts; it only ever adds, but to gauges.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Counters {
+    /// Kernels launched.
+    pub launches: AtomicU64,
+    /// Bytes copied to device memory.
+    pub bytes_to_device: AtomicU64,
+    /// Bytes copied from device memory.
+    pub bytes_from_device: AtomicU64,
+    /// Bytes copied within device memory.
+    pub bytes_on_device: AtomicU64,
+    /// Copies of all kinds.
+    pub copies: AtomicU64,
+    /// Commands carried out.
+    pub commands: AtomicU64,
+    /// How often a command had to wait for the GPU's lease.
+    pub waits: AtomicU64,
+    /// How long in all, in nanoseconds.
+    pub wait_ns: AtomicU64,
+    /// For how long the GPU had work of this worker, in nanoseconds; sampled.
+    pub busy_ns: AtomicU64,
+    /// A gauge: commands in the ring that were not carried out yet.
+    pub queued: AtomicU64,
+    /// A gauge: bytes of the guest's memory that are registered here.
+    pub pinned: AtomicU64,
+}
+
+/// What the supervisor shares with one worker.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Account {
+    /// By GPU.
+    pub leases: [Lease; GPUS],
+    /// What the worker counts.
+    pub counters: Counters,
+}
+
+// SAFETY: made of atomic integers alone.
+unsafe impl Words for Account {}
+
+/// Adds to a counter that one process writes and others read.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}

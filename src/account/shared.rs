@@ -1,0 +1,85 @@
+//! A sealed memfd as a value of atomic words.
+
+use std::{
+    ffi::CStr, fs::File, io, num::NonZeroUsize, ops::Deref, os::fd::AsFd, ptr::NonNull, sync::Arc,
+};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::ipc;
+
+/// A type that is made of atomic integers alone.
+///
+/// # Safety
+/// Every bit pattern is a value of it, and all of it can be changed through a shared reference.
+pub unsafe trait Words: Sized + Sync {}
+
+/// Such a value in memory that several processes map.
+#[derive(Debug)]
+pub struct Shared<T: Words> {
+    words: NonNull<T>,
+    file: Arc<File>,
+}
+
+// SAFETY: the mapping is the process's, whichever thread has it, and the words are for all threads.
+unsafe impl<T: Words> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Words> Sync for Shared<T> {}
+
+impl<T: Words> Shared<T> {
+    /// New memory, zeros.
+    ///
+    /// # Errors
+    /// The host is out of memory or file descriptors.
+    pub fn new(name: &CStr) -> io::Result<Self> {
+        Self::map(Arc::new(ipc::sealed_memfd(name, size_of::<T>() as u64)?))
+    }
+
+    /// What another process made.
+    ///
+    /// # Errors
+    /// It is too short, or cannot be mapped.
+    pub fn map(file: Arc<File>) -> io::Result<Self> {
+        let length = const { NonZeroUsize::new(size_of::<T>()).expect("not empty") };
+        if file.metadata()?.len() < length.get() as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let words = unsafe {
+            mmap(
+                None,
+                length,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                file.as_fd(),
+                0,
+            )?
+        };
+        Ok(Self {
+            words: words.cast(),
+            file,
+        })
+    }
+
+    /// The memory, to be passed on.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+}
+
+impl<T: Words> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: mapped while `self` lives, at a page's start and so aligned, as long as the type, and sealed, so
+        // that it stays as long; other processes change it as atomic words alone.
+        unsafe { self.words.as_ref() }
+    }
+}
+
+impl<T: Words> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.words.cast(), size_of::<T>()) };
+    }
+}

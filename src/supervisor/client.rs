@@ -1,0 +1,136 @@
+//! The processes that serve connections and clients.
+
+use std::{
+    collections::HashMap,
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use super::{
+    link::{SupervisorEnd, ToDevice},
+    process::{Process, reason},
+};
+use crate::{
+    account::{Account, Shared},
+    ipc,
+    log_limit::LogLimit,
+};
+
+/// How long a worker has to end by itself once its client is closed.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// A device process.
+pub struct Device {
+    /// The process.
+    pub process: Process,
+    /// The link to it.
+    pub link: SupervisorEnd,
+    /// What the link is watched under.
+    pub link_token: u32,
+    /// Its VM.
+    pub vm: usize,
+    /// Whether it has accepted its connection.
+    pub accepted: bool,
+    /// Keys of workers by client.
+    pub workers: HashMap<u32, u32>,
+    /// A bound for what its guest can have logged.
+    pub log: LogLimit,
+}
+
+impl Device {
+    /// Sends a message; a device process that does not listen is ended.
+    pub fn tell(&mut self, message: &ToDevice) {
+        match self.link.send(message) {
+            // One that is gone is seen to end.
+            Ok(()) | Err(ipc::Error::Closed) => {}
+            Err(error) => {
+                tracing::error!("Device process {}: {error}", self.process.id());
+                self.process.kill();
+            }
+        }
+    }
+}
+
+/// A worker that no client has yet.
+pub struct Warm {
+    /// The process.
+    pub process: Process,
+    /// The device's end of its channel.
+    pub channel: ipc::DeviceEnd,
+    /// What the process is watched under.
+    pub token: u32,
+}
+
+/// A worker that serves a client.
+pub struct Worker {
+    /// The process.
+    pub process: Process,
+    /// The key of its device process.
+    pub device: u32,
+    /// The client.
+    pub client: u32,
+    /// Its VM.
+    pub vm: usize,
+    /// Its place in the VM's ledger.
+    pub slot: u32,
+    /// What it tells of itself.
+    pub account: Shared<Account>,
+    /// The guest process, for the log.
+    pub who: String,
+    /// When it is killed, once its client is closed.
+    pub deadline: Option<Instant>,
+    /// Whether its client is closed.
+    pub closed: bool,
+}
+
+impl Worker {
+    /// Its client is closed: it has to go.
+    pub fn close(&mut self, kill: bool) {
+        self.closed = true;
+        if kill {
+            self.process.kill();
+        } else if self.deadline.is_none() {
+            self.deadline = Some(Instant::now() + GRACE);
+        }
+    }
+
+    /// Says that it is gone.
+    pub fn log_end(&self, ended: ExitStatus, limit: Option<&mut LogLimit>) {
+        if !limit.is_none_or(LogLimit::allow) {
+            return;
+        }
+        if ended.success() || self.closed {
+            tracing::info!("{} closed", self.who);
+        } else {
+            tracing::warn!("{}: its worker died: {}", self.who, reason(ended));
+        }
+    }
+}
+
+/// A guest process's name, as far as it can be printed.
+pub struct Name<'a>(pub &'a [u8; 16]);
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let len = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.0.len());
+        write!(f, "{}", self.0[..len].escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_guests_cannot_forge_log_lines() {
+        assert_eq!(Name(b"python3\0\0\0\0\0\0\0\0\0").to_string(), "python3");
+        assert_eq!(
+            Name(b"a\nERROR b\x1b[2J\xff\0\0").to_string(),
+            "a\\nERROR b\\x1b[2J\\xff"
+        );
+    }
+}
