@@ -5,12 +5,13 @@
 #
 #   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--paper] [--results DIR]
 #   ./run.sh bench [--gpu auto|cuda|software] [--only ROW] [--quick] [--long] [--no-vm] [--results DIR]
+#   ./run.sh bench --many [--gpu auto|cuda|software] [--only SCENARIO] [--quick] [--results DIR]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command=${1:-demo}
 [ $# -gt 0 ] && shift
 if [ "$command" != demo ] && [ "$command" != bench ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     [ "$command" = --help ] || [ "$command" = help ]
     exit
 fi

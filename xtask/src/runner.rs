@@ -136,6 +136,17 @@ pub struct Backend {
 impl Backend {
     /// Starts the back end for `count` VMs and waits until it listens.
     pub fn start(stage: &Stage, gpu: Gpu, count: usize, log: &Path) -> Result<Self> {
+        Self::start_with(stage, gpu, count, log, |_, _| Ok(()))
+    }
+
+    /// The same with what `adapt` adds to its command line, which is given the folder that the sockets will be in.
+    pub fn start_with(
+        stage: &Stage,
+        gpu: Gpu,
+        count: usize,
+        log: &Path,
+        adapt: impl FnOnce(&mut Command, &Path) -> Result<()>,
+    ) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("gpgpu-")
             .tempdir()
@@ -156,6 +167,7 @@ impl Backend {
         if !matches!(gpu, Gpu::Cuda) {
             command.arg("--software-gpu").arg(stage.software_gpu());
         }
+        adapt(&mut command, dir.path())?;
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

@@ -348,6 +348,11 @@ fn finished(
 
 /// Clock ticks that the process `root` and its descendants have used, in user and in kernel mode.
 fn ticks(root: u32) -> u64 {
+    descendants(root).into_iter().map(|(_, used)| used).sum()
+}
+
+/// The process `root` and its descendants, each with the clock ticks that it has used.
+pub fn descendants(root: u32) -> Vec<(u32, u64)> {
     let mut parents = BTreeMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in entries {
@@ -379,8 +384,8 @@ fn ticks(root: u32) -> u64 {
     parents
         .iter()
         .filter(|(id, _)| is_ours(**id))
-        .map(|(_, (_, used))| used)
-        .sum()
+        .map(|(id, (_, used))| (*id, *used))
+        .collect()
 }
 
 /// The parent and the used clock ticks out of a line of `/proc/PID/stat`.

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: each row natively and through us, alternately in one run, with what it should reach.
 
 mod chart;
+mod many;
 mod measure;
 pub mod programs;
 mod report;
@@ -33,12 +34,16 @@ pub struct Options {
     /// What to measure on; on the software GPU, its own libcuda counts as native.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
-    /// Only rows whose name contains this.
+    /// Only rows whose name contains this; with --many, only such scenarios: alone, unlike, weights, wait, overhead,
+    /// crowd.
     #[arg(long)]
     pub only: Option<String>,
     /// Fewer repetitions and alternations: for trying it out.
     #[arg(long)]
     pub quick: bool,
+    /// In place of the rows: many VMs on one GPU, how it is shared out between them and what that costs.
+    #[arg(long)]
+    pub many: bool,
     /// Also what takes minutes: 100 GB of copies.
     #[arg(long)]
     pub long: bool,
@@ -51,8 +56,8 @@ pub struct Options {
     /// Write the results and the chart into this folder; without it, whole runs go to benches/results.
     #[arg(long)]
     pub results: Option<PathBuf>,
-    /// Measure nothing: put the results of benches/results into docs/performance.md.
-    #[arg(long, conflicts_with_all = ["only", "quick", "long", "no_vm", "results"])]
+    /// Measure nothing: put the results of benches/results into docs/performance.md and docs/sharing.md.
+    #[arg(long, conflicts_with_all = ["only", "quick", "many", "long", "no_vm", "results"])]
     pub render: bool,
     /// Run what an unpacked bundle in this folder holds instead of building anything.
     #[arg(long, hide = true)]
@@ -62,11 +67,13 @@ pub struct Options {
 /// Measures everything that `options` asks for, prints and writes it; whether every row could be measured.
 pub fn run(options: &Options) -> Result<bool> {
     if options.render {
-        report::render(&Paths::find()?)?;
+        let paths = Paths::find()?;
+        report::render(&paths)?;
+        many::render(&paths)?;
         return Ok(true);
     }
     let fallback = tempfile::tempdir()?;
-    let vm = !options.no_vm;
+    let vm = !options.no_vm && !options.many;
     let (kit, environment) = match &options.prebuilt {
         Some(dir) => {
             let results = options.results.as_deref().unwrap_or(fallback.path());
@@ -78,6 +85,10 @@ pub fn run(options: &Options) -> Result<bool> {
             (kit, Some(environment))
         }
     };
+    if options.many {
+        let paths = environment.as_ref().map(|environment| &environment.paths);
+        return many::run(options, &kit, paths);
+    }
     // Building is not measuring: the limit and the time of the whole run count from here.
     let started = Instant::now();
     let gpu = options.gpu.resolve();

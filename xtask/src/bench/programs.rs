@@ -13,7 +13,9 @@ use crate::process::run_logged;
 use crate::programs::install;
 use crate::ui::Step;
 
-const NAMES: [&str; 6] = ["calls", "copies", "start", "idle", "runtime", "floors"];
+const NAMES: [&str; 7] = [
+    "calls", "copies", "start", "idle", "load", "runtime", "floors",
+];
 
 /// Where the programs are in a stage.
 pub fn dir(stage: &Stage) -> PathBuf {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use super::many::{is_many, median};
 use super::rows::{Goal, Row};
 use crate::kit::Kit;
 use crate::paths::Paths;
@@ -99,7 +100,7 @@ pub struct Floor {
 }
 
 /// Where the figures come from.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The GPU's name.
     pub gpu: String,
@@ -242,19 +243,8 @@ impl Results {
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
-}
-
 /// A figure with as many digits as it deserves.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -320,19 +310,17 @@ pub fn render(paths: &Paths) -> Result<()> {
 
 /// `page` with the results in `dir` between its marks.
 fn with_results(page: &str, dir: &Path) -> Result<String> {
-    let begin = page
-        .find(BEGIN)
-        .context("docs/performance.md lacks its first mark")?
-        + BEGIN.len();
-    let end = page
-        .find(END)
-        .context("docs/performance.md lacks its last mark")?;
-    Ok(format!(
-        "{}\n{}{}",
-        &page[..begin],
-        tables(dir)?,
-        &page[end..]
-    ))
+    between_marks("docs/performance.md", page, &tables(dir)?)
+}
+
+/// `page`, called `name`, with `text` between its marks.
+pub fn between_marks(name: &str, page: &str, text: &str) -> Result<String> {
+    let at = |mark| {
+        page.find(mark)
+            .with_context(|| format!("{name} lacks {mark}"))
+    };
+    let (begin, end) = (at(BEGIN)? + BEGIN.len(), at(END)?);
+    Ok(format!("{}\n{text}{}", &page[..begin], &page[end..]))
 }
 
 fn tables(dir: &Path) -> Result<String> {
@@ -344,6 +332,7 @@ fn tables(dir: &Path) -> Result<String> {
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "json")
+                && !is_many(path)
         })
         .collect();
     files.sort();
@@ -413,12 +402,6 @@ fn tables(dir: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_of_odd_and_even_counts() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
 
     #[test]
     fn a_row_is_judged_by_its_medians() {

@@ -1,0 +1,242 @@
+//! Running many `load` programs at once, and reading what they say.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::figures::Series;
+use crate::process::{self, Proc, describe, tail};
+
+/// How long all of them may take until they are ready: many drivers come up at once.
+const READY: Duration = Duration::from_secs(90);
+/// From the moment when all are ready to their start.
+const LEAD: Duration = Duration::from_millis(100);
+/// How much longer than they should they may take to end what they have queued.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// A load: what one process of a VM does.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// The arguments for the program `load`, without those for the time.
+    pub arguments: Vec<String>,
+}
+
+impl Load {
+    /// Out of the words of a command line.
+    pub fn new(words: &str) -> Self {
+        Self {
+            arguments: words.split_whitespace().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// What one process said.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Units done by when.
+    pub done: Series,
+    /// Microseconds from giving work to knowing that it is done: the median, the 99th percentile and the longest.
+    pub waits: [f64; 3],
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Ready {
+        #[allow(dead_code)]
+        ready: bool,
+    },
+    Last {
+        #[allow(dead_code)]
+        r#final: bool,
+        t: f64,
+        done: f64,
+        wait_p50: f64,
+        wait_p99: f64,
+        wait_max: f64,
+    },
+    Sample {
+        t: f64,
+        done: f64,
+    },
+}
+
+/// What all processes of a run said, with the time over which they all worked.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    /// One for each process, in the order in which they were given.
+    pub said: Vec<Said>,
+    /// From when to when, in microseconds of the monotonic clock; without the time in which they come up to speed.
+    pub span: (f64, f64),
+}
+
+enum News {
+    Line(usize, String),
+    End(usize),
+}
+
+/// Runs all commands at once for `seconds` and calls `meanwhile` in the middle of it.
+pub fn run(
+    commands: Vec<Command>,
+    seconds: f64,
+    logs: &Path,
+    name: &str,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<Session> {
+    fs::create_dir_all(logs)?;
+    let log = logs.join(format!("many-{name}.log"));
+    let errors =
+        fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let (tell, told) = channel();
+    let mut processes = Vec::new();
+    let mut inputs = Vec::new();
+    for (index, mut command) in commands.into_iter().enumerate() {
+        command.args(["--start-at", "stdin", "--seconds", &seconds.to_string()]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.try_clone()?);
+        let mut process = Proc::spawn(&mut command, libc::SIGKILL)?;
+        inputs.push(process.stdin().context("no standard input")?);
+        let output = process.stdout().context("no standard output")?;
+        let tell: Sender<News> = tell.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = tell.send(News::Line(index, line));
+            }
+            let _ = tell.send(News::End(index));
+        });
+        processes.push(process);
+    }
+    drop(tell);
+    let failed = |index: usize, what: &str| {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        anyhow::anyhow!("process {index} of {name} {what}\n{}", tail(&text, 8))
+    };
+
+    let mut session = Session::default();
+    session.said.resize_with(processes.len(), Said::default);
+    let mut waiting = processes.len();
+    let end = Instant::now() + READY;
+    while waiting > 0 {
+        process::check_interrupted()?;
+        match told.recv_timeout(Duration::from_millis(200)) {
+            Ok(News::Line(_, line))
+                if matches!(serde_json::from_str(&line), Ok(Line::Ready { .. })) =>
+            {
+                waiting -= 1;
+            }
+            Ok(News::Line(..)) => {}
+            Ok(News::End(index)) => return Err(failed(index, "ended before it was ready")),
+            Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+            Err(_) => bail!("{waiting} processes of {name} do not get ready"),
+        }
+    }
+    let start = SystemTime::now() + LEAD;
+    let start = start.duration_since(UNIX_EPOCH)?.as_millis();
+    for mut input in inputs {
+        writeln!(input, "{start}")?;
+    }
+    std::thread::sleep(LEAD + Duration::from_secs_f64(seconds / 2.0));
+    meanwhile()?;
+
+    let mut running = processes.len();
+    let end = Instant::now() + Duration::from_secs_f64(seconds) + DRAIN;
+    while running > 0 {
+        process::check_interrupted()?;
+        match told.recv_timeout(Duration::from_millis(200)) {
+            Ok(News::Line(index, line)) => session.said[index].take(&line),
+            Ok(News::End(index)) => {
+                running -= 1;
+                let status = processes[index].wait()?;
+                if !status.success() {
+                    return Err(failed(index, &describe(status)));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+            Err(_) => bail!("{running} processes of {name} do not end"),
+        }
+    }
+    let begin = |said: &Said| said.done.0.first().map_or(0.0, |(time, _)| *time);
+    let begin = session.said.iter().map(begin).fold(0.0, f64::max);
+    let speed_up = (seconds / 4.0).min(0.5) * 1e6;
+    session.span = (begin + speed_up, begin + seconds * 1e6);
+    Ok(session)
+}
+
+impl Said {
+    fn take(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Line::Sample { t, done }) => self.done.0.push((t, done)),
+            Ok(Line::Last {
+                t,
+                done,
+                wait_p50,
+                wait_p99,
+                wait_max,
+                ..
+            }) => {
+                self.done.0.push((t, done));
+                self.waits = [wait_p50, wait_p99, wait_max];
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_load_says_is_understood() {
+        let mut said = Said::default();
+        for line in [
+            "noise",
+            r#"{"ready":true,"iterations":50,"blocks":1}"#,
+            r#"{"t":100,"done":0}"#,
+            r#"{"t":200,"done":7}"#,
+            r#"{"final":true,"t":300,"done":9,"seconds":0.2,"wait_p50":1.5,"wait_p99":2,"wait_max":3}"#,
+        ] {
+            said.take(line);
+        }
+        assert_eq!(said.done.0, [(100.0, 0.0), (200.0, 7.0), (300.0, 9.0)]);
+        assert_eq!(said.waits, [1.5, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn processes_start_together_and_a_failure_is_seen() {
+        let script = |exit: &str| {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(format!(
+                r#"echo '{{"ready":true}}'; read start; echo '{{"t":5,"done":0}}'; exit {exit}"#
+            ));
+            command
+        };
+        let logs = tempfile::tempdir().unwrap();
+        let session = run(
+            vec![script("0"), script("0")],
+            0.01,
+            logs.path(),
+            "two",
+            || Ok(()),
+        )
+        .unwrap();
+        assert_eq!(session.said.len(), 2);
+        assert_eq!(session.span.0.floor(), 5.0 + 2500.0);
+        let error = run(
+            vec![script("0"), script("3")],
+            0.01,
+            logs.path(),
+            "bad",
+            || Ok(()),
+        );
+        assert!(error.unwrap_err().to_string().contains("exit status 3"));
+    }
+}

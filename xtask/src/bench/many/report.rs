@@ -1,0 +1,323 @@
+//! The results of many VMs: on the terminal, as JSON, and as the tables of `docs/sharing.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
+
+use super::service::Role;
+use super::{Side, Vm};
+use crate::bench::report::{Machine, between_marks, number};
+use crate::paths::Paths;
+
+/// The end of the names of such results, beside those of single programs.
+pub const SUFFIX: &str = "-many.json";
+
+/// Whether a file of results is one of these.
+pub fn is_many(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(SUFFIX)
+}
+
+/// What a row should reach, on the side that a VM meets by default.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Judge {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+/// One figure, for each side on which it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty for ratios.
+    pub unit: String,
+    /// By the side's name.
+    pub values: BTreeMap<String, f64>,
+    /// What the scheduled side should reach.
+    pub goal: Option<String>,
+    /// Whether it does.
+    pub met: Option<bool>,
+}
+
+impl Row {
+    /// A row of these figures.
+    pub fn new(name: &str, unit: &str, values: &[(Side, f64)], goal: Option<Judge>) -> Self {
+        let own = values.iter().find(|(side, _)| *side == Side::Scheduled);
+        let met = own.zip(goal).map(|((_, value), goal)| match goal {
+            Judge::AtLeast(least) => *value >= least,
+            Judge::AtMost(most) => *value <= most,
+        });
+        Self {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            values: values
+                .iter()
+                .map(|(side, value)| (side.name().to_owned(), *value))
+                .collect(),
+            goal: goal.map(|goal| match goal {
+                Judge::AtLeast(least) => format!(">= {least}"),
+                Judge::AtMost(most) => format!("<= {most}"),
+            }),
+            met,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.name.clone(), self.unit.clone()];
+        cells.extend(Side::ALL.map(|side| fine(self.values.get(side.name()))));
+        cells.push(self.goal.clone().unwrap_or_default());
+        cells.push(match self.met {
+            Some(true) => "yes".to_owned(),
+            Some(false) => "no".to_owned(),
+            None => String::new(),
+        });
+        cells
+    }
+}
+
+/// One of the VMs with unlike loads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VmRow {
+    /// What it does.
+    pub name: String,
+    /// How many processes do that.
+    pub processes: usize,
+    /// What each of them was told.
+    pub arguments: Vec<String>,
+    /// Units of work a second, alone on the machine without us.
+    pub alone_native: f64,
+    /// Units of work a second, alone through us.
+    pub alone_ours: f64,
+    /// What it gets done beside the others, as a part of what it gets done alone; by the side's name.
+    pub parts: BTreeMap<String, f64>,
+    /// The part of the time that the GPU worked for it, as the service has it; by the side's name.
+    pub accounted: BTreeMap<String, f64>,
+}
+
+impl VmRow {
+    /// Of a VM that was not measured yet.
+    pub fn new(vm: &Vm) -> Self {
+        Self {
+            name: vm.name.to_owned(),
+            processes: vm.processes,
+            arguments: vm.load.arguments.clone(),
+            alone_native: 0.0,
+            alone_ours: 0.0,
+            parts: BTreeMap::new(),
+            accounted: BTreeMap::new(),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
+            self.name.clone(),
+            number(self.alone_native),
+            number(self.alone_ours),
+        ];
+        cells.extend(Side::ALL.map(|side| fine(self.parts.get(side.name()))));
+        cells.push(fine(self.accounted.get(Side::Scheduled.name())));
+        cells
+    }
+}
+
+/// Everything that one run found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    /// Where.
+    pub machine: Machine,
+    /// Whether short runs had to do.
+    pub quick: bool,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// The VMs with unlike loads.
+    pub vms: Vec<VmRow>,
+    /// What the service's processes use with many VMs, by role.
+    pub roles: Vec<Role>,
+    /// What could not be measured.
+    pub errors: Vec<String>,
+    /// How long all of it took.
+    pub seconds: f64,
+}
+
+/// A table before it is drawn: a caption, heads, and rows.
+type Plain = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
+
+impl Results {
+    /// How many goals are met, and how many there are.
+    pub fn score(&self) -> (usize, usize) {
+        let judged = self.rows.iter().filter_map(|row| row.met);
+        let met = judged.clone().filter(|met| *met).count();
+        (met, judged.count())
+    }
+
+    fn plain(&self) -> Vec<Plain> {
+        let role = |role: &Role| {
+            let each = |sum: f64| number(sum / role.processes.max(1) as f64);
+            vec![
+                role.role.clone(),
+                role.processes.to_string(),
+                each(role.rss_mib),
+                each(role.pss_mib),
+                number(role.pss_mib),
+                number(role.cpu_percent),
+            ]
+        };
+        let all: [Plain; 3] = [
+            (
+                "What was measured",
+                vec![
+                    "row",
+                    "unit",
+                    "native",
+                    "driver",
+                    "scheduled",
+                    "goal",
+                    "met",
+                ],
+                self.rows.iter().map(Row::cells).collect(),
+            ),
+            (
+                "The eight VMs: units of work a second alone, then parts of that side by side",
+                vec![
+                    "VM",
+                    "alone, native",
+                    "alone, ours",
+                    "native",
+                    "driver",
+                    "scheduled",
+                    "GPU time, scheduled",
+                ],
+                self.vms.iter().map(VmRow::cells).collect(),
+            ),
+            (
+                "The service's processes with 64 VMs connected and 16 active",
+                vec![
+                    "role",
+                    "processes",
+                    "RSS each, MiB",
+                    "PSS each, MiB",
+                    "PSS of all, MiB",
+                    "CPU of all, %",
+                ],
+                self.roles.iter().map(role).collect(),
+            ),
+        ];
+        all.into_iter()
+            .filter(|(_, _, rows)| !rows.is_empty())
+            .collect()
+    }
+
+    /// The tables for a terminal.
+    pub fn tables(&self) -> Vec<Table> {
+        let draw = |(_, heads, rows): Plain| {
+            let mut table = Table::new();
+            table.load_preset(presets::UTF8_FULL_CONDENSED);
+            table.set_header(heads);
+            table.add_rows(rows);
+            table
+        };
+        // What matters most comes last, where a terminal ends.
+        self.plain().into_iter().map(draw).rev().collect()
+    }
+}
+
+/// A part, with the digits that matter close to 1.
+fn fine(value: Option<&f64>) -> String {
+    value.map_or_else(String::new, |value| {
+        if (0.01..1.5).contains(value) {
+            format!("{value:.3}")
+        } else {
+            number(*value)
+        }
+    })
+}
+
+/// Puts the results of `benches/results` between the marks of `docs/sharing.md`.
+pub fn render(paths: &Paths) -> Result<()> {
+    let page = paths.root.join("docs/sharing.md");
+    let text =
+        fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
+    let fresh = with_results(&text, &paths.root.join("benches/results"))?;
+    if fresh != text {
+        fs::write(&page, fresh).with_context(|| format!("cannot write {}", page.display()))?;
+    }
+    println!("{}", page.display());
+    Ok(())
+}
+
+fn with_results(page: &str, dir: &Path) -> Result<String> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| is_many(path))
+        .collect();
+    files.sort();
+    let mut text = String::new();
+    if files.is_empty() {
+        text.push_str("\nThere are no results of an NVIDIA GPU yet.\n");
+    }
+    for path in files {
+        let results: Results = serde_json::from_str(&fs::read_to_string(&path)?)
+            .with_context(|| format!("{} is malformed", path.display()))?;
+        let (met, goals) = results.score();
+        let _ = writeln!(
+            text,
+            "\n### {}\n\n{}.\n{met} of {goals} goals are met. The whole run took {:.0} s.",
+            results.machine.gpu,
+            results.machine.text(),
+            results.seconds
+        );
+        for (caption, heads, rows) in results.plain() {
+            let _ = writeln!(text, "\n{caption}:\n\n| {} |", heads.join(" | "));
+            let _ = writeln!(text, "|---|{}", "--:|".repeat(heads.len() - 1));
+            for row in rows {
+                let _ = writeln!(text, "| {} |", row.join(" | "));
+            }
+        }
+        for error in &results.errors {
+            let line = error.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "\nNot measured: {line}");
+        }
+    }
+    text.push('\n');
+    between_marks("docs/sharing.md", page, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_judged_by_the_scheduled_side() {
+        let values = [(Side::Native, 0.4), (Side::Scheduled, 0.995)];
+        let row = Row::new("x", "Jain", &values, Some(Judge::AtLeast(0.99)));
+        assert_eq!(
+            (row.met, row.goal.as_deref()),
+            (Some(true), Some(">= 0.99"))
+        );
+        let row = Row::new("x", "%", &values, Some(Judge::AtMost(0.5)));
+        assert_eq!(row.met, Some(false));
+        let row = Row::new("x", "Jain", &values[..1], Some(Judge::AtLeast(0.99)));
+        assert_eq!(row.met, None);
+    }
+
+    #[test]
+    fn the_page_shows_what_was_measured() {
+        let paths = Paths::find().unwrap();
+        let page = fs::read_to_string(paths.root.join("docs/sharing.md")).unwrap();
+        let fresh = with_results(&page, &paths.root.join("benches/results")).unwrap();
+        assert!(
+            fresh == page,
+            "docs/sharing.md is out of date: cargo xtask bench --render"
+        );
+    }
+}

@@ -1,0 +1,494 @@
+//! What is run, and the rows that come of it.
+
+use anyhow::{Context, Result};
+
+use super::figures::{jain, least_jain, median, sum_between, weight_error};
+use super::load::Load;
+use super::report::{Judge, Row};
+use super::service::{Role, Usage};
+use super::{Shown, Side, Stand, Vm, VmRow};
+
+/// How long a window is over which the VMs' shares are compared, and how far the next one is, in microseconds.
+const WINDOW: f64 = 2e6;
+const STEP: f64 = 100e3;
+/// How many VMs are connected in the crowd, and how many of them work.
+const CROWD: usize = 64;
+const ACTIVE: usize = 16;
+/// The socket of the first VM that has another weight than the rest.
+const WEIGHTED: usize = 8;
+const WEIGHTS: [u32; 3] = [100, 200, 400];
+/// How often the side with and the one without a scheduler take turns.
+const PAIRS: usize = 5;
+
+/// One part of the measurement.
+pub struct Scenario {
+    /// For the option that chooses.
+    pub name: &'static str,
+    /// What the user sees while it runs.
+    pub title: &'static str,
+    /// Adds its rows.
+    pub run: fn(&mut Measured) -> Result<()>,
+}
+
+/// All of them. What one VM alone gets done comes first: the others compare with it.
+pub const ALL: [Scenario; 6] = [
+    Scenario {
+        name: "alone",
+        title: "each VM alone",
+        run: alone,
+    },
+    Scenario {
+        name: "unlike",
+        title: "eight VMs with unlike loads",
+        run: unlike,
+    },
+    Scenario {
+        name: "weights",
+        title: "weights 1:2:4",
+        run: weighted,
+    },
+    Scenario {
+        name: "wait",
+        title: "short kernels beside long ones",
+        run: wait,
+    },
+    Scenario {
+        name: "overhead",
+        title: "one VM with and without the scheduler",
+        run: overhead,
+    },
+    Scenario {
+        name: "crowd",
+        title: "64 VMs, 16 of them active",
+        run: crowd,
+    },
+];
+
+/// The weights of the service's VMs.
+pub fn weights(real: bool) -> Vec<u32> {
+    let mut all = vec![
+        100;
+        if real {
+            CROWD
+        } else {
+            WEIGHTED + WEIGHTS.len()
+        }
+    ];
+    all[WEIGHTED..WEIGHTED + WEIGHTS.len()].copy_from_slice(&WEIGHTS);
+    all
+}
+
+/// What has been measured so far.
+pub struct Measured<'a> {
+    stand: &'a Stand<'a>,
+    /// Iterations of the kernel in a millisecond.
+    iterations: f64,
+    /// The rows so far.
+    pub rows: Vec<Row>,
+    /// The VMs with unlike loads.
+    pub vms: Vec<VmRow>,
+    /// What the service's processes use with many VMs.
+    pub roles: Vec<Role>,
+}
+
+impl<'a> Measured<'a> {
+    /// Nothing yet.
+    pub fn new(stand: &'a Stand<'a>, iterations: f64) -> Self {
+        Self {
+            stand,
+            iterations,
+            rows: Vec::new(),
+            vms: Vec::new(),
+            roles: Vec::new(),
+        }
+    }
+
+    /// A VM, `kernel_us` long kernels of which fill the GPU; `more` is the rest of its command line.
+    fn vm(&self, name: &'static str, processes: usize, kernel_us: f64, more: &str) -> Vm {
+        let iterations = (self.iterations * kernel_us / 1000.0).round().max(1.0);
+        let mut words = format!("--kernel-us {kernel_us} --iterations {iterations} {more}");
+        if !self.stand.real {
+            words.push_str(" --blocks 1");
+        }
+        Vm {
+            name,
+            load: Load::new(&words),
+            processes,
+        }
+    }
+
+    /// The eight VMs with unlike loads. Each could keep the GPU busy by itself.
+    fn unlike(&self) -> Vec<Vm> {
+        let (large, small) = if self.stand.real {
+            (16 << 20, 4 << 20)
+        } else {
+            (1 << 20, 64 << 10)
+        };
+        let mut quarter = self.vm(
+            "quarter of the GPU, 8 streams",
+            1,
+            500.0,
+            "--load kernels --depth 64 --streams 8",
+        );
+        if self.stand.real {
+            quarter
+                .load
+                .arguments
+                .extend(["--blocks".to_owned(), QUARTER.to_owned()]);
+        }
+        vec![
+            self.vm("100 us kernels", 1, 100.0, "--load kernels --depth 64"),
+            self.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4"),
+            self.vm(
+                "copies only",
+                1,
+                300.0,
+                &format!("--load copies --bytes {large} --depth 4"),
+            ),
+            self.vm(
+                "copies and 1 ms kernels",
+                1,
+                1000.0,
+                &format!("--load mixed --bytes {small} --depth 4"),
+            ),
+            self.vm(
+                "eight processes, 1 ms kernels",
+                8,
+                1000.0,
+                "--load kernels --depth 8",
+            ),
+            self.vm(
+                "1000 launches ahead",
+                1,
+                100.0,
+                "--load kernels --depth 1000",
+            ),
+            self.vm("1 ms kernels, each waited for", 1, 1000.0, "--load sync"),
+            quarter,
+        ]
+    }
+
+    fn seconds(&self, seconds: f64) -> f64 {
+        if self.stand.quick {
+            seconds / 4.0
+        } else {
+            seconds
+        }
+    }
+
+    fn row(&mut self, name: &str, unit: &'static str, values: &[(Side, f64)], goal: Option<Judge>) {
+        // Only a GPU that is shared can show how it is shared.
+        let goal = goal.filter(|_| self.stand.real);
+        self.rows.push(Row::new(name, unit, values, goal));
+    }
+}
+
+/// A quarter of the blocks that an H200 holds at a time.
+const QUARTER: &str = "264";
+
+/// The GPU time of each VM as parts of what it gets done alone.
+fn part(shown: &Shown, alone: &[f64], vm: usize, from: f64, to: f64) -> f64 {
+    sum_between(&shown.done[vm], from, to) / ((to - from) * 1e-6) / alone[vm]
+}
+
+fn fairness(shown: &Shown, alone: &[f64]) -> f64 {
+    least_jain(alone.len(), shown.span, WINDOW, STEP, |vm, from, to| {
+        part(shown, alone, vm, from, to)
+    })
+}
+
+fn accounted_fairness(shown: &Shown) -> Option<f64> {
+    (!shown.accounts.is_empty()).then(|| {
+        least_jain(
+            shown.accounts.len(),
+            shown.span,
+            WINDOW,
+            STEP,
+            |vm, from, to| shown.accounts[vm].between(from, to),
+        )
+    })
+}
+
+fn work(shown: &Shown, alone: &[f64]) -> f64 {
+    let parts = alone
+        .iter()
+        .enumerate()
+        .map(|(vm, alone)| shown.rate(vm) / alone);
+    parts.sum()
+}
+
+fn alone(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    for (number, vm) in measured.unlike().iter().enumerate() {
+        let mut row = VmRow::new(vm);
+        for side in [Side::Native, stand.ours()] {
+            let name = format!("alone-{number}");
+            let seconds = measured.seconds(1.5);
+            let shown = stand.run(
+                side,
+                (std::slice::from_ref(vm), number),
+                seconds,
+                &name,
+                || Ok(()),
+            )?;
+            let rate = shown.rate(0);
+            if side == Side::Native {
+                row.alone_native = rate;
+            } else {
+                row.alone_ours = rate;
+            }
+        }
+        measured.vms.push(row);
+    }
+    Ok(())
+}
+
+impl Measured<'_> {
+    fn alone(&self, side: Side) -> Result<Vec<f64>> {
+        let rate = |row: &VmRow| match side {
+            Side::Native => row.alone_native,
+            _ => row.alone_ours,
+        };
+        let rates: Vec<f64> = self.vms.iter().map(rate).collect();
+        (!rates.is_empty() && rates.iter().all(|rate| *rate > 0.0))
+            .then_some(rates)
+            .context("what each gets done alone was not measured")
+    }
+}
+
+fn unlike(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    let vms = measured.unlike();
+    let (mut fair, mut accounted, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+    for side in stand.sides() {
+        let alone = measured.alone(side)?;
+        let shown = stand.run(side, (&vms, 0), measured.seconds(8.0), "unlike", || Ok(()))?;
+        fair.push((side, fairness(&shown, &alone)));
+        sums.push((side, work(&shown, &alone)));
+        if let Some(value) = accounted_fairness(&shown) {
+            accounted.push((side, value));
+        }
+        for (vm, row) in measured.vms.iter_mut().enumerate() {
+            let (from, to) = shown.span;
+            row.parts
+                .insert(side.name().to_owned(), part(&shown, &alone, vm, from, to));
+            if let Some(series) = shown.accounts.get(vm) {
+                let accounted = series.between(from, to) / (to - from);
+                row.accounted.insert(side.name().to_owned(), accounted);
+            }
+        }
+    }
+    let goal = Some(Judge::AtLeast(0.99));
+    measured.row("fairness, worst 2 s, by work done", "Jain", &fair, goal);
+    if !accounted.is_empty() {
+        measured.row("fairness, worst 2 s, by GPU time", "Jain", &accounted, goal);
+    }
+    measured.row(
+        "work of all, parts of one alone",
+        "",
+        &sums,
+        Some(Judge::AtLeast(0.97)),
+    );
+    Ok(())
+}
+
+fn weighted(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    let weights = WEIGHTS.map(f64::from);
+    let loads = [100.0, 1000.0, 2000.0];
+    let vms: Vec<Vm> = loads
+        .iter()
+        .map(|us| measured.vm("weighted", 1, *us, "--load kernels --depth 32"))
+        .collect();
+    let mut errors = Vec::new();
+    let mut accounted = Vec::new();
+    for side in stand.sides() {
+        if side == Side::Scheduled && !stand.features.policy {
+            continue;
+        }
+        let mut alone = Vec::new();
+        let seconds = measured.seconds(1.0);
+        for (number, vm) in vms.iter().enumerate() {
+            let name = format!("weights-alone-{number}");
+            let one = (std::slice::from_ref(vm), WEIGHTED + number);
+            alone.push(stand.run(side, one, seconds, &name, || Ok(()))?.rate(0));
+        }
+        let shown = stand.run(
+            side,
+            (&vms, WEIGHTED),
+            measured.seconds(5.0),
+            "weights",
+            || Ok(()),
+        )?;
+        let (from, to) = shown.span;
+        let parts: Vec<f64> = (0..vms.len())
+            .map(|vm| part(&shown, &alone, vm, from, to))
+            .collect();
+        errors.push((side, 100.0 * weight_error(&parts, &weights)));
+        if !shown.accounts.is_empty() {
+            let had: Vec<f64> = shown
+                .accounts
+                .iter()
+                .map(|series| series.between(from, to))
+                .collect();
+            accounted.push((side, 100.0 * weight_error(&had, &weights)));
+        }
+    }
+    let goal = Some(Judge::AtMost(3.0));
+    measured.row(
+        "weights 1:2:4, worst error, by work done",
+        "%",
+        &errors,
+        goal,
+    );
+    if !accounted.is_empty() {
+        measured.row(
+            "weights 1:2:4, worst error, by GPU time",
+            "%",
+            &accounted,
+            goal,
+        );
+    }
+    Ok(())
+}
+
+fn wait(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    let mut vms = vec![measured.vm("100 us kernels, each waited for", 1, 100.0, "--load sync")];
+    vms.extend((0..7).map(|_| measured.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4")));
+    let mut values: [Vec<(Side, f64)>; 4] = Default::default();
+    for side in stand.sides() {
+        let seconds = measured.seconds(1.0);
+        let one = stand
+            .run(side, (&vms[..1], 0), seconds, "wait-alone", || Ok(()))?
+            .rate(0);
+        let shown = stand.run(side, (&vms, 0), measured.seconds(5.0), "wait", || Ok(()))?;
+        for (value, us) in values.iter_mut().zip(shown.waits[0]) {
+            value.push((side, us / 1e3));
+        }
+        values[3].push((side, shown.rate(0) / one));
+    }
+    let [median, most, worst, parts] = values;
+    measured.row(
+        "100 us kernel beside 7 VMs of 5 ms ones: median wait",
+        "ms",
+        &median,
+        None,
+    );
+    measured.row("the same, 99th percentile", "ms", &most, None);
+    measured.row("the same, worst", "ms", &worst, None);
+    measured.row("the same, rate, parts of one alone", "", &parts, None);
+    Ok(())
+}
+
+fn overhead(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    if !stand.features.scheduler {
+        return Ok(());
+    }
+    let empty = "--load kernels --depth 512 --blocks 1";
+    let loads = [
+        (
+            "one VM alone, 100 us kernels",
+            measured.vm("100 us kernels", 1, 100.0, "--load kernels --depth 64"),
+        ),
+        (
+            "one VM alone, 1 us kernels",
+            measured.vm("1 us kernels", 1, 1.0, empty),
+        ),
+        (
+            "one VM alone, 100 us kernels, each waited for",
+            measured.vm("100 us kernels", 1, 100.0, "--load sync"),
+        ),
+    ];
+    let sides = [Side::Driver, Side::Scheduled];
+    for (number, (name, vm)) in loads.into_iter().enumerate() {
+        let mut rates: [Vec<f64>; 2] = Default::default();
+        for _ in 0..if stand.quick { 2 } else { PAIRS } {
+            for (side, rates) in sides.into_iter().zip(&mut rates) {
+                let run = format!("overhead-{number}");
+                let one = (std::slice::from_ref(&vm), 0);
+                rates.push(
+                    stand
+                        .run(side, one, measured.seconds(0.8), &run, || Ok(()))?
+                        .rate(0),
+                );
+            }
+        }
+        let [without, with] = rates.map(|rates| median(&rates));
+        let values = [(Side::Driver, 1.0), (Side::Scheduled, with / without)];
+        measured.row(
+            &format!("{name}, rate"),
+            "",
+            &values,
+            Some(Judge::AtLeast(0.99)),
+        );
+    }
+    Ok(())
+}
+
+fn crowd(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    let (crowd, active) = if stand.real { (CROWD, ACTIVE) } else { (4, 2) };
+    let side = stand.ours();
+    let working = measured.vm("1 ms kernels", 1, 1000.0, "--load kernels --depth 8");
+    let seconds = measured.seconds(1.0);
+    let one = stand.run(
+        side,
+        (std::slice::from_ref(&working), 0),
+        seconds,
+        "crowd-alone",
+        || Ok(()),
+    )?;
+    let idle = measured.vm("idle", 1, 1.0, "--load idle");
+    // The weighted VMs are among those that idle.
+    let mut vms = vec![idle; crowd];
+    let rest = (0..crowd).filter(|number| !(WEIGHTED..WEIGHTED + WEIGHTS.len()).contains(number));
+    let active: Vec<usize> = rest.take(active).collect();
+    for number in &active {
+        vms[*number] = working.clone();
+    }
+    let service = stand.service(side).context("no service")?;
+    let root = service.backend.id();
+    let mut roles = Vec::new();
+    let shown = stand.run(side, (&vms, 0), measured.seconds(8.0), "crowd", || {
+        let before = Usage::now(root);
+        std::thread::sleep(std::time::Duration::from_secs_f64(measured.seconds(2.0)));
+        roles = Usage::now(root).since(&before);
+        Ok(())
+    })?;
+    let (from, to) = shown.span;
+    let of = |from: f64, to: f64| -> Vec<f64> {
+        let part = |vm: &usize| sum_between(&shown.done[*vm], from, to);
+        active.iter().map(part).collect()
+    };
+    let fair = least_jain(
+        active.len(),
+        (from, to),
+        WINDOW,
+        STEP,
+        |number, from, to| of(from, to)[number],
+    );
+    let whole = jain(&of(from, to));
+    let sum = active.iter().map(|vm| shown.rate(*vm) / one.rate(0)).sum();
+    measured.roles = roles;
+    measured.row(
+        "64 VMs, 16 active: fairness, worst 2 s",
+        "Jain",
+        &[(side, fair)],
+        Some(Judge::AtLeast(0.99)),
+    );
+    measured.row(
+        "64 VMs, 16 active: fairness, whole time",
+        "Jain",
+        &[(side, whole)],
+        None,
+    );
+    measured.row(
+        "64 VMs, 16 active: work of all",
+        "",
+        &[(side, sum)],
+        Some(Judge::AtLeast(0.97)),
+    );
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The service under many VMs: what it is started with, what it says of them, and what its processes use.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::artifacts::Stage;
+use crate::process::capture;
+use crate::runner::{Backend, Gpu};
+
+/// What the back end can do, as its help says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// It shares the GPU out, unless it is told not to.
+    pub scheduler: bool,
+    /// It reads a policy.
+    pub policy: bool,
+    /// It says what its VMs use.
+    pub metrics: bool,
+}
+
+impl Features {
+    /// Of the back end in this stage.
+    pub fn of(stage: &Stage) -> Result<Self> {
+        let help = capture(Command::new(stage.backend()).arg("--help"))?;
+        Ok(Self::read(&help))
+    }
+
+    fn read(help: &str) -> Self {
+        let has = |option: &str| help.split_whitespace().any(|word| word == option);
+        Self {
+            scheduler: has("--scheduler"),
+            policy: has("--policy"),
+            metrics: has("--metrics"),
+        }
+    }
+}
+
+/// A back end that serves many VMs.
+pub struct Service {
+    /// Its processes and sockets.
+    pub backend: Backend,
+    /// Where it says what its VMs use.
+    pub metrics: Option<PathBuf>,
+}
+
+impl Service {
+    /// Starts one for VMs of these weights; with `scheduled` unset, the driver shares the GPU out.
+    pub fn start(
+        stage: &Stage,
+        gpu: Gpu,
+        features: Features,
+        weights: &[u32],
+        scheduled: bool,
+        log: &Path,
+    ) -> Result<Self> {
+        let mut metrics = None;
+        let backend = Backend::start_with(stage, gpu, weights.len(), log, |command, dir| {
+            if features.scheduler && !scheduled {
+                command.arg("--scheduler=false");
+            }
+            if features.policy && scheduled {
+                let path = dir.join("policy.toml");
+                fs::write(&path, policy(dir, weights))?;
+                command.arg("--policy").arg(path);
+            }
+            if features.metrics {
+                let path = dir.join("metrics");
+                command.arg("--metrics").arg(&path);
+                metrics = Some(path);
+            }
+            Ok(())
+        })?;
+        Ok(Self { backend, metrics })
+    }
+}
+
+fn policy(dir: &Path, weights: &[u32]) -> String {
+    weights
+        .iter()
+        .enumerate()
+        .map(|(number, weight)| {
+            let socket = dir.join(format!("vm{number}"));
+            format!(
+                "[[vm]]\nname = \"vm{number}\"\nsocket = \"{}\"\nweight = {weight}\n\n",
+                socket.display()
+            )
+        })
+        .collect()
+}
+
+/// What the processes of one role use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    /// The role.
+    pub role: String,
+    /// How many processes.
+    pub processes: usize,
+    /// Their resident memory, each by itself, in MiB; what they share counts in each.
+    pub rss_mib: f64,
+    /// Their part of resident memory, in MiB; what several share is divided between them.
+    pub pss_mib: f64,
+    /// Percent of one processor, in user and kernel mode.
+    pub cpu_percent: f64,
+}
+
+/// A process of the service.
+struct Process {
+    role: String,
+    ticks: u64,
+}
+
+/// How much processor time every process of the service has used, at one moment.
+pub struct Usage {
+    processes: BTreeMap<u32, Process>,
+    at: std::time::Instant,
+}
+
+impl Usage {
+    /// Now, of `root` and its descendants.
+    pub fn now(root: u32) -> Self {
+        let all = crate::bench::measure::descendants(root);
+        let processes = all
+            .into_iter()
+            .map(|(id, ticks)| {
+                let role = role(&fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default());
+                (id, Process { role, ticks })
+            })
+            .collect();
+        Self {
+            processes,
+            at: std::time::Instant::now(),
+        }
+    }
+
+    /// What each role used from `before` until this moment, and what memory it has now.
+    pub fn since(&self, before: &Self) -> Vec<Role> {
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        let mut roles: BTreeMap<&str, Role> = BTreeMap::new();
+        for (id, process) in &self.processes {
+            let role = roles.entry(&process.role).or_default();
+            role.role.clone_from(&process.role);
+            role.processes += 1;
+            let earlier = before.processes.get(id).map_or(0, |process| process.ticks);
+            // A tick is a hundredth of a second on every x86-64 Linux.
+            role.cpu_percent += process.ticks.saturating_sub(earlier) as f64 / seconds;
+            let memory = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap_or_default();
+            let kib = |name: &str| {
+                let line = memory.lines().find(|line| line.starts_with(name));
+                let number = line.and_then(|line| line.split_whitespace().nth(1));
+                number
+                    .and_then(|text| text.parse::<f64>().ok())
+                    .unwrap_or(0.0)
+            };
+            role.rss_mib += kib("Rss:") / 1024.0;
+            role.pss_mib += kib("Pss:") / 1024.0;
+        }
+        roles.into_values().collect()
+    }
+}
+
+/// The role of a process, by its command line.
+fn role(command: &[u8]) -> String {
+    let mut words = command.split(|byte| *byte == 0);
+    let named = words.nth(1).and_then(|word| word.strip_suffix(b"-process"));
+    named.map_or_else(
+        || "supervisor".to_owned(),
+        |name| String::from_utf8_lossy(name).into_owned(),
+    )
+}
+
+/// The seconds of GPU time that each VM has had, out of what the service says.
+pub fn gpu_seconds(text: &str) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("virtio_gpgpu_gpu_seconds_total{") else {
+            continue;
+        };
+        let Some((labels, value)) = rest.split_once('}') else {
+            continue;
+        };
+        let name = labels
+            .split(',')
+            .find_map(|label| label.trim().strip_prefix("vm=\"")?.strip_suffix('"'));
+        if let (Some(name), Ok(value)) = (name, value.trim().parse::<f64>()) {
+            *all.entry(name.to_owned()).or_insert(0.0) += value;
+        }
+    }
+    all
+}
+
+/// What the service says now, over its socket.
+pub fn scrape(socket: &Path) -> Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket)
+        .with_context(|| format!("cannot connect to {}", socket.display()))?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_found_in_the_help() {
+        let features = Features::read("  --metrics <PATH>\n  --no-scheduler-x  --policy <FILE>\n");
+        assert_eq!(
+            (features.scheduler, features.policy, features.metrics),
+            (false, true, true)
+        );
+    }
+
+    #[test]
+    fn gpu_time_is_added_up_by_vm() {
+        let text = "# TYPE virtio_gpgpu_gpu_seconds_total counter\n\
+                    virtio_gpgpu_gpu_seconds_total{vm=\"vm0\",gpu=\"0\"} 1.5\n\
+                    virtio_gpgpu_gpu_seconds_total{gpu=\"1\",vm=\"vm0\"} 0.25\n\
+                    virtio_gpgpu_gpu_seconds_total{vm=\"b\"} 2\n\
+                    virtio_gpgpu_launches_total{vm=\"b\"} 9\n";
+        let all = gpu_seconds(text);
+        assert_eq!((all["vm0"], all["b"], all.len()), (1.75, 2.0, 2));
+    }
+
+    #[test]
+    fn roles_are_told_by_their_command_lines() {
+        assert_eq!(
+            role(b"/x/vhost-device-gpgpu\0worker-process\0a\0"),
+            "worker"
+        );
+        assert_eq!(
+            role(b"/x/vhost-device-gpgpu\0--socket-path\0a\0"),
+            "supervisor"
+        );
+        assert_eq!(role(b""), "supervisor");
+    }
+}
