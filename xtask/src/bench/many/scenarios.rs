@@ -472,20 +472,21 @@ fn crowd(measured: &mut Measured) -> Result<()> {
     let whole = jain(&of(from, to));
     let sum = active.iter().map(|vm| shown.rate(*vm) / one.rate(0)).sum();
     measured.roles = roles;
+    let name = format!("{crowd} VMs, {} active", active.len());
     measured.row(
-        "64 VMs, 16 active: fairness, worst 2 s",
+        &format!("{name}: fairness, worst 2 s"),
         "Jain",
         &[(side, fair)],
         Some(Judge::AtLeast(0.99)),
     );
     measured.row(
-        "64 VMs, 16 active: fairness, whole time",
+        &format!("{name}: fairness, whole time"),
         "Jain",
         &[(side, whole)],
         None,
     );
     measured.row(
-        "64 VMs, 16 active: work of all",
+        &format!("{name}: work of all"),
         "",
         &[(side, sum)],
         Some(Judge::AtLeast(0.97)),
