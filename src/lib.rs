@@ -16,6 +16,7 @@ mod log_limit;
 pub mod mover;
 pub mod policy;
 mod role;
+pub mod sandbox;
 pub mod supervisor;
 pub mod worker;
 

@@ -1,0 +1,82 @@
+//! Rules of Landlock: what may be done with files however they are reached, and no TCP, no signals and no
+//! abstract sockets across the border.
+//!
+//! The root directory keeps a role from finding other files. These rules are for what comes in past it, as a descriptor: from a
+//! directory's, a path could lead out. Kernels that know fewer kinds of rules get those that they know.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+};
+
+use super::{
+    Error,
+    view::{Entry, Kind},
+};
+
+/// The newest rules that were tried here: Linux 6.15.
+const KNOWN: ABI = ABI::V7;
+
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+/// The loader has to run where a worker starts anew.
+const LOAD: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
+/// The driver names its threads.
+const NAME: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate});
+/// The driver keeps there what it compiles, and throws old things out.
+const CACHE: BitFlags<AccessFs> = make_bitflags!(
+    AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer}
+);
+
+/// Restricts this thread and those that it starts.
+///
+/// # Errors
+/// The kernel has Landlock and refuses.
+pub(super) fn restrict(view: &[Entry], caches: &[OwnedFd]) -> Result<(), Error> {
+    let restrict = || {
+        let mut rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(KNOWN))?
+            .handle_access(AccessNet::from_all(KNOWN))?
+            .scope(Scope::from_all(KNOWN))?
+            .create()?;
+        for entry in view {
+            let allowed = match entry.kind {
+                Kind::Libraries => LOAD,
+                Kind::Read | Kind::OwnProcess => READ,
+                Kind::Device => DEVICE,
+            };
+            if let Ok(opened) = PathFd::new(&entry.path) {
+                rules = allow(rules, opened, entry.path.is_dir(), allowed)?;
+            }
+            if entry.kind == Kind::OwnProcess
+                && let Ok(threads) = PathFd::new(entry.path.join("task"))
+            {
+                rules = allow(rules, threads, true, NAME)?;
+            }
+        }
+        for cache in caches {
+            rules = allow(rules, cache, true, CACHE)?;
+        }
+        rules.restrict_self()
+    };
+    let status = restrict().map_err(|error| Error::because("Restricting by Landlock", error))?;
+    tracing::debug!("Landlock: {:?}", status.ruleset);
+    Ok(())
+}
+
+fn allow(
+    rules: RulesetCreated,
+    place: impl AsFd,
+    is_directory: bool,
+    allowed: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    // What cannot be done with a file must not be allowed for one.
+    let possible = match is_directory {
+        true => AccessFs::from_all(KNOWN),
+        false => AccessFs::from_file(KNOWN),
+    };
+    rules.add_rule(PathBeneath::new(place, allowed & possible))
+}

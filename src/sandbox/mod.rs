@@ -1,0 +1,254 @@
+//! What keeps each process of the family to what it is there for.
+//!
+//! A role enters its sandbox before anything else, while it has one thread and has read nothing ([`enter`]):
+//! 1. namespaces of its own, with a root directory that holds what [`view`] names and no more ([`namespaces`]);
+//! 2. no user id but an unprivileged one, no capabilities, no way to gain any, no core dumps: a dump would hold a guest's data;
+//! 3. rules of Landlock, where the kernel has it, for whatever is reached past the root directory ([`landlock`]);
+//! 4. a list of system calls that it may make ([`seccomp`]).
+//!
+//! A worker and a mover start CUDA's driver, which needs more than serving does; before they read the first word that a guest can
+//! influence, they [`tighten`] the list. The supervisor, which has to start the others and reads no guest data, gives up
+//! what none of them ever needs ([`confine_supervisor`]).
+//!
+//! There is no namespace of process ids: the supervisor watches and kills a role by the process that it has started, and that process
+//! would have to stay outside as the parent of the one inside. What such a namespace is for is had otherwise: a role's `/proc` holds
+//! its own process alone, its system calls name no other process, and Landlock keeps its signals in.
+
+mod landlock;
+mod namespaces;
+pub mod seccomp;
+pub mod view;
+
+use std::{fmt, io, path::Path};
+
+use caps::{CapSet, Capability};
+use nix::sys::{
+    prctl,
+    resource::{Resource, setrlimit},
+};
+
+pub use namespaces::{NOBODY, detach, is_inside};
+pub use seccomp::Stage;
+
+/// Whether the roles have namespaces of their own, as the operator chooses.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sandbox {
+    /// Namespaces, Landlock, an unprivileged user.
+    #[default]
+    Namespace,
+    /// What the supervisor has.
+    None,
+}
+
+/// What a system call outside a role's list leads to, as the operator chooses.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Seccomp {
+    /// The process is killed.
+    #[default]
+    Kill,
+    /// It is carried out, and the kernel's audit log names it.
+    Log,
+    /// The process ends, and its log names the system call.
+    Trap,
+    /// There are no lists.
+    None,
+}
+
+/// A process of the family that lives in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Serves a VM's queues.
+    Device,
+    /// Runs a guest process's CUDA.
+    Worker,
+    /// Copies between guests' memory and the GPU.
+    Mover,
+}
+
+/// What the operator has chosen, as each role is told by arguments.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// See [`Sandbox`].
+    pub sandbox: Sandbox,
+    /// See [`Seccomp`].
+    pub seccomp: Seccomp,
+}
+
+/// What could not be done, and the system's reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {reason}")]
+pub struct Error {
+    what: &'static str,
+    reason: String,
+}
+
+impl Error {
+    fn new(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |reason| Self::because(what, reason)
+    }
+
+    fn because(what: &'static str, reason: impl fmt::Display) -> Self {
+        Self {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+const SANDBOX: &str = "--sandbox=";
+const SECCOMP: &str = "--seccomp=";
+
+impl Settings {
+    /// As arguments of a role.
+    pub fn to_arguments(self) -> [String; 2] {
+        [
+            format!("{SANDBOX}{}", name(self.sandbox)),
+            format!("{SECCOMP}{}", name(self.seccomp)),
+        ]
+    }
+
+    /// What a role's arguments say; without a word, all that there is.
+    pub fn from_arguments(arguments: impl Iterator<Item = String>) -> Self {
+        let mut settings = Self::default();
+        for argument in arguments {
+            if let Some(value) = argument.strip_prefix(SANDBOX) {
+                settings.sandbox = parse(value).unwrap_or_default();
+            } else if let Some(value) = argument.strip_prefix(SECCOMP) {
+                settings.seccomp = parse(value).unwrap_or_default();
+            }
+        }
+        settings
+    }
+
+    /// The same, of this process's own arguments.
+    pub fn own() -> Self {
+        Self::from_arguments(std::env::args_os().filter_map(|argument| argument.into_string().ok()))
+    }
+}
+
+fn name(value: impl clap::ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn parse<V: clap::ValueEnum>(value: &str) -> Option<V> {
+    V::from_str(value, false).ok()
+}
+
+/// Puts this process into its sandbox. `cache` is the directory of the directories in which workers' drivers keep what
+/// they compile.
+///
+/// # Errors
+/// The host does not allow it, or is too old; the process must end then.
+pub fn enter(role: Role, settings: Settings, cache: Option<&Path>) -> Result<(), Error> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
+        .map_err(|error| Error::because("Forbidding core dumps", error))?;
+    if settings.sandbox == Sandbox::Namespace {
+        // A worker that starts anew is where it was.
+        if !is_inside() {
+            let view = view::of(role);
+            let caches = match (role, cache) {
+                (Role::Worker, Some(cache)) => view::directories_in(cache),
+                _ => Vec::new(),
+            };
+            namespaces::enter(&view)?;
+            drop_capabilities(&[])?;
+            forbid_privileges()?;
+            landlock::restrict(&view, &caches)?;
+        }
+        // No other process of the same user may look into this one.
+        prctl::set_dumpable(false)
+            .map_err(|error| Error::because("Hiding the process's memory", error))?;
+    }
+    seccomp::apply(role, Stage::Start, settings.seccomp)
+}
+
+/// Takes back what a worker or a mover needed to start its driver, for all threads. From here on it may be given what a guest
+/// has made.
+///
+/// # Errors
+/// The kernel refuses; the process must end then.
+pub fn tighten(role: Role, settings: Settings) -> Result<(), Error> {
+    seccomp::apply(role, Stage::Serve, settings.seccomp)
+}
+
+/// Takes from the supervisor, and so from all that it starts, what none of them ever needs. There is no Landlock for it:
+/// the kernel refuses to mount anything for a process with such rules, and the roles have to.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn confine_supervisor(settings: Settings) -> Result<(), Error> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
+        .map_err(|error| Error::because("Forbidding core dumps", error))?;
+    if settings.sandbox == Sandbox::Namespace {
+        drop_capabilities(&SUPERVISOR)?;
+        forbid_privileges()?;
+    }
+    seccomp::refuse_in_all(settings.seccomp)
+}
+
+/// What a supervisor that was started by root keeps, and why.
+const SUPERVISOR: [Capability; 8] = [
+    // The roles' namespaces and mounts.
+    Capability::CAP_SYS_ADMIN,
+    // The roles become another user, and give up their groups and capabilities.
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
+    Capability::CAP_SETPCAP,
+    // Ending processes of that user.
+    Capability::CAP_KILL,
+    // The drivers' cache belongs to that user.
+    Capability::CAP_CHOWN,
+    // Sockets are bound in directories of other users, such as a VMM's.
+    Capability::CAP_DAC_OVERRIDE,
+    // More open files than the default limit.
+    Capability::CAP_SYS_RESOURCE,
+];
+
+/// Keeps these capabilities at most.
+fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
+    let error = |error| Error::because("Dropping capabilities", error);
+    let had = caps::read(None, CapSet::Permitted).map_err(error)?;
+    let kept: caps::CapsHashSet = kept.iter().copied().filter(|cap| had.contains(cap)).collect();
+    // What could come back with an exec; only who has this capability can change it, and without it nothing comes back
+    // once there are no new privileges.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {
+        let bounding = caps::read(None, CapSet::Bounding).map_err(error)?;
+        for capability in bounding.difference(&kept) {
+            caps::drop(None, CapSet::Bounding, *capability).map_err(error)?;
+        }
+    }
+    caps::clear(None, CapSet::Ambient).map_err(error)?;
+    caps::clear(None, CapSet::Inheritable).map_err(error)?;
+    caps::set(None, CapSet::Effective, &kept).map_err(error)?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(error)
+}
+
+fn forbid_privileges() -> Result<(), Error> {
+    prctl::set_no_new_privs().map_err(|error| Error::because("Forbidding new privileges", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_way_to_a_role_and_are_all_on_by_default() {
+        let none = Settings::from_arguments(["worker-process", "x"].map(String::from).into_iter());
+        assert_eq!(none, Settings::default());
+        assert_eq!(
+            none,
+            Settings {
+                sandbox: Sandbox::Namespace,
+                seccomp: Seccomp::Kill
+            }
+        );
+        for seccomp in [Seccomp::Kill, Seccomp::Log, Seccomp::Trap, Seccomp::None] {
+            for sandbox in [Sandbox::Namespace, Sandbox::None] {
+                let settings = Settings { sandbox, seccomp };
+                let arguments = settings.to_arguments().into_iter();
+                assert_eq!(Settings::from_arguments(arguments), settings);
+            }
+        }
+    }
+}

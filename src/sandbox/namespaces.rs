@@ -1,0 +1,252 @@
+//! Namespaces, a root directory of one's own, and an unprivileged user.
+//!
+//! Who is root makes the namespaces as root and becomes `nobody` then. Who is not makes a namespace of users first, in which it
+//! is itself and may do the rest. Either way nothing is left that could undo it.
+
+use std::{
+    ffi::CString,
+    fs::{self, DirBuilder, File},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt, symlink},
+        },
+    },
+    path::Path,
+};
+
+use caps::{CapSet, Capability};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+    unistd::{Gid, Uid, chdir, pivot_root, setgroups, setresgid, setresuid},
+};
+
+use super::{
+    Error,
+    view::{Entry, Kind},
+};
+
+/// The user and group that roles of a supervisor of root's become: the kernel's own number for nobody in particular.
+pub const NOBODY: u32 = 65534;
+
+/// A file in the root directory of a sandbox, by which a program that starts anew in it knows where it is.
+const MARK: &str = "/.vhost-device-gpgpu";
+
+/// Where the new root directory is put together: this directory exists on each host, and nothing else of it is needed then.
+const PLACE: &str = "/proc";
+
+/// Whether this process is in a sandbox's root directory.
+pub fn is_inside() -> bool {
+    Path::new(MARK).exists()
+}
+
+/// Whether this process may make namespaces without one of users.
+fn is_privileged() -> bool {
+    caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false)
+}
+
+/// Moves this process, which has one thread, into namespaces of its own, where it sees these files alone.
+///
+/// # Errors
+/// The host does not allow it.
+pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
+    let privileged = is_privileged();
+    let group = device_group();
+    own_namespaces(
+        // Mounts: the root directory. Network: no interface, no abstract socket of others. IPC: no segments or
+        // queues of others. Host name and control groups: nothing to learn from them.
+        CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWNET
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS
+            | CloneFlags::CLONE_NEWCGROUP,
+    )?;
+    let trees = view
+        .iter()
+        .map(|entry| Ok((entry, clone_tree(&entry.path, entry.kind)?)))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(Error::new("Copying mounts (Linux 5.12 or later is needed)"))?;
+    build_root(&trees).map_err(Error::new("Making a root directory"))?;
+    enter_root().map_err(Error::new("Changing the root directory"))?;
+    if privileged && Uid::effective().is_root() {
+        become_nobody(group).map_err(Error::new("Becoming an unprivileged user"))?;
+    }
+    Ok(())
+}
+
+/// Makes namespaces; first one of users, if that is needed for it.
+fn own_namespaces(flags: CloneFlags) -> Result<(), Error> {
+    let (user, group) = (Uid::effective(), Gid::effective());
+    if is_privileged() {
+        unshare(flags)
+            .map_err(io::Error::from)
+            .map_err(Error::new("Making namespaces"))?;
+    } else {
+        unshare(CloneFlags::CLONE_NEWUSER | flags)
+            .map_err(io::Error::from)
+            .map_err(Error::new("Making namespaces as an unprivileged user"))?;
+        let map = || {
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+            fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+        };
+        map().map_err(Error::new("Being oneself in a namespace of users"))?;
+    }
+    // Nothing that is mounted from here on is seen elsewhere.
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount::<str, str, str, str>(None, "/", None, private, None)
+        .map_err(io::Error::from)
+        .map_err(Error::new("Making mounts private"))
+}
+
+fn become_nobody(group: Option<Gid>) -> io::Result<()> {
+    setgroups(group.as_slice())?;
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    setresgid(group, group, group)?;
+    setresuid(user, user, user)?;
+    Ok(())
+}
+
+/// The group of the driver's device files where the administrator lets that group alone use them.
+fn device_group() -> Option<Gid> {
+    let metadata = fs::metadata("/dev/nvidiactl").ok()?;
+    let open = metadata.mode() & 0o006 == 0o006;
+    (!open && metadata.mode() & 0o060 == 0o060).then(|| Gid::from_raw(metadata.gid()))
+}
+
+/// Puts the new root directory together at [`PLACE`].
+fn build_root(trees: &[(&Entry, OwnedFd)]) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(
+        Some("sandbox"),
+        PLACE,
+        Some("tmpfs"),
+        flags,
+        Some("mode=0755,size=1m"),
+    )?;
+    let place = Path::new(PLACE);
+    File::create(place.join(&MARK[1..]))?;
+    for (entry, tree) in trees {
+        let Ok(inside) = entry.path.strip_prefix("/") else {
+            continue;
+        };
+        let target = place.join(inside);
+        // An entry may lie in another one.
+        if !target.exists() {
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(0o755);
+            if entry.path.is_dir() {
+                builder.create(&target)?;
+            } else {
+                target.parent().map_or(Ok(()), |parent| builder.create(parent))?;
+                File::create(&target)?;
+            }
+        }
+        move_tree(tree.as_fd(), &target)?;
+    }
+    if trees.iter().any(|(entry, _)| entry.kind == Kind::OwnProcess) {
+        symlink(std::process::id().to_string(), place.join("proc/self"))?;
+    }
+    let place = open_tree(PLACE.as_ref(), libc::O_CLOEXEC as u32)?;
+    set_attributes(place.as_fd(), RDONLY, false)
+}
+
+fn enter_root() -> io::Result<()> {
+    chdir(PLACE)?;
+    // Puts the old root directory above the new one, and takes it away there.
+    pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    chdir("/")?;
+    Ok(())
+}
+
+const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+
+/// A copy of the mounts at a path, which are nowhere yet, with what may be done there.
+fn clone_tree(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
+    // A path below PLACE is still what it was: nothing is mounted over it yet.
+    let flags = OPEN_TREE_CLONE | libc::AT_RECURSIVE as u32 | libc::O_CLOEXEC as u32;
+    let tree = open_tree(path, flags)?;
+    let attributes = match kind {
+        Kind::Libraries => RDONLY | libc::MOUNT_ATTR_NODEV,
+        Kind::Read => RDONLY | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
+        Kind::OwnProcess => libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
+        Kind::Device => RDONLY | libc::MOUNT_ATTR_NOEXEC,
+    };
+    set_attributes(tree.as_fd(), attributes | libc::MOUNT_ATTR_NOSUID, true)?;
+    Ok(tree)
+}
+
+/// A directory as a mount that is nowhere: from its descriptor no way leads up into what is around it. This process becomes
+/// useless for anything else.
+///
+/// # Errors
+/// There is no such directory, or the host does not allow it.
+pub fn detach(directory: &Path) -> Result<OwnedFd, Error> {
+    own_namespaces(CloneFlags::CLONE_NEWNS)?;
+    let detached = || {
+        let tree = open_tree(directory, OPEN_TREE_CLONE | libc::O_CLOEXEC as u32)?;
+        let data = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
+        set_attributes(tree.as_fd(), data, false)?;
+        Ok(tree)
+    };
+    detached().map_err(Error::new("Detaching a directory"))
+}
+
+const OPEN_TREE_CLONE: u32 = 1;
+const MOVE_MOUNT_F_EMPTY_PATH: u32 = 4;
+
+fn open_tree(path: &Path, flags: u32) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a string that lives across the call.
+    let tree = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    if tree < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for the call, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(tree as RawFd) })
+}
+
+fn move_tree(tree: BorrowedFd<'_>, to: &Path) -> io::Result<()> {
+    let to = CString::new(to.as_os_str().as_bytes())?;
+    // SAFETY: the paths are strings that live across the call.
+    let moved = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    };
+    if moved < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn set_attributes(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> io::Result<()> {
+    // SAFETY: numbers alone, for which zero is a value.
+    let mut set: libc::mount_attr = unsafe { std::mem::zeroed() };
+    set.attr_set = attributes;
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the pointers are to a string and a structure that live across the call, and the size is the structure's.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const set,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! What a role sees of the host's files, with the reason for each.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
+
+use super::Role;
+
+/// How a file or directory is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Read-only, and code may be loaded from it.
+    Libraries,
+    /// Read-only.
+    Read,
+    /// The process's own directory of `/proc`: read-only, but for the names of its threads.
+    OwnProcess,
+    /// A device file.
+    Device,
+}
+
+/// A file or directory of the host that a role sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is, on the host and for the role.
+    pub path: PathBuf,
+    /// What can be done with it.
+    pub kind: Kind,
+}
+
+/// Where libraries are that the driver loads when it comes up or when it first needs them (the compiler for PTX). Programs
+/// are not among it: the driver runs `nvidia-modprobe` where it finds it, and need not.
+const LIBRARIES: &[&str] = &[
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    // Distributions that keep each package in a directory of its own.
+    "/nix/store",
+    "/gnu/store",
+    "/run/opengl-driver",
+];
+
+const READ: &[&str] = &[
+    // Where the loader finds libraries, and links through which Debian chooses the driver.
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    // Settings of NVIDIA's driver for applications.
+    "/etc/nvidia",
+    "/usr/share/nvidia",
+    // What the driver asks about processors, memory and itself as it comes up.
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/devices",
+    "/proc/driver/nvidia",
+    "/proc/sys/vm",
+    // Memory nodes, processors, and which GPU is near which.
+    "/sys/devices",
+    "/sys/bus/pci",
+    // Whether the driver's modules are up.
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+];
+
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    // The driver's way to the kernel: control, unified memory.
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    // Parts of GPUs, and memory of other hosts, that an administrator has given out.
+    "/dev/nvidia-caps",
+    "/dev/nvidia-caps-imex-channels",
+];
+
+/// What a role sees; a device process sees nothing, for all that it works with comes as descriptors.
+pub fn of(role: Role) -> Vec<Entry> {
+    if role == Role::Device {
+        return Vec::new();
+    }
+    let mut entries = Vec::new();
+    let mut add = |path: PathBuf, kind| {
+        let known = |entry: &Entry| entry.kind == kind && path.starts_with(&entry.path);
+        if path.is_absolute() && path.exists() && !entries.iter().any(known) {
+            entries.push(Entry { path, kind });
+        }
+    };
+    for path in LIBRARIES {
+        add(path.into(), Kind::Libraries);
+    }
+    for path in library_path() {
+        add(path, Kind::Libraries);
+    }
+    // A worker may start anew, and the driver looks where the program is.
+    for path in programs() {
+        add(path, Kind::Libraries);
+    }
+    for path in READ {
+        add(path.into(), Kind::Read);
+    }
+    for path in DEVICES {
+        add(path.into(), Kind::Device);
+    }
+    for path in gpus() {
+        add(path, Kind::Device);
+    }
+    add(
+        format!("/proc/{}", std::process::id()).into(),
+        Kind::OwnProcess,
+    );
+    entries
+}
+
+/// Directories that the loader was told of, and those of its configuration.
+fn library_path() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
+        .map(|value| split(&value))
+        .unwrap_or_default();
+    let arguments = command_line();
+    let option = arguments.iter().position(|word| word == "--library-path");
+    if let Some(value) = option.and_then(|option| arguments.get(option + 1)) {
+        found.extend(split(value));
+    }
+    let mut files = vec![PathBuf::from("/etc/ld.so.conf")];
+    files.extend(
+        fs::read_dir("/etc/ld.so.conf.d")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path()),
+    );
+    for file in files {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        found.extend(text.lines().filter_map(configured));
+    }
+    found
+}
+
+/// The directory that a line of the loader's configuration names.
+fn configured(line: &str) -> Option<PathBuf> {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    line.starts_with('/').then(|| PathBuf::from(line))
+}
+
+fn split(list: &OsStr) -> Vec<PathBuf> {
+    list.as_bytes()
+        .split(|byte| matches!(byte, b':' | b';'))
+        .filter(|path| !path.is_empty())
+        .map(|path| PathBuf::from(OsStr::from_bytes(path)))
+        .collect()
+}
+
+/// This program, and its loader where that was started by name.
+fn programs() -> Vec<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let named = command_line().into_iter().map(PathBuf::from);
+    own.into_iter()
+        .chain(named.filter(|word| word.is_absolute() && word.is_file()))
+        .collect()
+}
+
+/// The command line up to and with the program, which a loader may stand before.
+fn command_line() -> Vec<OsString> {
+    let whole = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<OsString> = whole
+        .split_inclusive(|byte| *byte == 0)
+        .map(|word| OsStr::from_bytes(&word[..word.len() - 1]).to_owned())
+        .collect();
+    let before = words.len().saturating_sub(std::env::args_os().len());
+    words.into_iter().take(before + 1).collect()
+}
+
+/// The GPUs' device files: `nvidia` and a number.
+fn gpus() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_gpu = |name: &[u8]| {
+        let number = name.strip_prefix(b"nvidia").unwrap_or_default();
+        !number.is_empty() && number.iter().all(u8::is_ascii_digit)
+    };
+    entries
+        .filter(|entry| is_gpu(entry.file_name().as_bytes()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The directories in a directory, opened to be named in rules only.
+pub(super) fn directories_in(directory: &Path) -> Vec<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+            let opened = fs::File::options()
+                .read(true)
+                .custom_flags(flags)
+                .open(entry.path());
+            opened.ok().map(OwnedFd::from)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_process_sees_no_file() {
+        assert!(of(Role::Device).is_empty());
+    }
+
+    #[test]
+    fn a_worker_sees_its_own_process_and_no_users_files() {
+        let view = of(Role::Worker);
+        let sees = |path: &str| view.iter().any(|entry| Path::new(path).starts_with(&entry.path));
+        assert!(sees(&format!("/proc/{}/maps", std::process::id())));
+        for hidden in ["/proc/1/maps", "/etc/passwd", "/home", "/root", "/var", "/tmp", "/bin"] {
+            assert!(!sees(hidden), "{hidden}");
+        }
+    }
+
+    #[test]
+    fn the_loaders_configuration_is_read() {
+        assert_eq!(configured("/opt/lib # the driver"), Some("/opt/lib".into()));
+        assert_eq!(configured("include /etc/ld.so.conf.d/*.conf"), None);
+        assert_eq!(configured("# /opt/lib"), None);
+        assert_eq!(
+            split(OsStr::new("/a::/b;/c")),
+            [PathBuf::from("/a"), "/b".into(), "/c".into()]
+        );
+    }
+}
