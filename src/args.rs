@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
-use crate::supervisor::Gpu;
+use crate::{
+    sandbox::{Sandbox, Seccomp, Settings},
+    supervisor::Gpu,
+};
 
 /// The longest path that a socket can have, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
@@ -60,6 +63,16 @@ pub struct Args {
     /// and rewrite its own worker
     #[arg(long)]
     pub allow_pageable_access: bool,
+
+    /// What else each process is kept from: it sees no files, network or processes but what it needs, as an unprivileged
+    /// user (namespace), or all that this program's user sees (none)
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Sandbox::Namespace)]
+    pub sandbox: Sandbox,
+
+    /// What a system call leads to that a process has no need for: its end (kill), a line in the kernel's audit log (log), its end and a
+    /// line in this program's log (trap), or nothing (none)
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Seccomp::Kill)]
+    pub seccomp: Seccomp,
 }
 
 /// A command line that has been checked.
@@ -81,6 +94,8 @@ pub struct Config {
     pub mover: bool,
     /// Whether workers serve although the GPU can reach pageable memory.
     pub allow_pageable_access: bool,
+    /// What keeps each process to its work.
+    pub sandbox: Settings,
 }
 
 /// What is wrong with a command line.
@@ -165,6 +180,10 @@ impl TryFrom<Args> for Config {
             warm_contexts: args.warm_contexts,
             mover: args.mover,
             allow_pageable_access: args.allow_pageable_access,
+            sandbox: Settings {
+                sandbox: args.sandbox,
+                seccomp: args.seccomp,
+            },
         })
     }
 }

@@ -6,7 +6,7 @@
 //! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
 //! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
-//! [`ipc`] is what they say to each other.
+//! [`ipc`] is what they say to each other, [`sandbox`] what keeps each of them to its work.
 
 pub mod account;
 pub mod args;
@@ -31,7 +31,8 @@ use nix::sys::{
 
 use args::{Args, Config};
 use policy::VmPolicy;
-use supervisor::{Gpu, Program, Supervisor};
+use sandbox::{Role, Sandbox};
+use supervisor::{Gpu, Program, Supervisor, cache::Cache};
 
 /// The program: does what its command line says, and logs why it cannot.
 pub fn main() -> ExitCode {
@@ -50,30 +51,46 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
     match role.as_ref().and_then(|role| role.to_str()) {
         Some(role::DEVICE) => {
             role::settle()?;
-            device::run(role::take_channel()?)?;
+            let link = role::take_channel()?;
+            role::confine(Role::Device)?;
+            device::run(link)?;
         }
         Some(role::WORKER) => {
             role::settle()?;
             let has = |option: &str| std::env::args_os().any(|argument| argument == option);
+            let channel = role::take_channel()?;
+            let sandbox = role::confine(Role::Worker)?;
             worker::run(
-                ipc::WorkerEnd::new(role::take_channel()?),
+                ipc::WorkerEnd::new(channel),
                 worker::Options {
                     allow_pageable_access: has(role::ALLOW_PAGEABLE_ACCESS),
                     warm_contexts: has(role::WARM_CONTEXTS),
+                    sandbox,
                 },
             )?;
         }
         Some(role::MOVER) => {
             role::settle()?;
             let gpu = std::env::args()
-                .nth(2)
+                .next_back()
                 .and_then(|gpu| gpu.parse().ok())
                 .ok_or("A mover is told the number of its GPU")?;
-            mover::run(role::take_channel()?, gpu)?;
+            let link = role::take_channel()?;
+            let sandbox = role::confine(Role::Mover)?;
+            mover::run(link, gpu, sandbox)?;
         }
         Some(role::PROBE) => {
             role::settle()?;
+            role::confine(Role::Worker)?;
             return Ok(supervisor::probe());
+        }
+        Some(role::CHECK) => {
+            role::settle()?;
+            return Ok(role::check_sandbox());
+        }
+        Some(role::DETACH) => {
+            role::settle()?;
+            supervisor::cache::detach(&role::take_channel()?)?;
         }
         _ => supervise(Args::parse().try_into()?)?,
     }
@@ -81,14 +98,22 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
-    let mut worker = Program::own(role::WORKER)?;
+    let own = |role| -> Result<Program, Box<dyn Error>> {
+        let mut program = Program::own(role)?;
+        let settings = config.sandbox.to_arguments();
+        program.arguments.extend(settings.map(OsString::from));
+        Ok(program)
+    };
+    role::check(&own(role::CHECK)?)?;
+    sandbox::confine_supervisor(config.sandbox)?;
+    let mut worker = own(role::WORKER)?;
     if config.allow_pageable_access {
         worker.arguments.push(role::ALLOW_PAGEABLE_ACCESS.into());
     }
     if config.warm_contexts {
         worker.arguments.push(role::WARM_CONTEXTS.into());
     }
-    let probe = Program::own(role::PROBE)?;
+    let probe = own(role::PROBE)?;
     let gpu = supervisor::choose(
         config.gpu,
         config.software_gpu.as_deref(),
@@ -97,10 +122,26 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     )?;
     // A mover loads the libcuda that workers load.
     let mut mover = worker.clone();
-    let role = mover.arguments.iter().position(|role| role == role::WORKER);
-    mover.arguments.truncate(role.unwrap_or(0));
-    mover.arguments.push(role::MOVER.into());
+    for argument in &mut mover.arguments {
+        if argument == role::WORKER {
+            *argument = role::MOVER.into();
+        }
+    }
+    // What it compiles is one small kernel.
+    for (name, value) in worker::cache_variables(false) {
+        mover.environment.push((name.into(), value.into()));
+    }
     let cache = supervisor::cache::directory().filter(|_| gpu == Gpu::Cuda);
+    let cache = match config.sandbox.sandbox {
+        Sandbox::None => cache.map(Cache::open_to_roles),
+        Sandbox::Namespace => cache
+            .map(|cache| Ok::<_, Box<dyn Error>>(Cache::detached(&cache, own(role::DETACH)?)))
+            .transpose()?,
+    };
+    if let Some(cache) = &cache {
+        worker.arguments.push(role::CACHE.into());
+        worker.arguments.push(cache.directory().into());
+    }
     if gpu == Gpu::Cuda && cache.is_none() {
         tracing::info!("What the driver compiles is not kept: the environment names no directory");
     }
@@ -122,7 +163,7 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     let supervisor = Supervisor::new(supervisor::Config {
         vms: config.sockets.into_iter().map(VmPolicy::new).collect(),
         max_connections: config.max_connections,
-        device: Program::own(role::DEVICE)?,
+        device: own(role::DEVICE)?,
         worker,
         warm_workers: config.warm_workers,
         cache,

@@ -1,10 +1,21 @@
 //! What this process is: the supervisor, or one of the processes that it starts.
 
-use std::{fs::File, io, os::fd::OwnedFd};
+use std::{
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+};
 
 use nix::sys::{
     prctl,
     signal::{SigSet, Signal},
+};
+
+use crate::{
+    sandbox::{self, Role, Settings},
+    supervisor::{Program, reason},
 };
 
 /// The first argument of a device process.
@@ -15,6 +26,14 @@ pub const WORKER: &str = "worker-process";
 pub const MOVER: &str = "mover-process";
 /// The first argument of a process that looks for a GPU.
 pub const PROBE: &str = "gpu-probe";
+
+/// The first argument of a process that finds out whether roles can have their sandbox.
+pub const CHECK: &str = "sandbox-check";
+/// The first argument of a process that makes a directory a mount of its own; its path comes last.
+pub const DETACH: &str = "detach-directory";
+
+/// A worker's argument, before the directory of the drivers' caches.
+pub const CACHE: &str = "--driver-cache";
 
 /// A worker's argument, and the supervisor's option.
 pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
@@ -44,4 +63,58 @@ pub fn take_channel() -> io::Result<OwnedFd> {
     let channel = std::os::fd::AsFd::as_fd(&channel).try_clone_to_owned()?;
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
     Ok(channel)
+}
+
+/// Enters the sandbox of a role, as this process's arguments say; says how.
+///
+/// # Errors
+/// See [`sandbox::enter`].
+pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
+    let settings = Settings::own();
+    let mut arguments = std::env::args_os();
+    let cache = arguments
+        .find(|argument| argument == CACHE)
+        .and_then(|_| arguments.next())
+        .map(PathBuf::from);
+    sandbox::enter(role, settings, cache.as_deref())?;
+    Ok(settings)
+}
+
+/// Why no role would start.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "The sandbox cannot be set up on this host: {0}. The page on troubleshooting says what it needs; to start without it, \
+     --sandbox=none (namespaces) or --seccomp=none (lists of system calls)"
+)]
+pub struct NoSandbox(String);
+
+/// Finds out whether roles can enter their sandboxes, by a process that does so: `program` in the role [`CHECK`].
+///
+/// # Errors
+/// They cannot.
+pub fn check(program: &Program) -> Result<(), NoSandbox> {
+    let output = program
+        .command()
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|error| NoSandbox(format!("{}: {error}", program.program.display())))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    match (output.status.success(), said.trim()) {
+        (true, _) => Ok(()),
+        (false, "") => Err(NoSandbox(reason(output.status))),
+        (false, said) => Err(NoSandbox(said.to_owned())),
+    }
+}
+
+/// What that process does: it enters the sandbox that asks most of the host, and prints why it cannot.
+pub fn check_sandbox() -> ExitCode {
+    let entered = confine(Role::Worker).and_then(|how| sandbox::tighten(Role::Worker, how));
+    match entered {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -24,7 +24,10 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use crate::ipc;
+use crate::{
+    ipc,
+    sandbox::{self, Role, Settings},
+};
 use channel::Channel;
 use engine::{Counters, Engine, Job};
 use guest::Chunks;
@@ -45,6 +48,9 @@ pub enum Error {
     /// The host is out of threads.
     #[error("Cannot start a thread: {0}")]
     Thread(#[source] io::Error),
+    /// The sandbox cannot be closed.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
 }
 
 /// What the threads of a mover share.
@@ -84,7 +90,7 @@ impl SharedContext {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn run(link: OwnedFd, ordinal: i32) -> Result<(), Error> {
+pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error> {
     let failed = |code| Error::Cuda(ordinal, code);
     let (device, context) = open(ordinal)?;
     let shared = Arc::new(Shared::default());
@@ -101,6 +107,8 @@ pub fn run(link: OwnedFd, ordinal: i32) -> Result<(), Error> {
             std::process::exit(1);
         })?;
     }
+    // What comes by the channels may be of guests' making.
+    sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
     while let Some(end) = ipc::mover::take_channel(link.as_fd())? {
         number += 1;

@@ -22,9 +22,11 @@ const KNOWN: ABI = ABI::V7;
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 /// The loader has to run where a worker starts anew.
 const LOAD: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
-const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
+const DEVICE: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
 /// The driver names its threads.
-const NAME: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate});
+const NAME: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate});
 /// The driver keeps there what it compiles, and throws old things out.
 const CACHE: BitFlags<AccessFs> = make_bitflags!(
     AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer}
@@ -49,7 +51,7 @@ pub(super) fn restrict(view: &[Entry], caches: &[OwnedFd]) -> Result<(), Error> 
                 Kind::Device => DEVICE,
             };
             if let Ok(opened) = PathFd::new(&entry.path) {
-                rules = allow(rules, opened, entry.path.is_dir(), allowed)?;
+                rules = allow(rules, opened, entry.is_directory, allowed)?;
             }
             if entry.kind == Kind::OwnProcess
                 && let Ok(threads) = PathFd::new(entry.path.join("task"))

@@ -25,6 +25,7 @@ use caps::{CapSet, Capability};
 use nix::sys::{
     prctl,
     resource::{Resource, setrlimit},
+    signal::Signal,
 };
 
 pub use namespaces::{NOBODY, detach, is_inside};
@@ -159,6 +160,9 @@ pub fn enter(role: Role, settings: Settings, cache: Option<&Path>) -> Result<(),
         // No other process of the same user may look into this one.
         prctl::set_dumpable(false)
             .map_err(|error| Error::because("Hiding the process's memory", error))?;
+        // The kernel forgets it when a process becomes another user.
+        prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(|error| Error::because("Ending with the supervisor", error))?;
     }
     seccomp::apply(role, Stage::Start, settings.seccomp)
 }
@@ -209,7 +213,11 @@ const SUPERVISOR: [Capability; 8] = [
 fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
     let error = |error| Error::because("Dropping capabilities", error);
     let had = caps::read(None, CapSet::Permitted).map_err(error)?;
-    let kept: caps::CapsHashSet = kept.iter().copied().filter(|cap| had.contains(cap)).collect();
+    let kept: caps::CapsHashSet = kept
+        .iter()
+        .copied()
+        .filter(|cap| had.contains(cap))
+        .collect();
     // What could come back with an exec; only who has this capability can change it, and without it nothing comes back
     // once there are no new privileges.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {

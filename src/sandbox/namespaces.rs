@@ -138,16 +138,21 @@ fn build_root(trees: &[(&Entry, OwnedFd)]) -> io::Result<()> {
         if !target.exists() {
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(0o755);
-            if entry.path.is_dir() {
+            if entry.is_directory {
                 builder.create(&target)?;
             } else {
-                target.parent().map_or(Ok(()), |parent| builder.create(parent))?;
+                target
+                    .parent()
+                    .map_or(Ok(()), |parent| builder.create(parent))?;
                 File::create(&target)?;
             }
         }
         move_tree(tree.as_fd(), &target)?;
     }
-    if trees.iter().any(|(entry, _)| entry.kind == Kind::OwnProcess) {
+    if trees
+        .iter()
+        .any(|(entry, _)| entry.kind == Kind::OwnProcess)
+    {
         symlink(std::process::id().to_string(), place.join("proc/self"))?;
     }
     let place = open_tree(PLACE.as_ref(), libc::O_CLOEXEC as u32)?;

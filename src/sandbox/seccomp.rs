@@ -48,7 +48,10 @@ macro_rules! rules {
 
 /// An argument without some bits.
 const fn without(bits: u64) -> Is {
-    Is::Bits { mask: bits, bits: 0 }
+    Is::Bits {
+        mask: bits,
+        bits: 0,
+    }
 }
 
 const EXEC: u64 = libc::PROT_EXEC as u64;
@@ -284,15 +287,10 @@ const REFUSED: &[Refused] = &[
         },
     },
     Refused {
-        error: libc::ENOTTY,
+        error: libc::EPERM,
         calls: rules! {
             /// Whether the log is a terminal; nothing else is ever asked of one.
             SYS_ioctl(1: Is::Just(libc::TCGETS));
-        },
-    },
-    Refused {
-        error: libc::EPERM,
-        calls: rules! {
             /// A driver that runs helpers, makes device files or changes what they are, or wants its threads to come
             /// first, does without where it cannot.
             SYS_clone(0: without(THREAD));
@@ -347,7 +345,7 @@ const REFUSED_DEVICE: &[Refused] = &[
 
 /// In a worker or mover that serves: a driver may try to listen or to reach MPS once more.
 const REFUSED_SERVING: &[Refused] = &[Refused {
-    error: libc::EACCES,
+    error: libc::EPERM,
     calls: rules! {
         SYS_socket;
         SYS_bind;
@@ -424,11 +422,12 @@ fn allowed(role: Role, stage: Stage) -> Vec<&'static [Rule]> {
     tables
 }
 
-fn refused(role: Role, stage: Stage) -> Vec<&'static [Refused]> {
+/// What a role is refused from a stage on.
+fn refused(role: Role, stage: Stage) -> &'static [&'static [Refused]] {
     match (role, stage) {
-        (Role::Device, _) => vec![REFUSED, REFUSED_DEVICE],
-        (_, Stage::Start) => vec![REFUSED],
-        (_, Stage::Serve) => vec![REFUSED, REFUSED_SERVING],
+        (Role::Device, _) => &[REFUSED, REFUSED_DEVICE],
+        (_, Stage::Start) => &[REFUSED],
+        (_, Stage::Serve) => &[REFUSED_SERVING],
     }
 }
 
@@ -443,16 +442,24 @@ pub fn apply(role: Role, stage: Stage, mode: Seccomp) -> Result<(), Error> {
     if mode == Seccomp::Trap {
         trap::name_the_call();
     }
-    let mut list = BTreeMap::new();
-    for refused in refused(role, stage).into_iter().flatten() {
-        let mut calls = BTreeMap::new();
+    let mut list = Calls::new();
+    let mut errors: BTreeMap<i32, Calls> = BTreeMap::new();
+    for refused in refused(role, stage).iter().copied().flatten() {
         for rule in refused.calls {
-            add(&mut calls, rule)?;
+            add(errors.entry(refused.error).or_default(), rule)?;
             // The list lets pass what a filter of its own refuses.
             add(&mut list, rule)?;
         }
-        let refuse = SeccompAction::Errno(refused.error as u32);
+    }
+    for (error, calls) in errors {
+        let refuse = SeccompAction::Errno(error as u32);
         install(filter(calls, SeccompAction::Allow, refuse)?)?;
+    }
+    if stage == Stage::Serve {
+        // What was refused before still is.
+        for rule in REFUSED.iter().flat_map(|refused| refused.calls) {
+            add(&mut list, rule)?;
+        }
     }
     for rule in allowed(role, stage).into_iter().flatten() {
         add(&mut list, rule)?;
@@ -511,7 +518,11 @@ fn conditions(when: &[(u8, Is)]) -> Result<SeccompRule, Error> {
         };
         // A pointer may be NULL in its lower half alone; all else are numbers of 32 bits, and above them may stand anything.
         let whole = matches!(is, Is::Just(0));
-        let length = if whole { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
+        let length = if whole {
+            SeccompCmpArgLen::Qword
+        } else {
+            SeccompCmpArgLen::Dword
+        };
         SeccompCondition::new(position, length, compare, value)
     };
     let conditions = when.iter().map(condition).collect::<Result<Vec<_>, _>>();

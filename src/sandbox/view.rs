@@ -29,6 +29,8 @@ pub struct Entry {
     pub path: PathBuf,
     /// What can be done with it.
     pub kind: Kind,
+    /// Whether it is a directory.
+    pub is_directory: bool,
 }
 
 /// Where libraries are that the driver loads when it comes up or when it first needs them (the compiler for PTX). Programs
@@ -90,14 +92,24 @@ pub fn of(role: Role) -> Vec<Entry> {
     let mut add = |path: PathBuf, kind| {
         let known = |entry: &Entry| entry.kind == kind && path.starts_with(&entry.path);
         if path.is_absolute() && path.exists() && !entries.iter().any(known) {
-            entries.push(Entry { path, kind });
+            let is_directory = path.is_dir();
+            entries.push(Entry {
+                path,
+                kind,
+                is_directory,
+            });
         }
     };
     for path in LIBRARIES {
         add(path.into(), Kind::Libraries);
     }
     for path in library_path() {
+        // A driver may be a link to where it is.
+        let linked = ["libcuda.so", "libcuda.so.1"].map(|name| path.join(name).canonicalize());
         add(path, Kind::Libraries);
+        for driver in linked.into_iter().flatten() {
+            add(driver, Kind::Libraries);
+        }
     }
     // A worker may start anew, and the driver looks where the program is.
     for path in programs() {
@@ -219,9 +231,20 @@ mod tests {
     #[test]
     fn a_worker_sees_its_own_process_and_no_users_files() {
         let view = of(Role::Worker);
-        let sees = |path: &str| view.iter().any(|entry| Path::new(path).starts_with(&entry.path));
+        let sees = |path: &str| {
+            view.iter()
+                .any(|entry| Path::new(path).starts_with(&entry.path))
+        };
         assert!(sees(&format!("/proc/{}/maps", std::process::id())));
-        for hidden in ["/proc/1/maps", "/etc/passwd", "/home", "/root", "/var", "/tmp", "/bin"] {
+        for hidden in [
+            "/proc/1/maps",
+            "/etc/passwd",
+            "/home",
+            "/root",
+            "/var",
+            "/tmp",
+            "/bin",
+        ] {
             assert!(!sees(hidden), "{hidden}");
         }
     }

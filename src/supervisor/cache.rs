@@ -8,13 +8,22 @@ use std::{
     ffi::OsString,
     fs::{DirBuilder, File},
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, OpenOptionsExt},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        },
     },
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
+
+use nix::sys::socket::MsgFlags;
+
+use super::process::Program;
+use crate::{ipc, sandbox};
 
 /// The directory that the environment gives the program for such things, if it does: CUDA's own variables first.
 pub fn directory() -> Option<PathBuf> {
@@ -34,32 +43,114 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .and_then(absolute)
 }
 
-/// Makes and opens the directory of the VMs that connect to `socket`.
-///
-/// # Errors
-/// It cannot be made, or belongs to another user.
-pub fn open(directory: &Path, socket: &Path) -> io::Result<Arc<File>> {
-    let path = directory.join(name(&std::path::absolute(socket)?));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&path)?;
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
-        .open(&path)?;
-    // What anyone else can write there would run in guests' workers.
-    use std::os::unix::fs::MetadataExt;
-    let metadata = file.metadata()?;
-    // SAFETY: takes nothing and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    if metadata.uid() != own || metadata.mode() & 0o022 != 0 {
+/// Where the directories are, and how workers get theirs.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    directory: PathBuf,
+    /// What detaches a directory for workers in a sandbox: this program in the role `detach-directory`.
+    detach: Option<Program>,
+}
+
+impl Cache {
+    /// For workers that are the service's user and see all files.
+    pub fn open_to_roles(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            detach: None,
+        }
+    }
+
+    /// For workers in a sandbox. Their user may be another one, so all is below a directory that nobody else can enter.
+    pub fn detached(directory: &Path, detach: Program) -> Self {
+        Self {
+            directory: directory.join("sandbox"),
+            detach: Some(detach),
+        }
+    }
+
+    /// Where each socket has its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes and opens the directory of the VMs that connect to `socket`.
+    ///
+    /// # Errors
+    /// It cannot be made, or others may write there.
+    pub fn open(&self, socket: &Path) -> io::Result<Arc<File>> {
+        let path = self.directory.join(name(&std::path::absolute(socket)?));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)?;
+        let open = |path: &Path| {
+            File::options()
+                .read(true)
+                .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+                .open(path)
+        };
+        let file = open(&path)?;
+        // What anyone else can write there would run in guests' workers.
+        // SAFETY: takes nothing and cannot fail.
+        let own = unsafe { libc::geteuid() };
+        let Some(detach) = &self.detach else {
+            belongs(&file, &[own], 0o022)?;
+            return Ok(Arc::new(file));
+        };
+        // Root's workers are another user, to whom the directory belongs then; others of that user stay outside of
+        // the one around it.
+        belongs(&open(&self.directory)?, &[own], 0o077)?;
+        belongs(&file, &[own, sandbox::NOBODY], 0o077)?;
+        if own == 0 {
+            std::os::unix::fs::fchown(&file, Some(sandbox::NOBODY), Some(sandbox::NOBODY))?;
+        }
+        take_detached(detach, &path).map(Arc::new)
+    }
+}
+
+fn belongs(directory: &File, owners: &[u32], to_nobody_else: u32) -> io::Result<()> {
+    let metadata = directory.metadata()?;
+    if !owners.contains(&metadata.uid()) || metadata.mode() & to_nobody_else != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "others may write there",
         ));
     }
-    Ok(Arc::new(file))
+    Ok(())
+}
+
+/// Has a process detach a directory, and takes it.
+fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
+    let (ours, theirs) = ipc::pair()?;
+    let mut process = program.start(theirs, path.as_os_str())?;
+    let received = ipc::recv(ours.as_fd(), &mut [0; 1], MsgFlags::empty());
+    let directory = received
+        .ok()
+        .flatten()
+        .and_then(|(_, files)| files.into_iter().next());
+    process.wait(Instant::now() + DETACHED);
+    directory
+        .map(File::from)
+        .ok_or_else(|| io::Error::other("the directory cannot be made a mount of its own"))
+}
+
+/// How long a process that has answered may take to end.
+const DETACHED: Duration = Duration::from_secs(1);
+
+/// What that process does with the directory that its last argument names.
+///
+/// # Errors
+/// The host does not allow it.
+pub fn detach(channel: &OwnedFd) -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().next_back().unwrap_or_default();
+    let directory = sandbox::detach(Path::new(&path))?;
+    ipc::send(
+        channel.as_fd(),
+        &[&[0]],
+        &[directory.as_raw_fd()],
+        MsgFlags::empty(),
+    )?;
+    Ok(())
 }
 
 /// A socket's path as one name.
@@ -84,16 +175,17 @@ mod tests {
     #[test]
     fn each_socket_has_a_directory_of_its_own() {
         let base = tempfile::tempdir().unwrap();
-        let cache = base.path().join("a/b");
+        let place = base.path().join("a/b");
+        let cache = Cache::open_to_roles(place.clone());
         for socket in ["/run/vm0", "/run/vm1", "/run%2Fvm0"] {
-            open(&cache, Path::new(socket)).unwrap();
+            cache.open(Path::new(socket)).unwrap();
         }
-        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 3);
-        open(&cache, Path::new("/run/vm0")).unwrap();
-        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 3);
-        let theirs = cache.join("%2Frun%2Fvm0");
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
+        cache.open(Path::new("/run/vm0")).unwrap();
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
+        let theirs = place.join("%2Frun%2Fvm0");
         std::fs::set_permissions(&theirs, PermissionsExt::from_mode(0o777)).unwrap();
-        assert!(open(&cache, Path::new("/run/vm0")).is_err());
+        assert!(cache.open(Path::new("/run/vm0")).is_err());
     }
 
     #[test]

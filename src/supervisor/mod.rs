@@ -24,7 +24,7 @@ use std::{
         fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::process::ExitStatusExt,
     },
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -42,14 +42,14 @@ use crate::{
 use client::{Device, GRACE, Name, Warm, Worker};
 use link::{ToDevice, ToSupervisor};
 use movers::Movers;
-use process::{Process, reason};
+use process::Process;
 use spare::{Spare, Spares};
 use vm::Vm;
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use movers::MAX_GPUS;
-pub use process::Program;
+pub use process::{Program, reason};
 
 /// What cannot be done without.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ pub struct Config {
     /// How many workers are kept ready for clients to come; for all sockets together.
     pub warm_workers: usize,
     /// Where workers' drivers keep what they compile, if anywhere.
-    pub cache: Option<PathBuf>,
+    pub cache: Option<cache::Cache>,
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
     /// is where [`ipc::mover::take_channel`] takes channels.
     pub mover: Option<Program>,
@@ -116,7 +116,7 @@ impl Supervisor {
     /// [`Error::Listen`]; those that were bound before are removed.
     pub fn new(config: Config) -> Result<Self, Error> {
         let vms = config.vms.iter().map(|policy| {
-            Vm::new(policy.clone(), config.cache.as_deref())
+            Vm::new(policy.clone(), config.cache.as_ref())
                 .map_err(|error| Error::Listen(policy.socket.display().to_string(), error))
         });
         let vms = vms.collect::<Result<_, _>>()?;

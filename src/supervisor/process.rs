@@ -188,6 +188,11 @@ impl Drop for Process {
 /// Why a process ended, in words.
 pub fn reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
+        (Some(libc::SIGSYS), _) => {
+            "killed by SIGSYS: it made a system call that its sandbox does not allow \
+             (--seccomp=trap names it)"
+                .to_owned()
+        }
         (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
             Ok(name) => format!("killed by {name}"),
             Err(_) => format!("killed by signal {signal}"),

@@ -1,8 +1,8 @@
 //! A VM: what connects to one socket, and what it may have.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{fs::File, io, sync::Arc};
 
-use super::{cache, socket::Socket};
+use super::{cache::Cache, socket::Socket};
 use crate::{
     account::{CLIENTS, Ledger, Shared},
     policy::VmPolicy,
@@ -36,11 +36,11 @@ impl Vm {
     ///
     /// # Errors
     /// The socket cannot be listened at, or the host is out of memory.
-    pub fn new(policy: VmPolicy, cache: Option<&Path>) -> io::Result<Self> {
+    pub fn new(policy: VmPolicy, cache: Option<&Cache>) -> io::Result<Self> {
         let path = &policy.socket;
         let socket = Socket::bind(path)?;
         tracing::info!("Listening at {}", path.display());
-        let cache = cache.map(|cache| cache::open(cache, path));
+        let cache = cache.map(|cache| cache.open(path));
         let cache = cache.transpose().unwrap_or_else(|error| {
             tracing::warn!(
                 "{}: what the driver compiles is not kept: {error}",

@@ -45,6 +45,7 @@ use self::{
 use crate::{
     ipc::{self, Span, ToWorker, WorkerEnd},
     log_limit::LogLimit,
+    sandbox,
 };
 
 /// What the supervisor decides for a worker.
@@ -55,6 +56,8 @@ pub struct Options {
     pub allow_pageable_access: bool,
     /// Make the primary context of device 0 before there is a client.
     pub warm_contexts: bool,
+    /// What keeps it in.
+    pub sandbox: sandbox::Settings,
 }
 
 /// Why a worker ends before its client does.
@@ -78,6 +81,9 @@ pub enum Error {
     /// A worker that has to start anew cannot.
     #[error("Cannot start anew: {0}")]
     Again(#[source] std::io::Error),
+    /// The sandbox cannot be closed.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
 }
 
 pub use start::{Refusal, cache_variables};

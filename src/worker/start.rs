@@ -21,7 +21,10 @@ use gpgpu_protocol::{
 use nix::poll::PollTimeout;
 
 use super::{Error, Options, driver, ops, session::Session, shares::Shares};
-use crate::ipc::{self, ToWorker, WorkerEnd};
+use crate::{
+    ipc::{self, ToWorker, WorkerEnd},
+    sandbox::{self, Role},
+};
 
 /// The descriptor whose `/proc` entry is the driver's directory of compiled code: the driver looks there whenever it
 /// compiles, so the directory can be chosen when the client is known. See [`cache_variables`].
@@ -90,6 +93,8 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
         }
     }
     let taken = Instant::now();
+    // What comes now may be of a guest's making.
+    sandbox::tighten(Role::Worker, options.sandbox)?;
     match end.recv()? {
         None => return Ok(false),
         Some(ToWorker::Serve(mut serving)) => {
