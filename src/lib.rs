@@ -15,6 +15,7 @@ pub mod ipc;
 mod log_limit;
 pub mod mover;
 pub mod policy;
+mod pace;
 mod role;
 pub mod sandbox;
 pub mod supervisor;

@@ -13,7 +13,10 @@ use super::{
     chain::Chain,
     staging::{Block, Staging},
 };
-use crate::ipc::{CommandData, DeviceEnd, Message, Result, Span};
+use crate::{
+    ipc::{CommandData, DeviceEnd, Message, Result, Span},
+    supervisor::link::ToSupervisor,
+};
 
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;
@@ -27,6 +30,13 @@ const MAX_EXTERNAL: usize = 16;
 /// Where a client is in its life.
 #[derive(Debug)]
 pub enum Phase {
+    /// Its worker has not been asked for: many were lately.
+    Waiting {
+        /// The `OPEN`.
+        chain: Chain,
+        /// What the supervisor is to be asked.
+        request: ToSupervisor,
+    },
     /// Its worker is being started, and the `OPEN` has not been answered.
     Starting {
         /// The `OPEN`.
@@ -76,6 +86,8 @@ pub struct Request {
     pub chain: Chain,
     /// What it does.
     pub kind: RequestKind,
+    /// Runs in its message, which is a file until the worker has read it.
+    pub runs: usize,
 }
 
 /// What a [`Request`] does.
@@ -212,10 +224,10 @@ pub struct Export {
 }
 
 impl Client {
-    /// A client whose worker is being started.
-    pub fn new(chain: Chain, deadline: Instant) -> Self {
+    /// A client whose worker is to be asked for.
+    pub fn new(chain: Chain, request: ToSupervisor) -> Self {
         Self {
-            phase: Phase::Starting { chain, deadline },
+            phase: Phase::Waiting { chain, request },
             channel: None,
             waiting: VecDeque::new(),
             in_flight: HashMap::new(),
@@ -249,11 +261,16 @@ impl Client {
     }
 
     /// Queues a control request.
-    pub fn push_request(&mut self, seq: u64, message: Message, chain: Chain, kind: RequestKind) {
+    pub fn push_request(&mut self, seq: u64, message: Message, request: Request) {
         if let Some(channel) = &mut self.channel {
             channel.outbox.push_back(message);
-            self.requests.insert(seq, Request { chain, kind });
+            self.requests.insert(seq, request);
         }
+    }
+
+    /// How many runs of memory the worker has not mapped yet.
+    pub fn runs_under_way(&self) -> usize {
+        self.requests.values().map(|request| request.runs).sum()
     }
 
     /// Whether there is a registration of this number that is neither being made nor taken back.

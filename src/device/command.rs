@@ -25,7 +25,9 @@ impl Vm {
         match self.clients.get_mut(&id) {
             None => self.refuse_command(chain, status::NO_CLIENT),
             Some(client) => match client.phase {
-                Phase::Starting { .. } => self.refuse_command(chain, status::NO_CLIENT),
+                Phase::Waiting { .. } | Phase::Starting { .. } => {
+                    self.refuse_command(chain, status::NO_CLIENT)
+                }
                 Phase::Live => {
                     let large = is_large(&header);
                     client.push_command(chain, header);

@@ -1,5 +1,7 @@
 //! Requests on the control queue.
 
+use std::time::{Duration, Instant};
+
 use gpgpu_protocol::{
     api,
     layout::{
@@ -12,12 +14,29 @@ use zerocopy::FromBytes;
 
 use super::{
     chain::Chain,
-    client::{Client, Phase, RequestKind},
+    client::{Client, Phase, Request, RequestKind},
     memory::translate,
     queue::Answer,
     vm::Vm,
 };
-use crate::{ipc::Message, supervisor::link::ToSupervisor};
+use crate::{ipc::Message, pace::Pace, supervisor::link::ToSupervisor};
+
+/// How long a worker may take to say that it is ready; a first context on a busy host with eight
+/// GPUs takes some ten seconds.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Workers that a VM may have started at once, and how long until it may have one more. Starting one, and its driver in it, costs the
+/// host 0.1 to 0.3 s of a core: a guest that opens and closes all the time keeps a few cores busy, and not all of them.
+const START_BURST: u32 = 64;
+const START_PERIOD: Duration = Duration::from_millis(50);
+
+/// The most runs that a VM's workers have not mapped yet: 24 bytes each in a file, and workers may be stuck.
+const MAX_RUNS_UNDER_WAY: usize = 64 * MAX_RUNS;
+
+/// The rate at which a VM's workers are started.
+pub fn start_pace() -> Pace {
+    Pace::new(START_BURST, START_PERIOD)
+}
 
 impl Vm {
     /// Carries out a control request, or starts to.
@@ -59,7 +78,8 @@ impl Vm {
         if open.version.get() != VERSION || open.api_digest.get() != api::digest() {
             return self.refuse(chain, status::VERSION_MISMATCH);
         }
-        if self.clients.len() >= MAX_CLIENTS {
+        // Each is a process of the host, until it is gone.
+        if self.clients.len() + self.leaving.len() >= MAX_CLIENTS {
             return self.refuse(chain, status::LIMIT);
         }
         let id = self.new_client_id();
@@ -68,21 +88,51 @@ impl Vm {
             pid: open.pid.get(),
             name: open.name,
         };
-        if let Err(error) = self.link.send(&request) {
-            tracing::error!("Client {id}: cannot ask for a worker: {error}");
-            return self.refuse(chain, status::NO_RESOURCES);
-        }
+        self.want_clock();
+        self.clients.insert(id, Client::new(chain, request));
+        self.to_start.push_back(id);
+        self.start_workers(Instant::now());
         // By the time of the first large copy it is there.
         self.want_mover(0);
-        let deadline = self.start_deadline();
-        self.clients.insert(id, Client::new(chain, deadline));
+    }
+
+    /// Asks for the workers of clients that wait for theirs, as many as it is time for.
+    pub(super) fn start_workers(&mut self, now: Instant) {
+        while let Some(&id) = self.to_start.front() {
+            if !self.starts.take(now) {
+                return;
+            }
+            self.to_start.pop_front();
+            self.start_worker(id);
+        }
+    }
+
+    fn start_worker(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let deadline = Instant::now() + START_LIMIT;
+        let (chain, request) = match std::mem::replace(&mut client.phase, Phase::Dead) {
+            Phase::Waiting { chain, request } => (chain, request),
+            other => return client.phase = other,
+        };
+        if let Err(error) = self.link.send(&request) {
+            self.clients.remove(&id);
+            if self.log.allow() {
+                tracing::error!("Client {id}: cannot ask for a worker: {error}");
+            }
+            return self.refuse(chain, status::NO_RESOURCES);
+        }
+        client.phase = Phase::Starting { chain, deadline };
     }
 
     fn close(&mut self, chain: Chain, id: u32) {
         // A client that is being opened has no number that its driver could know.
         match self.clients.get_mut(&id) {
             Some(client) if client.closing.is_none() => match client.phase {
-                Phase::Starting { .. } => self.refuse(chain, status::NO_CLIENT),
+                Phase::Waiting { .. } | Phase::Starting { .. } => {
+                    self.refuse(chain, status::NO_CLIENT);
+                }
                 Phase::Live => {
                     client.closing = Some(chain);
                     self.end(id, false);
@@ -110,7 +160,9 @@ impl Vm {
             Some((Phase::Dead, _)) => {
                 self.complete(chain, Answer::control(status::CLIENT_DEAD, 0));
             }
-            Some((Phase::Starting { .. }, _)) | None => self.refuse(chain, status::NO_CLIENT),
+            Some((Phase::Waiting { .. } | Phase::Starting { .. }, _)) | None => {
+                self.refuse(chain, status::NO_CLIENT)
+            }
         }
         None
     }
@@ -125,8 +177,10 @@ impl Vm {
         };
         match self.map(&chain, id, &request) {
             Ok((seq, message, region)) => {
+                let kind = RequestKind::Map(region);
+                let runs = request.runs.get() as usize;
                 if let Some(client) = self.clients.get_mut(&id) {
-                    client.push_request(seq, message, chain, RequestKind::Map(region));
+                    client.push_request(seq, message, Request { chain, kind, runs });
                 }
                 self.pump(id);
             }
@@ -148,6 +202,10 @@ impl Vm {
         }
         if count > MAX_RUNS {
             return Err(status::LIMIT);
+        }
+        let under_way: usize = self.clients.values().map(Client::runs_under_way).sum();
+        if under_way + count > MAX_RUNS_UNDER_WAY {
+            return Err(status::NO_RESOURCES);
         }
         let mut bytes = vec![0; count * size_of::<Run>()];
         chain
@@ -185,7 +243,12 @@ impl Vm {
         match self.clients.get_mut(&id) {
             Some(client) if client.can_unmap(region) => {
                 let kind = RequestKind::Unmap(region);
-                client.push_request(seq, Message::unmap(seq, region), chain, kind);
+                let request = Request {
+                    chain,
+                    kind,
+                    runs: 0,
+                };
+                client.push_request(seq, Message::unmap(seq, region), request);
                 self.pump(id);
             }
             _ => self.refuse(chain, status::BAD_ADDRESS),

@@ -7,7 +7,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     os::fd::AsFd,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use gpgpu_protocol::layout::{
@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 use super::{
     chain::Chain,
     client::{Channel, Client, Phase, Pumped, RequestKind},
+    control::start_pace,
     movers::Movers,
     queue::{Answer, Memory, Out, Queue},
     staging::Staging,
@@ -26,12 +27,9 @@ use super::{
 use crate::{
     ipc::{self, FromWorker},
     log_limit::LogLimit,
+    pace::Pace,
     supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
 };
-
-/// How long a worker may take to say that it is ready; a first context on a busy host with eight
-/// GPUs takes some ten seconds.
-const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How many messages of one worker are handled before others get a turn.
 const MESSAGE_BATCH: usize = 64;
@@ -59,6 +57,9 @@ pub struct Vm {
     pub(super) link: DeviceEnd,
     pub(super) log: LogLimit,
     pub(super) next_seq: u64,
+    /// Clients whose workers were not asked for yet, oldest first.
+    pub(super) to_start: VecDeque<u32>,
+    pub(super) starts: Pace,
     last_client: u32,
     slots: Vec<Option<Speaker>>,
     pub(super) movers: Movers,
@@ -81,6 +82,8 @@ impl Vm {
             link,
             log: LogLimit::default(),
             next_seq: 0,
+            to_start: VecDeque::new(),
+            starts: start_pace(),
             last_client: 0,
             slots: Vec::new(),
             movers: Movers::default(),
@@ -165,17 +168,17 @@ impl Vm {
     fn is_opening(&self) -> bool {
         self.clients
             .values()
-            .any(|client| matches!(client.phase, Phase::Starting { .. }))
+            .any(|client| matches!(client.phase, Phase::Waiting { .. } | Phase::Starting { .. }))
     }
 
-    pub(super) fn start_deadline(&mut self) -> Instant {
+    /// A client is about to be opened: from now on there are ticks.
+    pub(super) fn want_clock(&mut self) {
         if !self.is_opening() {
             self.watch.tick(true);
         }
-        Instant::now() + START_LIMIT
     }
 
-    /// Gives up on workers that do not become ready.
+    /// Starts workers that it is time for, and gives up on those that do not become ready.
     pub fn tick(&mut self, now: Instant) {
         let late: Vec<u32> = self
             .clients
@@ -184,9 +187,12 @@ impl Vm {
             .map(|(&id, _)| id)
             .collect();
         for id in late {
-            tracing::error!("Client {id}: its worker did not become ready");
+            if self.log.allow() {
+                tracing::error!("Client {id}: its worker did not become ready");
+            }
             self.fail_open(id, status::NO_RESOURCES);
         }
+        self.start_workers(now);
         let moving = self.tick_movers(now);
         // Setting the timer anew is also what takes note of its event.
         self.watch.tick(moving || self.is_opening());
@@ -242,14 +248,18 @@ impl Vm {
         let staging = match Staging::new() {
             Ok(staging) => Arc::new(staging),
             Err(error) => {
-                tracing::error!("Client {id}: no staging area: {error}");
+                if self.log.allow() {
+                    tracing::error!("Client {id}: no staging area: {error}");
+                }
                 return self.fail_open(id, status::NO_RESOURCES);
             }
         };
         let slot = free_slot(&mut self.slots);
         let channel = Channel::new(ipc::DeviceEnd::new(socket), slot, staging);
         if let Err(error) = self.watch.add(channel.end.as_fd(), slot, false) {
-            tracing::error!("Client {id}: cannot watch its worker: {error}");
+            if self.log.allow() {
+                tracing::error!("Client {id}: cannot watch its worker: {error}");
+            }
             return self.fail_open(id, status::NO_RESOURCES);
         }
         client.channel = Some(channel);
@@ -434,7 +444,9 @@ impl Vm {
                     false
                 }
                 Err(error) => {
-                    tracing::error!("Client {id}: {error}");
+                    if self.log.allow() {
+                        tracing::error!("Client {id}: {error}");
+                    }
                     self.fail_open(id, status::NO_RESOURCES);
                     self.end(id, true);
                     false
@@ -477,7 +489,9 @@ impl Vm {
             FromWorker::NotMovable { seq, carried_out } => self.not_movable(id, seq, carried_out),
         };
         if fine.is_none() {
-            tracing::error!("Client {id}: its worker sent nonsense");
+            if self.log.allow() {
+                tracing::error!("Client {id}: its worker sent nonsense");
+            }
             self.end(id, true);
         }
         fine.unwrap_or(false)
@@ -565,7 +579,9 @@ impl Vm {
                     .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
                 channel.wants_room = full;
                 if let Err(error) = self.watch.add(channel.end.as_fd(), channel.slot, full) {
-                    tracing::error!("Client {id}: cannot watch its worker: {error}");
+                    if self.log.allow() {
+                        tracing::error!("Client {id}: cannot watch its worker: {error}");
+                    }
                     self.end(id, true);
                 }
             }
@@ -585,7 +601,7 @@ impl Vm {
                 continue;
             };
             self.movers.forget_late(id);
-            let gone = matches!(client.phase, Phase::Dead);
+            let gone = matches!(client.phase, Phase::Waiting { .. } | Phase::Dead);
             let (channel, _) = client.end();
             if let Some(channel) = channel {
                 self.unwatch(channel);
@@ -597,6 +613,7 @@ impl Vm {
             }
         }
         self.events.clear();
+        self.to_start.clear();
         self.unfinished = [false; NUM_QUEUES];
     }
 }

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gpgpu_protocol::layout::MAX_ANSWER_BYTES;
+use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_RUNS};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -375,6 +375,9 @@ fn read_gpus(payload: &[u8]) -> Result<Vec<u32>> {
 }
 
 fn read_runs(list: &File, count: u32, files: &[Arc<OwnedFd>]) -> Result<Vec<MapRun>> {
+    if count as usize > MAX_RUNS {
+        return Err(Error::Malformed("too many runs"));
+    }
     let mut bytes = vec![0; count as usize * size_of::<RawRun>()];
     list.read_exact_at(&mut bytes, 0)
         .map_err(|error| Error::Io("Reading the runs", error))?;

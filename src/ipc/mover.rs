@@ -369,6 +369,12 @@ impl MoverEnd {
     }
 }
 
+impl AsFd for MoverEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// The supervisor's message to a mover: a device process's channel.
 ///
 /// # Errors

@@ -252,3 +252,23 @@ fn nonsense_from_a_worker_is_an_error() {
     ));
     assert!(!refused(header(kind::DONE, 0).as_bytes(), &[]));
 }
+
+/// What a message claims does not choose an allocation, whoever sent it.
+#[test]
+fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
+    let (device, worker) = channel();
+    let header = Header {
+        kind: kind::MAP,
+        count: u32::MAX,
+        ..Header::default()
+    };
+    let list = file(&[0; 64]);
+    let sent = send(
+        device.as_fd(),
+        &[header.as_bytes()],
+        &[list.as_raw_fd()],
+        MsgFlags::empty(),
+    );
+    assert!(sent.unwrap());
+    assert!(matches!(worker.recv(), Err(Error::Malformed(_))));
+}

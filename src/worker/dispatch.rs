@@ -179,6 +179,28 @@ macro_rules! table {
                 _ => return Err(Malformed::Range),
             })
         }
+
+        /// Reads a command's arguments or, where `is_reply`, what answers it, and writes them again.
+        ///
+        /// # Errors
+        ///
+        /// As [`dispatch`].
+        #[cfg(any(test, fuzzing))]
+        pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+            fn again<T: Wire>(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+                let mut reader = Reader::new(bytes);
+                let value: T = reader.get()?;
+                reader.end()?;
+                let mut writer = Writer::new();
+                writer.put(&value);
+                Ok(writer.into_bytes())
+            }
+            match op {
+                $($op if is_reply => again::<reply::$name>(bytes),)*
+                $($op => again::<request::$name>(bytes),)*
+                _ => Err(Malformed::Range),
+            }
+        }
     };
 }
 

@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock},
 };
 
 use gpgpu_protocol::cuda::*;
@@ -19,6 +19,12 @@ const MAX_IMAGES: usize = 1024;
 
 /// The most bytes of images that were loaded and are kept.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
+
+/// The most such images: each is held against a new one of its length.
+const MAX_KEPT: usize = 4096;
+
+/// The most loads at a time. Compiling costs a core each, and hundreds of megabytes.
+const MAX_LOADING: usize = 8;
 
 /// An image's BLAKE3 hash.
 pub type Hash = [u8; 32];
@@ -97,6 +103,19 @@ impl State {
 #[derive(Debug, Default)]
 pub struct Images {
     state: Mutex<State>,
+    loading: Mutex<usize>,
+    loaded: Condvar,
+}
+
+/// A load that is under way.
+#[derive(Debug)]
+pub struct Loading<'a>(&'a Images);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        *self.0.count() -= 1;
+        self.0.loaded.notify_one();
+    }
 }
 
 impl Images {
@@ -104,6 +123,25 @@ impl Images {
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.loading
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits until one more image may be loaded.
+    pub fn loading(&self) -> Loading<'_> {
+        let mut count = self.count();
+        while *count >= MAX_LOADING {
+            count = self
+                .loaded
+                .wait(count)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        *count += 1;
+        Loading(self)
     }
 
     /// Takes a part of `length` bytes of an image of `bytes` bytes, which `copy` copies. Parts may come in any order.
@@ -195,7 +233,7 @@ impl Images {
         state.kept.retain(|kept| !Arc::ptr_eq(kept, &image));
         state.kept.push_back(image);
         let mut held: u64 = state.kept.iter().map(|image| image.len()).sum();
-        while held > MAX_KEPT_BYTES
+        while (held > MAX_KEPT_BYTES || state.kept.len() > MAX_KEPT)
             && let Some(oldest) = state.kept.pop_front()
         {
             held -= oldest.len();

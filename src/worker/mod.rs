@@ -357,6 +357,20 @@ fn execute(
     last.ok_or(Malformed::Truncated)
 }
 
+/// Reads every command of a stream as it is read to be carried out, and writes it again: for fuzzing, which has no driver. Of
+/// a stream of answers, where `are_replies`, what the guest's library reads.
+///
+/// # Errors
+///
+/// The stream is not made of commands of the table.
+#[cfg(any(test, fuzzing))]
+pub fn read_again(stream: &[u8], are_replies: bool) -> Result<Vec<Vec<u8>>, Malformed> {
+    Commands::check(stream)?;
+    Commands(stream)
+        .map(|command| dispatch::read_again(command.op, are_replies, command.arguments))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use zerocopy::IntoBytes;

@@ -9,7 +9,9 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Function, Kernel, Object, ParamInfo, Stream, object_kind},
+    api::{
+        Context, Event, Function, Kernel, Library, Module, Object, ParamInfo, Stream, object_kind,
+    },
     cuda::*,
 };
 
@@ -38,10 +40,55 @@ impl Entry {
     }
 }
 
-/// The most objects of one client.
-const MAX_OBJECTS: usize = 1 << 20;
+/// The most objects of a kind that one client has: what each costs the driver is the host's memory.
+const fn most(kind: u8) -> usize {
+    match kind {
+        // A hundred megabytes and more, of the GPU's memory too.
+        Context::KIND => 64,
+        Stream::KIND => 16 << 10,
+        Module::KIND | Library::KIND => 16 << 10,
+        // Some hundred bytes.
+        Event::KIND => 256 << 10,
+        // An entry here: the driver has them with their module.
+        _ => 1 << 20,
+    }
+}
 
-type Table = HashMap<u64, Entry, foldhash::fast::RandomState>;
+/// What there is, and how much of each kind.
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    counts: HashMap<u8, usize>,
+}
+
+impl Table {
+    fn count(&mut self, id: u64) -> &mut usize {
+        self.counts.entry(object_kind(id)).or_default()
+    }
+
+    fn insert(&mut self, id: u64, entry: Entry) {
+        if self.entries.insert(id, entry).is_none() {
+            *self.count(id) += 1;
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if self.entries.remove(&id).is_some() {
+            *self.count(id) -= 1;
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(u64, &Entry) -> bool) {
+        let counts = &mut self.counts;
+        self.entries.retain(|&id, entry| {
+            let kept = keep(id, entry);
+            if !kept && let Some(count) = counts.get_mut(&object_kind(id)) {
+                *count -= 1;
+            }
+            kept
+        });
+    }
+}
 
 /// The table.
 #[derive(Debug, Default)]
@@ -80,10 +127,15 @@ impl Objects {
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        if object_kind(id) != K::KIND || K::SPECIAL.contains(&id) || table.contains_key(&id) {
+        let known = table.entries.contains_key(&id);
+        if object_kind(id) != K::KIND || K::SPECIAL.contains(&id) || known {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if table.len() >= MAX_OBJECTS {
+        if table
+            .counts
+            .get(&K::KIND)
+            .is_some_and(|count| *count >= most(K::KIND))
+        {
             Err(CUDA_ERROR_OUT_OF_MEMORY)
         } else {
             Ok(())
@@ -97,7 +149,7 @@ impl Objects {
 
     /// Forgets an object.
     pub fn remove(&self, id: u64) {
-        self.write(|table| table.remove(&id));
+        self.write(|table| table.remove(id));
         if object_kind(id) == Stream::KIND {
             locked(&self.apart).retain(|(stream, _)| *stream != id);
         }
@@ -105,12 +157,12 @@ impl Objects {
 
     /// Forgets a module or library with its functions.
     pub fn remove_with_children(&self, parent: u64) {
-        self.write(|table| table.retain(|id, entry| *id != parent && entry.parent != parent));
+        self.write(|table| table.retain(|id, entry| id != parent && entry.parent != parent));
     }
 
     /// Forgets a context with everything in it.
     pub fn remove_context(&self, context: u64) {
-        self.write(|table| table.retain(|id, entry| *id != context && entry.context != context));
+        self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
         locked(&self.apart).retain(|(_, of)| *of != context);
         self.set_finished(context);
     }
@@ -124,7 +176,7 @@ impl Objects {
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        table.get(&id).cloned()
+        table.entries.get(&id).cloned()
     }
 
     /// The driver's handle for an id of kind `K`; special handles stand for themselves.
@@ -190,7 +242,7 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
-    use gpgpu_protocol::api::{Event, object_id};
+    use gpgpu_protocol::api::object_id;
 
     use super::*;
 
@@ -222,5 +274,33 @@ mod tests {
         objects.remove_context(7);
         assert!(objects.raw::<Stream>(object_id::<Stream>(1)).is_err());
         assert!(objects.raw::<Stream>(object_id::<Stream>(2)).is_ok());
+    }
+
+    #[test]
+    fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
+        let objects = Objects::default();
+        let id = object_id::<Context>;
+        for serial in 0..most(Context::KIND) as u64 {
+            objects.check_new::<Context>(id(serial)).unwrap();
+            objects.insert(id(serial), Entry::new(1, 0));
+            // What is in it goes with it.
+            objects.insert(object_id::<Stream>(serial), Entry::new(1, id(serial)));
+        }
+        let next = id(1 << 20);
+        assert_eq!(
+            objects.check_new::<Context>(next),
+            Err(CUDA_ERROR_OUT_OF_MEMORY)
+        );
+        objects.check_new::<Event>(object_id::<Event>(0)).unwrap();
+        objects.remove(id(0));
+        objects.check_new::<Context>(next).unwrap();
+        for serial in 1..most(Context::KIND) as u64 {
+            objects.remove_context(id(serial));
+        }
+        assert_eq!(objects.write(|table| *table.count(id(0))), 0);
+        assert_eq!(
+            objects.write(|table| *table.count(object_id::<Stream>(0))),
+            1
+        );
     }
 }

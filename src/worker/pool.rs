@@ -8,12 +8,15 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
+use gpgpu_protocol::layout::MAX_QUEUE_SIZE;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     idle: usize,
+    threads: usize,
 }
 
 /// The threads.
@@ -25,6 +28,10 @@ pub struct Pool {
 /// More idle threads than this end.
 const MAX_IDLE: usize = 8;
 
+/// The most threads. A VM has no more chains under way on its control and its command queue together, so a job never waits for
+/// another one to end, of which it might be the condition.
+const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE;
+
 impl Pool {
     /// Runs a job on an idle thread, or on a new one.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
@@ -33,10 +40,11 @@ impl Pool {
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         locked.jobs.push_back(Box::new(job));
-        if locked.idle >= locked.jobs.len() {
+        if locked.idle >= locked.jobs.len() || locked.threads >= MAX_THREADS {
             work.notify_one();
             return;
         }
+        locked.threads += 1;
         drop(locked);
         let pool = self.clone();
         if let Err(error) = std::thread::Builder::new()
@@ -44,6 +52,10 @@ impl Pool {
             .spawn(move || pool.serve())
         {
             // The job stays queued: a thread that is busy now will take it.
+            state
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .threads -= 1;
             if super::may_log() {
                 tracing::warn!("Cannot start a thread: {error}");
             }
@@ -63,6 +75,7 @@ impl Pool {
                     .lock()
                     .unwrap_or_else(|poisoned| poisoned.into_inner());
             } else if locked.idle >= MAX_IDLE {
+                locked.threads -= 1;
                 return;
             } else {
                 locked.idle += 1;

@@ -81,7 +81,8 @@ impl Ring {
     /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole,
     /// `CUDA_ERROR_OUT_OF_MEMORY` if there can be no thread.
     pub fn start(session: &'static Session, address: u64) -> Result<(), CUresult> {
-        if !address.is_multiple_of(4096) {
+        // What is kept for a ring is kept for good.
+        if !address.is_multiple_of(4096) || session.ring.get().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let base = session

@@ -7,6 +7,7 @@ mod cache;
 mod cuda;
 mod debian;
 mod demo;
+mod fuzz;
 mod initramfs;
 mod kernel;
 mod kit;
@@ -50,6 +51,8 @@ enum Task {
     Bench(bench::Options),
     /// Run every test there is.
     Test,
+    /// Fuzz what guests, and workers that guests have taken over, can write to.
+    Fuzz(fuzz::Options),
     /// Make the archive that runs the same demo on another machine.
     Bundle,
 }
@@ -71,6 +74,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Task::Test => test::run(),
+        Task::Fuzz(options) => Ok(code(fuzz::run(&options)?)),
         Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => Ok(code(bench::run(&options)?)),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),

@@ -3,8 +3,13 @@
 use std::collections::HashMap;
 
 use super::lexer::Token;
-use super::parser::{Parser, place};
+use super::parser::{MAX_DEPTH, Parser, place};
 use super::{Base, Error, Function, Instruction, Operand, Param, Register, Symbol, Variable};
+
+/// The most registers of a function; nvcc's largest have some ten thousand.
+const MAX_REGISTERS: usize = 1 << 22;
+/// The most bytes of a kernel's parameters: CUDA's own limit.
+const MAX_PARAM_BYTES: usize = 32_764;
 
 #[derive(Debug, Clone, Copy)]
 enum Name {
@@ -30,6 +35,8 @@ pub(super) struct FunctionParser<'a> {
     pub(super) param_bytes: usize,
     scopes: Vec<Scope<'a>>,
     scope: usize,
+    /// How many lists of operands the parser is in.
+    depth: usize,
     /// References to labels: id, scope, name, line. An operand `Label(id)` is rewritten at the end.
     references: Vec<(usize, &'a str, u32)>,
 }
@@ -46,6 +53,7 @@ impl<'a> FunctionParser<'a> {
             param_bytes: 0,
             scopes: vec![Scope::default()],
             scope: 0,
+            depth: 0,
             references: Vec::new(),
         }
     }
@@ -84,6 +92,9 @@ impl<'a> FunctionParser<'a> {
             if self.function.is_entry {
                 let at = place(self.param_bytes, d.size, d.align);
                 self.param_bytes = at.offset + at.size;
+                if self.param_bytes > MAX_PARAM_BYTES {
+                    return p.error("too many bytes of parameters");
+                }
                 self.kernel_params.push(at);
                 self.declare(d.name, Name::Symbol(Symbol::KernelParam(at.offset as u32)));
             } else {
@@ -186,7 +197,7 @@ impl<'a> FunctionParser<'a> {
                     };
                     let first = self.function.registers.len() as u32;
                     let n = v.count.unwrap_or(1);
-                    if n > 1 << 22 {
+                    if n as usize > MAX_REGISTERS - self.function.registers.len() {
                         return p.error("too many registers");
                     }
                     for _ in 0..n {
@@ -351,12 +362,17 @@ impl<'a> FunctionParser<'a> {
 
     fn list(&mut self, p: &mut Parser<'a>, opcode: &str, end: char) -> Result<Vec<Operand>, Error> {
         let mut v = Vec::new();
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return p.error("operands are nested too deeply");
+        }
         while !p.accept(end) {
             v.push(self.simple_operand(p, opcode)?);
             if !p.accept(',') && p.peek() != Token::Punct(end) {
                 return p.error(format!("expected ',' or '{end}'"));
             }
         }
+        self.depth -= 1;
         Ok(v)
     }
 

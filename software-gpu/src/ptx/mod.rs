@@ -36,3 +36,33 @@ impl Error {
 pub fn parse(text: &str) -> Result<Module, Error> {
     parser::Parser::new(text)?.module()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+    /// Each of these once hung the parser, used up its stack or its memory, or ran over an integer.
+    #[test]
+    fn text_that_is_meant_to_do_harm_is_refused() {
+        let nested = |open: &str| open.repeat(100_000);
+        let registers = ".reg .b8 %a<4000000>;".repeat(1000);
+        let refused = [
+            ".func .attribute(".to_owned(),
+            format!(".global .u32 a[4] = {};", nested("{")),
+            format!(".entry k() {{ mov.u32 {}", nested("{")),
+            format!(".entry k() {{ mov.u32 {}", nested("(")),
+            format!(".entry k() {{ {registers} }}"),
+            ".global .align 4611686018427387904 .b8 a[1];".to_owned(),
+            ".entry k(.param .align 8 .b8 p[1000000000]) { ret; }".to_owned(),
+        ];
+        for text in refused {
+            assert!(parse(&format!("{HEAD}{text}")).is_err(), "{:.60}", text);
+        }
+        let huge = ".entry k() .maxntid 4294967295, 4294967295, 2 { ret; }";
+        let module = parse(&format!("{HEAD}{huge}")).unwrap();
+        assert_eq!(module.kernels[0].max_threads, u32::MAX);
+        assert!(parse(".version 4294967295\n").unwrap().version > 90);
+    }
+}

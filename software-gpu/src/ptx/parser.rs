@@ -8,6 +8,11 @@ use super::{
     Error, Function, Global, GlobalSpace, Kernel, Module, Param, Relocation, Symbol, Variable,
 };
 
+/// The largest alignment of a variable: a page.
+const MAX_ALIGN: usize = 4096;
+/// The deepest nesting of braces: the parser recurses, and a thread's stack has an end.
+pub(super) const MAX_DEPTH: usize = 64;
+
 /// A cursor over tokens together with the module made so far.
 pub(super) struct Parser<'a> {
     tokens: Vec<(Token<'a>, u32)>,
@@ -166,7 +171,7 @@ impl<'a> Parser<'a> {
     fn version(&mut self) -> Result<(), Error> {
         self.module.version = match self.next() {
             Token::Double(bits) => (f64::from_bits(bits) * 10.0).round() as u32,
-            Token::Integer(v) => v as u32 * 10,
+            Token::Integer(v) => (v as u32).saturating_mul(10),
             t => return self.error(format!("expected a version, found {t:?}")),
         };
         Ok(())
@@ -321,8 +326,8 @@ impl<'a> Parser<'a> {
             self.expect(']')?;
         }
         let align = align.unwrap_or((element * vector).max(1));
-        if !align.is_power_of_two() {
-            return self.error("alignment is no power of two");
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return self.error("alignment is no power of two, or too large");
         }
         Ok(Declaration {
             name,
@@ -364,7 +369,7 @@ impl<'a> Parser<'a> {
             let mut bytes = Vec::new();
             let mut relocations = Vec::new();
             if self.accept('=') {
-                self.initialiser(&v, &mut bytes, &mut relocations)?;
+                self.initialiser(&v, &mut bytes, &mut relocations, 0)?;
                 v.size = v.size.max(bytes.len());
             }
             let symbol = Symbol::Global(self.module.globals.len() as u32);
@@ -416,11 +421,15 @@ impl<'a> Parser<'a> {
         v: &Declaration<'a>,
         bytes: &mut Vec<u8>,
         relocations: &mut Vec<Relocation>,
+        depth: usize,
     ) -> Result<(), Error> {
+        if depth > MAX_DEPTH {
+            return self.error("an initialiser is nested too deeply");
+        }
         if self.accept('{') {
             // Inner braces only group; nvcc writes flat lists.
             while !self.accept('}') {
-                self.initialiser(v, bytes, relocations)?;
+                self.initialiser(v, bytes, relocations, depth + 1)?;
                 if !self.accept(',') && self.peek() != Token::Punct('}') {
                     return self.error("expected ',' or '}' in an initialiser");
                 }
@@ -514,7 +523,11 @@ impl<'a> Parser<'a> {
         let line = self.line();
         while self.peek() == Token::Dot("attribute") {
             self.next();
-            while self.next() != Token::Punct(')') {}
+            while self.next() != Token::Punct(')') {
+                if self.peek() == Token::End {
+                    return self.error("unfinished .attribute");
+                }
+            }
         }
         let mut f = FunctionParser::new(is_entry, line);
         if !is_entry && self.peek() == Token::Punct('(') {
@@ -534,12 +547,12 @@ impl<'a> Parser<'a> {
             match self.peek() {
                 Token::Dot("maxntid") => {
                     self.next();
-                    kernel.max_threads = self.triple()?.iter().product();
+                    kernel.max_threads = threads(self.triple()?);
                 }
                 Token::Dot("reqntid") => {
                     self.next();
                     let t = self.triple()?;
-                    kernel.max_threads = t.iter().product();
+                    kernel.max_threads = threads(t);
                     kernel.required_block = Some(t);
                 }
                 Token::Dot("reqnctapercluster") => {
@@ -631,6 +644,11 @@ impl<'a> Parser<'a> {
         }
         Ok(self.module)
     }
+}
+
+/// How many threads a block of this size has.
+fn threads(block: [u32; 3]) -> u32 {
+    block.into_iter().fold(1, u32::saturating_mul)
 }
 
 /// A float constant in a variable of `size` bytes; `exact` keeps a NaN's payload.

@@ -47,6 +47,7 @@ pub fn cuLibraryLoadData(
     session.objects.check_new::<Library>(request.library)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
+    let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
     let none: *mut *mut c_void = std::ptr::null_mut();

@@ -20,6 +20,9 @@ use crate::worker::{
     session::{Data, Session},
 };
 
+/// How the structure begins that a program's own code refers to a fatbin by.
+const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
+
 /// A name for the driver.
 pub fn c_name(name: String) -> Result<CString, CUresult> {
     CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)
@@ -42,10 +45,15 @@ pub unsafe fn text(name: *const std::ffi::c_char) -> String {
 
 /// The image of a load: the data beside the command, or one that has arrived before.
 pub fn image(session: &Session, id: u64, data: Data) -> Result<Arc<Image>, CUresult> {
-    match id {
-        0 => Ok(Arc::new(Image::new(data.copied(1)))),
-        id => session.images.take(id),
+    let image = match id {
+        0 => Arc::new(Image::new(data.copied(1))),
+        id => session.images.take(id)?,
+    };
+    // The wrapper of a fatbin holds an address, and the guest's addresses mean nothing here.
+    if image.with_nul().starts_with(&WRAPPER_MAGIC) {
+        return Err(CUDA_ERROR_INVALID_IMAGE);
     }
+    Ok(image)
 }
 
 /// `cuModuleLoadDataEx`.
@@ -57,6 +65,7 @@ pub fn cuModuleLoadDataEx(
     session.objects.check_new::<Module>(request.module)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
+    let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let (count, options, values) = jit.arrays();
     let mut module = Module::handle(0);

@@ -1,0 +1,8 @@
+//! The control queue: clients that come and go, memory that is registered, rings that make no sense, and workers that say
+//! anything.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use virtio_gpgpu_fuzz::{device::Rig, input::Input};
+
+fuzz_target!(|bytes: &[u8]| Rig::new().run(&mut Input::new(bytes)));

@@ -1,0 +1,25 @@
+//! PTX text: parsed, and decoded for execution.
+#![no_main]
+
+use std::{convert::Infallible, sync::Arc};
+
+use libfuzzer_sys::fuzz_target;
+use software_gpu::{exec::LoadedModule, image};
+
+fuzz_target!(|text: &str| {
+    let Ok(module) = image::parse(text, 90) else {
+        return;
+    };
+    // A device has no room for more, and a worker none for more zeros.
+    let bytes: usize = module.globals.iter().map(|global| global.size).sum();
+    if bytes > 1 << 20 {
+        return;
+    }
+    let mut next = 1u64 << 40;
+    let _ = LoadedModule::new::<Infallible>(Arc::new(module), |global| {
+        next = next.next_multiple_of(global.align as u64);
+        let at = next;
+        next += global.size as u64;
+        Ok(at)
+    });
+});
