@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser};
 
 use crate::{
+    policy::{
+        self, MAX_SOCKET_PATH, Policies, VmPolicy,
+        values::{Gpus, LongestKernel, MaxClients, Memory, Weight},
+    },
     sandbox::{Sandbox, Seccomp, Settings},
     supervisor::Gpu,
 };
 
-/// The longest path that a socket can have, in bytes.
-const MAX_SOCKET_PATH: usize = 107;
 /// More sockets than any host runs VMs.
 const MAX_SOCKETS: u32 = 1024;
 /// More would be device memory and processes for nothing: each start of a driver slows the others down.
@@ -25,12 +27,44 @@ const MAX_WARM_WORKERS: usize = 64;
 )]
 pub struct Args {
     /// Where to listen for VMMs; with several sockets, 0, 1, ... is appended
-    #[arg(short, long, value_name = "PATH")]
-    pub socket_path: PathBuf,
+    #[arg(short, long, value_name = "PATH", required_unless_present = "config")]
+    pub socket_path: Option<PathBuf>,
 
     /// How many sockets to listen at, one for each VM
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1)]
     pub socket_count: u32,
+
+    /// The file that says what each VM may have, instead of --socket-path and the flags below; SIGHUP has it read again
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel"]
+    )]
+    pub config: Option<PathBuf>,
+
+    /// Say what the configuration means, or what is wrong with it, and end
+    #[arg(long)]
+    pub check: bool,
+
+    /// The GPUs that each VM may use, such as 0,1
+    #[arg(long, value_name = "LIST", default_value_t)]
+    pub gpus: Gpus,
+
+    /// The most device memory that the processes of each VM may hold together on each GPU, such as 8GiB
+    #[arg(long, value_name = "SIZE", default_value_t)]
+    pub memory_limit: Memory,
+
+    /// Each VM's share of a GPU that several want, relative to the others': 1 to 10000
+    #[arg(long, value_name = "N", default_value_t)]
+    pub weight: Weight,
+
+    /// How many processes of each VM may use CUDA at a time
+    #[arg(long, value_name = "N", default_value_t)]
+    pub max_clients: MaxClients,
+
+    /// How long one kernel may run, such as 10s; a process whose kernel runs longer loses the GPU
+    #[arg(long, value_name = "TIME", default_value_t)]
+    pub longest_kernel: LongestKernel,
 
     /// What runs the guests' kernels: an NVIDIA GPU, the software GPU, or the first of them that works
     #[arg(long, value_enum, default_value_t = Gpu::Auto)]
@@ -78,8 +112,10 @@ pub struct Args {
 /// A command line that has been checked.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen.
-    pub sockets: Vec<PathBuf>,
+    /// Where to listen, and what the VMs there may have.
+    pub policies: Policies,
+    /// Whether to check and do nothing.
+    pub check: bool,
     /// What runs the guests' kernels.
     pub gpu: Gpu,
     /// The directory of the software GPU's libcuda, absolute.
@@ -119,6 +155,9 @@ pub enum Error {
     /// See [`Args::software_gpu`].
     #[error("--software-gpu has no effect with --gpu cuda")]
     SoftwareWithCuda,
+    /// See [`Args::config`].
+    #[error(transparent)]
+    Policy(#[from] policy::Error),
     /// See [`Args::warm_workers`].
     #[error("--warm-workers must be 0 to {MAX_WARM_WORKERS}")]
     WarmWorkers,
@@ -128,38 +167,17 @@ impl TryFrom<Args> for Config {
     type Error = Error;
 
     fn try_from(args: Args) -> Result<Self, Error> {
-        if !(1..=MAX_SOCKETS).contains(&args.socket_count) {
-            return Err(Error::SocketCount);
-        }
         if args.max_connections == 0 {
             return Err(Error::MaxConnections);
         }
         if args.warm_workers > MAX_WARM_WORKERS {
             return Err(Error::WarmWorkers);
         }
-        let sockets: Vec<PathBuf> = match args.socket_count {
-            1 => vec![args.socket_path.clone()],
-            count => (0..count)
-                .map(|number| {
-                    let mut path = args.socket_path.clone().into_os_string();
-                    path.push(number.to_string());
-                    path.into()
-                })
-                .collect(),
+        let policies = match &args.config {
+            // It is read again, wherever this process is then.
+            Some(file) => Policies::read(&std::path::absolute(file).unwrap_or(file.clone()))?,
+            None => Policies::of_flags(vms(&args)?),
         };
-        if sockets
-            .iter()
-            .any(|path| path.as_os_str().len() > MAX_SOCKET_PATH)
-        {
-            return Err(Error::SocketPathTooLong);
-        }
-        let directory = args
-            .socket_path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
-            return Err(Error::NoSuchDirectory(directory.to_owned()));
-        }
         let software_gpu = match args.software_gpu {
             Some(_) if args.gpu == Gpu::Cuda => return Err(Error::SoftwareWithCuda),
             Some(directory) => {
@@ -172,7 +190,8 @@ impl TryFrom<Args> for Config {
             None => None,
         };
         Ok(Self {
-            sockets,
+            policies,
+            check: args.check,
             gpu: args.gpu,
             software_gpu,
             max_connections: args.max_connections,
@@ -188,10 +207,54 @@ impl TryFrom<Args> for Config {
     }
 }
 
+/// What the flags say of each VM.
+fn vms(args: &Args) -> Result<Vec<VmPolicy>, Error> {
+    if !(1..=MAX_SOCKETS).contains(&args.socket_count) {
+        return Err(Error::SocketCount);
+    }
+    let path = args.socket_path.clone().unwrap_or_default();
+    let sockets: Vec<PathBuf> = match args.socket_count {
+        1 => vec![path.clone()],
+        count => (0..count)
+            .map(|number| {
+                let mut path = path.clone().into_os_string();
+                path.push(number.to_string());
+                path.into()
+            })
+            .collect(),
+    };
+    if sockets
+        .iter()
+        .any(|path| path.as_os_str().len() > MAX_SOCKET_PATH)
+    {
+        return Err(Error::SocketPathTooLong);
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+        return Err(Error::NoSuchDirectory(directory.to_owned()));
+    }
+    let vm = |socket| VmPolicy {
+        gpus: args.gpus.0.clone(),
+        memory: args.memory_limit.0,
+        weight: args.weight.0,
+        max_clients: args.max_clients.0,
+        longest_kernel: args.longest_kernel.0,
+        ..VmPolicy::new(socket)
+    };
+    Ok(sockets.into_iter().map(vm).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    fn sockets(config: &Config) -> Vec<PathBuf> {
+        let vms = config.policies.vms.iter();
+        vms.map(|vm| vm.socket.clone()).collect()
+    }
 
     fn config(arguments: &[&str]) -> Result<Config, Error> {
         let whole = ["vhost-device-gpgpu"].iter().chain(arguments);
@@ -201,10 +264,10 @@ mod tests {
     #[test]
     fn one_socket_keeps_its_name_and_several_are_numbered() {
         let one = config(&["-s", "/tmp/gpgpu.sock"]).unwrap();
-        assert_eq!(one.sockets, [PathBuf::from("/tmp/gpgpu.sock")]);
+        assert_eq!(sockets(&one), [PathBuf::from("/tmp/gpgpu.sock")]);
         assert_eq!((one.gpu, one.max_connections), (Gpu::Auto, 64));
         let two = config(&["--socket-path", "vm", "-c", "2", "--gpu", "software"]).unwrap();
-        assert_eq!(two.sockets, [PathBuf::from("vm0"), PathBuf::from("vm1")]);
+        assert_eq!(sockets(&two), [PathBuf::from("vm0"), PathBuf::from("vm1")]);
         assert_eq!(two.gpu, Gpu::Software);
         assert_eq!((two.warm_workers, two.warm_contexts), (1, true));
         let cold = ["-s", "vm", "--warm-workers=0", "--warm-contexts=false"];
@@ -243,6 +306,74 @@ mod tests {
             config(&["-s", "x", "--gpu", "cuda", "--software-gpu", "/tmp"]),
             Err(Error::SoftwareWithCuda)
         );
+    }
+
+    #[test]
+    fn flags_say_what_every_vm_may_have_and_a_file_what_each() {
+        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s";
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let flags = config(&flags).unwrap();
+        for vm in &flags.policies.vms {
+            let expected = VmPolicy {
+                gpus: Some(vec![1, 0]),
+                memory: Some(8 << 30),
+                weight: 7,
+                max_clients: 3,
+                longest_kernel: Some(std::time::Duration::from_secs(10)),
+                ..VmPolicy::new(vm.socket.clone())
+            };
+            assert_eq!(*vm, expected);
+        }
+        let none = config(&["-s", "vm"]).unwrap();
+        assert_eq!(none.policies.vms, [VmPolicy::new("vm".into())]);
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy.toml");
+        let path = path.to_str().unwrap();
+        std::fs::write(path, "[[vm]]\nsocket = \"/tmp/a\"\nweight = 5\n").unwrap();
+        let file = config(&["--config", path, "--check"]).unwrap();
+        assert!(file.check);
+        assert_eq!(file.policies.vms[0].weight, 5);
+        std::fs::write(path, "[[vm]]\nsocket = \"/tmp/a\"\nweight = 0\n").unwrap();
+        let error = config(&["--config", path]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{path}:3: ")), "{error}");
+    }
+
+    #[test]
+    fn a_file_excludes_the_flags_that_it_stands_for() {
+        let parse = |arguments: &[&str]| {
+            let whole = ["vhost-device-gpgpu"].iter().chain(arguments);
+            Args::try_parse_from(whole)
+                .map(|_| ())
+                .map_err(|error| error.kind())
+        };
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+        assert_eq!(parse(&[]), Err(MissingRequiredArgument));
+        assert_eq!(parse(&["--config", "x"]), Ok(()));
+        for flag in [
+            "-s=x",
+            "-c=2",
+            "--gpus=0",
+            "--memory-limit=1GiB",
+            "--weight=5",
+            "--max-clients=5",
+            "--longest-kernel=5s",
+        ] {
+            assert_eq!(
+                parse(&["--config", "x", flag]),
+                Err(ArgumentConflict),
+                "{flag}"
+            );
+        }
+        for flag in [
+            "--gpus=x",
+            "--memory-limit=x",
+            "--weight=0",
+            "--max-clients=0",
+            "--longest-kernel=0s",
+        ] {
+            assert_eq!(parse(&["-s", "x", flag]), Err(ValueValidation), "{flag}");
+        }
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub mod sandbox;
 pub mod supervisor;
 pub mod worker;
 
-use std::{error::Error, ffi::OsString, io::IsTerminal, os::fd::AsFd, process::ExitCode};
+use std::{
+    error::Error, ffi::OsString, io::IsTerminal, os::fd::AsFd, path::PathBuf, process::ExitCode,
+};
 
 use clap::Parser;
 use nix::sys::{
@@ -31,9 +33,9 @@ use nix::sys::{
 };
 
 use args::{Args, Config};
-use policy::VmPolicy;
+use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox};
-use supervisor::{Gpu, Program, Supervisor, cache::Cache};
+use supervisor::{Gpu, Program, Reload, Supervisor, cache::Cache};
 
 /// The program: does what its command line says, and logs why it cannot.
 pub fn main() -> ExitCode {
@@ -93,12 +95,12 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             role::settle()?;
             supervisor::cache::detach(&role::take_channel()?)?;
         }
-        _ => supervise(Args::parse().try_into()?)?,
+        _ => return supervise(Args::parse().try_into()?),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
+fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let own = |role| -> Result<Program, Box<dyn Error>> {
         let mut program = Program::own(role)?;
         let settings = config.sandbox.to_arguments();
@@ -115,12 +117,20 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         worker.arguments.push(role::WARM_CONTEXTS.into());
     }
     let probe = own(role::PROBE)?;
-    let gpu = supervisor::choose(
+    let (gpu, gpus) = supervisor::choose(
         config.gpu,
         config.software_gpu.as_deref(),
         &mut worker,
         &probe,
     )?;
+    config.policies.check_gpus(gpus.len())?;
+    for doubt in config.policies.doubts(&gpus) {
+        tracing::warn!("{doubt}");
+    }
+    if config.check {
+        print(&config.policies, &gpus);
+        return Ok(ExitCode::SUCCESS);
+    }
     // A mover loads the libcuda that workers load.
     let mut mover = worker.clone();
     for argument in &mut mover.arguments {
@@ -156,13 +166,15 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
     signals.add(Signal::SIGTERM);
     signals.thread_block()?;
     let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    let reload = reload(config.policies.file.clone(), gpus.len())?;
 
     // Each client costs each process a few descriptors, and the default is 1024.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
 
-    let supervisor = Supervisor::new(supervisor::Config {
-        vms: config.sockets.into_iter().map(VmPolicy::new).collect(),
+    let mut supervisor = Supervisor::new(supervisor::Config {
+        vms: config.policies.vms,
+        gpus: gpus.len() as u32,
         max_connections: config.max_connections,
         device: own(role::DEVICE)?,
         worker,
@@ -170,8 +182,30 @@ fn supervise(config: Config) -> Result<(), Box<dyn Error>> {
         cache,
         mover: config.mover.then_some(mover),
     })?;
+    supervisor.reload_by(reload);
     supervisor.run(stop.as_fd())?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has SIGHUP read the policy's file again.
+fn reload(file: Option<PathBuf>, gpus: usize) -> Result<Reload, Box<dyn Error>> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGHUP);
+    signals.thread_block()?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&signals, flags)?;
+    Ok(Reload::new(signals, file, gpus))
+}
+
+/// Says what the configuration means.
+fn print(policies: &Policies, gpus: &[HostGpu]) {
+    for (number, gpu) in gpus.iter().enumerate() {
+        let memory = policy::values::Memory(Some(gpu.memory));
+        println!("GPU {number}: {}, {memory}", gpu.name);
+    }
+    for vm in &policies.vms {
+        println!("VM {vm}");
+    }
 }
 
 fn start_log() {

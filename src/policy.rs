@@ -1,11 +1,23 @@
-//! What the operator grants to each VM.
+//! What the operator grants to each VM: as a file says it, or flags.
 
-use std::{path::PathBuf, time::Duration};
+mod file;
+pub mod values;
+
+use std::{fmt, path::PathBuf, time::Duration};
 
 use crate::account::CLIENTS;
 
+pub use file::Error;
+use values::{Gpus, LongestKernel, Memory};
+
 /// The weight of a VM that was given none.
 pub const DEFAULT_WEIGHT: u32 = 100;
+/// The greatest weight; the least is 1.
+pub const MAX_WEIGHT: u32 = 10_000;
+/// The longest path that a socket can have, in bytes.
+pub const MAX_SOCKET_PATH: usize = 107;
+/// The longest name of a VM, in bytes.
+const MAX_NAME: usize = 128;
 
 /// What one VM may have. A VM is what connects to one socket, however many connections and clients that are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,3 +52,120 @@ impl VmPolicy {
         }
     }
 }
+
+impl fmt::Display for VmPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}",
+            self.name,
+            self.socket.display(),
+            Gpus(self.gpus.clone()),
+            Memory(self.memory),
+            self.weight,
+            self.max_clients,
+            LongestKernel(self.longest_kernel),
+        )
+    }
+}
+
+impl VmPolicy {
+    /// Whether the VM may use a GPU.
+    pub fn may_use(&self, gpu: u32) -> bool {
+        self.gpus.as_ref().is_none_or(|gpus| gpus.contains(&gpu))
+    }
+
+    /// Takes over what can change while the VM runs, and says what did.
+    pub fn renew(&mut self, new: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut note =
+            |what: &str, differs: bool, old: &dyn fmt::Display, new: &dyn fmt::Display| {
+                if differs {
+                    changes.push(format!("{what} {old} \u{2192} {new}"));
+                }
+            };
+        macro_rules! note {
+            ($what:literal, $field:ident $(, $as:ident)?) => {
+                note($what, self.$field != new.$field, &$($as)?(self.$field.clone()), &$($as)?(new.$field.clone()))
+            };
+        }
+        note!("name", name);
+        note!("memory", memory, Memory);
+        note!("weight", weight);
+        note!("most clients", max_clients);
+        note!("longest kernel", longest_kernel, LongestKernel);
+        *self = Self {
+            socket: self.socket.clone(),
+            gpus: self.gpus.clone(),
+            ..new.clone()
+        };
+        changes
+    }
+}
+
+/// A GPU of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostGpu {
+    /// As the driver calls it.
+    pub name: String,
+    /// Bytes of device memory.
+    pub memory: u64,
+}
+
+/// All VMs' policies, and where they stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policies {
+    /// One for each VM.
+    pub vms: Vec<VmPolicy>,
+    /// The file that they were read from.
+    pub file: Option<PathBuf>,
+    /// Where each VM's GPUs are named.
+    places: Vec<String>,
+}
+
+impl Policies {
+    /// Those that flags have made.
+    pub fn of_flags(vms: Vec<VmPolicy>) -> Self {
+        let places = vec!["--gpus".to_owned(); vms.len()];
+        let file = None;
+        Self { vms, file, places }
+    }
+
+    /// Whether the host has the GPUs that VMs may use.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_gpus(&self, host: usize) -> Result<(), Error> {
+        for (vm, place) in self.vms.iter().zip(&self.places) {
+            let named = vm.gpus.iter().flatten();
+            if let Some(gpu) = named.copied().find(|gpu| *gpu as usize >= host) {
+                let message = match host {
+                    1 => format!("there is no GPU {gpu}: the host has one, which is GPU 0"),
+                    _ => format!("there is no GPU {gpu}: the host has 0 to {}", host - 1),
+                };
+                let place = place.clone();
+                return Err(Error { place, message });
+            }
+        }
+        Ok(())
+    }
+
+    /// What may be meant so, and may not: VMs that may hold more together than a GPU has.
+    pub fn doubts(&self, host: &[HostGpu]) -> Vec<String> {
+        let doubt = |(gpu, facts): (usize, &HostGpu)| {
+            let users = self.vms.iter().filter(|vm| vm.may_use(gpu as u32));
+            let limits = users.filter_map(|vm| vm.memory);
+            let sum = limits.fold(0, u64::saturating_add);
+            let what = format!(
+                "GPU {gpu} has {}, and the memory limits of the VMs that may use it come to {}: they cannot all be reached",
+                Memory(Some(facts.memory)),
+                Memory(Some(sum))
+            );
+            (sum > facts.memory).then_some(what)
+        };
+        host.iter().enumerate().filter_map(doubt).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

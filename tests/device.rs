@@ -72,6 +72,7 @@ impl Host {
             vms: ["vm0", "vm1"]
                 .map(|name| VmPolicy::new(directory.path().join(name)))
                 .to_vec(),
+            gpus: 0,
             max_connections,
             device: Program {
                 program: BINARY.into(),

@@ -114,6 +114,7 @@ impl Host {
             vms: ["vm0", "vm1"]
                 .map(|name| VmPolicy::new(directory.path().join(name)))
                 .to_vec(),
+            gpus: 0,
             max_connections: 8,
             device: role(&program(), &["device-process"], &[]),
             worker: role(&own, &test, &[(worker::MODE, "1")]),

@@ -75,6 +75,8 @@ pub struct Worker {
     pub slot: u32,
     /// What it tells of itself.
     pub account: Shared<Account>,
+    /// The GPU that its client sees first, if that is known.
+    pub gpu: Option<u32>,
     /// The guest process, for the log.
     pub who: String,
     /// When it is killed, once its client is closed.

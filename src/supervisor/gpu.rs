@@ -15,6 +15,7 @@ use cudarc::driver::{DriverError, result, sys};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::Program;
+use crate::policy::{HostGpu, values::Memory};
 
 /// How long a driver may take to come up; on hosts with eight GPUs and no persistence daemon it
 /// takes some twenty seconds.
@@ -52,7 +53,7 @@ pub enum Error {
 }
 
 /// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is,
-/// [`Gpu::Cuda`] or [`Gpu::Software`].
+/// [`Gpu::Cuda`] or [`Gpu::Software`], and what GPUs it has.
 ///
 /// # Errors
 /// What was asked for is not there; see [`Error`].
@@ -61,13 +62,13 @@ pub fn choose(
     software: Option<&Path>,
     worker: &mut Program,
     probe: &Program,
-) -> Result<Gpu, Error> {
+) -> Result<(Gpu, Vec<HostGpu>), Error> {
     let cuda = match gpu {
         Gpu::Software => None,
         Gpu::Auto | Gpu::Cuda => match run(probe) {
             Ok(devices) => {
-                tracing::info!("GPU: {devices}");
-                return Ok(Gpu::Cuda);
+                log(&devices);
+                return Ok((Gpu::Cuda, devices));
             }
             Err(reason) if gpu == Gpu::Cuda => return Err(Error::NoCuda(reason)),
             Err(reason) => Some(reason),
@@ -75,19 +76,38 @@ pub fn choose(
     };
     let directory = software.map_or_else(default_directory, Path::to_owned);
     let found = use_software(&directory, worker, probe);
-    match (found, cuda) {
-        (Ok(()), None) => tracing::info!("Software GPU: {}", directory.display()),
-        (Ok(()), Some(reason)) => tracing::info!(
+    match (&found, cuda) {
+        (Ok(_), None) => tracing::info!("Software GPU: {}", directory.display()),
+        (Ok(_), Some(reason)) => tracing::info!(
             "Software GPU: {}, as there is no usable NVIDIA GPU: {reason}",
             directory.display()
         ),
-        (Err(error), None) => return Err(error),
-        (Err(error), Some(reason)) => return Err(Error::Neither(Box::new(error), reason)),
+        (Err(_), None) => {}
+        (Err(_), Some(reason)) => {
+            return found
+                .map(|devices| (Gpu::Software, devices))
+                .map_err(|error| Error::Neither(Box::new(error), reason));
+        }
     }
-    Ok(Gpu::Software)
+    let devices = found?;
+    if devices.len() > 1 {
+        log(&devices);
+    }
+    Ok((Gpu::Software, devices))
 }
 
-fn use_software(directory: &Path, worker: &mut Program, probe: &Program) -> Result<(), Error> {
+fn log(devices: &[HostGpu]) {
+    for (number, gpu) in devices.iter().enumerate() {
+        let memory = Memory(Some(gpu.memory));
+        tracing::info!("GPU {number}: {}, {memory}", gpu.name);
+    }
+}
+
+fn use_software(
+    directory: &Path,
+    worker: &mut Program,
+    probe: &Program,
+) -> Result<Vec<HostGpu>, Error> {
     let error = |reason: String| Error::NoSoftware(directory.display().to_string(), reason);
     // Both names are looked for, and one that is not here would be found elsewhere.
     for name in ["libcuda.so.1", "libcuda.so"] {
@@ -97,9 +117,9 @@ fn use_software(directory: &Path, worker: &mut Program, probe: &Program) -> Resu
     }
     let mut probe = probe.clone();
     probe.prefer_libraries_of(directory.as_os_str());
-    run(&probe).map_err(error)?;
+    let devices = run(&probe).map_err(error)?;
     worker.prefer_libraries_of(directory.as_os_str());
-    Ok(())
+    Ok(devices)
 }
 
 /// Beside the program's directory, as the workspace and packages lay it out, or the system's.
@@ -112,7 +132,7 @@ fn default_directory() -> PathBuf {
 }
 
 /// Runs a probe; it says what it found, or why it found nothing.
-fn run(probe: &Program) -> Result<String, String> {
+fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     let mut child = probe
         .command()
         .stdin(Stdio::null())
@@ -145,17 +165,34 @@ fn run(probe: &Program) -> Result<String, String> {
     let ended = child.wait().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&said).trim().to_owned();
     match ended.success() {
-        true => Ok(said),
+        true => {
+            parse(&said).ok_or_else(|| format!("its driver says what nobody understands: {said}"))
+        }
         false if said.is_empty() => Err(format!("its driver failed ({})", super::reason(ended))),
         false => Err(said),
     }
+}
+
+/// What a probe says: a line for each device, with the bytes of its memory and its name.
+fn parse(said: &str) -> Option<Vec<HostGpu>> {
+    let gpu = |line: &str| {
+        let (memory, name) = line.split_once(' ')?;
+        Some(HostGpu {
+            name: name.to_owned(),
+            memory: memory.parse().ok()?,
+        })
+    };
+    let gpus: Option<Vec<_>> = said.lines().map(gpu).collect();
+    gpus.filter(|gpus| !gpus.is_empty())
 }
 
 /// The probe itself: prints the devices and succeeds, or prints why there are none.
 pub fn probe() -> std::process::ExitCode {
     match devices() {
         Ok(devices) => {
-            println!("{devices}");
+            for gpu in devices {
+                println!("{} {}", gpu.memory, gpu.name);
+            }
             std::process::ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -165,7 +202,7 @@ pub fn probe() -> std::process::ExitCode {
     }
 }
 
-fn devices() -> Result<String, String> {
+fn devices() -> Result<Vec<HostGpu>, String> {
     // SAFETY: libcuda is loaded, which runs its initialisers; that is what it was installed for.
     if !unsafe { sys::is_culib_present() } {
         return Err("libcuda.so.1 cannot be loaded".to_owned());
@@ -176,14 +213,19 @@ fn devices() -> Result<String, String> {
     };
     result::init().map_err(name)?;
     let count = result::device::get_count().map_err(name)?;
-    let mut names = Vec::new();
+    let mut devices = Vec::new();
     for ordinal in 0..count {
         let device = result::device::get(ordinal).map_err(name)?;
-        names.push(result::device::get_name(device).map_err(name)?);
+        let called = result::device::get_name(device).map_err(name)?;
+        // SAFETY: the device is one that the driver has given out.
+        let memory = unsafe { result::device::total_mem(device) }.map_err(name)?;
+        devices.push(HostGpu {
+            name: called.replace('\n', " "),
+            memory: memory as u64,
+        });
     }
-    if names.is_empty() {
-        Err("no devices".to_owned())
-    } else {
-        Ok(names.join(", "))
+    if devices.is_empty() {
+        return Err("no devices".to_owned());
     }
+    Ok(devices)
 }

@@ -10,7 +10,9 @@ mod client;
 mod gpu;
 pub mod link;
 mod movers;
+mod placement;
 mod process;
+mod reload;
 mod socket;
 mod spare;
 mod vm;
@@ -42,6 +44,7 @@ use crate::{
 use client::{Device, GRACE, Name, Warm, Worker};
 use link::{ToDevice, ToSupervisor};
 use movers::Movers;
+use placement::Placed;
 use process::Process;
 use spare::{Spare, Spares};
 use vm::Vm;
@@ -50,6 +53,7 @@ use warm::Pool;
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use movers::MAX_GPUS;
 pub use process::{Program, reason};
+pub use reload::Reload;
 
 /// What cannot be done without.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +71,8 @@ pub enum Error {
 pub struct Config {
     /// The VMs, and what each may have.
     pub vms: Vec<VmPolicy>,
+    /// How many GPUs the host has; 0 if that is not known, and then they are all VMs' in the driver's order.
+    pub gpus: u32,
     /// How many connections it serves at a time on each of them; more wait.
     pub max_connections: usize,
     /// How device processes are started; their standard input is their [`link`].
@@ -86,6 +92,7 @@ pub struct Config {
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Stop,
+    Reload,
     Listener(usize),
     Link(u32),
     Device(u32),
@@ -107,6 +114,7 @@ pub struct Supervisor {
     last_token: u32,
     stop: i32,
     stopped: bool,
+    reload: Option<Reload>,
 }
 
 impl Supervisor {
@@ -133,7 +141,13 @@ impl Supervisor {
             last_token: 0,
             stop: -1,
             stopped: false,
+            reload: None,
         })
+    }
+
+    /// Has the policy read again, whenever that is asked for.
+    pub fn reload_by(&mut self, reload: Reload) {
+        self.reload = Some(reload);
     }
 
     /// Serves until `stop` can be read. Then all processes are gone, and the sockets removed.
@@ -390,7 +404,9 @@ impl Supervisor {
         slot: u32,
         path: &Path,
         ops: &mut EventOps<'_>,
-    ) -> io::Result<(Warm, Shared<Account>)> {
+    ) -> io::Result<(Warm, Shared<Account>, Option<u32>)> {
+        let gpus = self.gpus_for(vm);
+        let first = gpus.first().copied();
         let account = Shared::<Account>::new(c"gpgpu-account")?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell = OwnedFd::from(EventFd::from_flags(flags)?);
@@ -400,10 +416,32 @@ impl Supervisor {
             doorbell: Arc::new(doorbell.into()),
             cache: self.vms[vm].cache.clone(),
             slot,
-            gpus: self.vms[vm].policy.gpus.clone().unwrap_or_default(),
+            gpus,
         };
         let worker = self.find_worker(path, serving, ops)?;
-        Ok((worker, account))
+        Ok((worker, account, first))
+    }
+
+    /// The GPUs for a new client of a VM, in the order in which it sees them.
+    fn gpus_for(&self, vm: usize) -> Vec<u32> {
+        let workers = self.workers.values().filter(|worker| !worker.closed);
+        let clients: Vec<Placed> = workers
+            .filter_map(|worker| {
+                Some(Placed {
+                    vm: worker.vm,
+                    weight: self.vms[worker.vm].policy.weight,
+                    gpu: worker.gpu?,
+                })
+            })
+            .collect();
+        let charged = |gpu: u32| {
+            let vms = self.vms.iter();
+            vms.map(|vm| vm.ledger.used(gpu as usize)).sum()
+        };
+        let policy = &self.vms[vm].policy;
+        let allowed = policy.gpus.clone();
+        let allowed = allowed.unwrap_or_else(|| (0..self.config.gpus).collect());
+        placement::order(allowed, (vm, policy.weight), &clients, charged)
     }
 
     fn start_worker(
@@ -439,7 +477,7 @@ impl Supervisor {
             return;
         };
         let answer = match found {
-            Ok((worker, account)) => {
+            Ok((worker, account, gpu)) => {
                 let Warm {
                     process,
                     channel,
@@ -448,6 +486,9 @@ impl Supervisor {
                 if device.log.allow() {
                     tracing::info!("{who} opened (worker {})", process.id());
                     tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
+                    if let Some(gpu) = gpu {
+                        tracing::debug!("Worker {}: GPU {gpu} first", process.id());
+                    }
                 }
                 let worker = Worker {
                     process,
@@ -456,6 +497,7 @@ impl Supervisor {
                     vm,
                     slot: slot.unwrap_or_default(),
                     account,
+                    gpu,
                     who,
                     deadline: None,
                     closed: false,
@@ -667,12 +709,19 @@ impl MutEventSubscriber for Supervisor {
             tracing::error!("Cannot watch for signals: {error}");
             self.stopped = true;
         }
+        let token = self.token(Source::Reload);
+        if let Some(reload) = &self.reload
+            && let Err(error) = ops.add(Events::with_data(reload, token, EventSet::IN))
+        {
+            tracing::error!("Cannot watch for SIGHUP: {error}");
+        }
         self.arm(ops);
     }
 
     fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
         match self.sources.get(&events.data()) {
             Some(Source::Stop) => self.stopped = true,
+            Some(Source::Reload) => self.reload(),
             Some(&Source::Listener(index)) if !self.vms[index].accepting => {
                 self.connect(index, ops);
             }

@@ -1,0 +1,188 @@
+//! The policy as a file.
+
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    MAX_NAME, MAX_SOCKET_PATH, Policies, VmPolicy,
+    values::{Gpus, LongestKernel, MaxClients, Memory, Weight},
+};
+
+/// More than any host runs VMs.
+const MAX_VMS: usize = 1024;
+
+/// What is wrong with a policy.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct Error {
+    /// The file, and the line if one line is to blame; or the flag.
+    pub place: String,
+    /// What.
+    pub message: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Whole {
+    #[serde(default)]
+    defaults: Defaults,
+    #[serde(default)]
+    vm: Vec<Section>,
+}
+
+/// What holds for each VM that says nothing else.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Defaults {
+    gpus: Option<Spanned<Gpus>>,
+    memory: Option<Memory>,
+    weight: Option<Weight>,
+    max_clients: Option<MaxClients>,
+    longest_kernel: Option<LongestKernel>,
+}
+
+/// One VM.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Section {
+    name: Option<Spanned<String>>,
+    socket: Spanned<PathBuf>,
+    gpus: Option<Spanned<Gpus>>,
+    memory: Option<Memory>,
+    weight: Option<Weight>,
+    max_clients: Option<MaxClients>,
+    longest_kernel: Option<LongestKernel>,
+}
+
+impl Policies {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says what cannot be; the error names the line.
+    pub fn read(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(|error| Error {
+            place: file.display().to_string(),
+            message: error.to_string(),
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Understands a file's text.
+    ///
+    /// # Errors
+    /// As [`Policies::read`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
+        let place = |span: &Range<usize>| {
+            let before = text.get(..span.start).unwrap_or(text);
+            format!("{}:{}", file.display(), before.matches('\n').count() + 1)
+        };
+        let wrong = |span: &Range<usize>, message: String| {
+            Err(Error {
+                place: place(span),
+                message,
+            })
+        };
+        let whole: Whole = match toml::from_str(text) {
+            Ok(whole) => whole,
+            Err(error) => {
+                let span = error.span().unwrap_or_default();
+                return wrong(&span, error.message().replace('\n', "; "));
+            }
+        };
+        if whole.vm.is_empty() {
+            return Err(Error {
+                place: file.display().to_string(),
+                message: "no [[vm]] section: there is nobody to serve".to_owned(),
+            });
+        }
+        let defaults = whole.defaults;
+        let mut policies = Self {
+            vms: Vec::new(),
+            file: Some(file.to_owned()),
+            places: Vec::new(),
+        };
+        let mut known: Vec<PathBuf> = Vec::new();
+        for section in whole.vm {
+            let (socket, at) = (section.socket.as_ref(), section.socket.span());
+            let resolved = match check_socket(socket) {
+                Ok(resolved) => resolved,
+                Err(message) => return wrong(&at, message),
+            };
+            if policies.vms.len() >= MAX_VMS {
+                return wrong(&at, format!("there are more than {MAX_VMS} VMs"));
+            }
+            if let Some(other) = known.iter().position(|other| *other == resolved) {
+                let other = &policies.vms[other].name;
+                return wrong(&at, format!("the socket is that of VM {other:?} too"));
+            }
+            known.push(resolved);
+            let mut vm = VmPolicy::new(socket.clone());
+            let named = section.name.as_ref();
+            let named = named.map_or_else(|| at.clone(), Spanned::span);
+            if let Some(name) = &section.name {
+                vm.name.clone_from(name.as_ref());
+            }
+            if let Err(message) = check_name(&vm.name) {
+                return wrong(&named, message);
+            }
+            if policies.vms.iter().any(|other| other.name == vm.name) {
+                return wrong(&named, format!("another VM is called {:?} too", vm.name));
+            }
+            let gpus = section.gpus.or_else(|| defaults.gpus.clone());
+            let gpus_at = gpus.as_ref().map_or(at, Spanned::span);
+            vm.gpus = gpus.and_then(|gpus| gpus.into_inner().0);
+            let Memory(memory) = section.memory.or(defaults.memory).unwrap_or_default();
+            vm.memory = memory;
+            let Weight(weight) = section.weight.or(defaults.weight).unwrap_or_default();
+            vm.weight = weight;
+            let most = section.max_clients.or(defaults.max_clients);
+            let MaxClients(most) = most.unwrap_or_default();
+            vm.max_clients = most;
+            let longest = section.longest_kernel.or(defaults.longest_kernel);
+            let LongestKernel(longest) = longest.unwrap_or_default();
+            vm.longest_kernel = longest;
+            policies.vms.push(vm);
+            policies.places.push(place(&gpus_at));
+        }
+        Ok(policies)
+    }
+}
+
+/// Whether a socket can be there; its path by which it can be told from others.
+fn check_socket(path: &Path) -> Result<PathBuf, String> {
+    if path.as_os_str().len() > MAX_SOCKET_PATH {
+        return Err(format!(
+            "a socket's path has at most {MAX_SOCKET_PATH} bytes, and this one {}",
+            path.as_os_str().len()
+        ));
+    }
+    let Some(name) = path.file_name() else {
+        return Err("this is no path of a socket".to_owned());
+    };
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    match parent.canonicalize() {
+        Ok(parent) if parent.is_dir() => Ok(parent.join(name)),
+        Ok(_) => Err(format!("{} is no directory", parent.display())),
+        Err(error) => Err(format!("the directory {}: {error}", parent.display())),
+    }
+}
+
+/// Whether a VM can be called so in logs and metrics.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(format!("a name has 1 to {MAX_NAME} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("a name has no control characters".to_owned());
+    }
+    Ok(())
+}

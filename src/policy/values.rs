@@ -1,0 +1,330 @@
+//! The values of a policy as an operator writes them: in a file, and as flags.
+
+use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
+
+use bytesize::ByteSize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
+
+use super::{DEFAULT_WEIGHT, MAX_WEIGHT};
+use crate::account::{CLIENTS, GPUS};
+
+/// Lifts a limit that a default sets.
+const UNLIMITED: &str = "unlimited";
+/// All GPUs.
+const ALL: &str = "all";
+
+/// Which GPUs; `None` is all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gpus(pub Option<Vec<u32>>);
+
+/// Bytes of device memory; `None` for no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory(pub Option<u64>);
+
+/// A share, relative to the others'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight(pub u32);
+
+/// How many clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaxClients(pub usize);
+
+/// How long one kernel may run; `None` for no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LongestKernel(pub Option<Duration>);
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(DEFAULT_WEIGHT)
+    }
+}
+
+impl Default for MaxClients {
+    fn default() -> Self {
+        Self(CLIENTS)
+    }
+}
+
+/// A value that a file may hold as text, as a number or as a list of numbers.
+trait Value: Sized + FromStr<Err = String> {
+    const EXPECTED: &'static str;
+
+    fn of_number(number: u64) -> Result<Self, String>;
+
+    fn of_list(_: Vec<u64>) -> Result<Self, String> {
+        Err(format!("not a list, but {}", Self::EXPECTED))
+    }
+}
+
+impl Value for Gpus {
+    const EXPECTED: &'static str = "a list of GPU numbers such as [0, 1], or \"all\"";
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        Self::of_list(vec![number])
+    }
+
+    fn of_list(list: Vec<u64>) -> Result<Self, String> {
+        let mut gpus = Vec::new();
+        for number in list {
+            let gpu = u32::try_from(number).ok();
+            let gpu = gpu.filter(|gpu| (*gpu as usize) < GPUS);
+            let gpu = gpu.ok_or_else(|| format!("{number} is no number of a GPU"))?;
+            if gpus.contains(&gpu) {
+                return Err(format!("GPU {gpu} stands there twice"));
+            }
+            gpus.push(gpu);
+        }
+        if gpus.is_empty() {
+            return Err(format!("no GPU at all; it takes {}", Self::EXPECTED));
+        }
+        Ok(Self(Some(gpus)))
+    }
+}
+
+impl FromStr for Gpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == ALL {
+            return Ok(Self(None));
+        }
+        let number = |part: &str| part.trim().parse::<u64>();
+        let list: Result<_, _> = text.split(',').map(number).collect();
+        let list = list.map_err(|_| format!("{text:?} names no GPUs such as 0,1 or {ALL}"))?;
+        Self::of_list(list)
+    }
+}
+
+impl Value for Memory {
+    const EXPECTED: &'static str = "a size such as \"8GiB\", or \"unlimited\"";
+
+    fn of_number(bytes: u64) -> Result<Self, String> {
+        // The ledger takes 0 for no limit, and a VM without memory has no use for a GPU.
+        match bytes {
+            0 => Err("a VM needs device memory: the least is 1 byte".to_owned()),
+            bytes => Ok(Self(Some(bytes))),
+        }
+    }
+}
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == UNLIMITED {
+            return Ok(Self(None));
+        }
+        let size = ByteSize::from_str(text.trim());
+        let size =
+            size.map_err(|_| format!("{text:?} is no size such as 8GiB, 512 MiB or {UNLIMITED}"))?;
+        Self::of_number(size.as_u64())
+    }
+}
+
+impl Value for Weight {
+    const EXPECTED: &'static str = "a number such as 100";
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        let weight = u32::try_from(number).ok();
+        let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
+        let weight = weight.ok_or_else(|| format!("a weight is 1 to {MAX_WEIGHT}"))?;
+        Ok(Self(weight))
+    }
+}
+
+impl FromStr for Weight {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::of_number(text.parse().map_err(|_| format!("{text:?} is no number"))?)
+    }
+}
+
+impl Value for MaxClients {
+    const EXPECTED: &'static str = "a number such as 64";
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        let most = usize::try_from(number).ok();
+        let most = most.filter(|most| (1..=CLIENTS).contains(most));
+        let most = most.ok_or_else(|| format!("a VM can have 1 to {CLIENTS} clients"))?;
+        Ok(Self(most))
+    }
+}
+
+impl FromStr for MaxClients {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::of_number(text.parse().map_err(|_| format!("{text:?} is no number"))?)
+    }
+}
+
+impl Value for LongestKernel {
+    const EXPECTED: &'static str = "a time such as \"10s\", or \"unlimited\"";
+
+    fn of_number(_: u64) -> Result<Self, String> {
+        Err(format!("a time has a unit: {}", Self::EXPECTED))
+    }
+}
+
+impl FromStr for LongestKernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == UNLIMITED {
+            return Ok(Self(None));
+        }
+        let time = humantime::parse_duration(text)
+            .map_err(|_| format!("{text:?} is no time such as 10s, 500ms or {UNLIMITED}"))?;
+        // Shorter than what it takes to see that a kernel runs at all.
+        if time < Duration::from_millis(1) {
+            return Err("the least time for a kernel is 1ms".to_owned());
+        }
+        Ok(Self(Some(time)))
+    }
+}
+
+struct AnyForm<T>(PhantomData<T>);
+
+impl<'de, T: Value> Visitor<'de> for AnyForm<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        T::of_number(number).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        let number = u64::try_from(number)
+            .map_err(|_| E::custom(format!("{number} is no {}", &T::EXPECTED[2..])))?;
+        self.visit_u64(number)
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<T, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some(number) = list.next_element::<u64>()? {
+            numbers.push(number);
+        }
+        T::of_list(numbers).map_err(de::Error::custom)
+    }
+}
+
+macro_rules! deserialize {
+    ($($ty:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $ty {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(AnyForm(PhantomData))
+            }
+        }
+    )*};
+}
+
+deserialize!(Gpus, Memory, Weight, MaxClients, LongestKernel);
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(gpus) = &self.0 else {
+            return f.write_str(ALL);
+        };
+        let gpus: Vec<_> = gpus.iter().map(u32::to_string).collect();
+        f.write_str(&gpus.join(","))
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{}", ByteSize(bytes).display().iec()),
+            None => f.write_str(UNLIMITED),
+        }
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for MaxClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for LongestKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(time) => humantime::format_duration(time).fmt(f),
+            None => f.write_str(UNLIMITED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_as_people_write_them() {
+        let bytes = |text: &str| text.parse::<Memory>().map(|memory| memory.0);
+        assert_eq!(bytes("8GiB"), Ok(Some(8 << 30)));
+        assert_eq!(bytes("512 MiB"), Ok(Some(512 << 20)));
+        assert_eq!(bytes("1.5GiB"), Ok(Some(3 << 29)));
+        assert_eq!(bytes("8GB"), Ok(Some(8_000_000_000)));
+        assert_eq!(bytes("4096"), Ok(Some(4096)));
+        assert_eq!(bytes("unlimited"), Ok(None));
+        for wrong in ["", "0", "0GiB", "-1GiB", "GiB", "8 elephants", "lots"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        let time = |text: &str| text.parse::<LongestKernel>().map(|longest| longest.0);
+        assert_eq!(time("10s"), Ok(Some(Duration::from_secs(10))));
+        assert_eq!(time("500ms"), Ok(Some(Duration::from_millis(500))));
+        assert_eq!(time("1m 30s"), Ok(Some(Duration::from_secs(90))));
+        assert_eq!(time("unlimited"), Ok(None));
+        for wrong in ["", "0s", "999us", "10", "-1s", "soon"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn gpus_weights_and_counts_are_what_can_be() {
+        let gpus = |text: &str| text.parse::<Gpus>().map(|gpus| gpus.0);
+        assert_eq!(gpus("1, 0"), Ok(Some(vec![1, 0])));
+        assert_eq!(gpus("all"), Ok(None));
+        for wrong in ["", "0,", "0,0", "-1", "64", "first"] {
+            assert!(gpus(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!("10000".parse(), Ok(Weight(10_000)));
+        assert_eq!("1024".parse(), Ok(MaxClients(1024)));
+        for wrong in ["0", "10001", "-1", "1.5", "x"] {
+            assert!(wrong.parse::<Weight>().is_err(), "{wrong}");
+        }
+        for wrong in ["0", "1025", "x"] {
+            assert!(wrong.parse::<MaxClients>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read() {
+        for text in ["all", "0,3"] {
+            assert_eq!(text.parse::<Gpus>().unwrap().to_string(), text);
+        }
+        for text in ["unlimited", "8.0 GiB"] {
+            assert_eq!(text.parse::<Memory>().unwrap().to_string(), text);
+        }
+        for text in ["unlimited", "1m 30s", "250ms"] {
+            assert_eq!(text.parse::<LongestKernel>().unwrap().to_string(), text);
+        }
+    }
+}

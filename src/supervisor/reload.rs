@@ -1,0 +1,99 @@
+//! Changing what VMs may have while they run.
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    path::PathBuf,
+};
+
+use nix::sys::signalfd::SignalFd;
+
+use super::Supervisor;
+use crate::policy::{Policies, VmPolicy};
+
+/// When the policy is read again, and from where.
+#[derive(Debug)]
+pub struct Reload {
+    signals: SignalFd,
+    file: Option<PathBuf>,
+    gpus: usize,
+}
+
+impl Reload {
+    /// Whenever `signals`, which does not block, has one: from a file, if there is one, for a host with so many GPUs.
+    pub fn new(signals: SignalFd, file: Option<PathBuf>, gpus: usize) -> Self {
+        Self {
+            signals,
+            file,
+            gpus,
+        }
+    }
+
+    /// The new policies, if there are any. Several signals are one.
+    fn read(&mut self) -> Option<Policies> {
+        let mut came = false;
+        while let Ok(Some(_)) = self.signals.read_signal() {
+            came = true;
+        }
+        if !came {
+            return None;
+        }
+        let Some(file) = &self.file else {
+            tracing::warn!("SIGHUP: there is no file to read again, for the policy came by flags");
+            return None;
+        };
+        let read = Policies::read(file);
+        let read = read.and_then(|read| read.check_gpus(self.gpus).map(|()| read));
+        read.inspect_err(|error| tracing::error!("{error}. Nothing is changed"))
+            .ok()
+    }
+}
+
+impl AsRawFd for Reload {
+    fn as_raw_fd(&self) -> RawFd {
+        self.signals.as_raw_fd()
+    }
+}
+
+impl Supervisor {
+    /// A signal came: what may change does, and nobody is disturbed.
+    pub(super) fn reload(&mut self) {
+        let Some(new) = self.reload.as_mut().and_then(Reload::read) else {
+            return;
+        };
+        self.change(&new.vms);
+    }
+
+    /// Takes new policies over.
+    fn change(&mut self, new: &[VmPolicy]) {
+        let mut changed = 0;
+        for vm in &mut self.vms {
+            let name = vm.policy.name.clone();
+            let Some(new) = new.iter().find(|new| new.socket == vm.policy.socket) else {
+                tracing::warn!(
+                    "VM {name:?}: its section is gone, and it keeps what it had: to end it needs a restart"
+                );
+                continue;
+            };
+            if new.gpus != vm.policy.gpus {
+                tracing::warn!("VM {name:?}: other GPUs need a restart, and it keeps those it has");
+            }
+            let changes = vm.policy.renew(new);
+            if changes.is_empty() {
+                continue;
+            }
+            changed += 1;
+            vm.apply();
+            tracing::info!("VM {name:?}: {}", changes.join(", "));
+        }
+        for new in new {
+            if !self.vms.iter().any(|vm| vm.policy.socket == new.socket) {
+                tracing::warn!("VM {:?}: a new socket needs a restart", new.name);
+            }
+        }
+        tracing::info!("Policy read again: {changed} VMs have changed");
+        self.policies_changed();
+    }
+
+    /// What VMs may have is not what it was. Their ledgers know.
+    fn policies_changed(&mut self) {}
+}
