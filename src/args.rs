@@ -93,6 +93,11 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub mover: bool,
 
+    /// Whether VMs that want the same GPU take turns on it by their weights; if not, the driver shares it out between their
+    /// processes, by the length of their kernels
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub scheduler: bool,
+
     /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
     /// and rewrite its own worker
     #[arg(long)]
@@ -128,6 +133,8 @@ pub struct Config {
     pub warm_contexts: bool,
     /// Whether there are movers.
     pub mover: bool,
+    /// Whether VMs take turns.
+    pub scheduler: bool,
     /// Whether workers serve although the GPU can reach pageable memory.
     pub allow_pageable_access: bool,
     /// What keeps each process to its work.
@@ -198,6 +205,7 @@ impl TryFrom<Args> for Config {
             warm_workers: args.warm_workers,
             warm_contexts: args.warm_contexts,
             mover: args.mover,
+            scheduler: args.scheduler,
             allow_pageable_access: args.allow_pageable_access,
             sandbox: Settings {
                 sandbox: args.sandbox,

@@ -14,8 +14,8 @@ pub mod device;
 pub mod ipc;
 mod log_limit;
 pub mod mover;
-pub mod policy;
 mod pace;
+pub mod policy;
 mod role;
 pub mod sandbox;
 pub mod supervisor;
@@ -180,6 +180,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
+        scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
     })?;
     supervisor.reload_by(reload);

@@ -88,6 +88,7 @@ impl Host {
             },
             warm_workers,
             cache: None,
+            scheduler: true,
             mover: None,
         };
         let supervisor = Supervisor::new(config).unwrap();

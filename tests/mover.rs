@@ -121,6 +121,7 @@ impl Host {
             mover: Some(role(&program(), &["mover-process"], &[])),
             warm_workers: 0,
             cache: None,
+            scheduler: true,
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

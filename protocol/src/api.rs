@@ -527,8 +527,13 @@ pub const fn is_work(op: u16) -> bool {
         | cuEventRecord::OP
         | cuEventRecordWithFlags::OP
         | gpgpuEventMark::OP => true,
-        _ => matches!(op >> 8, 0x04 | 0x05 | 0x09),
+        _ => gives_work(op),
     }
+}
+
+/// Whether an operation gives the GPU work: copies, fills and launches.
+pub const fn gives_work(op: u16) -> bool {
+    matches!(op >> 8, 0x04 | 0x05 | 0x09)
 }
 
 macro_rules! completion {

@@ -17,6 +17,24 @@ pub fn wait(word: &AtomicU32, value: u32) {
     };
 }
 
+/// As [`wait`], for a limited time.
+pub fn wait_for(word: &AtomicU32, value: u32, limit: std::time::Duration) {
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: as above; the limit lives across the call too.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const limit,
+        )
+    };
+}
+
 /// Wakes whoever sleeps on the word.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: as above.

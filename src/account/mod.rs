@@ -82,6 +82,8 @@ pub struct Counters {
 pub struct Account {
     /// By GPU.
     pub leases: [Lease; GPUS],
+    /// Written by the worker: the GPUs that it has used, a bit for each.
+    pub used: AtomicU64,
     /// What the worker counts.
     pub counters: Counters,
 }
@@ -92,4 +94,12 @@ unsafe impl Words for Account {}
 /// Adds to a counter that one process writes and others read.
 pub fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// The monotonic clock in nanoseconds, as all processes of the machine read it.
+pub fn monotonic() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(1, |now| {
+        now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+    })
 }

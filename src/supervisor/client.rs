@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     process::ExitStatus,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -74,7 +75,7 @@ pub struct Worker {
     /// Its place in the VM's ledger.
     pub slot: u32,
     /// What it tells of itself.
-    pub account: Shared<Account>,
+    pub account: Arc<Shared<Account>>,
     /// The GPU that its client sees first, if that is known.
     pub gpu: Option<u32>,
     /// The guest process, for the log.
@@ -83,6 +84,8 @@ pub struct Worker {
     pub deadline: Option<Instant>,
     /// Whether its client is closed.
     pub closed: bool,
+    /// Whether it was ended for a kernel that ran too long.
+    pub expired: bool,
 }
 
 impl Worker {
@@ -94,6 +97,17 @@ impl Worker {
         } else if self.deadline.is_none() {
             self.deadline = Some(Instant::now() + GRACE);
         }
+    }
+
+    /// A kernel of it runs for longer than it may: it has to go.
+    pub fn expire(&mut self, limit: Option<Duration>) {
+        self.expired = true;
+        tracing::warn!(
+            "{}: a kernel ran longer than {:?}, which is the VM's limit",
+            self.who,
+            limit.unwrap_or_default()
+        );
+        self.process.kill();
     }
 
     /// Says that it is gone.

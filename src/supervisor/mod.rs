@@ -8,6 +8,7 @@
 pub mod cache;
 mod client;
 mod gpu;
+mod lease;
 pub mod link;
 mod movers;
 mod placement;
@@ -42,6 +43,7 @@ use crate::{
     policy::VmPolicy,
 };
 use client::{Device, GRACE, Name, Warm, Worker};
+use lease::Leases;
 use link::{ToDevice, ToSupervisor};
 use movers::Movers;
 use placement::Placed;
@@ -61,6 +63,9 @@ pub enum Error {
     /// A socket cannot be listened at.
     #[error("Cannot listen at {0}: {1}")]
     Listen(String, #[source] io::Error),
+    /// The scheduler cannot be started.
+    #[error("Cannot start the scheduler: {0}")]
+    Leases(#[source] io::Error),
     /// The event loop cannot go on.
     #[error("The event loop failed: {0}")]
     Events(event_manager::Error),
@@ -83,6 +88,8 @@ pub struct Config {
     pub warm_workers: usize,
     /// Where workers' drivers keep what they compile, if anywhere.
     pub cache: Option<cache::Cache>,
+    /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
+    pub scheduler: bool,
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
     /// is where [`ipc::mover::take_channel`] takes channels.
     pub mover: Option<Program>,
@@ -99,6 +106,8 @@ enum Source {
     Worker(u32),
     /// The mover of a GPU.
     Mover(u32),
+    /// Clients with kernels that ran for too long.
+    Leases,
 }
 
 /// See the module's page.
@@ -110,6 +119,7 @@ pub struct Supervisor {
     warm: Pool<Warm>,
     spare: Spares,
     movers: Movers,
+    leases: Leases,
     sources: HashMap<u32, Source>,
     last_token: u32,
     stop: i32,
@@ -127,9 +137,10 @@ impl Supervisor {
             Vm::new(policy.clone(), config.cache.as_ref())
                 .map_err(|error| Error::Listen(policy.socket.display().to_string(), error))
         });
-        let vms = vms.collect::<Result<_, _>>()?;
+        let vms = vms.collect::<Result<Vec<Vm>, _>>()?;
+        let leases = Leases::start(vms.len(), config.scheduler).map_err(Error::Leases)?;
         let movers = Movers::new(config.mover.clone());
-        Ok(Self {
+        let supervisor = Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
             spare: Spares::new(config.warm_workers > 0, Instant::now()),
             config,
@@ -137,12 +148,23 @@ impl Supervisor {
             devices: HashMap::new(),
             workers: HashMap::new(),
             movers,
+            leases,
             sources: HashMap::new(),
             last_token: 0,
             stop: -1,
             stopped: false,
             reload: None,
-        })
+        };
+        supervisor.policies_changed();
+        Ok(supervisor)
+    }
+
+    /// Makes the VMs' policies known to who acts on them.
+    pub fn policies_changed(&self) {
+        for (number, vm) in self.vms.iter().enumerate() {
+            vm.apply();
+            self.leases.set_vm(number, &vm.policy);
+        }
     }
 
     /// Has the policy read again, whenever that is asked for.
@@ -404,21 +426,22 @@ impl Supervisor {
         slot: u32,
         path: &Path,
         ops: &mut EventOps<'_>,
-    ) -> io::Result<(Warm, Shared<Account>, Option<u32>)> {
+    ) -> io::Result<(Warm, Arc<Shared<Account>>, Option<u32>)> {
         let gpus = self.gpus_for(vm);
         let first = gpus.first().copied();
-        let account = Shared::<Account>::new(c"gpgpu-account")?;
+        let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let doorbell = OwnedFd::from(EventFd::from_flags(flags)?);
+        let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
         let serving = ipc::Serving {
             account: Arc::clone(account.file()),
             ledger: Arc::clone(self.vms[vm].ledger.file()),
-            doorbell: Arc::new(doorbell.into()),
+            doorbell: Arc::clone(&doorbell),
             cache: self.vms[vm].cache.clone(),
             slot,
             gpus,
         };
         let worker = self.find_worker(path, serving, ops)?;
+        self.leases.join(worker.token, vm, &account, &doorbell);
         Ok((worker, account, first))
     }
 
@@ -501,6 +524,7 @@ impl Supervisor {
                     who,
                     deadline: None,
                     closed: false,
+                    expired: false,
                 };
                 self.workers.insert(token, worker);
                 device.workers.insert(client, token);
@@ -600,6 +624,7 @@ impl Supervisor {
         };
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+        self.leases.leave(token);
         self.vms[worker.vm].give_slot(worker.slot);
         let device = self.devices.get_mut(&worker.device);
         let limit = device.map(|device| {
@@ -612,6 +637,15 @@ impl Supervisor {
             &mut device.log
         });
         worker.log_end(ended, limit);
+    }
+
+    /// Ends the workers of clients whose kernels ran for longer than they may.
+    fn end_expired(&mut self) {
+        for token in self.leases.take_expired() {
+            if let Some(worker) = self.workers.get_mut(&token) {
+                worker.expire(self.vms[worker.vm].policy.longest_kernel);
+            }
+        }
     }
 
     fn mover_ended(&mut self, gpu: u32, token: u32, ops: &mut EventOps<'_>) {
@@ -715,6 +749,11 @@ impl MutEventSubscriber for Supervisor {
         {
             tracing::error!("Cannot watch for SIGHUP: {error}");
         }
+        let token = self.token(Source::Leases);
+        if let Err(error) = ops.add(Events::with_data(&self.leases, token, EventSet::IN)) {
+            tracing::error!("Cannot watch the scheduler: {error}");
+            self.stopped = true;
+        }
         self.arm(ops);
     }
 
@@ -732,6 +771,7 @@ impl MutEventSubscriber for Supervisor {
                 self.device_ended(key, ops);
             }
             Some(&Source::Worker(token)) => self.worker_ended(token, ops),
+            Some(Source::Leases) => self.end_expired(),
             Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),
             Some(Source::Listener(_)) | None => {}
         }

@@ -82,7 +82,6 @@ impl Supervisor {
                 continue;
             }
             changed += 1;
-            vm.apply();
             tracing::info!("VM {name:?}: {}", changes.join(", "));
         }
         for new in new {
@@ -93,7 +92,4 @@ impl Supervisor {
         tracing::info!("Policy read again: {changed} VMs have changed");
         self.policies_changed();
     }
-
-    /// What VMs may have is not what it was. Their ledgers know.
-    fn policies_changed(&mut self) {}
 }

@@ -184,6 +184,7 @@ functions! {
     fn cuStreamQuery(stream: CUstream);
     fn cuStreamGetFlags(stream: CUstream, flags: *mut u32);
     fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuEventQuery(event: CUevent);
     fn cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
     fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: u32, options: *mut CUjit_option, values: *mut *mut c_void);
     fn cuModuleUnload(module: CUmodule);

@@ -15,6 +15,7 @@ mod dispatch;
 pub(crate) mod driver;
 mod external;
 mod images;
+mod lease;
 mod memory;
 mod objects;
 #[allow(non_snake_case)]
@@ -333,7 +334,10 @@ fn execute(
         }
         let carried = match session.enter(command.context) {
             Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
-            _ => dispatch(session, command.op, command.arguments, data)?,
+            _ => {
+                let _inside = session.gates.enter(session, command.op);
+                dispatch(session, command.op, command.arguments, data)?
+            }
         };
         let (mut answer, fences) = match carried {
             Carried::Done(answer) => (answer, 0),

@@ -15,6 +15,8 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use super::lease::note_stream;
+
 /// An object.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -186,6 +188,9 @@ impl Objects {
     /// `CUDA_ERROR_INVALID_CONTEXT` for a context, `CUDA_ERROR_INVALID_HANDLE` for anything else that is not there.
     pub fn raw<K: Object>(&self, id: u64) -> Result<u64, CUresult> {
         if K::SPECIAL.contains(&id) {
+            if K::KIND == Stream::KIND {
+                note_stream(id);
+            }
             return Ok(id);
         }
         let missing = if K::KIND == gpgpu_protocol::api::Context::KIND {
@@ -193,7 +198,11 @@ impl Objects {
         } else {
             CUDA_ERROR_INVALID_HANDLE
         };
-        self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)
+        let raw = self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)?;
+        if K::KIND == Stream::KIND {
+            note_stream(raw);
+        }
+        Ok(raw)
     }
 
     /// Notes a stream that the legacy stream does not wait for.

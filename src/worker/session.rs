@@ -21,6 +21,7 @@ use super::{
     driver,
     external::Exports,
     images::Images,
+    lease::Gates,
     memory::{Regions, Staging},
     objects::Objects,
     ring::Ring,
@@ -44,6 +45,8 @@ pub struct Session {
     pub ring: OnceLock<Ring>,
     /// What is shared with the supervisor, from the moment when there is a client.
     pub shares: OnceLock<Shares>,
+    /// What holds its work back while other VMs have the GPU.
+    pub gates: Gates,
     /// The session itself, for threads of its own.
     pub whole: OnceLock<&'static Session>,
     /// The id of each device's primary context while it is retained.
@@ -149,7 +152,7 @@ impl Session {
     ///
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
     pub fn enter(&self, context: u64) -> Result<(), CUresult> {
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.changes();
         if CURRENT.get() == (context, changes) {
             return Ok(());
         }
@@ -172,6 +175,11 @@ impl Session {
             (u64::MAX, _) => 0,
             (context, _) => context,
         }
+    }
+
+    /// How often a context has ended.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Notes the error of a command that nobody waits for; the first one is kept.

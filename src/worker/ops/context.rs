@@ -114,6 +114,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
 ) -> Outcome<reply::cuDevicePrimaryCtxRelease_v2> {
     let mut table = primary(session);
     let context = *table.get(&request.dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    session.gates.leave(context);
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxRelease_v2(request.dev)? };
     table.remove(&request.dev);
@@ -134,6 +135,9 @@ pub fn cuDevicePrimaryCtxReset_v2(
         // SAFETY: no pointers.
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(request.dev, 0)? };
         return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
+    }
+    if let Some(context) = table.get(&request.dev) {
+        session.gates.leave(*context);
     }
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxReset_v2(request.dev)? };
@@ -194,6 +198,7 @@ pub fn cuCtxDestroy_v2(
     if primary(session).values().any(|id| *id == request.ctx) || context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT.into());
     }
+    session.gates.leave(request.ctx);
     // SAFETY: the handle is the driver's and lives.
     unsafe { driver::cuCtxDestroy_v2(Context::handle(context))? };
     session.forget_context(request.ctx);

@@ -1,0 +1,468 @@
+//! Leases: which worker may give a GPU work, and when.
+//!
+//! A thread of the supervisor decides ([`schedule`]). Workers and this thread share words of memory
+//! ([`crate::account::Lease`]): a worker that waits rings its doorbell, an eventfd, and a grant wakes it by a futex. So a worker that has the GPU asks
+//! nobody, and nobody waits for the supervisor's other work.
+
+mod schedule;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, TryRecvError, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use gpgpu_protocol::futex;
+use nix::sys::{
+    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+    eventfd::{EfdFlags, EventFd},
+};
+
+use crate::{
+    account::{Account, GPUS, Lease, Shared, add, grant, monotonic},
+    policy::VmPolicy,
+};
+use schedule::{Action, Client, Schedule};
+
+/// How much work may be on its way at a time while several VMs want the GPU.
+const SLICE: Duration = Duration::from_millis(3);
+/// How many commands may be on their way at a time in a VM whose kernels have a limit: those that are under way together are
+/// judged together.
+const MOST_WATCHED: u32 = 32;
+/// How often, at least, the time that VMs had is written down while it is shared.
+const NOTE: Duration = Duration::from_millis(100);
+/// The step from one grant's number to the next.
+const STEP: u32 = grant::MODE + 1;
+/// What the thread's own eventfd is watched under: no client has this name.
+const ORDERS: u64 = u64::MAX;
+
+/// GPU time by leases, in nanoseconds, by VM. What a VM had while nobody else wanted the GPU is in its workers' accounts.
+#[derive(Debug)]
+pub struct Usage(Vec<AtomicU64>);
+
+impl Usage {
+    /// What a VM had.
+    pub fn of(&self, vm: usize) -> Duration {
+        let time = self.0.get(vm).map_or(0, |time| time.load(SeqCst));
+        Duration::from_nanos(time)
+    }
+}
+
+enum Order {
+    Vm {
+        vm: usize,
+        weight: u32,
+        longest_kernel: Option<Duration>,
+    },
+    Join {
+        client: Client,
+        vm: usize,
+        account: Arc<Shared<Account>>,
+        doorbell: Arc<File>,
+    },
+    Leave(Client),
+}
+
+/// The supervisor's handle of the thread.
+#[derive(Debug)]
+pub struct Leases {
+    orders: Option<Sender<Order>>,
+    bell: Arc<EventFd>,
+    expired: Receiver<Client>,
+    expiry: Arc<EventFd>,
+    usage: Arc<Usage>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn eventfd() -> io::Result<Arc<EventFd>> {
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    Ok(Arc::new(EventFd::from_flags(flags)?))
+}
+
+impl Leases {
+    /// Starts to decide for `vms` VMs, or lets everybody have everything if they are not to be scheduled.
+    ///
+    /// # Errors
+    /// The host is out of file descriptors or threads.
+    pub fn start(vms: usize, is_scheduled: bool) -> io::Result<Self> {
+        let (bell, expiry) = (eventfd()?, eventfd()?);
+        let (orders, ordered) = channel();
+        let (expire, expired) = channel();
+        let usage = Arc::new(Usage((0..vms).map(|_| AtomicU64::new(0)).collect()));
+        let mut leases = Self {
+            orders: None,
+            bell: Arc::clone(&bell),
+            expired,
+            expiry: Arc::clone(&expiry),
+            usage: Arc::clone(&usage),
+            thread: None,
+        };
+        if is_scheduled {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            epoll.add(&*bell, EpollEvent::new(EpollFlags::EPOLLIN, ORDERS))?;
+            let mut scheduler = Scheduler {
+                epoll,
+                bell,
+                orders: ordered,
+                expire,
+                expiry,
+                usage,
+                vms: HashMap::new(),
+                clients: BTreeMap::new(),
+                gpus: (0..GPUS).map(|_| Schedule::default()).collect(),
+                looks: vec![None; GPUS],
+            };
+            let thread = std::thread::Builder::new().name("leases".into());
+            leases.thread = Some(thread.spawn(move || scheduler.run())?);
+            leases.orders = Some(orders);
+        }
+        Ok(leases)
+    }
+
+    /// What the VMs had of the GPUs.
+    pub fn usage(&self) -> &Arc<Usage> {
+        &self.usage
+    }
+
+    /// A VM's weight and the longest that its kernels may run, now or from now on.
+    pub fn set_vm(&self, vm: usize, policy: &VmPolicy) {
+        self.order(Order::Vm {
+            vm,
+            weight: policy.weight,
+            longest_kernel: policy.longest_kernel,
+        });
+    }
+
+    /// A client gets a worker.
+    pub fn join(
+        &self,
+        client: Client,
+        vm: usize,
+        account: &Arc<Shared<Account>>,
+        doorbell: &Arc<File>,
+    ) {
+        if self.orders.is_none() {
+            for lease in &account.leases {
+                lease.grant.store(STEP | grant::OPEN, SeqCst);
+            }
+        }
+        self.order(Order::Join {
+            client,
+            vm,
+            account: Arc::clone(account),
+            doorbell: Arc::clone(doorbell),
+        });
+    }
+
+    /// A client's worker is gone.
+    pub fn leave(&self, client: Client) {
+        self.order(Order::Leave(client));
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders
+            && orders.send(order).is_ok()
+        {
+            let _ = self.bell.write(1);
+        }
+    }
+
+    /// The clients of which a kernel ran longer than it may, since this was asked last. [`Self::as_fd`] can be read when
+    /// there are any.
+    pub fn take_expired(&self) -> Vec<Client> {
+        let _ = self.expiry.read();
+        self.expired.try_iter().collect()
+    }
+}
+
+impl AsFd for Leases {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.expiry.as_fd()
+    }
+}
+
+impl AsRawFd for Leases {
+    fn as_raw_fd(&self) -> i32 {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.bell.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A client as the thread knows it.
+struct Member {
+    vm: usize,
+    account: Arc<Shared<Account>>,
+    doorbell: Arc<File>,
+    /// By GPU.
+    grants: BTreeMap<usize, Granted>,
+    /// Whether it was found to run a kernel for too long.
+    is_expired: bool,
+}
+
+/// A client's grants on one GPU.
+#[derive(Default)]
+struct Granted {
+    /// The number of the last.
+    number: u32,
+    /// The numbers of those that did not come back yet, oldest first.
+    out: Vec<u32>,
+}
+
+struct Scheduler {
+    epoll: Epoll,
+    bell: Arc<EventFd>,
+    orders: Receiver<Order>,
+    expire: Sender<Client>,
+    expiry: Arc<EventFd>,
+    usage: Arc<Usage>,
+    /// The longest that each VM's kernels may run.
+    vms: HashMap<usize, Option<Duration>>,
+    clients: BTreeMap<Client, Member>,
+    gpus: Vec<Schedule>,
+    /// When to look at each GPU again.
+    looks: Vec<Option<u64>>,
+}
+
+impl Scheduler {
+    fn run(&mut self) {
+        let mut events = [EpollEvent::empty(); 64];
+        loop {
+            let ready = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(ready) => ready,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => {
+                    tracing::error!("The scheduler cannot go on: {error}");
+                    return;
+                }
+            };
+            let mut due = 0_u64;
+            for event in &events[..ready] {
+                match event.data() {
+                    ORDERS => {
+                        let _ = self.bell.read();
+                        loop {
+                            match self.orders.try_recv() {
+                                Ok(order) => due |= self.obey(order),
+                                Err(TryRecvError::Empty) => break,
+                                Err(TryRecvError::Disconnected) => return,
+                            }
+                        }
+                    }
+                    client => due |= self.hear(client as Client),
+                }
+            }
+            let now = monotonic();
+            for gpu in 0..GPUS {
+                if due & 1 << gpu != 0 || self.looks[gpu].is_some_and(|look| look <= now) {
+                    self.decide(gpu, now);
+                }
+            }
+            self.find_expired(now);
+        }
+    }
+
+    /// Until when there is nothing to do.
+    fn timeout(&self) -> EpollTimeout {
+        let now = monotonic();
+        let watch = self.watch_interval().map(|watch| now + watch);
+        match self.looks.iter().copied().flatten().chain(watch).min() {
+            None => EpollTimeout::NONE,
+            Some(look) => {
+                let left = look.saturating_sub(now).div_ceil(1_000_000);
+                EpollTimeout::try_from(left.min(60_000) as i32).unwrap_or(EpollTimeout::ZERO)
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> u64 {
+        match order {
+            Order::Vm {
+                vm,
+                weight,
+                longest_kernel,
+            } => {
+                self.vms.insert(vm, longest_kernel);
+                for gpu in &mut self.gpus {
+                    gpu.set_vm(vm, weight, longest_kernel.is_some());
+                }
+                0
+            }
+            Order::Join {
+                client,
+                vm,
+                account,
+                doorbell,
+            } => {
+                let event = EpollEvent::new(EpollFlags::EPOLLIN, client.into());
+                if let Err(error) = self.epoll.add(&*doorbell, event) {
+                    // Its work would wait for ever; without the GPU's share it ends as any that cannot be served.
+                    tracing::error!("A client cannot be scheduled: {error}");
+                    self.give_up(client);
+                    return 0;
+                }
+                let member = Member {
+                    vm,
+                    account,
+                    doorbell,
+                    grants: BTreeMap::new(),
+                    is_expired: false,
+                };
+                self.clients.insert(client, member);
+                // It may have rung before.
+                self.hear(client)
+            }
+            Order::Leave(client) => {
+                let Some(member) = self.clients.remove(&client) else {
+                    return 0;
+                };
+                let _ = self.epoll.delete(&*member.doorbell);
+                let now = monotonic();
+                let mut due = 0;
+                for gpu in member.grants.keys() {
+                    self.gpus[*gpu].leave(client, now);
+                    due |= 1 << gpu;
+                }
+                due
+            }
+        }
+    }
+
+    /// Looks at a client's account. Says on which GPUs something may have changed, a bit for each.
+    fn hear(&mut self, client: Client) -> u64 {
+        let Some(member) = self.clients.get_mut(&client) else {
+            return 0;
+        };
+        let mut rung = [0; 8];
+        let _ = io::Read::read(&mut &*member.doorbell, &mut rung);
+        let now = monotonic();
+        let used = member.account.used.load(SeqCst);
+        for gpu in (0..GPUS).filter(|gpu| used & 1 << gpu != 0) {
+            let schedule = &mut self.gpus[gpu];
+            let granted = member.grants.entry(gpu).or_insert_with(|| {
+                schedule.join(client, member.vm);
+                Granted::default()
+            });
+            let lease = &member.account.leases[gpu];
+            let returned = lease.returned.load(SeqCst);
+            if let Some(place) = granted.out.iter().position(|number| *number == returned) {
+                granted.out.drain(..=place);
+                if granted.out.is_empty() {
+                    schedule.came_back(client, now);
+                } else {
+                    schedule.overrun_ended(client, now);
+                }
+            }
+            schedule.wants(client, lease.wants.load(SeqCst) > 0, now);
+        }
+        used
+    }
+
+    fn decide(&mut self, gpu: usize, now: u64) {
+        let (actions, look) = self.gpus[gpu].decide(now);
+        for (vm, time) in self.gpus[gpu].take_had() {
+            if let Some(total) = self.usage.0.get(vm) {
+                add(total, time);
+            }
+        }
+        self.looks[gpu] = match self.gpus[gpu].is_paced() {
+            true => Some(look.unwrap_or(u64::MAX).min(now + NOTE.as_nanos() as u64)),
+            false => look,
+        };
+        for action in actions {
+            let (Action::Open(client) | Action::Pace(client) | Action::Revoke(client)) = action;
+            let Some(member) = self.clients.get_mut(&client) else {
+                continue;
+            };
+            let is_watched = self.vms.get(&member.vm).is_some_and(Option::is_some);
+            let Some(granted) = member.grants.get_mut(&gpu) else {
+                continue;
+            };
+            granted.carry_out(action, &member.account.leases[gpu], is_watched);
+        }
+    }
+
+    /// How long a look at the kernels under way may be put off, in nanoseconds; `None` if no kernel has a limit.
+    fn watch_interval(&self) -> Option<u64> {
+        let limits = self.clients.values().filter(|member| {
+            let mut grants = member.grants.values();
+            !member.is_expired && grants.any(|granted| !granted.out.is_empty())
+        });
+        let limits = limits.filter_map(|member| *self.vms.get(&member.vm)?);
+        let shortest = limits.min()?.as_nanos() as u64;
+        Some((shortest / 4).clamp(5_000_000, 250_000_000))
+    }
+
+    /// Finds the clients that have a kernel under way for longer than it may be.
+    fn find_expired(&mut self, now: u64) {
+        let mut expired = Vec::new();
+        for (client, member) in &mut self.clients {
+            let Some(limit) = self.vms.get(&member.vm).copied().flatten() else {
+                continue;
+            };
+            let is_late = |gpu: &usize| is_late(&member.account.leases[*gpu], limit, now);
+            if !member.is_expired && member.grants.keys().any(is_late) {
+                member.is_expired = true;
+                expired.push(*client);
+            }
+        }
+        for client in expired {
+            self.give_up(client);
+        }
+    }
+
+    fn give_up(&self, client: Client) {
+        if self.expire.send(client).is_ok() {
+            let _ = self.expiry.write(1);
+        }
+    }
+}
+
+/// Whether commands that are under way together took longer than so many kernels may: then one of them did.
+fn is_late(lease: &Lease, limit: Duration, now: u64) -> bool {
+    let since = lease.pass_since.load(SeqCst);
+    let commands = lease.pass_commands.load(SeqCst).clamp(1, MOST_WATCHED);
+    since != 0 && now.saturating_sub(since) as u128 > limit.as_nanos() * u128::from(commands)
+}
+
+impl Granted {
+    /// Tells the worker.
+    fn carry_out(&mut self, action: Action, lease: &Lease, is_watched: bool) {
+        let mode = match action {
+            Action::Open(_) => grant::OPEN,
+            Action::Pace(_) => grant::PACED,
+            Action::Revoke(_) => grant::CLOSED,
+        };
+        // One that is widened or taken back keeps its number.
+        let is_new = match action {
+            Action::Open(_) => self.out.last() != Some(&self.number),
+            Action::Pace(_) => true,
+            Action::Revoke(_) => false,
+        };
+        if is_new {
+            self.number = self.number.wrapping_add(STEP).max(STEP);
+            self.out.push(self.number);
+        }
+        lease.slice.store(SLICE.as_micros() as u32, SeqCst);
+        let most = if is_watched { MOST_WATCHED } else { 0 };
+        lease.most.store(most, SeqCst);
+        lease.grant.store(self.number | mode, SeqCst);
+        futex::wake(&lease.grant);
+    }
+}
