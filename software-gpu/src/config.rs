@@ -1,5 +1,6 @@
 //! What the device is: its size, its limits, and what of them the environment may change.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// `cuDriverGetVersion`: CUDA 13.0.
@@ -55,7 +56,7 @@ pub const MAX_PITCH: usize = 0x7fff_ffff;
 pub const GREATEST_PRIORITY: i32 = -5;
 
 /// What the environment sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Device memory in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
     pub memory: u64,
@@ -63,6 +64,9 @@ pub struct Config {
     pub capability: u32,
     /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
     pub verbose: bool,
+    /// While there is a file of this name the device is lost, as a GPU that fell off the bus is:
+    /// `VIRTIO_GPGPU_SOFTWARE_LOST`.
+    pub lost: Option<PathBuf>,
 }
 
 impl Config {
@@ -80,10 +84,12 @@ impl Config {
             .filter(|c| (50..=129).contains(c))
             .unwrap_or(80);
         let verbose = variable("VIRTIO_GPGPU_SOFTWARE_VERBOSE").is_some_and(|v| v != "0");
+        let lost = variable("VIRTIO_GPGPU_SOFTWARE_LOST").map(PathBuf::from);
         Self {
             memory: memory << 20,
             capability,
             verbose,
+            lost,
         }
     }
 
@@ -91,6 +97,11 @@ impl Config {
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
         CONFIG.get_or_init(|| Self::from(|name| std::env::var(name).ok()))
+    }
+
+    /// Whether the device is lost now.
+    pub fn is_lost(&self) -> bool {
+        self.lost.as_ref().is_some_and(|file| file.exists())
     }
 
     /// Whether kernels may be launched in clusters.

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_ASSERT, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_ILLEGAL_ADDRESS,
     CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_FAILED,
-    CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NOT_INITIALIZED,
-    CUDA_ERROR_OUT_OF_MEMORY, CUresult,
+    CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_DEVICE,
+    CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult,
 };
 
 use crate::border::Result;
@@ -20,6 +21,9 @@ const BEFORE: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
 const EXITING: u8 = 3;
+
+/// How often a device that can be lost is looked for.
+const LOOK: Duration = Duration::from_millis(5);
 
 static STATE: AtomicU8 = AtomicU8::new(BEFORE);
 // Never dropped: streams may still run when the process exits.
@@ -79,6 +83,9 @@ pub fn init() -> Result {
         EXITING => return Err(CUDA_ERROR_DEINITIALIZED),
         _ => {}
     }
+    if Config::get().is_lost() {
+        return Err(CUDA_ERROR_NO_DEVICE);
+    }
     let driver = DRIVER.get_or_init(|| {
         let memory = DeviceMemory::new(Config::get().memory).ok()?;
         // SAFETY: the functions are `extern "C"`, take nothing and live as long as the library, which is never unloaded.
@@ -96,8 +103,27 @@ pub fn init() -> Result {
     if driver.is_none() {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    let _ = STATE.compare_exchange(BEFORE, READY, Ordering::AcqRel, Ordering::Acquire);
+    let first = STATE
+        .compare_exchange(BEFORE, READY, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok();
+    if first && Config::get().lost.is_some() {
+        std::thread::Builder::new()
+            .name("bus".into())
+            .spawn(watch_bus)
+            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    }
     Ok(())
+}
+
+/// Waits until the device is lost. What this process has of it then is lost for good, as with NVIDIA's driver: each call answers
+/// `CUDA_ERROR_UNKNOWN`, whether the device comes back or not.
+fn watch_bus() {
+    while !Config::get().is_lost() {
+        std::thread::sleep(LOOK);
+    }
+    if let Ok(driver) = get() {
+        driver.fail(CUDA_ERROR_UNKNOWN);
+    }
 }
 
 impl Driver {

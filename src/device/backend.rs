@@ -14,6 +14,7 @@ use virtio_bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
+use vm_memory::GuestAddressSpace;
 use vmm_sys_util::{
     epoll::EventSet,
     event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
@@ -21,6 +22,7 @@ use vmm_sys_util::{
 use zerocopy::IntoBytes;
 
 use super::{
+    lost_pages,
     queue::{Memory, Restart},
     vm::Vm,
 };
@@ -181,7 +183,9 @@ impl VhostUserBackend for Backend {
     }
 
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
-        self.lock().memory = memory;
+        let mut vm = self.lock();
+        lost_pages::watch(&memory.memory().into_inner());
+        vm.memory = memory;
         Ok(())
     }
 
@@ -217,7 +221,13 @@ impl VhostUserBackend for Backend {
         thread: usize,
     ) -> io::Result<()> {
         // An error or a panic would end the thread, and the VM would wait for ever.
+        let lost = lost_pages::count();
         let handled = catch_unwind(AssertUnwindSafe(|| self.handle(event, vrings, thread)));
+        if lost_pages::count() != lost {
+            // Pages of the rings themselves, whose loss is the guest's.
+            let _vm = self.lock();
+            lost_pages::restore();
+        }
         if handled.is_err() {
             tracing::error!("A bug: handling event {event} panicked");
         }

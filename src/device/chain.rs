@@ -10,6 +10,8 @@ use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemory, GuestMemoryMmap, Permissions, VolatileSlice};
 use zerocopy::FromBytes;
 
+use super::lost_pages;
+
 /// The most descriptors of one chain: an answer, a stream and 4 MiB in 4 KiB pages each way, and
 /// then some. It bounds what a chain in flight costs the host.
 const MAX_PARTS: usize = 4096;
@@ -23,6 +25,9 @@ pub enum Error {
     /// A descriptor names memory that the guest does not have.
     #[error("Outside the guest's memory")]
     Address,
+    /// The host cannot provide a page of the guest's memory; see [`lost_pages`].
+    #[error("A page of the guest's memory cannot be had")]
+    Lost,
 }
 
 impl Error {
@@ -31,6 +36,7 @@ impl Error {
         match self {
             Self::Short => status::MALFORMED,
             Self::Address => status::BAD_ADDRESS,
+            Self::Lost => status::NO_RESOURCES,
         }
     }
 }
@@ -104,6 +110,7 @@ impl Segments {
         {
             return Err(Error::Short);
         }
+        let lost = lost_pages::count();
         let (mut skip, mut done) = (offset, 0);
         for &(address, part) in &self.parts {
             if done == len {
@@ -123,6 +130,10 @@ impl Segments {
                 let slice_len = slice.len();
                 copy(slice, done);
                 done += slice_len;
+                if lost_pages::count() != lost {
+                    lost_pages::restore();
+                    return Err(Error::Lost);
+                }
             }
             skip = 0;
         }

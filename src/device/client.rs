@@ -282,13 +282,13 @@ impl Client {
         self.regions.contains(region) && !self.requests.values().any(busy)
     }
 
-    /// Sends what there is room for; `refuse` gets commands whose buffers are not the guest's. `movable`
+    /// Sends what there is room for; `refuse` gets commands whose buffers cannot be read, with a [`status`]. `movable`
     /// says that there is a mover for large data.
     pub fn pump(
         &mut self,
         next_seq: &mut u64,
         movable: bool,
-        mut refuse: impl FnMut(Chain),
+        mut refuse: impl FnMut(Chain, u32),
     ) -> Pumped {
         let Some(channel) = &mut self.channel else {
             return Pumped::Idle;
@@ -334,7 +334,7 @@ impl Client {
                     self.in_flight.insert(*next_seq, command);
                     channel.outbox.push_back(message);
                 }
-                Err(_) => refuse(command.chain),
+                Err(error) => refuse(command.chain, error.status()),
             }
         }
     }

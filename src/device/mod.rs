@@ -7,13 +7,15 @@
 //! library's threads.
 //!
 //! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
-//! code of the guest's, no wait and no allocation without a bound, and no panic.
+//! code of the guest's, no wait and no allocation without a bound, and no panic; a page of the guest's memory that the host cannot
+//! provide costs what needed it ([`lost_pages`]).
 
 pub mod backend;
 pub mod chain;
 mod client;
 mod command;
 mod control;
+mod lost_pages;
 mod memory;
 mod movers;
 pub mod queue;
@@ -66,6 +68,7 @@ pub enum Error {
 /// # Errors
 /// See [`Error`]; a VMM that goes away is none.
 pub fn run(link: OwnedFd) -> Result<(), Error> {
+    lost_pages::install().map_err(|error| Error::Io("Installing a signal handler", error))?;
     let link = DeviceEnd::new(link);
     let ToDevice::Serve { listener } = link.wait()? else {
         return Err(Error::NothingToServe);

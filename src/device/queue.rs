@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use gpgpu_protocol::layout::{CommandAnswer, ControlAnswer, status};
+use gpgpu_protocol::layout::{CommandAnswer, ControlAnswer};
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
@@ -83,7 +83,7 @@ impl Answer {
             } => {
                 Self::write_command(chain, *status, answer, *wanted, out.as_ref()).unwrap_or_else(
                     // The answer's buffers are not all in the guest's memory; its head may be.
-                    |_| Self::write_command(chain, status::BAD_ADDRESS, &[], 0, None).unwrap_or(0),
+                    |error| Self::write_command(chain, error.status(), &[], 0, None).unwrap_or(0),
                 )
             }
         }

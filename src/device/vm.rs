@@ -569,8 +569,8 @@ impl Vm {
         };
         let movable = self.movers.serve(&self.memory);
         let queues = &mut self.queues;
-        let pumped = client.pump(&mut self.next_seq, movable, |chain| {
-            queues[chain.queue].complete(chain, Answer::refusal(status::BAD_ADDRESS));
+        let pumped = client.pump(&mut self.next_seq, movable, |chain, status| {
+            queues[chain.queue].complete(chain, Answer::refusal(status));
         });
         if let Some(channel) = &mut client.channel {
             let full = pumped == Pumped::Full;

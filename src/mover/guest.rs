@@ -14,6 +14,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use gpgpu_protocol::{cuda::*, layout::PAGE_BYTES};
@@ -29,6 +30,8 @@ use super::driver;
 pub const CHUNK_BYTES: u64 = 16 << 20;
 /// The most chunks that a mover keeps registered, of all VMs together: 256 GiB.
 const MAX_CHUNKS: usize = 16 << 10;
+/// How long a file is left alone of which a chunk could not be registered. What was full may have room again.
+const HOPELESS: Duration = Duration::from_secs(30);
 /// How many are let go at a time where the driver has no room.
 const EVICTED: usize = 16;
 
@@ -38,8 +41,8 @@ pub struct GuestFile {
     id: u64,
     base: NonNull<c_void>,
     bytes: u64,
-    /// Whether registering failed though there was room: then it will again.
-    hopeless: Mutex<bool>,
+    /// When registering failed though there was room: then it will again, for a while.
+    hopeless: Mutex<Option<Instant>>,
 }
 
 // SAFETY: the address is only passed to the driver; the mapping lives as long as this.
@@ -74,7 +77,7 @@ impl GuestFile {
             id: LAST.fetch_add(1, Ordering::Relaxed),
             base,
             bytes,
-            hopeless: Mutex::new(false),
+            hopeless: Mutex::new(None),
         })
     }
 
@@ -217,7 +220,7 @@ impl Chunks {
             .hopeless
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        if *hopeless {
+        if hopeless.is_some_and(|since| since.elapsed() < HOPELESS) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         if self.state().chunks.len() >= MAX_CHUNKS {
@@ -229,7 +232,7 @@ impl Chunks {
             Chunk::register(file, index)
         });
         let chunk = Arc::new(chunk.inspect_err(|code| {
-            *hopeless = true;
+            *hopeless = Some(Instant::now());
             tracing::warn!(
                 "Guest memory cannot be registered ({}): its copies are staged",
                 result_name(*code).unwrap_or("unknown")

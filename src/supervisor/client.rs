@@ -17,8 +17,8 @@ use crate::{
     log_limit::LogLimit,
 };
 
-/// How long a worker has to end by itself once its client is closed.
-pub const GRACE: Duration = Duration::from_secs(2);
+/// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A device process.
 pub struct Device {

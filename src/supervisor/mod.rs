@@ -29,7 +29,7 @@ use std::{
     },
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
@@ -42,7 +42,7 @@ use crate::{
     log_limit::LogLimit,
     policy::VmPolicy,
 };
-use client::{Device, GRACE, Name, Warm, Worker};
+use client::{Device, Name, Warm, Worker};
 use lease::Leases;
 use link::{ToDevice, ToSupervisor};
 use movers::Movers;
@@ -56,6 +56,11 @@ pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use movers::MAX_GPUS;
 pub use process::{Program, reason};
 pub use reload::Reload;
+
+/// How long all processes have to be gone once they were killed.
+const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long a socket is left alone whose next connection can neither be served nor refused.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What cannot be done without.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +195,8 @@ impl Supervisor {
                 let now = Instant::now();
                 let mut ops = events.event_ops(id).map_err(Error::Events)?;
                 this.warm_up(now, &mut ops);
-                let due = [this.warm.due(), this.spare.due()]
+                let paused = this.go_on(now, &mut ops);
+                let due = [this.warm.due(), this.spare.due(), paused]
                     .into_iter()
                     .flatten()
                     .min();
@@ -215,7 +221,7 @@ impl Supervisor {
     fn arm(&mut self, ops: &mut EventOps<'_>) {
         for vm in &mut self.vms {
             let full = vm.connections >= self.config.max_connections;
-            let wanted = !vm.accepting && !full;
+            let wanted = !vm.accepting && !full && vm.paused.is_none();
             if wanted == vm.armed {
                 continue;
             }
@@ -241,6 +247,15 @@ impl Supervisor {
         }
     }
 
+    /// Watches sockets again that were left alone for long enough; when the next has been.
+    fn go_on(&mut self, now: Instant, ops: &mut EventOps<'_>) -> Option<Instant> {
+        for vm in &mut self.vms {
+            vm.paused.take_if(|until| *until <= now);
+        }
+        self.arm(ops);
+        self.vms.iter().filter_map(|vm| vm.paused).min()
+    }
+
     /// Starts a device process for the connection that waits at a listener.
     fn connect(&mut self, index: usize, ops: &mut EventOps<'_>) {
         let key = self.token(Source::Device(0));
@@ -259,9 +274,14 @@ impl Supervisor {
             }
             Err(error) => {
                 self.sources.remove(&key);
-                tracing::error!("{}: cannot start a device process: {error}", path.display());
+                let vm = &mut self.vms[index];
+                if vm.log.allow() {
+                    tracing::error!("{}: cannot start a device process: {error}", path.display());
+                }
                 // It would be there for ever.
-                self.vms[index].socket.reject();
+                if !vm.socket.reject() {
+                    vm.paused = Some(Instant::now() + PAUSE);
+                }
             }
         }
     }
@@ -692,7 +712,7 @@ impl Supervisor {
         for process in &mut processes {
             process.kill();
         }
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + END_LIMIT;
         for process in &mut processes {
             if !process.wait(deadline) {
                 tracing::error!("Process {} does not end", process.id());

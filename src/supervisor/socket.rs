@@ -1,7 +1,8 @@
 //! The listening sockets.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::{
@@ -17,6 +18,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
+    /// Given up for a moment where there is no other descriptor to take a connection with, that is to be refused.
+    reserve: Option<File>,
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the file, so that a successor's file is left alone.
@@ -50,9 +53,11 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
+        let reserve = File::open("/dev/null")?;
         let listener = UnixListener::bind(path)?;
         let file = fs::symlink_metadata(path)?;
         Ok(Self {
+            reserve: Some(reserve),
             listener,
             path: path.to_owned(),
             file: (file.dev(), file.ino()),
@@ -69,12 +74,20 @@ impl Socket {
         &self.listener
     }
 
-    /// Drops the connection that waits longest, if one does.
-    pub fn reject(&self) {
+    /// Drops the connection that waits longest, if one does; `false` says that not even that can be done.
+    pub fn reject(&mut self) -> bool {
         let mut fds = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-            let _ = self.listener.accept();
+        if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+            return true;
         }
+        let rejected = self.listener.accept().is_ok() || {
+            self.reserve = None;
+            self.listener.accept().is_ok()
+        };
+        if self.reserve.is_none() {
+            self.reserve = File::open("/dev/null").ok();
+        }
+        rejected
     }
 }
 

@@ -1,10 +1,11 @@
 //! A VM: what connects to one socket, and what it may have.
 
-use std::{fs::File, io, sync::Arc};
+use std::{fs::File, io, sync::Arc, time::Instant};
 
 use super::{cache::Cache, socket::Socket};
 use crate::{
     account::{CLIENTS, Ledger, Shared},
+    log_limit::LogLimit,
     policy::VmPolicy,
 };
 
@@ -29,6 +30,10 @@ pub struct Vm {
     pub armed: bool,
     /// Whether a device process is about to accept a connection.
     pub accepting: bool,
+    /// Until when the socket is left alone, as the host is short of something.
+    pub paused: Option<Instant>,
+    /// A bound for what connections can have logged.
+    pub log: LogLimit,
 }
 
 impl Vm {
@@ -59,6 +64,8 @@ impl Vm {
             connections: 0,
             armed: false,
             accepting: false,
+            paused: None,
+            log: LogLimit::default(),
         };
         vm.apply();
         Ok(vm)

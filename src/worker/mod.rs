@@ -153,7 +153,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                 end.done(seq, session.regions.map(region, address, length, &runs))?;
             }
             ToWorker::Unmap { seq, region } => {
-                pool.run(move || {
+                pool.run(move |_| {
                     let _ = end.done(seq, session.regions.unmap(region));
                 });
             }
@@ -183,9 +183,11 @@ impl Job {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);
         }
         if self.external || Commands(&self.stream).any(|command| self.may_block(&command)) {
-            pool.run(move || {
+            pool.run(move |may_block| {
                 // A channel that fails has ended the receiving thread too.
-                let _ = if self.external {
+                let _ = if !may_block {
+                    self.end.answer(self.seq, status::NO_RESOURCES, &[], 0)
+                } else if self.external {
                     self.execute_external()
                 } else {
                     self.execute()

@@ -10,7 +10,8 @@ use std::{
 
 use gpgpu_protocol::layout::MAX_QUEUE_SIZE;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Told whether it runs on a thread of the pool; if not, it must not block.
+type Job = Box<dyn FnOnce(bool) + Send>;
 
 #[derive(Default)]
 struct State {
@@ -33,8 +34,9 @@ const MAX_IDLE: usize = 8;
 const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE;
 
 impl Pool {
-    /// Runs a job on an idle thread, or on a new one.
-    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+    /// Runs a job on an idle thread, or on a new one. Where the host has no thread to give, it runs here and now, and is told so: it
+    /// must not block then.
+    pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
         let (state, work) = &*self.shared;
         let mut locked = state
             .lock()
@@ -51,13 +53,18 @@ impl Pool {
             .name("wait".into())
             .spawn(move || pool.serve())
         {
-            // The job stays queued: a thread that is busy now will take it.
-            state
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .threads -= 1;
             if super::may_log() {
                 tracing::warn!("Cannot start a thread: {error}");
+            }
+            // A thread that has become free may have taken it. Waiting for one to become free might be for ever.
+            let mut locked = state
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            locked.threads -= 1;
+            let job = locked.jobs.pop_back();
+            drop(locked);
+            if let Some(job) = job {
+                job(false);
             }
         }
     }
@@ -70,7 +77,7 @@ impl Pool {
         loop {
             if let Some(job) = locked.jobs.pop_front() {
                 drop(locked);
-                job();
+                job(true);
                 locked = state
                     .lock()
                     .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -102,9 +109,9 @@ mod tests {
         for _ in 0..20 {
             let (open, gate) = channel::<()>();
             gates.push(open);
-            pool.run(move || gate.recv().unwrap());
+            pool.run(move |_| gate.recv().unwrap());
         }
-        pool.run(move || finished.send(()).unwrap());
+        pool.run(move |_| finished.send(()).unwrap());
         // Arrives though every job before it still waits.
         finish.recv().unwrap();
         for gate in gates {

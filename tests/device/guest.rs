@@ -1,6 +1,13 @@
 //! A VMM and the guest driver in it: a vhost-user front end with memory and virtqueues of its own.
 
-use std::{collections::HashMap, ops::Range, os::fd::AsRawFd, path::Path, sync::atomic::Ordering};
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    ops::Range,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
 
 use gpgpu_protocol::{
     api,
@@ -50,6 +57,8 @@ pub struct Vmm {
     pub protocol: VhostUserProtocolFeatures,
     /// Whether memory regions come one by one.
     pub mem_slots: bool,
+    /// Where the files of the regions are; in none that is mounted if not said.
+    pub directory: Option<PathBuf>,
 }
 
 impl Vmm {
@@ -64,6 +73,7 @@ impl Vmm {
                 | VhostUserProtocolFeatures::REPLY_ACK
                 | VhostUserProtocolFeatures::RESET_DEVICE,
             mem_slots: false,
+            directory: None,
         }
     }
 
@@ -82,6 +92,7 @@ impl Vmm {
                 | VhostUserProtocolFeatures::REPLY_ACK
                 | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
             mem_slots: true,
+            directory: None,
         }
     }
 }
@@ -139,8 +150,16 @@ pub struct Guest {
     pub indirect: bool,
 }
 
-fn region(address: u64, bytes: u64, offset: u64) -> GuestRegionMmap {
-    let file = std::fs::File::from(memfd_create(c"guest", MFdFlags::MFD_CLOEXEC).unwrap());
+fn region(directory: Option<&Path>, (address, bytes, offset): (u64, u64, u64)) -> GuestRegionMmap {
+    let file = match directory {
+        None => File::from(memfd_create(c"guest", MFdFlags::MFD_CLOEXEC).unwrap()),
+        Some(directory) => OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(directory.join(format!("ram-{address:x}")))
+            .unwrap(),
+    };
     file.set_len(offset + bytes).unwrap();
     let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize).unwrap();
     GuestRegionMmap::new(map, GuestAddress(address)).unwrap()
@@ -152,7 +171,7 @@ impl Guest {
         let regions = vmm
             .regions
             .iter()
-            .map(|&(at, bytes, offset)| region(at, bytes, offset));
+            .map(|&place| region(vmm.directory.as_deref(), place));
         let memory = GuestMemoryMmap::from_regions(regions.collect()).unwrap();
         let mut frontend = Frontend::connect(socket, 3).unwrap();
         frontend.set_owner().unwrap();

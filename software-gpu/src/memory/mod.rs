@@ -276,6 +276,8 @@ impl DeviceMemory {
         if !only_read && !space::is_writable(start, size) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        // Pinning makes pages be there, or fails: no copy may find later that one cannot be had.
+        space::populate(start, size, !only_read)?;
         let mut map = self.write_map();
         if let Some((_, other)) = map.range(..end).next_back()
             && other.end() > start

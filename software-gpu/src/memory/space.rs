@@ -5,6 +5,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use gpgpu_protocol::cuda::CUDA_ERROR_OUT_OF_MEMORY;
+
+use crate::border::Result;
 use crate::config::ALLOCATION_ALIGNMENT;
 
 const PAGE: usize = 4096;
@@ -219,6 +222,32 @@ pub fn is_writable(start: u64, size: u64) -> bool {
         let overlaps = number(bounds.0) < end && number(bounds.1) > start;
         !overlaps || rest.as_bytes().get(1) == Some(&b'w')
     })
+}
+
+/// Makes all pages of a range be there, for writes or for reads only.
+///
+/// # Errors
+/// `CUDA_ERROR_OUT_OF_MEMORY` if one cannot be had: memory is short, or a file system that backs the range is full.
+pub fn populate(start: u64, size: u64, write: bool) -> Result {
+    let first = start as usize / PAGE * PAGE;
+    let end = (start + size).next_multiple_of(PAGE as u64) as usize;
+    let advice = if write {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
+    loop {
+        // SAFETY: makes pages present that the program may touch anyway; their content stays.
+        if unsafe { libc::madvise(first as *mut _, end - first, advice) } == 0 {
+            return Ok(());
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => {}
+            // A kernel before 5.14, or memory of a device, which is there.
+            Some(libc::EINVAL) => return Ok(()),
+            _ => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+        }
+    }
 }
 
 /// Which parts of the window are free, and how much of the device's memory is used.

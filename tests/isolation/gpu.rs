@@ -1,0 +1,132 @@
+//! No driver, a driver that goes away, a GPU that falls off the bus.
+
+use std::{fs, process::Command, time::Duration};
+
+use super::host::{BackEnd, Options, on_gpu, program, stage, wait_for};
+
+#[test]
+fn pitfall_83_a_missing_driver_is_said_at_the_start() {
+    let Some(stage) = stage() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(program(&stage))
+        .arg("--socket-path")
+        .arg(directory.path().join("vm"))
+        .args(["--gpu", "cuda"])
+        // Where there is a driver, it has no device.
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("No usable NVIDIA GPU") && said.contains("nvidia-smi"),
+        "{said}"
+    );
+    assert!(!directory.path().join("vm").exists());
+}
+
+/// A new program of a VM is told that there is no GPU.
+fn has_no_gpu(back_end: &BackEnd) {
+    let (status, said) = back_end.run(0, &["once"]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("100 CUDA_ERROR_NO_DEVICE"), "{said}");
+}
+
+/// Lines that a back end logs while it has nothing to do stay few.
+fn log_is_quiet(back_end: &BackEnd) {
+    let from = back_end.log.count();
+    std::thread::sleep(Duration::from_secs(2));
+    let lines = back_end.log.since(from);
+    assert!(lines.len() < 20, "{lines:?}");
+}
+
+#[test]
+fn pitfall_83_a_driver_that_vanishes_is_told_to_those_who_come() {
+    if on_gpu() {
+        // NVIDIA's is not ours to take away.
+        return;
+    }
+    let Some(mut back_end) = BackEnd::start() else {
+        return;
+    };
+    back_end.works(0);
+    let old = back_end.guest(1, &["work"]);
+    old.wait_for("step");
+    let library = back_end.dir.path().join("software-gpu");
+    let away = back_end.dir.path().join("away");
+    // A worker ahead of need may have it loaded already.
+    back_end.settled();
+    fs::rename(&library, &away).unwrap();
+    back_end.run(0, &["once"]);
+    // Where the machine has another libcuda, that has no device either.
+    let (status, said) = back_end.run(0, &["once"]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("CUDA_ERROR_NO_DEVICE") || said.contains("100 "),
+        "{said}"
+    );
+    log_is_quiet(&back_end);
+    fs::rename(&away, &library).unwrap();
+    back_end.works(0);
+    // Who had it has it.
+    let (status, said) = old.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(back_end.lives());
+}
+
+#[test]
+fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
+    if on_gpu() {
+        // Nobody pulls it out.
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let lost = directory.path().join("lost");
+    let options = Options {
+        variables: &[("VIRTIO_GPGPU_SOFTWARE_LOST", lost.to_str().unwrap())],
+        ..Options::default()
+    };
+    for warm in ["1", "0"] {
+        let arguments = ["--warm-workers", warm];
+        let options = Options {
+            arguments: &arguments,
+            ..options
+        };
+        let Some(mut back_end) = BackEnd::start_with(&options) else {
+            return;
+        };
+        back_end.works(0);
+        let working = back_end.guest(1, &["work"]);
+        working.wait_for("step");
+        // One that waits for a kernel, and one that has done nothing yet.
+        let waiting = back_end.guest(0, &["endless"]);
+        waiting.wait_for("at endless");
+        let idle = back_end.guest(0, &["own", "7"]);
+        idle.wait_for("own");
+        back_end.settled();
+        fs::write(&lost, "").unwrap();
+        let line = waiting.wait_for("code ");
+        assert!(line.contains("999 CUDA_ERROR_UNKNOWN"), "{line}");
+        let (status, said) = working.end();
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains("999 CUDA_ERROR_UNKNOWN"), "{said}");
+        let (status, said) = idle.end();
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains("999 CUDA_ERROR_UNKNOWN"), "{said}");
+        // The worker that was ready has noticed too.
+        for _ in 0..3 {
+            has_no_gpu(&back_end);
+        }
+        log_is_quiet(&back_end);
+        fs::remove_file(&lost).unwrap();
+        back_end.works(0);
+        back_end.works(1);
+        wait_for("the mover of a GPU that is back", || {
+            // Large copies ask for one.
+            back_end.works(0);
+            let movers = back_end.children().remove("mover-process");
+            movers.map(drop)
+        });
+        assert!(back_end.lives());
+    }
+}

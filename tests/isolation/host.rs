@@ -1,0 +1,492 @@
+//! The back end as it is installed, guest programs that talk to it over its sockets, and what can be seen of both.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::{fs::symlink, process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// A watchdog for what never comes.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether to run on a GPU in place of the software GPU.
+pub fn on_gpu() -> bool {
+    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
+}
+
+/// The folder with the guest programs and libraries, if there is one.
+pub fn stage() -> Option<PathBuf> {
+    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
+    let stage = stage.filter(|stage| stage.join("isolation/guest").exists());
+    if stage.is_none() {
+        eprintln!(
+            "skipped: VIRTIO_GPGPU_STAGE names no folder with isolation/guest; run cargo xtask test"
+        );
+    }
+    stage
+}
+
+/// The back end: the one built with this test, or where the test was carried elsewhere, the staged one.
+pub fn program(stage: &Path) -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+    if built.exists() {
+        built
+    } else {
+        stage.join("bin/vhost-device-gpgpu")
+    }
+}
+
+/// Waits until something is there.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} never comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lines that a process writes, as they come.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<(Mutex<(Vec<String>, bool)>, Condvar)>);
+
+impl Lines {
+    /// Takes what comes out of a pipe; `each` sees a line first.
+    fn read(pipe: impl std::io::Read + Send + 'static, echo: bool) -> Self {
+        let lines = Self::default();
+        let ours = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if echo {
+                    eprintln!("| {line}");
+                }
+                ours.0.0.lock().unwrap().0.push(line);
+                ours.0.1.notify_all();
+            }
+            ours.0.0.lock().unwrap().1 = true;
+            ours.0.1.notify_all();
+        });
+        lines
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.0.lock().unwrap().0.len()
+    }
+
+    /// All from this one on.
+    pub fn since(&self, from: usize) -> Vec<String> {
+        self.0.0.lock().unwrap().0[from..].to_vec()
+    }
+
+    /// The first from `from` on that holds `text`; `None` if the pipe is closed before.
+    pub fn find(&self, from: usize, text: &str) -> Option<String> {
+        let (lock, more) = &*self.0;
+        let deadline = Instant::now() + LIMIT;
+        let mut state = lock.lock().unwrap();
+        let mut at = from;
+        loop {
+            while let Some(line) = state.0.get(at) {
+                if line.contains(text) {
+                    return Some(line.clone());
+                }
+                at += 1;
+            }
+            if state.1 {
+                return None;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no line with {text:?}");
+            state = more.wait_timeout(state, left).unwrap().0;
+        }
+    }
+}
+
+/// A process's role, by its command line.
+fn role(pid: Pid) -> Option<&'static str> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    ["device-process", "worker-process", "mover-process"]
+        .into_iter()
+        .find(|role| line.split('\0').any(|argument| argument == *role))
+}
+
+/// How many descriptors a process has open.
+fn descriptors(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// What a back end holds; compared before and after a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holdings {
+    /// Processes, the supervisor too.
+    pub processes: usize,
+    /// Descriptors of the supervisor.
+    pub supervisor: usize,
+    /// Descriptors of the movers.
+    pub movers: usize,
+}
+
+/// A running back end with two VMs' sockets.
+pub struct BackEnd {
+    process: Child,
+    /// What it logs.
+    pub log: Lines,
+    /// Sockets `vm0` and `vm1`, and what else a test puts there.
+    pub dir: tempfile::TempDir,
+    stage: PathBuf,
+}
+
+/// How a back end is started.
+pub struct Options<'a> {
+    /// Arguments beside sockets and GPU.
+    pub arguments: &'a [&'a str],
+    /// Variables.
+    pub variables: &'a [(&'a str, &'a str)],
+    /// Done to the command last.
+    pub prepare: &'a dyn Fn(&mut Command),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            arguments: &[],
+            variables: &[],
+            prepare: &|_| {},
+        }
+    }
+}
+
+impl BackEnd {
+    /// Starts one; `None` if there is nothing to run.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&Options::default())
+    }
+
+    /// Starts one with these options.
+    pub fn start_with(options: &Options<'_>) -> Option<Self> {
+        let stage = stage()?;
+        let dir = tempfile::tempdir().unwrap();
+        // Links of its own: a test may take the library away.
+        let library = dir.path().join("software-gpu");
+        fs::create_dir(&library).unwrap();
+        let real = fs::canonicalize(stage.join("software-gpu/libcuda.so.1"));
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            if let Ok(real) = &real {
+                symlink(real, library.join(name)).unwrap();
+            }
+        }
+        let mut command = Command::new(program(&stage));
+        command
+            .arg("--socket-path")
+            .arg(dir.path().join("vm"))
+            .args(["--socket-count", "2"]);
+        if on_gpu() {
+            command.args(["--gpu", "cuda"]);
+        } else {
+            command
+                .args(["--gpu", "software", "--software-gpu"])
+                .arg(&library)
+                .env("VIRTIO_GPGPU_SOFTWARE_MEMORY", "1024");
+        }
+        command
+            .args(options.arguments)
+            .env("VIRTIO_GPGPU_LOG", "info")
+            .envs(options.variables.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        (options.prepare)(&mut command);
+        let mut process = command.spawn().unwrap();
+        let echo = std::env::var_os("VIRTIO_GPGPU_TEST_ECHO").is_some();
+        let log = Lines::read(process.stderr.take().unwrap(), echo);
+        let back_end = Self {
+            process,
+            log,
+            dir,
+            stage,
+        };
+        for vm in 0..2 {
+            let socket = back_end.socket(vm).display().to_string();
+            let heard = back_end.log.find(0, &format!("Listening at {socket}"));
+            assert!(heard.is_some(), "{:?}", back_end.log.since(0));
+        }
+        Some(back_end)
+    }
+
+    /// A VM's socket.
+    pub fn socket(&self, vm: usize) -> PathBuf {
+        self.dir.path().join(format!("vm{vm}"))
+    }
+
+    /// The supervisor.
+    pub fn supervisor(&self) -> Pid {
+        Pid::from_raw(self.process.id() as i32)
+    }
+
+    /// A command that runs in a VM.
+    pub fn command(&self, vm: usize, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", self.stage.join("lib/virtio-gpgpu"))
+            .env(
+                "VIRTIO_GPGPU",
+                format!("unix:{}", self.socket(vm).display()),
+            );
+        command
+    }
+
+    /// A staged file.
+    pub fn staged(&self, path: &str) -> PathBuf {
+        self.stage.join(path)
+    }
+
+    /// Starts the guest program in a VM.
+    pub fn guest(&self, vm: usize, arguments: &[&str]) -> Guest {
+        let mut command = self.command(vm, &self.staged("isolation/guest"));
+        command.args(arguments);
+        Guest::spawn(command)
+    }
+
+    /// Runs the guest program in a VM to its end; what it said.
+    pub fn run(&self, vm: usize, arguments: &[&str]) -> (ExitStatus, String) {
+        self.guest(vm, arguments).end()
+    }
+
+    /// A new process in this VM works; how long it took.
+    pub fn works(&self, vm: usize) -> Duration {
+        let start = Instant::now();
+        let (status, said) = self.run(vm, &["once"]);
+        assert!(
+            status.success() && said.contains("done"),
+            "{status}: {said}"
+        );
+        start.elapsed()
+    }
+
+    /// The processes that it has started, by role.
+    pub fn children(&self) -> BTreeMap<&'static str, Vec<Pid>> {
+        let mut children = BTreeMap::<_, Vec<Pid>>::new();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.supervisor())).unwrap();
+        for task in tasks.flatten() {
+            let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for pid in list.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+                let pid = Pid::from_raw(pid);
+                if let Some(role) = role(pid) {
+                    children.entry(role).or_default().push(pid);
+                }
+            }
+        }
+        children
+    }
+
+    /// Waits for a line of the log from `from` on, and gives the number behind `(process ` or `(worker `.
+    fn logged_pid(&self, from: usize, texts: [&str; 2]) -> Pid {
+        let mut at = from;
+        loop {
+            let line = self.log.find(at, texts[0]).expect("the back end ended");
+            if line.contains(texts[1]) {
+                let (_, number) = line.rsplit_once(' ').unwrap();
+                return Pid::from_raw(number.trim_end_matches(')').parse().unwrap());
+            }
+            at += self
+                .log
+                .since(at)
+                .iter()
+                .position(|other| *other == line)
+                .unwrap()
+                + 1;
+        }
+    }
+
+    /// The worker that the next client of a VM got, by the log from `from` on.
+    pub fn worker(&self, vm: usize, from: usize) -> Pid {
+        let socket = self.socket(vm).display().to_string();
+        self.logged_pid(from, [") opened (worker ", &socket])
+    }
+
+    /// The device process of the next connection of a VM, by the log from `from` on.
+    pub fn device(&self, vm: usize, from: usize) -> Pid {
+        let socket = self.socket(vm).display().to_string();
+        self.logged_pid(from, ["VM connected (process ", &socket])
+    }
+
+    /// What it holds now.
+    pub fn holdings(&self) -> Holdings {
+        let children = self.children();
+        let movers = children.get("mover-process").cloned().unwrap_or_default();
+        Holdings {
+            processes: 1 + children.values().map(Vec::len).sum::<usize>(),
+            supervisor: descriptors(self.supervisor()),
+            movers: movers.into_iter().map(descriptors).sum(),
+        }
+    }
+
+    /// Waits until nothing has changed for a while: workers ahead of need are there.
+    pub fn settled(&self) -> (Holdings, u64) {
+        let mut last = (self.holdings(), self.device_memory());
+        let mut since = Instant::now();
+        wait_for("rest", || {
+            let now = (self.holdings(), self.device_memory());
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            (since.elapsed() > Duration::from_millis(700)).then_some(())
+        });
+        last
+    }
+
+    /// Waits until no more device memory is in use than before; how long after `since` that was.
+    pub fn memory_back(&self, before: u64, since: Instant) -> Duration {
+        // What the driver rounds and the bystander keeps is not a leak.
+        let slack = if on_gpu() { 64 << 20 } else { 0 };
+        wait_for("device memory that was given back", || {
+            (self.device_memory() <= before + slack).then_some(())
+        });
+        since.elapsed()
+    }
+
+    /// Waits until it holds no more than before.
+    pub fn back_to(&self, before: &(Holdings, u64)) {
+        let mut now = self.holdings();
+        let deadline = Instant::now() + LIMIT;
+        while now.processes > before.0.processes
+            || now.supervisor > before.0.supervisor
+            || now.movers > before.0.movers
+        {
+            assert!(Instant::now() < deadline, "{now:?} and not {before:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            now = self.holdings();
+        }
+        self.memory_back(before.1, Instant::now());
+    }
+
+    /// Bytes of device memory in use: of the GPU, or of all memory that the software GPU's processes have made.
+    pub fn device_memory(&self) -> u64 {
+        if on_gpu() {
+            let output = Command::new("nvidia-smi")
+                .args([
+                    "--id=0",
+                    "--query-gpu=memory.used",
+                    "--format=csv,noheader,nounits",
+                ])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            return said.trim().parse::<u64>().unwrap() << 20;
+        }
+        let mut chunks = HashMap::new();
+        for pid in self.children().into_values().flatten() {
+            let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+                continue;
+            };
+            for fd in fds.flatten() {
+                let is_chunk = |to: PathBuf| to.to_string_lossy().contains("gpgpu-device-memory");
+                if fs::read_link(fd.path()).is_ok_and(is_chunk)
+                    && let Ok(metadata) = fs::metadata(fd.path())
+                {
+                    use std::os::unix::fs::MetadataExt;
+                    chunks.insert(metadata.ino(), metadata.len());
+                }
+            }
+        }
+        chunks.values().sum()
+    }
+
+    /// Whether it still runs.
+    pub fn lives(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for BackEnd {
+    fn drop(&mut self) {
+        let _ = kill(self.supervisor(), Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// A program in a VM.
+pub struct Guest {
+    process: Child,
+    input: Option<ChildStdin>,
+    /// What it says.
+    pub said: Lines,
+    errors: Lines,
+}
+
+impl Guest {
+    /// Starts a program with pipes.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: process.stdin.take(),
+            said: Lines::read(process.stdout.take().unwrap(), false),
+            errors: Lines::read(process.stderr.take().unwrap(), false),
+            process,
+        }
+    }
+
+    /// Waits for a line.
+    pub fn wait_for(&self, text: &str) -> String {
+        self.said.find(0, text).unwrap_or_else(|| {
+            panic!(
+                "no {text:?} in {:?}, {:?}",
+                self.said.since(0),
+                self.errors.since(0)
+            )
+        })
+    }
+
+    /// Kills it with `SIGKILL`.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        let status = self.process.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "{:?}", self.said.since(0));
+    }
+
+    /// Ends its input and waits for its end; what it said, errors too.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        if let Some(mut input) = self.input.take() {
+            let _ = input.flush();
+        }
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = self.process.kill();
+                panic!("it never ends: {:?}", self.said.since(0));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        // Until both pipes are closed.
+        let _ = (self.said.find(0, "\0"), self.errors.find(0, "\0"));
+        let lines = [self.said.since(0), self.errors.since(0)].concat();
+        (status, lines.join("\n"))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
