@@ -127,6 +127,7 @@ pub(crate) fn send(
     }
 }
 
+/// A message, and the files that came with it: all of them, or none where they cannot be taken.
 pub(crate) fn recv(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -152,11 +153,12 @@ pub(crate) fn recv(
                 }
             }
         }
-        if message
-            .flags
-            .intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC)
-        {
+        if message.flags.contains(MsgFlags::MSG_TRUNC) {
             return Err(Error::Malformed("longer than any message"));
+        }
+        if message.flags.contains(MsgFlags::MSG_CTRUNC) {
+            // This process has as many open as it may, or there are more than any message has: a message without files.
+            fds.clear();
         }
         // Every message has a header, so nothing is the end of the channel.
         return match message.bytes {

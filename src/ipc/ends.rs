@@ -14,7 +14,7 @@ use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_RUNS};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::socket::MsgFlags,
+    sys::socket::{MsgFlags, Shutdown, shutdown},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -216,6 +216,19 @@ impl WorkerEnd {
                 Err(errno) => return Err(Error::io("Waiting")(errno)),
             }
         }
+    }
+
+    /// Lets nobody send any more: who tries is told that there is nobody. `true` says that somebody did before.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn turn_away(&self) -> Result<bool> {
+        let fd = self.socket.as_raw_fd();
+        shutdown(fd, Shutdown::Read).map_err(Error::io("Turning senders away"))?;
+        // A byte of it, if there is one: the end of the channel has none.
+        let peeked =
+            nix::sys::socket::recv(fd, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        Ok(peeked.is_ok_and(|bytes| bytes > 0))
     }
 
     /// Says that the worker serves commands (status 0), or why it will not.

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use gpgpu_protocol::layout::status;
 use nix::sys::socket::MsgFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -271,6 +272,12 @@ impl DeviceEnd {
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }
+            // This process can open no more files: it cannot have the channel.
+            (kind::WORKER_STARTED, None) => Ok(ToDevice::WorkerFailed {
+                client,
+                status: status::NO_RESOURCES,
+            }),
+            (kind::MOVER_STARTED, None) => Ok(ToDevice::MoverFailed { gpu: raw.first }),
             (kind::WORKER_FAILED, None) => Ok(ToDevice::WorkerFailed {
                 client,
                 status: raw.first,

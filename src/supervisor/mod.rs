@@ -383,7 +383,7 @@ impl Supervisor {
             return;
         }
         let token = self.token(Source::Worker(0));
-        match start_worker(&self.config.worker, Path::new("warm"), token, ops) {
+        match start_worker(&self.config.worker, Path::new("warm"), token, None, ops) {
             Ok((process, channel)) => {
                 tracing::debug!("Worker {} waits for a client", process.id());
                 self.sources.insert(token, Source::Worker(token));
@@ -410,14 +410,9 @@ impl Supervisor {
         ops: &mut EventOps<'_>,
     ) -> io::Result<Warm> {
         let message = ipc::Message::serve(serving);
-        let tell = |worker: &Warm| match worker.channel.send(&message) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(io::Error::other(error)),
-        };
         while let Some(mut worker) = self.warm.take(Instant::now()) {
             // One that has died is noticed here or by its event, whichever comes first.
-            if worker.process.ended().is_none() && tell(&worker).is_ok() {
+            if worker.process.ended().is_none() && tell(&worker.channel, &message).is_ok() {
                 return Ok(worker);
             }
             self.sources.remove(&worker.token);
@@ -425,13 +420,12 @@ impl Supervisor {
             let _ = ops.remove(events);
         }
         let token = self.token(Source::Worker(0));
-        let worker = start_worker(&self.config.worker, path, token, ops)
+        let worker = start_worker(&self.config.worker, path, token, Some(&message), ops)
             .map(|(process, channel)| Warm {
                 process,
                 channel,
                 token,
             })
-            .and_then(|worker| tell(&worker).map(|()| worker))
             .inspect_err(|_| {
                 self.sources.remove(&token);
             })?;
@@ -739,18 +733,32 @@ fn new_token(sources: &mut HashMap<u32, Source>, last: &mut u32, source: Source)
     *last
 }
 
-/// Starts a worker, and gives back the device's end of its channel.
+fn tell(channel: &ipc::DeviceEnd, message: &ipc::Message) -> io::Result<()> {
+    match channel.send(message) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
+/// starts: it must not take itself for one that has none, which ends where it has no GPU.
 fn start_worker(
     program: &Program,
     path: &Path,
     token: u32,
+    first: Option<&ipc::Message>,
     ops: &mut EventOps<'_>,
 ) -> io::Result<(Process, ipc::DeviceEnd)> {
     let (ours, theirs) = ipc::pair()?;
+    let channel = ipc::DeviceEnd::new(ours);
+    if let Some(message) = first {
+        tell(&channel, message)?;
+    }
     let process = program.start(theirs, path.as_os_str())?;
     ops.add(Events::with_data(&process, token, EventSet::IN))
         .map_err(io::Error::other)?;
-    Ok((process, ipc::DeviceEnd::new(ours)))
+    Ok((process, channel))
 }
 
 impl MutEventSubscriber for Supervisor {

@@ -47,7 +47,7 @@ pub fn cache_variables(keep: bool) -> Vec<(&'static str, String)> {
 }
 
 /// Why a worker will not serve.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no driver.
     #[error("There is no libcuda.so.1 to load")]
@@ -80,10 +80,12 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
     }
     tracing::debug!("Start: driver ready after {:?}", began.elapsed());
     if !waiting {
-        match refusal {
+        if let Some(refusal) = &refusal
+            && !end.wait(PollTimeout::ZERO)?
+            && !end.turn_away()?
+        {
             // The supervisor starts another in its place, later.
-            Some(refusal) if !end.wait(PollTimeout::ZERO)? => return Err(Error::Refused(refusal)),
-            _ => {}
+            return Err(Error::Refused(refusal.clone()));
         }
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {

@@ -225,12 +225,22 @@ fn limit(pid: Pid, what: libc::__rlimit_resource_t, soft: u64) -> std::io::Resul
     };
     // SAFETY: the pointers are to values that live across the calls.
     unsafe {
-        done(libc::prlimit(pid.as_raw(), what, std::ptr::null(), &mut before))?;
+        done(libc::prlimit(
+            pid.as_raw(),
+            what,
+            std::ptr::null(),
+            &mut before,
+        ))?;
         let wanted = libc::rlimit {
             rlim_cur: soft.min(before.rlim_max),
             ..before
         };
-        done(libc::prlimit(pid.as_raw(), what, &wanted, std::ptr::null_mut()))?;
+        done(libc::prlimit(
+            pid.as_raw(),
+            what,
+            &wanted,
+            std::ptr::null_mut(),
+        ))?;
     }
     Ok(before.rlim_cur)
 }

@@ -60,7 +60,13 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Lines that a process writes, as they come.
 #[derive(Clone, Default)]
-pub struct Lines(Arc<(Mutex<(Vec<String>, bool)>, Condvar)>);
+pub struct Lines(Arc<(Mutex<Read>, Condvar)>);
+
+#[derive(Default)]
+struct Read {
+    lines: Vec<String>,
+    ended: bool,
+}
 
 impl Lines {
     /// Takes what comes out of a pipe; `each` sees a line first.
@@ -72,10 +78,10 @@ impl Lines {
                 if echo {
                     eprintln!("| {line}");
                 }
-                ours.0.0.lock().unwrap().0.push(line);
+                ours.0.0.lock().unwrap().lines.push(line);
                 ours.0.1.notify_all();
             }
-            ours.0.0.lock().unwrap().1 = true;
+            ours.0.0.lock().unwrap().ended = true;
             ours.0.1.notify_all();
         });
         lines
@@ -83,12 +89,12 @@ impl Lines {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.0.lock().unwrap().0.len()
+        self.0.0.lock().unwrap().lines.len()
     }
 
     /// All from this one on.
     pub fn since(&self, from: usize) -> Vec<String> {
-        self.0.0.lock().unwrap().0[from..].to_vec()
+        self.0.0.lock().unwrap().lines[from..].to_vec()
     }
 
     /// The first from `from` on that holds `text`; `None` if the pipe is closed before.
@@ -98,13 +104,13 @@ impl Lines {
         let mut state = lock.lock().unwrap();
         let mut at = from;
         loop {
-            while let Some(line) = state.0.get(at) {
+            while let Some(line) = state.lines.get(at) {
                 if line.contains(text) {
                     return Some(line.clone());
                 }
                 at += 1;
             }
-            if state.1 {
+            if state.ended {
                 return None;
             }
             let left = deadline.saturating_duration_since(Instant::now());

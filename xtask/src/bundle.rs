@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
 
 use crate::bench;
+use crate::isolation;
 use crate::kernel::Kernel;
 use crate::kit::{Kit, busybox};
 use crate::pitfalls;
@@ -38,6 +39,7 @@ pub fn run() -> Result<()> {
     let paths = &environment.paths;
     pitfalls::build(paths, environment.cuda()?, &kit.stage)?;
     bench::programs::build(paths, environment.cuda()?, &kit.stage)?;
+    isolation::build(paths, environment.cuda()?, &kit.stage)?;
     let kernel = environment.kernel(KERNEL)?;
     let (_, _, guest) = kit.vm.as_ref().context("no guest was built")?;
 
@@ -51,12 +53,14 @@ pub fn run() -> Result<()> {
         "programs",
         "pitfalls",
         "bench",
+        "isolation",
     ] {
         copy_stage(&kit.stage.dir.join(part), &root.join(part))?;
     }
     fs::write(root.join(bench::VERSION_FILE), bench::version())?;
     let own = std::env::current_exe().context("this program does not know its own file")?;
     strip(&own, &root.join("bin/xtask"))?;
+    isolation::build_tests(paths, &root.join("bin/isolation-tests"))?;
     let (major, minor) = newest_glibc(&root)?;
     if (major, minor) > GLIBC {
         ui::line(format!(

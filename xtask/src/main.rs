@@ -9,6 +9,7 @@ mod debian;
 mod demo;
 mod fuzz;
 mod initramfs;
+mod isolation;
 mod kernel;
 mod kit;
 mod paths;

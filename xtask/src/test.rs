@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::demo;
+use crate::isolation;
 use crate::kernel;
 use crate::kit::Kit;
 use crate::paths::Paths;
@@ -212,6 +213,10 @@ fn everything(tally: &mut Tally) -> Result<()> {
 
     let built = artifacts::build(&paths, environment.cuda()?);
     let stage = tally.step("build", built)?;
+    if let Some(stage) = &stage {
+        let result = isolation::build(&paths, environment.cuda()?, stage);
+        tally.step("isolation programs", result)?;
+    }
     let result = cargo_test(&paths, tally);
     if let Err(error) = result {
         tally.step::<()>("cargo test", Err(error))?;
