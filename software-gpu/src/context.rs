@@ -282,6 +282,7 @@ impl Context {
     }
 
     fn queue(&self, stream: &Arc<Stream>, mut after: Vec<Arc<Ticket>>, work: Work) -> Arc<Ticket> {
+        stream.wait_for_room();
         let mut streams = lock(&self.streams);
         after.extend(self.before(&mut streams, stream.order));
         stream.push(after, work)

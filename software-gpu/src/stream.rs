@@ -118,7 +118,12 @@ pub struct Stream {
     /// `cuStreamGetPriority`.
     pub priority: i32,
     queue: Mutex<Queue>,
+    room: Condvar,
 }
+
+/// Work that a stream holds at most; whoever has more waits, as NVIDIA's driver does after about as much. What is queued is
+/// memory of the process, and nobody may want the stream's first work to end.
+const MAX_QUEUED: usize = 1024;
 
 impl Stream {
     /// An idle stream of a context.
@@ -130,7 +135,15 @@ impl Stream {
             order,
             priority,
             queue: Mutex::default(),
+            room: Condvar::new(),
         }
+    }
+
+    /// Waits until there is room for more work.
+    pub fn wait_for_room(&self) {
+        let full = |queue: &mut Queue| queue.items.len() >= MAX_QUEUED;
+        let queue = self.room.wait_while(lock(&self.queue), full);
+        drop(queue.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The last work queued, unless it has ended.
@@ -162,7 +175,12 @@ impl Stream {
             let item = {
                 let mut queue = lock(&self.queue);
                 match queue.items.pop_front() {
-                    Some(item) => item,
+                    Some(item) => {
+                        if queue.items.len() + 1 == MAX_QUEUED {
+                            self.room.notify_all();
+                        }
+                        item
+                    }
                     None => {
                         queue.active = false;
                         return;

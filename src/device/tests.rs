@@ -8,7 +8,9 @@ use std::{
 
 use gpgpu_protocol::{
     api,
-    layout::{CONTROL_QUEUE, ControlAnswer, ControlHeader, Open, VERSION, control, status},
+    layout::{
+        CONTROL_QUEUE, ControlAnswer, ControlHeader, MAX_CLIENTS, Open, VERSION, control, status,
+    },
 };
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
@@ -160,4 +162,70 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
         }
         assert!(comes_at < 7, "the device looks for ever");
     }
+}
+
+/// A guest that opens clients as fast as it can has them started at a rate, in their order, and no more than there may be.
+#[test]
+fn workers_are_started_at_a_rate() {
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
+    let descriptor = |at: u64, address: u64, len: u32, flags: u32, next: u16| {
+        memory.write_obj(address, GuestAddress(at)).unwrap();
+        memory.write_obj(len, GuestAddress(at + 8)).unwrap();
+        memory
+            .write_obj(flags as u16, GuestAddress(at + 12))
+            .unwrap();
+        memory.write_obj(next, GuestAddress(at + 14)).unwrap();
+    };
+    descriptor(0, 0x3000, size_of::<Open>() as u32, VRING_DESC_F_NEXT, 1);
+    descriptor(16, ANSWER, 8, VRING_DESC_F_WRITE, 0);
+    memory
+        .write_slice(open().as_bytes(), GuestAddress(0x3000))
+        .unwrap();
+    // The same chain, again and again.
+    let opens = 300;
+    memory
+        .write_obj(opens as u16, GuestAddress(AVAIL + 2))
+        .unwrap();
+
+    let memory = GuestMemoryAtomic::new(memory);
+    let (ours, theirs) = ipc::pair().unwrap();
+    let supervisor = SupervisorEnd::new(ours);
+    let clock = Box::new(Clock(Arc::default()));
+    let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), clock);
+    let vring = VringRwLock::new(memory.clone(), 512).unwrap();
+    vring.set_queue_info(0, AVAIL, USED).unwrap();
+    vring.set_queue_size(512);
+    vring.set_queue_ready(true);
+    vring.set_enabled(true);
+    vm.queues[CONTROL_QUEUE].attach(&vring);
+    vm.process(CONTROL_QUEUE);
+
+    let mut last = 0;
+    let mut asked = || {
+        let mut count = 0;
+        while let Some(message) = supervisor.recv().unwrap() {
+            if let ToSupervisor::StartWorker { client, .. } = message {
+                assert!(client > last, "in their order");
+                last = client;
+                count += 1;
+            }
+        }
+        count
+    };
+    let at_once = asked();
+    assert!((1..100).contains(&at_once), "{at_once} at once");
+    let refused: u16 = memory.memory().read_obj(GuestAddress(USED + 2)).unwrap();
+    assert_eq!(usize::from(refused), opens - MAX_CLIENTS);
+    let begin = Instant::now();
+    let mut all = at_once;
+    for second in 1..60 {
+        vm.tick(begin + Duration::from_secs(second));
+        let more = asked();
+        assert!(more <= 21, "{more} in a second");
+        all += more;
+    }
+    assert_eq!(all, MAX_CLIENTS, "each has its turn");
+    // Those that were not asked for have nothing that a reset would wait for.
+    vm.reset();
+    assert_eq!(vm.leaving.len(), MAX_CLIENTS);
 }

@@ -1,0 +1,379 @@
+//! Guests that mean harm: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another VM
+//! of the same host goes on computing all the while, and what every process of the host holds and logs stays within bounds.
+//!
+//! The supervisor, the device processes and the workers are the real ones, on the software GPU: the one in the folder that
+//! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
+//! run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+
+#[path = "hostile/client.rs"]
+mod client;
+#[path = "device/guest.rs"]
+// Some of it is for the tests of the device.
+#[allow(dead_code)]
+mod guest;
+#[path = "hostile/host.rs"]
+mod host;
+
+use gpgpu_protocol::{
+    api::{Event, Stream, object_id, request},
+    codec::Blob,
+    cuda::*,
+    layout::{COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, MAX_DATA_BYTES, MAX_RUNS, status},
+    ring::{COMMAND_OFFSET, RING_BYTES},
+};
+use vm_memory::{Bytes, GuestAddress};
+use zerocopy::IntoBytes;
+
+use client::{Client, command};
+use guest::{Guest, Vmm};
+use host::{Host, Random, on_gpu};
+
+const MIB: u64 = 1 << 20;
+
+fn vmm() -> Vmm {
+    Vmm {
+        regions: vec![(0, 64 * MIB, 0)],
+        ..Vmm::qemu()
+    }
+}
+
+/// Requests that mean nothing, as fast as they can be made: each is answered, few are logged, nothing stays behind.
+#[test]
+fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let id = guest.open();
+    let mark = guest.alloc(0);
+    let before = host.memory();
+    let lines = host.lines();
+    let mut random = Random(1);
+    for round in 0..4000 {
+        guest.forget_buffers(mark);
+        // Any bytes at all, then requests whose every field is wild.
+        let length = random.below(120) as usize;
+        let mut bytes = random.bytes(length);
+        if round % 2 == 0 && length >= 8 {
+            bytes[..4].copy_from_slice(&(random.below(6) as u32).to_le_bytes());
+            bytes[4..8].copy_from_slice(&id.to_le_bytes());
+            // Not the client that is still needed.
+            if bytes[0] == 2 {
+                bytes[4] ^= 0x80;
+            }
+        }
+        guest.control(&bytes);
+        let header = CommandHeader {
+            client: (if round % 3 == 0 {
+                id
+            } else {
+                random.next() as u32
+            })
+            .into(),
+            thread: (random.next() as u32).into(),
+            stream_bytes: random.size().into(),
+            answer_bytes: random.size().into(),
+            in_bytes: u64::from(random.size()).into(),
+            out_bytes: u64::from(random.size()).into(),
+            data_offset: random.next().into(),
+        };
+        let (readable, writable) = (random.below(300) as u32, 8 + random.below(300) as u32);
+        let head = guest.post_sizes(&header, readable, writable);
+        guest.wait(COMMAND_QUEUE, head);
+    }
+    // Chains that loop or do not exist, and an available ring that is ahead of itself.
+    for round in 0..200u16 {
+        guest.forget_buffers(mark);
+        let at = guest.alloc(64);
+        let head = guest.push_raw(COMMAND_QUEUE, &[(at, 56, 0)], vec![]);
+        guest.loop_descriptor(COMMAND_QUEUE, head);
+        guest.kick(COMMAND_QUEUE);
+        guest.wait(COMMAND_QUEUE, head);
+        guest.make_available(COMMAND_QUEUE, 0xff00 | round);
+        let index = guest.avail(CONTROL_QUEUE);
+        guest.break_available(CONTROL_QUEUE, index.wrapping_add(2000 + round));
+        guest.kick(CONTROL_QUEUE);
+        guest.break_available(CONTROL_QUEUE, index);
+    }
+    guest.forget_buffers(mark);
+    assert_eq!(guest.close(id), status::OK);
+    assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
+    host.check_memory(&before, 64 * MIB);
+    neighbour.finish();
+}
+
+/// Every operation with handles that are stale, of another kind, or never were, and with sizes and addresses at every edge.
+#[test]
+fn pitfall_63_wild_handles_and_sizes_find_nothing() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let lines = host.lines();
+    let mut random = Random(2);
+    let mut died = 0;
+    for _ in 0..if on_gpu() { 2 } else { 3 } {
+        let mut client = Client::open(&mut guest);
+        let pool = client.handles();
+        for _ in 0..600 {
+            let bytes = random.command(&pool);
+            let (status, _, _) = client.raw(&bytes, 4096, &[], 0);
+            if status == status::CLIENT_DEAD {
+                // A kernel's or a driver's fault, which costs the guest's own process: natively too.
+                died += 1;
+                break;
+            }
+        }
+        client.close();
+    }
+    // The software GPU is ours: nothing that a guest says ends it.
+    assert!(on_gpu() || died == 0, "{died} workers died");
+    assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
+    neighbour.finish();
+}
+
+/// A guest goes on writing to its ring while its worker reads it.
+#[test]
+fn pitfall_81_a_ring_that_is_rewritten_costs_its_own_client() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let before = host.memory();
+    let lines = host.lines();
+    let mut random = Random(3);
+    let ring = 32 * MIB;
+    let good = [
+        command(&request::gpgpuHello { hello: true }, 0),
+        command(&request::cuStreamQuery { hStream: 0 }, 0),
+        command(
+            &request::gpgpuWrite {
+                dst: 1 << 44,
+                hStream: 0,
+                bytes: Blob(vec![1; 64]),
+            },
+            0,
+        ),
+    ]
+    .concat();
+    for round in 0..8 {
+        guest.write(ring, &vec![0; RING_BYTES]);
+        let mut client = Client::open(&mut guest);
+        client.share_ring(ring, RING_BYTES as u64);
+        let guest = client.guest();
+        let mut tail = 0u64;
+        for step in 0..3000u64 {
+            let at = ring + COMMAND_OFFSET as u64 + random.below(4096);
+            match random.below(if round < 4 { 3 } else { 5 }) {
+                // A record, most of the time a good one.
+                0 | 1 => {
+                    let place = ring + COMMAND_OFFSET as u64 + tail % (256 << 10);
+                    let bytes = 16 + good.len() as u64;
+                    let slot = random.below(70) as u32;
+                    let record = [bytes as u32, slot, step as u32 + 1, 7];
+                    if tail % (256 << 10) + bytes <= 256 << 10 {
+                        guest.write(place, record.as_bytes());
+                        guest.write(place + 16, &good);
+                        tail += bytes;
+                    }
+                }
+                2 => guest.write(at & !7, &random.bytes(16)),
+                3 => tail = tail.wrapping_add(random.below(300_000)),
+                _ => tail = tail.wrapping_sub(random.below(64) * 8),
+            }
+            let index = GuestAddress(ring + 128);
+            guest
+                .memory
+                .store(tail, index, std::sync::atomic::Ordering::SeqCst)
+                .unwrap();
+        }
+        // The worker may have given up on the ring by now, and with it on its client.
+        let (status, _, _) = client.raw(&command(&request::gpgpuRingWake {}, 0), 16, &[], 0);
+        assert!(
+            [status::OK, status::CLIENT_DEAD].contains(&status),
+            "{status}"
+        );
+        client.close();
+    }
+    assert!(host.lines() - lines < 80, "{} lines", host.lines() - lines);
+    host.check_memory(&before, 64 * MIB);
+    neighbour.finish();
+}
+
+/// Clients that come and go all the time: no process, descriptor or memory stays behind.
+#[test]
+fn opening_and_closing_all_the_time_leaves_nothing_behind() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let workers = host.workers();
+    let mark = guest.alloc(0);
+    let id = guest.open();
+    guest.close(id);
+    host.wait_for_workers(workers);
+    let (before, files) = (host.memory(), host.files());
+    let lines = host.lines();
+    for _ in 0..4 {
+        guest.forget_buffers(mark);
+        let opens: Vec<u16> = (0..10).map(|_| guest.post_open()).collect();
+        for open in opens {
+            let answer = guest.wait(CONTROL_QUEUE, open);
+            assert_eq!(answer.status(), status::OK);
+            let id = u32::from_le_bytes(answer.bytes[4..8].try_into().unwrap());
+            assert_eq!(guest.close(id), status::OK);
+        }
+    }
+    // The neighbour's own is left.
+    host.wait_for_workers(workers);
+    assert_eq!(host.files(), files);
+    assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
+    host.check_memory(&before, 32 * MIB);
+    neighbour.finish();
+}
+
+/// Objects without end, and sizes that no host has.
+#[test]
+fn pitfall_73_what_one_client_can_hold_is_bounded() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let before = host.memory();
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    // Many in each chain; only the last is answered, and what failed of the others is told by the next that synchronises.
+    let make = |client: &mut Client<'_>, count: u64, one: &dyn Fn(u64) -> Vec<u8>| {
+        let mut failed = 0;
+        let mut serial = 1000;
+        while serial < 1000 + count {
+            let mut stream = Vec::new();
+            while stream.len() < 60_000 && serial < 1000 + count {
+                stream.extend(one(serial));
+                serial += 1;
+            }
+            let (status, answer, _) = client.raw(&stream, 64, &[], 0);
+            assert_eq!(status, status::OK);
+            if u32::from_le_bytes(answer[..4].try_into().unwrap()) != CUDA_SUCCESS {
+                failed += 1;
+            }
+        }
+        failed
+    };
+    let event = |serial| {
+        let id = object_id::<Event>(serial);
+        command(
+            &request::cuEventCreate {
+                phEvent: id,
+                Flags: CU_EVENT_DISABLE_TIMING,
+            },
+            context,
+        )
+    };
+    assert_eq!(
+        make(&mut client, 10_000, &event),
+        0,
+        "a program may have 10,000 events"
+    );
+    let stream = |serial| {
+        let id = object_id::<Stream>(serial);
+        command(
+            &request::cuStreamCreateWithPriority {
+                phStream: id,
+                flags: 1,
+                priority: 0,
+            },
+            context,
+        )
+    };
+    let (count, most) = if on_gpu() { (1000, 0) } else { (20_000, 1000) };
+    let failed = make(&mut client, count, &stream);
+    assert!(
+        failed <= most && (on_gpu() || failed > 0),
+        "{failed} of {count} streams"
+    );
+    // No such allocation, image or registration is made; each is an answer.
+    let sync = command(&request::cuCtxSynchronize {}, context);
+    client.raw(&sync, 64, &[], 0);
+    for bytesize in [usize::MAX, 1 << 62, 1 << 45, usize::MAX - 511] {
+        let alloc = request::cuMemAlloc_v2 {
+            dptr: true,
+            bytesize,
+        };
+        let (code, _) = client.call(&alloc, context, &[], 0);
+        assert!(code != CUDA_SUCCESS, "{bytesize:#x} bytes");
+    }
+    for bytes in [u64::MAX, 1 << 62, 3 << 30] {
+        let write = request::gpgpuImageWrite { image: 5, bytes };
+        let (code, _) = client.call(&write, context, &[7; 64], 0);
+        assert_ne!(code, CUDA_SUCCESS, "an image of {bytes:#x} bytes");
+    }
+    // As many images as can be begun, each of a size that is never sent.
+    for image in 100..1300 {
+        let bytes = 1 << 20;
+        client.call(
+            &request::gpgpuImageWrite { image, bytes },
+            context,
+            &[7; 64],
+            0,
+        );
+    }
+    client.close();
+    // Registrations of very many runs, which all name one page.
+    let client = Client::open(&mut guest).id();
+    let runs = vec![(0u64, 4096u64); MAX_RUNS];
+    let request = Guest::register_request(client, 1 << 40, (MAX_RUNS as u64) << 12, &runs);
+    let mark = guest.alloc(0);
+    let at = guest.alloc(request.len());
+    guest.write(at, &request);
+    for round in 0..40u64 {
+        guest.write(at + 8, &((1 << 40) + (round << 30)).to_le_bytes());
+        let answer = guest.alloc(8);
+        guest.push_parts(CONTROL_QUEUE, &[(at, request.len() as u32)], &[(answer, 8)]);
+    }
+    guest.kick(CONTROL_QUEUE);
+    guest.wait_order(CONTROL_QUEUE, 40);
+    guest.forget_buffers(mark);
+    assert_eq!(guest.close(client), status::OK);
+    host.check_memory(&before, 256 * MIB);
+    neighbour.finish();
+}
+
+/// Work without end behind a stream that does not get on: the worker does not hold it all.
+#[test]
+fn pitfall_73_work_behind_a_blocked_stream_is_bounded() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let before = host.memory();
+    let address = client.alloc(1 << 20, context);
+    let gate = client.block(context);
+    let mut posted = Vec::new();
+    // 60 KiB each, by the command queue without an answer; the queue holds as many as there are descriptors.
+    let mark = client.guest().alloc(0);
+    let write = request::gpgpuWrite {
+        dst: address,
+        hStream: 0,
+        bytes: Blob(vec![3; 60 << 10]),
+    };
+    let bytes = command(&write, context);
+    for _ in 0..if on_gpu() { 20 } else { 300 } {
+        client.guest().forget_buffers(mark);
+        posted.push(client.post(&bytes, 0));
+    }
+    let data = vec![5; MAX_DATA_BYTES];
+    let copy = request::gpgpuCopyIn {
+        dst: address,
+        hStream: 0,
+        synchronous: false,
+    };
+    let copy = command(&copy, context);
+    for _ in 0..2 {
+        posted.push(client.post_data(&copy, 16, &data[..1 << 20]));
+    }
+    host.check_memory(&before, 160 * MIB);
+    client.unblock(gate);
+    for head in posted {
+        let status = client.guest().wait(COMMAND_QUEUE, head).status();
+        assert_eq!(status, status::OK);
+    }
+    client.close();
+    neighbour.finish();
+}

@@ -1,0 +1,202 @@
+//! A client of a guest that speaks to its worker as the library does, or as no library would.
+
+use gpgpu_protocol::{
+    api::{Context, Event, Request, Stream, object_id, request},
+    codec::{Reader, Wire, Writer},
+    cuda::*,
+    layout::{COMMAND_QUEUE, CommandAnswer, StreamAnswer, StreamCommand, status},
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::guest::{Guest, split};
+
+/// A request as it travels.
+pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.put(request);
+    raw_command(R::OP, context, &writer.into_bytes())
+}
+
+/// Any bytes as the arguments of an operation.
+pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
+    let head = StreamCommand {
+        bytes: ((size_of::<StreamCommand>() + arguments.len()) as u32).into(),
+        op: op.into(),
+        reserved: 0.into(),
+        context: context.into(),
+    };
+    [head.as_bytes(), arguments].concat()
+}
+
+/// See the module's page.
+pub struct Client<'a> {
+    guest: &'a mut Guest,
+    id: u32,
+    /// Buffers from here on are the next command's.
+    mark: u64,
+}
+
+impl<'a> Client<'a> {
+    /// Opens a client.
+    pub fn open(guest: &'a mut Guest) -> Self {
+        let mark = guest.alloc(0);
+        let id = guest.open();
+        Self { guest, id, mark }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The VM that it is in.
+    pub fn guest(&mut self) -> &mut Guest {
+        self.guest
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        self.guest.forget_buffers(self.mark);
+        assert_eq!(self.guest.close(self.id), status::OK);
+    }
+
+    /// Sends a stream: the device's status, the answer and data.
+    pub fn raw(
+        &mut self,
+        stream: &[u8],
+        answer: u32,
+        input: &[u8],
+        out: u64,
+    ) -> (u32, Vec<u8>, Vec<u8>) {
+        self.guest.forget_buffers(self.mark);
+        let head = self.guest.post(self.id, stream, answer, input, out);
+        split(&self.guest.wait(COMMAND_QUEUE, head), answer)
+    }
+
+    /// Sends a stream without waiting for its answer, in buffers that stay.
+    pub fn post(&mut self, stream: &[u8], answer: u32) -> u16 {
+        self.guest.post(self.id, stream, answer, &[], 0)
+    }
+
+    /// The same with data.
+    pub fn post_data(&mut self, stream: &[u8], answer: u32, input: &[u8]) -> u16 {
+        self.guest.post(self.id, stream, answer, input, 0)
+    }
+
+    /// Calls a function: its code, and what it says.
+    pub fn call<R: Request>(
+        &mut self,
+        request: &R,
+        context: u64,
+        input: &[u8],
+        out: u64,
+    ) -> (CUresult, Option<(R::Reply, Vec<u8>)>) {
+        let (status, answer, data) = self.raw(&command(request, context), 60_000, input, out);
+        assert_eq!(status, status::OK, "{}", R::NAME);
+        let (head, reply) = StreamAnswer::read_from_prefix(&answer).expect("no answer");
+        let code = head.result.get();
+        let reply = (code == CUDA_SUCCESS).then(|| {
+            let reply = R::Reply::get(&mut Reader::new(reply)).expect("not a reply");
+            (reply, data)
+        });
+        (code, reply)
+    }
+
+    /// Calls a function that works.
+    pub fn works<R: Request>(
+        &mut self,
+        request: &R,
+        context: u64,
+        input: &[u8],
+        out: u64,
+    ) -> (R::Reply, Vec<u8>) {
+        let (code, reply) = self.call(request, context, input, out);
+        reply.unwrap_or_else(|| panic!("{}: error {code}", R::NAME))
+    }
+
+    /// The primary context of device 0, retained.
+    pub fn context(&mut self) -> u64 {
+        let id = object_id::<Context>(1);
+        let retain = request::cuDevicePrimaryCtxRetain { pctx: id, dev: 0 };
+        self.works(&retain, 0, &[], 0);
+        id
+    }
+
+    /// Device memory.
+    pub fn alloc(&mut self, bytesize: usize, context: u64) -> u64 {
+        let alloc = request::cuMemAlloc_v2 {
+            dptr: true,
+            bytesize,
+        };
+        self.works(&alloc, context, &[], 0).0.dptr
+    }
+
+    /// Ids and numbers for operations that make no sense: what there is, what there was, and what never was.
+    pub fn handles(&mut self) -> Vec<u64> {
+        let context = self.context();
+        let address = self.alloc(4096, context);
+        let streams = [1, 2].map(object_id::<Stream>);
+        let events = [1, 2].map(object_id::<Event>);
+        for (stream, event) in streams.into_iter().zip(events) {
+            let make = request::cuStreamCreate {
+                phStream: stream,
+                Flags: 1,
+            };
+            self.works(&make, context, &[], 0);
+            let make = request::cuEventCreate {
+                phEvent: event,
+                Flags: 2,
+            };
+            self.works(&make, context, &[], 0);
+        }
+        let gone = request::cuStreamDestroy_v2 {
+            hStream: streams[1],
+        };
+        self.works(&gone, context, &[], 0);
+        let kinds = 0x10..0x80;
+        let mut pool = vec![0, 1, 2, 8, 4096, address, address + 4095, context];
+        pool.extend(streams.into_iter().chain(events));
+        pool.extend(kinds.step_by(0x10).map(|kind| 999 << 8 | kind));
+        pool.extend([1 << 31, 1 << 32, 1 << 47, 1 << 62, u64::MAX, u64::MAX - 7]);
+        pool
+    }
+
+    /// Registers memory of the guest, at an address of the same number in the client, and has the worker serve a ring in it.
+    pub fn share_ring(&mut self, at: u64, bytes: u64) {
+        let address = (1 << 44) + at;
+        let bytes = bytes.next_multiple_of(4096);
+        self.guest
+            .register(self.id, address, bytes, &[(at, bytes)])
+            .expect("not registered");
+        let setup = request::gpgpuRingSetup { address };
+        self.works(&setup, 0, &[], 0);
+        let again = self.call(&setup, 0, &[], 0).0;
+        assert_eq!(again, CUDA_ERROR_INVALID_VALUE, "a client has one ring");
+    }
+
+    /// Blocks the legacy stream, until it is unblocked.
+    pub fn block(&mut self, context: u64) -> u64 {
+        let callback = 77;
+        let wait = request::cuLaunchHostFunc {
+            hStream: 0,
+            callback,
+        };
+        self.works(&wait, context, &[], 0);
+        // Now it runs.
+        let next = request::gpgpuNextCallback {
+            callback: true,
+            status: true,
+        };
+        assert_eq!(self.works(&next, context, &[], 0).0.callback, callback);
+        callback
+    }
+
+    /// See [`Self::block`].
+    pub fn unblock(&mut self, callback: u64) {
+        self.guest.forget_buffers(self.mark);
+        let done = command(&request::gpgpuCallbackDone { callback }, 0);
+        let head = self.guest.post(self.id, &done, 16, &[], 0);
+        let used = self.guest.wait(COMMAND_QUEUE, head);
+        assert_eq!(used.head::<CommandAnswer>().status.get(), status::OK);
+    }
+}

@@ -1,0 +1,334 @@
+//! The host: the back end, what its processes hold and log, and a VM on it that means well.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::api::{OPERATIONS, Request, request};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    client::{Client, raw_command},
+    guest::{Guest, Vmm},
+    vmm,
+};
+
+/// A watchdog for what never comes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether to run on a GPU in place of the software GPU.
+pub fn on_gpu() -> bool {
+    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
+}
+
+/// The program, which lies in the directory above this one's own, wherever that was brought to.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let beside = own.parent().and_then(Path::parent).unwrap();
+    Some(beside.join("vhost-device-gpgpu"))
+        .filter(|program| program.exists())
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
+}
+
+/// The folder of the software GPU, if there is one.
+fn software_gpu(directory: &Path) -> Option<PathBuf> {
+    if let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE") {
+        return Some(Path::new(&stage).join("software-gpu"));
+    }
+    let own = std::env::current_exe().ok()?;
+    let built = own.parent()?.parent()?.join("libsoftware_gpu.so");
+    if !built.exists() {
+        eprintln!("skipped: there is no software GPU; run cargo xtask test");
+        return None;
+    }
+    let folder = directory.join("software-gpu");
+    fs::create_dir(&folder).unwrap();
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        symlink(&built, folder.join(name)).unwrap();
+    }
+    Some(folder)
+}
+
+/// What processes hold, by number.
+pub type Memory = HashMap<i32, u64>;
+
+/// See the module's page.
+pub struct Host {
+    process: Child,
+    directory: tempfile::TempDir,
+    lines: Arc<AtomicUsize>,
+}
+
+impl Host {
+    /// A back end with two sockets.
+    pub fn start() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new(program());
+        command
+            .arg("--socket-path")
+            .arg(directory.path().join("vm"))
+            .args(["--socket-count", "2", "--warm-workers", "0"]);
+        if on_gpu() {
+            command.args(["--gpu", "cuda"]);
+        } else {
+            command
+                .args(["--gpu", "software", "--software-gpu"])
+                .arg(software_gpu(directory.path())?);
+        }
+        let mut process = command
+            .env("VIRTIO_GPGPU_LOG", "info")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = Arc::new(AtomicUsize::new(0));
+        let log = BufReader::new(process.stderr.take().unwrap());
+        let (sender, listening) = channel();
+        let counted = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                counted.fetch_add(1, Ordering::Relaxed);
+                eprintln!("{line}");
+                if line.contains("Listening") {
+                    let _ = sender.send(());
+                }
+            }
+        });
+        for _ in 0..2 {
+            listening.recv_timeout(LIMIT).expect("it does not listen");
+        }
+        Some(Self {
+            process,
+            directory,
+            lines,
+        })
+    }
+
+    fn socket(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("vm{number}"))
+    }
+
+    /// A VM.
+    pub fn boot(&self, number: usize, vmm: Vmm) -> Guest {
+        Guest::boot(&self.socket(number), vmm)
+    }
+
+    /// A VM that means well: it copies to the GPU and back until it is told to finish.
+    pub fn neighbour(&self) -> Neighbour {
+        let socket = self.socket(1);
+        let rounds = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (counted, stopped) = (Arc::clone(&rounds), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut guest = Guest::boot(&socket, vmm());
+            let mut client = Client::open(&mut guest);
+            let context = client.context();
+            let address = client.alloc(1 << 20, context);
+            for round in 0.. {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let data: Vec<u8> = (0..100_000).map(|at| (at * 7 + round) as u8).collect();
+                let copy = request::gpgpuCopyIn {
+                    dst: address + round % 64,
+                    hStream: 0,
+                    synchronous: true,
+                };
+                client.works(&copy, context, &data, 0);
+                let copy = request::gpgpuCopyOut {
+                    src: address + round % 64,
+                    hStream: 0,
+                };
+                let (_, back) = client.works(&copy, context, &[], data.len() as u64);
+                assert!(back == data, "the neighbour's memory is not its own");
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            client.close();
+        });
+        let neighbour = Neighbour {
+            rounds,
+            stop,
+            thread: Some(thread),
+        };
+        neighbour.goes_on();
+        neighbour
+    }
+
+    /// How many lines were logged so far.
+    pub fn lines(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
+    }
+
+    /// The supervisor and all that it started.
+    fn processes(&self) -> Vec<i32> {
+        let mut all = vec![self.process.id() as i32];
+        let mut next = 0;
+        while let Some(&process) = all.get(next) {
+            next += 1;
+            let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
+                continue;
+            };
+            for task in tasks.flatten() {
+                let children = fs::read_to_string(task.path().join("children"));
+                let children = children.unwrap_or_default();
+                all.extend(
+                    children
+                        .split_whitespace()
+                        .filter_map(|id| id.parse::<i32>().ok()),
+                );
+            }
+        }
+        all
+    }
+
+    /// Workers, those that go included.
+    pub fn workers(&self) -> usize {
+        let is_worker = |id: &&i32| {
+            let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("worker-process")
+        };
+        self.processes().iter().filter(is_worker).count()
+    }
+
+    /// Waits until there are so many workers.
+    pub fn wait_for_workers(&self, count: usize) {
+        let deadline = Instant::now() + LIMIT;
+        while self.workers() != count {
+            assert!(Instant::now() < deadline, "{} workers", self.workers());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Descriptors that the supervisor has open.
+    pub fn files(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.process.id());
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    /// What each process holds that is its own.
+    pub fn memory(&self) -> Memory {
+        let held = |id: i32| {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("RssAnon:"))?;
+            let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+            Some((id, kilobytes << 10))
+        };
+        self.processes().into_iter().filter_map(held).collect()
+    }
+
+    /// Checks that no process holds so much more than it did, or than the largest did if it is new.
+    pub fn check_memory(&self, before: &Memory, allowance: u64) {
+        let largest = before.values().copied().max().unwrap_or(0);
+        for (id, held) in self.memory() {
+            let had = before.get(&id).copied().unwrap_or(largest);
+            assert!(
+                held < had + allowance,
+                "process {id} holds {held} bytes, and held {had} before"
+            );
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// See [`Host::neighbour`].
+pub struct Neighbour {
+    rounds: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Neighbour {
+    /// Waits until it has come further.
+    fn goes_on(&self) {
+        let (start, deadline) = (self.rounds.load(Ordering::Relaxed), Instant::now() + LIMIT);
+        while self.rounds.load(Ordering::Relaxed) < start + 3 {
+            let ended = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+            assert!(!ended, "the neighbour has failed");
+            assert!(Instant::now() < deadline, "the neighbour does not get on");
+            std::thread::yield_now();
+        }
+    }
+
+    /// It goes on, and all that it computed was right.
+    pub fn finish(mut self) {
+        self.goes_on();
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the neighbour has failed");
+        }
+    }
+}
+
+/// Numbers that are the same in each run: SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below another.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// A size: small, at a limit, or anything.
+    pub fn size(&mut self) -> u32 {
+        match self.below(4) {
+            0 => self.below(100) as u32,
+            1 => (64 << 10) + self.below(3) as u32 - 1,
+            2 => (4 << 20) + self.below(3) as u32 - 1,
+            _ => self.next() as u32,
+        }
+    }
+
+    /// Bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+
+    /// Any operation with arguments out of a pool.
+    pub fn command(&mut self, pool: &[u64]) -> Vec<u8> {
+        let operation = loop {
+            let operation = &OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
+            // Waits until a callback is due, and nobody has any.
+            if operation.op != request::gpgpuNextCallback::OP {
+                break operation;
+            }
+        };
+        let count = self.below(9);
+        let words: Vec<u8> = (0..count)
+            .flat_map(|_| pool[self.below(pool.len() as u64) as usize].to_le_bytes())
+            .collect();
+        let context = pool[7 * usize::from(self.below(8) != 0)];
+        raw_command(operation.op, context, &words)
+    }
+}
