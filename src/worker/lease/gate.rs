@@ -159,8 +159,7 @@ impl<W: Work> Gate<W> {
         let mut patience = PATIENCE;
         let mut returned = self.lock();
         loop {
-            let word = self.lease.grant.load(SeqCst);
-            let live = self.live.load(SeqCst);
+            let (word, live) = (self.lease.grant.load(SeqCst), self.live.load(SeqCst));
             if live == word && live != 0 {
                 if self.has_room(live) {
                     return;
@@ -177,11 +176,9 @@ impl<W: Work> Gate<W> {
                 }
                 continue;
             }
-            if mode(word) != grant::CLOSED && number(word) != *returned {
-                // A grant that came meanwhile, or one that was widened or narrowed.
-                self.window.store(1, SeqCst);
-                self.live.store(word, SeqCst);
-                self.changed.notify_all();
+            // It may be that the gate's thread still waits for what came before: a kernel that waits for a later command.
+            let is_over = mode(word) == grant::CLOSED && live != 0;
+            if !is_over && self.take(word, &mut returned) != 0 {
                 continue;
             }
             drop(returned);
@@ -197,24 +194,38 @@ impl<W: Work> Gate<W> {
     /// Follows grants; for a thread of its own.
     pub fn serve(&self) -> ! {
         loop {
+            let word = self.lease.grant.load(SeqCst);
             let live = {
                 let mut returned = self.lock();
-                loop {
-                    match self.live.load(SeqCst) {
-                        0 => {}
-                        live => break live,
-                    }
-                    returned = self
-                        .changed
-                        .wait(returned)
-                        .unwrap_or_else(PoisonError::into_inner);
+                match self.live.load(SeqCst) {
+                    0 => self.take(word, &mut returned),
+                    live => live,
                 }
             };
             match mode(live) {
                 grant::PACED => self.pace(live),
-                _ => self.watch(live),
+                grant::OPEN => self.watch(live),
+                _ => futex::wait(&self.lease.grant, word),
             }
         }
+    }
+
+    /// Takes a grant that nobody has taken yet or that was widened, if this is one. One that was revoked before anyone took it is
+    /// given back at once.
+    fn take(&self, word: u32, returned: &mut u32) -> u32 {
+        if number(word) == *returned {
+            return 0;
+        }
+        if mode(word) == grant::CLOSED {
+            *returned = number(word);
+            self.lease.returned.store(*returned, SeqCst);
+            (self.ring_bell)();
+            return 0;
+        }
+        self.window.store(1, SeqCst);
+        self.live.store(word, SeqCst);
+        self.changed.notify_all();
+        word
     }
 
     /// Whether a grant still holds; one that only changed its mode goes on as that.

@@ -161,6 +161,24 @@ fn under_a_paced_grant_little_is_on_its_way_and_the_idle_give_it_back() {
 }
 
 #[test]
+fn a_grant_that_came_and_went_unused_is_back() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::PACED);
+    while setup.lease.returned.load(SeqCst) != 4 {
+        setup.rung.recv().unwrap();
+    }
+    // This one is over before any thread has seen it, or given back as unused.
+    setup.grant(8 | grant::PACED);
+    setup.grant(8);
+    while setup.lease.returned.load(SeqCst) != 8 {
+        setup.rung.recv().unwrap();
+    }
+    let passed = setup.pass();
+    setup.grant(12 | grant::OPEN);
+    passed.recv().unwrap();
+}
+
+#[test]
 fn a_kernel_that_waits_for_a_later_command_gets_it() {
     let setup = Setup::new();
     setup.grant(4 | grant::PACED);
