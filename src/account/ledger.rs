@@ -1,6 +1,6 @@
 //! What a VM's processes hold of device memory, together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{GPUS, Words};
 
@@ -15,13 +15,25 @@ pub struct Ledger {
     pub limit: AtomicU64,
     /// Written by the supervisor: what a context costs, in bytes, as was measured on each GPU; 0 if it was not.
     pub context: [AtomicU64; GPUS],
+    /// Futexes, by GPU: a process that needs memory which others only keep has asked for it.
+    pub asked: [AtomicU32; GPUS],
+    /// Futexes, by GPU: a process was charged less than before.
+    pub given: [AtomicU32; GPUS],
     /// Bytes charged, by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once that
     /// is gone.
     pub charged: [[AtomicU64; CLIENTS]; GPUS],
+    /// What of that the worker only keeps, for what is allocated next: it gives it back when it is asked.
+    pub kept: [[AtomicU64; CLIENTS]; GPUS],
 }
 
 // SAFETY: made of atomic integers alone.
 unsafe impl Words for Ledger {}
+
+fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> u64 {
+    slots.fold(0, |sum, slot| {
+        sum.saturating_add(slot.load(Ordering::Relaxed))
+    })
+}
 
 impl Ledger {
     /// Sets the limit.
@@ -34,18 +46,44 @@ impl Ledger {
         Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
+    /// Says what a context costs, in bytes by GPU.
+    pub fn set_context_costs(&self, costs: &[u64]) {
+        for (word, cost) in self.context.iter().zip(costs) {
+            word.store(*cost, Ordering::Relaxed);
+        }
+    }
+
+    /// What a context on a GPU costs, in bytes.
+    pub fn context_cost(&self, gpu: usize) -> u64 {
+        let word = self.context.get(gpu);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// What all clients together are charged on a GPU.
     pub fn used(&self, gpu: usize) -> u64 {
-        let slots = self.charged.get(gpu).into_iter().flatten();
-        slots.fold(0, |sum, slot| {
-            sum.saturating_add(slot.load(Ordering::Relaxed))
-        })
+        sum(self.charged.get(gpu).into_iter().flatten())
+    }
+
+    /// What all clients but one only keep on a GPU.
+    pub fn kept_by_others(&self, gpu: usize, client: usize) -> u64 {
+        let slots = self.kept.get(gpu).into_iter().flatten().enumerate();
+        sum(slots
+            .filter(|(other, _)| *other != client)
+            .map(|(_, slot)| slot))
     }
 
     /// A client is gone, and with it all that it held.
     pub fn clear(&self, client: usize) {
-        for slot in self.charged.iter().filter_map(|gpu| gpu.get(client)) {
+        for slot in self.kept.iter().filter_map(|gpu| gpu.get(client)) {
             slot.store(0, Ordering::Relaxed);
+        }
+        for (slots, given) in self.charged.iter().zip(&self.given) {
+            if let Some(slot) = slots.get(client)
+                && slot.swap(0, Ordering::Relaxed) > 0
+            {
+                given.fetch_add(1, Ordering::Relaxed);
+                gpgpu_protocol::futex::wake(given);
+            }
         }
     }
 }

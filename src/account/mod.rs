@@ -6,11 +6,13 @@
 //! its guest has.
 
 mod ledger;
+mod quota;
 mod shared;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use ledger::{CLIENTS, Ledger};
+pub use quota::{Charge, GRANULE, Quota};
 pub use shared::{Shared, Words};
 
 /// As many GPUs as any host has.

@@ -15,6 +15,7 @@ use gpgpu_protocol::{
 };
 
 use super::driver;
+use crate::account::Charge;
 
 /// The device: the one that programs use unless they say otherwise.
 pub const DEVICE: CUdevice = 0;
@@ -70,6 +71,8 @@ struct Shared {
     state: State,
     /// When it is given up.
     deadline: Option<Instant>,
+    /// What the client is charged for it.
+    charge: Option<Charge>,
 }
 
 /// See the module's page.
@@ -91,6 +94,7 @@ impl<C: Contexts> Ahead<C> {
         let shared = Shared {
             state: State::None,
             deadline: None,
+            charge: None,
         };
         Self {
             shared: Mutex::new(shared),
@@ -142,7 +146,10 @@ impl<C: Contexts> Ahead<C> {
                 self.settle(&mut shared, State::Held(context));
             }
             Ok(_) => {}
-            Err(_) => self.settle(&mut shared, State::Over),
+            Err(_) => {
+                shared.charge = None;
+                self.settle(&mut shared, State::Over);
+            }
         }
         loop {
             shared = match (shared.state, shared.deadline) {
@@ -161,7 +168,10 @@ impl<C: Contexts> Ahead<C> {
                 (State::Unwanted, _) => {
                     drop(shared);
                     self.contexts.release();
-                    self.settle(&mut self.lock(), State::Over);
+                    let mut shared = self.lock();
+                    shared.charge = None;
+                    self.settle(&mut shared, State::Over);
+                    drop(shared);
                     tracing::debug!("The context made ahead was not used, and is released");
                     return;
                 }
@@ -174,6 +184,16 @@ impl<C: Contexts> Ahead<C> {
     pub fn serve(&self) {
         self.lock().deadline = Some(Instant::now() + PATIENCE);
         self.changed.notify_all();
+    }
+
+    /// The client is charged for it, from before it is made, or from when the client came, until it is gone.
+    pub fn set_charge(&self, charge: Option<Charge>) {
+        self.lock().charge = charge;
+    }
+
+    /// What the client is charged for it, once it has taken it over.
+    pub fn take_charge(&self) -> Option<Charge> {
+        self.lock().charge.take()
     }
 
     /// The context, if it is there now; it stays here.

@@ -27,6 +27,7 @@ pub use self::{
     ranges::{Range, Source},
 };
 use super::{driver as cuda, session::Session};
+use crate::account::{Charge, Quota};
 
 /// Allocations at most: the notes on them are this process's memory.
 const MAX_ALLOCATIONS: usize = 1 << 22;
@@ -59,6 +60,10 @@ pub struct DeviceMemory {
     ids: AtomicU64,
     /// Whether a range was ever made synchronous.
     any_synchronous: AtomicBool,
+    /// What it is charged to, once there is a client.
+    quota: OnceLock<Quota>,
+    /// What the driver's own allocations are charged, by their addresses.
+    charges: Mutex<HashMap<u64, Charge>>,
 }
 
 /// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
@@ -113,6 +118,28 @@ impl Trimmer {
     }
 }
 
+impl Device {
+    /// Gives idle memory back whenever another process of the VM asks for it, on a thread of its own.
+    fn listen(self: &Arc<Self>, quota: Quota) {
+        let (this, device) = (Arc::clone(self), self.pool.device());
+        let mut seen = quota.asked(device);
+        let thread = std::thread::Builder::new().name("give".into());
+        let spawned = thread.spawn(move || {
+            loop {
+                quota.wait_asked(device, seen);
+                let asked = quota.asked(device);
+                if asked != seen {
+                    seen = asked;
+                    this.pool.trim(0);
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("Cannot start a thread: {error}");
+        }
+    }
+}
+
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,6 +165,23 @@ fn driver_info() -> Result<(usize, usize), CUresult> {
 }
 
 impl DeviceMemory {
+    /// From now on all that is allocated is charged.
+    pub fn limit_by(&self, quota: Quota) {
+        let _ = self.quota.set(quota);
+    }
+
+    /// Gives the memory of a device back that is only kept.
+    pub fn give_kept(&self, device: CUdevice) {
+        let found = read(&self.devices).get(&device).cloned().flatten();
+        if let Some(device) = found {
+            device.pool.trim(0);
+        }
+    }
+
+    fn charges(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Charge>> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The device of a context, which is the thread's current one.
     fn device_of(&self, context: u64) -> Result<CUdevice, CUresult> {
         if let Some(device) = read(&self.contexts).get(&context) {
@@ -155,14 +199,19 @@ impl DeviceMemory {
         }
         let mut devices = write(&self.devices);
         let made = devices.entry(device).or_insert_with(|| {
-            let made = Chunks::new(device)
+            let quota = self.quota.get().cloned();
+            let made = Chunks::new(device, quota.clone())
                 .inspect_err(|why| tracing::info!("GPU {device} has no exportable memory: {why}"));
             let (chunks, shape) = made.ok()?;
-            Some(Arc::new(Device {
+            let made = Arc::new(Device {
                 pool: Pool::new(chunks, shape),
                 is_refused: AtomicBool::new(false),
                 trimmer: Trimmer::default(),
-            }))
+            });
+            if let Some(quota) = quota {
+                made.listen(quota);
+            }
+            Some(made)
         });
         made.clone()
     }
@@ -250,9 +299,23 @@ impl DeviceMemory {
                 }
             }
         }
+        let charge = self.quota.get().map(|quota| {
+            // The driver gives large allocations whole pages; small ones share theirs, and are rounded together.
+            let unit = if bytes >= crate::account::GRANULE / 2 {
+                crate::account::GRANULE
+            } else {
+                pool::ALIGNMENT
+            };
+            let taken = bytes.checked_next_multiple_of(unit);
+            quota.reserve_patiently(ordinal, taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?)
+        });
+        let charge = charge.transpose()?;
         let mut address = 0;
         // SAFETY: the pointer is to a value that lives across the call.
         unsafe { cuda::cuMemAlloc_v2(&mut address, bytes as usize)? };
+        if let Some(charge) = charge {
+            self.charges().insert(address, charge);
+        }
         self.note(address, bytes, context, ordinal, Source::Driver);
         Ok(address)
     }
@@ -303,8 +366,16 @@ impl DeviceMemory {
                 }
                 Ok(())
             }
-            // SAFETY: the address is the driver's, and was not freed: it was noted until now.
-            Source::Driver => unsafe { cuda::cuMemFree_v2(range.start) },
+            Source::Driver => {
+                // From the moment when it is freed another thread may have the same address.
+                let charge = self.charges().remove(&range.start);
+                // SAFETY: the address is the driver's, and was not freed: it was noted until now.
+                let freed = unsafe { cuda::cuMemFree_v2(range.start) };
+                if let (Err(_), Some(charge)) = (freed, charge) {
+                    self.charges().insert(range.start, charge);
+                }
+                freed
+            }
             Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
@@ -326,14 +397,34 @@ impl DeviceMemory {
     pub fn info(&self) -> Result<(usize, usize), CUresult> {
         let device = current_device()?;
         let found = read(&self.devices).get(&device).cloned().flatten();
-        let Some(device) = found else {
-            return driver_info();
+        let Some(found) = found else {
+            return driver_info().map(|(free, total)| self.within_limit(device, free, total, 0));
         };
-        device.pool.with_nothing_on_its_way(|| {
+        found.pool.with_nothing_on_its_way(|| {
             let (free, total) = driver_info()?;
-            let kept = device.pool.free_bytes() as usize;
-            Ok((free.saturating_add(kept).min(total), total))
+            Ok(self.within_limit(device, free, total, found.pool.free_bytes()))
         })
+    }
+
+    /// Free and all bytes as the guest is to see them: of what the GPU has, with what is kept here, what the VM may have.
+    fn within_limit(
+        &self,
+        device: CUdevice,
+        free: usize,
+        total: usize,
+        kept: u64,
+    ) -> (usize, usize) {
+        let free = (free as u64).saturating_add(kept);
+        let quota = self.quota.get();
+        let Some((quota, (limit, used))) = quota.and_then(|quota| Some((quota, quota.room(device)?)))
+        else {
+            return ((free as usize).min(total), total);
+        };
+        let total = limit.min(total as u64);
+        // Other processes give back what they only keep when it is needed here.
+        let others = quota.kept_by_others(device);
+        let room = limit.saturating_sub(used).saturating_add(kept).saturating_add(others);
+        (free.min(room).min(total) as usize, total as usize)
     }
 
     /// What is known of an address.
@@ -479,12 +570,16 @@ impl DeviceMemory {
             return;
         };
         let gone = self.ranges.extract(|range| range.context == context);
+        // What is the driver's own went with the context.
+        let drivers = gone.iter().filter(|range| range.source == Source::Driver);
+        for range in drivers {
+            self.charges().remove(&range.start);
+        }
         let device = read(&self.devices).get(&device).cloned().flatten();
         let Some(device) = device else {
             return;
         };
         for range in gone {
-            // What is the driver's own went with the context.
             if let Source::Pool { taken } = range.source {
                 device.pool.free(range.start, taken);
             }

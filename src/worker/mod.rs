@@ -10,6 +10,7 @@
 
 mod ahead;
 mod argument;
+mod charges;
 mod device_memory;
 mod dispatch;
 pub(crate) mod driver;

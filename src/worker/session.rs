@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 
 use super::{
     ahead::Ahead,
+    charges::Charges,
     device_memory::DeviceMemory,
     driver,
     external::Exports,
@@ -57,6 +58,8 @@ pub struct Session {
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: Callbacks,
+    /// What it is charged for beside its device memory.
+    pub charges: Charges,
     /// Its module images.
     pub images: Images,
     deferred: AtomicU32,
@@ -205,6 +208,7 @@ impl Session {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.regions.forget_context(context);
         self.device_memory.forget_context(context);
+        self.charges.forget_context(context);
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }

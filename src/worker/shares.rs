@@ -3,7 +3,7 @@
 use std::{fs::File, io, sync::Arc};
 
 use crate::{
-    account::{Account, Ledger, Shared},
+    account::{Account, Ledger, Quota, Shared},
     ipc::Serving,
 };
 
@@ -13,7 +13,9 @@ pub struct Shares {
     /// Leases and counters.
     pub account: Shared<Account>,
     /// What the VM's processes hold of device memory.
-    pub ledger: Shared<Ledger>,
+    pub ledger: Arc<Shared<Ledger>>,
+    /// The client's account in it.
+    pub quota: Quota,
     /// The client's place in the ledger.
     pub slot: usize,
     /// By which the supervisor looks at the account.
@@ -29,10 +31,13 @@ impl Shares {
     /// # Errors
     /// It is not what it should be, or the host is out of memory.
     pub fn new(serving: Serving) -> io::Result<Self> {
+        let ledger = Arc::new(Shared::map(Arc::new(serving.ledger.into()))?);
+        let slot = serving.slot as usize;
         Ok(Self {
             account: Shared::map(Arc::new(serving.account.into()))?,
-            ledger: Shared::map(Arc::new(serving.ledger.into()))?,
-            slot: serving.slot as usize,
+            quota: Quota::new(Arc::clone(&ledger), slot),
+            ledger,
+            slot,
             doorbell: serving.doorbell.into(),
             gpus: serving.gpus,
         })

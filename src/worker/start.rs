@@ -20,7 +20,7 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, driver, ops, session::Session, shares::Shares};
+use super::{Error, Options, ahead, driver, ops, session::Session, shares::Shares};
 use crate::{
     ipc::{self, ToWorker, WorkerEnd},
     sandbox::{self, Role},
@@ -104,12 +104,14 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
                 place(cache)?;
             }
             let shares = Shares::new(serving).map_err(Error::Shares)?;
+            session.device_memory.limit_by(shares.quota.clone());
             let _ = session.shares.set(shares);
         }
         Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
     }
     match refusal {
         None => {
+            charge_ahead(session);
             session.ahead.make();
             session.ahead.serve();
             end.ready(status::OK)?;
@@ -125,6 +127,14 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
         began.elapsed()
     );
     Ok(true)
+}
+
+/// Charges the client for the context made ahead of it; without room for it, there is to be none.
+fn charge_ahead(session: &Session) {
+    match session.reserve_context(ahead::DEVICE) {
+        Ok(charge) => session.ahead.set_charge(charge),
+        Err(_) => session.ahead.give_up(),
+    }
 }
 
 fn load(options: Options, session: &Session) -> Result<(), Refusal> {

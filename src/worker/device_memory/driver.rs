@@ -7,8 +7,11 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::pool::{Backend, Shape};
-use crate::worker::{driver, external};
+use super::pool::{Backend, Patience, Shape};
+use crate::{
+    account::{Charge, Quota},
+    worker::{driver, external},
+};
 
 /// A device's part of the addresses: room for many times its memory.
 const WINDOW_BYTES: u64 = 4 << 40;
@@ -25,16 +28,22 @@ const WINDOWS: u64 = 12;
 pub struct Chunks {
     device: CUdevice,
     gpu_direct: bool,
+    /// What they are charged to.
+    quota: Option<Quota>,
 }
 
 /// Physical memory.
 #[derive(Debug)]
-pub struct Memory(CUmemGenericAllocationHandle);
+pub struct Memory {
+    handle: CUmemGenericAllocationHandle,
+    /// Dropped after the memory was released.
+    _charge: Option<Charge>,
+}
 
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the handle is the driver's and is released once.
-        if let Err(code) = unsafe { driver::cuMemRelease(self.0) } {
+        if let Err(code) = unsafe { driver::cuMemRelease(self.handle) } {
             tracing::debug!("cuMemRelease: {code}");
         }
     }
@@ -69,7 +78,10 @@ impl Chunks {
     /// # Errors
     ///
     /// Says why there can be none.
-    pub fn new(device: CUdevice) -> Result<(Self, Shape), &'static str> {
+    pub fn new(
+        device: CUdevice,
+        quota: Option<Quota>,
+    ) -> Result<(Self, Shape), &'static str> {
         if attribute(
             CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
             device,
@@ -91,6 +103,7 @@ impl Chunks {
         let chunks = Self {
             device,
             gpu_direct: attribute(with_vmm, device) != 0,
+            quota,
         };
         let (mut granularity, mut total) = (0, 0);
         let option = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
@@ -136,7 +149,7 @@ impl Chunks {
         devices: &[CUdevice],
     ) -> Result<(), CUresult> {
         // SAFETY: the addresses are of this process's window and free; the handle lives.
-        unsafe { driver::cuMemMap(address, bytes as usize, 0, memory.0, 0)? };
+        unsafe { driver::cuMemMap(address, bytes as usize, 0, memory.handle, 0)? };
         let granted = devices
             .iter()
             .try_for_each(|device| self.grant(address, bytes, *device));
@@ -190,11 +203,25 @@ fn free(start: u64, bytes: u64) {
 impl Backend for Chunks {
     type Memory = Memory;
 
-    fn create(&self, address: u64, bytes: u64, devices: &[CUdevice]) -> Result<Memory, CUresult> {
+    fn create(
+        &self,
+        address: u64,
+        bytes: u64,
+        devices: &[CUdevice],
+        patience: Patience,
+    ) -> Result<Memory, CUresult> {
+        let charge = self.quota.as_ref().map(|quota| match patience {
+            Patience::None => quota.reserve(self.device, bytes),
+            Patience::ForOthers => quota.reserve_patiently(self.device, bytes),
+        });
+        let charge = charge.transpose()?;
         let mut handle = 0;
         // SAFETY: the pointers are to values that live across the call.
         unsafe { driver::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0)? };
-        let memory = Memory(handle);
+        let memory = Memory {
+            handle,
+            _charge: charge,
+        };
         self.map(&memory, address, bytes, devices)?;
         Ok(memory)
     }
@@ -221,7 +248,7 @@ impl Backend for Chunks {
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         // SAFETY: for this kind the driver writes an `int`, which lives across the call.
         unsafe {
-            driver::cuMemExportToShareableHandle((&raw mut fd).cast(), memory.0, kind, 0)?;
+            driver::cuMemExportToShareableHandle((&raw mut fd).cast(), memory.handle, kind, 0)?;
         }
         if fd < 0 {
             return Err(CUDA_ERROR_UNKNOWN);
@@ -232,5 +259,16 @@ impl Backend for Chunks {
 
     fn released(&self) {
         external::released();
+    }
+
+    fn is_over_limit(&self, bytes: u64) -> bool {
+        let room = self.quota.as_ref().and_then(|quota| quota.room(self.device));
+        room.is_some_and(|(limit, used)| used.saturating_add(bytes) > limit)
+    }
+
+    fn set_kept(&self, bytes: u64) {
+        if let Some(quota) = &self.quota {
+            quota.set_kept(self.device, bytes);
+        }
     }
 }

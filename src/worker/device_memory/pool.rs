@@ -29,6 +29,15 @@ const FIRST_SHARED_BYTES: u64 = 16 << 20;
 /// Shared chunks at most.
 const LARGEST_SHARED_BYTES: u64 = 64 << 20;
 
+/// What may be waited for where there is no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Nothing: something else can be tried.
+    None,
+    /// Other processes, to give back what they only keep.
+    ForOthers,
+}
+
 /// What a pool has done by the driver.
 pub trait Backend {
     /// Physical memory; it is released when this is dropped and it is mapped nowhere.
@@ -44,6 +53,7 @@ pub trait Backend {
         address: u64,
         bytes: u64,
         devices: &[CUdevice],
+        patience: Patience,
     ) -> Result<Self::Memory, CUresult>;
     /// Unmaps memory; `false` if that fails, and the addresses must not be used again.
     fn unmap(&self, address: u64, bytes: u64) -> bool;
@@ -61,6 +71,12 @@ pub trait Backend {
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
     /// Memory of which others had descriptors is gone: they are to drop it.
     fn released(&self);
+    /// So many bytes are in no allocation, and can be given back at any time.
+    fn set_kept(&self, _bytes: u64) {}
+    /// Whether so many bytes are more than there may be, whatever the device has.
+    fn is_over_limit(&self, _bytes: u64) -> bool {
+        false
+    }
 }
 
 /// What a pool is made of.
@@ -111,6 +127,10 @@ struct State<M> {
     /// Chunks without allocations, those unused for longest first.
     idle: VecDeque<u64>,
     idle_bytes: u64,
+    /// Bytes that are being given back.
+    leaving_bytes: u64,
+    /// What was said last of the bytes that are only kept.
+    said_kept: u64,
     /// How many shared chunks were made.
     shared_made: u32,
     /// Who may use the memory: the device itself, and those of whose contexts it was used.
@@ -179,6 +199,7 @@ impl<M> State<M> {
             if chunk.is_shared {
                 self.pieces.take_whole(start, chunk.bytes);
             }
+            self.leaving_bytes += chunk.bytes;
             if chunk.is_exported {
                 self.released.push(chunk.number);
             }
@@ -218,6 +239,8 @@ impl<B: Backend> Pool<B> {
             numbers: HashMap::new(),
             idle: VecDeque::new(),
             idle_bytes: 0,
+            leaving_bytes: 0,
+            said_kept: 0,
             shared_made: 0,
             devices: vec![shape.device],
             released: Vec::new(),
@@ -234,6 +257,16 @@ impl<B: Backend> Pool<B> {
 
     fn state(&self) -> MutexGuard<'_, State<B::Memory>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what is only kept, if that has changed.
+    fn say_kept(&self, state: &mut State<B::Memory>) {
+        // What is on its way back is free only when the driver has it.
+        let kept = state.idle_bytes + state.leaving_bytes;
+        if state.said_kept != kept {
+            state.said_kept = kept;
+            self.backend.set_kept(kept);
+        }
     }
 
     /// Whether an address lies in the window.
@@ -263,11 +296,14 @@ impl<B: Backend> Pool<B> {
 
     /// A place for `taken` bytes, if there is one without the driver's help.
     pub fn try_allocate(&self, taken: u64) -> Option<u64> {
-        if taken < WHOLE_BYTES {
-            self.state().carve(taken)
+        let mut state = self.state();
+        let found = if taken < WHOLE_BYTES {
+            state.carve(taken)
         } else {
-            self.state().reuse(taken)
-        }
+            state.reuse(taken)
+        };
+        self.say_kept(&mut state);
+        found
     }
 
     /// A place for `taken` bytes.
@@ -280,27 +316,33 @@ impl<B: Backend> Pool<B> {
             return Ok(address);
         }
         if taken >= WHOLE_BYTES {
-            return self.create(taken, None);
+            return self.create(taken, None, Patience::ForOthers);
         }
         let least = taken.next_multiple_of(self.shape.granularity);
         let wish = (FIRST_SHARED_BYTES << self.state().shared_made.min(16))
             .min(LARGEST_SHARED_BYTES)
-            .next_multiple_of(self.shape.granularity)
-            .max(least);
-        match self.create(wish, Some(taken)) {
-            Err(CUDA_ERROR_OUT_OF_MEMORY) => {
-                // Another thread may have freed some meanwhile.
-                if let Some(address) = self.try_allocate(taken) {
-                    return Ok(address);
-                }
-                self.create(least, Some(taken))
+            .next_multiple_of(self.shape.granularity);
+        if wish > least {
+            match self.create(wish, Some(taken), Patience::None) {
+                Err(CUDA_ERROR_OUT_OF_MEMORY) => {}
+                made => return made,
             }
-            made => made,
+            // Another thread may have freed some meanwhile.
+            if let Some(address) = self.try_allocate(taken) {
+                return Ok(address);
+            }
         }
+        // At the end no byte is taken that was not asked for.
+        self.create(least, Some(taken), Patience::ForOthers)
     }
 
     /// Makes a chunk: a shared one for a first allocation of `carved` bytes, or one that is an allocation as a whole.
-    fn create(&self, bytes: u64, carved: Option<u64>) -> Result<u64, CUresult> {
+    fn create(
+        &self,
+        bytes: u64,
+        carved: Option<u64>,
+        patience: Patience,
+    ) -> Result<u64, CUresult> {
         let reserved = bytes + self.shape.granularity;
         let (address, devices) = {
             let mut state = self.state();
@@ -311,17 +353,26 @@ impl<B: Backend> Pool<B> {
             (address, state.devices.clone())
         };
         let discards = *self.discards();
-        let mut made = self.backend.create(address, bytes, &devices);
-        // What another thread is giving back just now counts too.
-        if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
-            && (self.trim(0) || *self.discards() != discards)
-        {
-            made = self.backend.create(address, bytes, &devices);
-        }
-        // Whoever has imported what was given back drops it, but not at once.
-        while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) && self.is_being_dropped() {
-            std::thread::sleep(PAUSE);
-            made = self.backend.create(address, bytes, &devices);
+        let create = |patience| self.backend.create(address, bytes, &devices, patience);
+        let mut made = create(Patience::None);
+        if patience == Patience::ForOthers {
+            // What another thread is giving back just now counts too.
+            if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
+                && (self.trim(0) || *self.discards() != discards)
+            {
+                made = create(Patience::None);
+            }
+            if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
+                made = create(Patience::ForOthers);
+            }
+            // Whoever has imported what was given back drops it, but not at once.
+            while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
+                && !self.backend.is_over_limit(bytes)
+                && self.is_being_dropped()
+            {
+                std::thread::sleep(PAUSE);
+                made = create(Patience::None);
+            }
         }
         let mut state = self.state();
         let memory = match made {
@@ -374,6 +425,7 @@ impl<B: Backend> Pool<B> {
         if used == 0 {
             state.set_idle(start, bytes);
         }
+        self.say_kept(&mut state);
         state.idle_bytes
     }
 
@@ -396,11 +448,18 @@ impl<B: Backend> Pool<B> {
         for (start, chunk) in gone {
             let bytes = chunk.bytes;
             let is_free = self.backend.unmap(start, bytes);
-            drop(chunk);
             if is_free {
-                let mut state = self.state();
+                drop(chunk);
+            } else {
+                // It is still there, and so counts as used.
+                std::mem::forget(chunk);
+            }
+            let mut state = self.state();
+            if is_free {
                 state.addresses.give(start, bytes + self.shape.granularity);
             }
+            state.leaving_bytes -= bytes;
+            self.say_kept(&mut state);
         }
         any
     }

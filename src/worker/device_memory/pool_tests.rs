@@ -46,7 +46,13 @@ impl Fake {
 impl Backend for Fake {
     type Memory = Bytes;
 
-    fn create(&self, address: u64, bytes: u64, devices: &[CUdevice]) -> Result<Bytes, CUresult> {
+    fn create(
+        &self,
+        address: u64,
+        bytes: u64,
+        devices: &[CUdevice],
+        _: Patience,
+    ) -> Result<Bytes, CUresult> {
         let mut table = self.table();
         assert!(address.is_multiple_of(GRANULARITY) && bytes.is_multiple_of(GRANULARITY));
         if bytes > table.left {

@@ -121,10 +121,15 @@ pub fn gpgpuHello(
     _: request::gpgpuHello,
     _: Data,
 ) -> Outcome<reply::gpgpuHello> {
-    let hello = match session.hello.get() {
+    let mut hello = match session.hello.get() {
         Some(hello) => hello.clone(),
         None => hello()?,
     };
+    if let Some(limit) = session.shares.get().and_then(|shares| shares.quota.limit()) {
+        for device in &mut hello.devices {
+            device.total_memory = device.total_memory.min(limit);
+        }
+    }
     Ok(reply::gpgpuHello { hello })
 }
 

@@ -91,15 +91,17 @@ pub fn cuDevicePrimaryCtxRetain(
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let began = Instant::now();
-    let context = match ahead(session, request.dev) {
-        Some(context) => context,
+    let (context, charge) = match ahead(session, request.dev) {
+        Some(context) => (context, session.ahead.take_charge()),
         None => {
+            let charge = session.reserve_context(request.dev)?;
             let mut context = Context::handle(0);
             // SAFETY: the pointer is to a value that lives across the call.
             unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, request.dev)? };
-            Context::id(context)
+            (Context::id(context), charge)
         }
     };
+    session.charges.keep(request.pctx, 0, charge);
     tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(request.dev, request.pctx);
@@ -159,18 +161,23 @@ pub fn cuCtxCreate_v2(
 ) -> Outcome<reply::cuCtxCreate_v2> {
     session.objects.check_new::<Context>(request.pctx)?;
     let mut context = Context::handle(0);
-    // SAFETY: the pointer is to a value that lives across the call.
-    let mut create = || unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, request.dev) };
+    let mut create = || {
+        let charge = session.reserve_context(request.dev)?;
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, request.dev)? };
+        Ok(charge)
+    };
     // A client that has this one has other plans than the primary context. Releasing that first, or beside the making of
     // this one, would make the client wait for both.
-    match create() {
+    let charge = match create() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             session.ahead.give_up();
             session.ahead.wait_over();
-            create()?;
+            create()?
         }
         created => created?,
-    }
+    };
+    session.charges.keep(request.pctx, 0, charge);
     session.ahead.give_up();
     // SAFETY: as above.
     unsafe {

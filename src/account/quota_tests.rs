@@ -1,0 +1,237 @@
+//! Several clients of one ledger, in threads and in processes.
+
+use std::{
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    sync::Barrier,
+};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn ledger(limit: Option<u64>) -> Arc<Shared<Ledger>> {
+    let ledger = Shared::<Ledger>::new(c"test-ledger").unwrap();
+    ledger.set_limit(limit);
+    Arc::new(ledger)
+}
+
+#[test]
+fn what_is_charged_is_rounded_once_for_all_of_a_client() {
+    let ledger = ledger(Some(8 * MIB));
+    let quota = Quota::new(Arc::clone(&ledger), 3);
+    let small: Vec<_> = (0..4).map(|_| quota.reserve(1, MIB / 2).unwrap()).collect();
+    assert_eq!(quota.room(1), Some((8 * MIB, 2 * MIB)));
+    assert_eq!(quota.room(0), Some((8 * MIB, 0)));
+    let whole = quota.reserve(1, 6 * MIB).unwrap();
+    assert_eq!(quota.reserve(1, 1).unwrap_err(), CUDA_ERROR_OUT_OF_MEMORY);
+    drop(small);
+    assert_eq!(ledger.used(1), 6 * MIB);
+    drop(whole);
+    assert_eq!(ledger.used(1), 0);
+}
+
+#[test]
+fn pitfall_71_a_ledger_never_underruns() {
+    let ledger = ledger(Some(8 * MIB));
+    let quota = Quota::new(Arc::clone(&ledger), 0);
+    let charge = quota.reserve(0, 8 * MIB).unwrap();
+    // A limit below what is used takes nothing away, and lets nothing more be had.
+    ledger.set_limit(Some(2 * MIB));
+    assert_eq!(quota.room(0), Some((2 * MIB, 8 * MIB)));
+    assert!(quota.reserve(0, 1).is_err());
+    // The supervisor clears the slot, and the worker, which was not quite gone, gives back what it had.
+    ledger.clear(0);
+    drop(charge);
+    assert_eq!(ledger.used(0), 0);
+    for absurd in [u64::MAX, u64::MAX - 1, 1 << 63] {
+        assert!(quota.reserve(0, absurd).is_err());
+    }
+    assert!(quota.reserve(GPUS as i32, 1).is_err());
+    assert!(quota.reserve(-1, 1).is_err());
+    assert!(Quota::new(Arc::clone(&ledger), usize::MAX).reserve(0, 1).is_err());
+    assert_eq!(ledger.used(0), 0);
+    // Slots that hold anything: what is used is at most all there is.
+    for slot in &ledger.charged[0][..3] {
+        slot.store(u64::MAX, Ordering::Relaxed);
+    }
+    assert_eq!(ledger.used(0), u64::MAX);
+    assert!(quota.reserve(0, 1).is_err());
+}
+
+#[test]
+fn what_another_client_only_keeps_is_asked_for() {
+    let ledger = ledger(Some(8 * MIB));
+    let (keeper, other) = (
+        Quota::new(Arc::clone(&ledger), 0),
+        Quota::new(Arc::clone(&ledger), 1),
+    );
+    let kept = keeper.reserve(0, 6 * MIB).unwrap();
+    assert!(other.reserve_patiently(0, 4 * MIB).is_err(), "it is in use");
+    keeper.set_kept(0, 6 * MIB);
+    assert_eq!(other.kept_by_others(0), 6 * MIB);
+    assert_eq!(keeper.kept_by_others(0), 0);
+    let seen = keeper.asked(0);
+    let gives = std::thread::spawn(move || {
+        while keeper.asked(0) == seen {
+            keeper.wait_asked(0, seen);
+        }
+        drop(kept);
+        keeper.set_kept(0, 0);
+    });
+    let _charge = other.reserve_patiently(0, 8 * MIB).unwrap();
+    gives.join().unwrap();
+    assert_eq!(ledger.used(0), 8 * MIB);
+}
+
+/// A client that reserves and gives back, as its numbers say, and checks the limit whenever it got something.
+fn churn(quota: &Quota, limit: u64, steps: &[u16]) {
+    let mut held = Vec::new();
+    for step in steps {
+        if step % 3 == 0 && !held.is_empty() {
+            held.swap_remove(*step as usize % held.len());
+        } else if let Ok(charge) = quota.reserve(0, u64::from(*step) * 4096) {
+            held.push(charge);
+            let (_, used) = quota.room(0).unwrap();
+            assert!(used <= limit, "{used} > {limit}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn pitfall_70_threads_never_have_more_than_the_limit(
+        limit in 1..64_u64,
+        clients in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..80), 1..6),
+    ) {
+        let limit = limit * GRANULE;
+        let ledger = ledger(Some(limit));
+        // Two threads for each client, as a worker has several.
+        std::thread::scope(|scope| {
+            for (slot, steps) in clients.iter().enumerate() {
+                let quota = Quota::new(Arc::clone(&ledger), slot);
+                for _ in 0..2 {
+                    let quota = quota.clone();
+                    scope.spawn(move || churn(&quota, limit, steps));
+                }
+            }
+        });
+        prop_assert_eq!(ledger.used(0), 0);
+    }
+}
+
+#[test]
+fn pitfall_70_all_of_the_limit_can_be_had_and_no_more() {
+    let ledger = ledger(Some(100 * GRANULE));
+    let clients: Vec<_> = (0..8).map(|slot| Quota::new(Arc::clone(&ledger), slot)).collect();
+    let start = Barrier::new(64);
+    let held = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..64 {
+            let quota = clients[thread % 8].clone();
+            let (start, held) = (&start, &held);
+            scope.spawn(move || {
+                start.wait();
+                while let Ok(charge) = quota.reserve(0, GRANULE) {
+                    held.lock().unwrap().push(charge);
+                }
+            });
+        }
+    });
+    assert_eq!(held.lock().unwrap().len(), 100);
+    assert_eq!(ledger.used(0), 100 * GRANULE);
+    held.lock().unwrap().clear();
+    assert_eq!(ledger.used(0), 0);
+}
+
+/// A process of the test below; it ends with the test.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One of the processes of the test below; run by that alone.
+#[test]
+#[ignore = "a part of another test"]
+fn child() {
+    use std::os::fd::AsFd;
+    let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let ledger = Arc::new(Shared::<Ledger>::map(Arc::new(file.into())).unwrap());
+    let slot = std::env::var("LEDGER_SLOT").unwrap().parse().unwrap();
+    let quota = Quota::new(Arc::clone(&ledger), slot);
+    let limit = ledger.limit().unwrap();
+    let mut number = slot as u64 + 1;
+    loop {
+        let steps: Vec<u16> = (0..200)
+            .map(|_| {
+                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (number >> 48) as u16
+            })
+            .collect();
+        churn(&quota, limit, &steps);
+        // What the parent reads: how far it came.
+        ledger.kept[1][slot].fetch_add(1, Ordering::Release);
+    }
+}
+
+#[test]
+fn pitfall_77_processes_that_are_killed_hold_nobody_up() {
+    let limit = 20 * GRANULE;
+    let ledger = ledger(Some(limit));
+    let spawn = |slot: usize| {
+        let file = OwnedFd::from(ledger.file().try_clone().unwrap());
+        let started = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "account::quota::tests::child", "--ignored"])
+            .env("LEDGER_SLOT", slot.to_string())
+            .stdin(Stdio::from(file))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Child(started.unwrap())
+    };
+    let steps = |slot: usize| ledger.kept[1][slot].load(Ordering::Acquire);
+    let advance = |slots: &[usize]| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for slot in slots {
+            let was = steps(*slot);
+            while steps(*slot) < was + 3 {
+                assert!(Instant::now() < deadline, "client {slot} does not get on");
+                assert!(ledger.used(0) <= limit);
+                std::thread::yield_now();
+            }
+        }
+    };
+    let mut children: Vec<_> = (0..4).map(spawn).collect();
+    advance(&[0, 1, 2, 3]);
+    for round in 0..10 {
+        let victim = round % 3;
+        children[victim].0.kill().unwrap();
+        children[victim].0.wait().unwrap();
+        ledger.clear(victim);
+        advance(&[3]);
+        children[victim] = spawn(victim);
+        advance(&[victim]);
+    }
+    for (slot, child) in children.into_iter().enumerate() {
+        drop(child);
+        ledger.clear(slot);
+    }
+    assert_eq!(ledger.used(0), 0);
+}
+
+#[test]
+fn without_a_limit_all_is_charged_and_nothing_refused() {
+    let ledger = ledger(None);
+    let quota = Quota::new(Arc::clone(&ledger), 0);
+    let charge = quota.reserve(0, 1 << 50).unwrap();
+    assert_eq!((quota.room(0), ledger.used(0)), (None, 1 << 50));
+    drop(charge);
+    assert_eq!(ledger.used(0), 0);
+}
