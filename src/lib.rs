@@ -87,6 +87,11 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             role::confine(Role::Worker)?;
             return Ok(supervisor::probe());
         }
+        Some(role::CONTEXTS) => {
+            role::settle()?;
+            role::confine(Role::Worker)?;
+            return Ok(supervisor::measure::hold());
+        }
         Some(role::CHECK) => {
             role::settle()?;
             return Ok(role::check_sandbox());
@@ -138,6 +143,16 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
             *argument = role::MOVER.into();
         }
     }
+    let mut contexts = worker.clone();
+    for argument in &mut contexts.arguments {
+        if argument == role::WORKER {
+            *argument = role::CONTEXTS.into();
+        }
+    }
+    let context_costs = supervisor::measure::context_costs(&contexts).unwrap_or_else(|reason| {
+        tracing::warn!("What contexts cost is not known, and no VM is charged for them: {reason}");
+        Vec::new()
+    });
     // What it compiles is one small kernel.
     for (name, value) in worker::cache_variables(false) {
         mover.environment.push((name.into(), value.into()));
@@ -182,6 +197,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         cache,
         scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
+        context_costs,
     })?;
     supervisor.reload_by(reload);
     supervisor.run(stop.as_fd())?;

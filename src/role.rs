@@ -26,6 +26,8 @@ pub const WORKER: &str = "worker-process";
 pub const MOVER: &str = "mover-process";
 /// The first argument of a process that looks for a GPU.
 pub const PROBE: &str = "gpu-probe";
+/// The first argument of a process that holds contexts, so that what they cost can be measured.
+pub const CONTEXTS: &str = "context-probe";
 
 /// The first argument of a process that finds out whether roles can have their sandbox.
 pub const CHECK: &str = "sandbox-check";

@@ -90,6 +90,7 @@ impl Host {
             cache: None,
             scheduler: true,
             mover: None,
+            context_costs: Vec::new(),
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -122,6 +122,7 @@ impl Host {
             warm_workers: 0,
             cache: None,
             scheduler: true,
+            context_costs: Vec::new(),
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

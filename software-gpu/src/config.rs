@@ -60,6 +60,8 @@ pub const GREATEST_PRIORITY: i32 = -5;
 pub struct Config {
     /// Device memory in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
     pub memory: u64,
+    /// What a context takes of that, in bytes: `VIRTIO_GPGPU_SOFTWARE_CONTEXT`, in MiB; nothing unless set.
+    pub context: u64,
     /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
     pub capability: u32,
     /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
@@ -83,10 +85,15 @@ impl Config {
             })
             .filter(|c| (50..=129).contains(c))
             .unwrap_or(80);
+        let context = variable("VIRTIO_GPGPU_SOFTWARE_CONTEXT")
+            .and_then(|v| v.trim().parse::<u64>().ok())
+            .filter(|mib| *mib <= 1 << 24)
+            .unwrap_or(0);
         let verbose = variable("VIRTIO_GPGPU_SOFTWARE_VERBOSE").is_some_and(|v| v != "0");
         let lost = variable("VIRTIO_GPGPU_SOFTWARE_LOST").map(PathBuf::from);
         Self {
             memory: memory << 20,
+            context: context << 20,
             capability,
             verbose,
             lost,

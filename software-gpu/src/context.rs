@@ -13,9 +13,10 @@ use gpgpu_protocol::cuda::{
 };
 
 use crate::border::Result;
+use crate::config::Config;
 use crate::driver::{self, Driver, new_id};
 use crate::handle::Table;
-use crate::memory::Allocation;
+use crate::memory::{Allocation, Charge};
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
 use crate::{api, module};
 
@@ -100,6 +101,8 @@ pub struct Context {
     /// `cuCtxGetSharedMemConfig`.
     pub shared_config: AtomicU32,
     destroyed: AtomicBool,
+    // What it takes of the device's memory, until it is torn down.
+    charge: Mutex<Option<Charge>>,
     limits: Mutex<[usize; 10]>,
     legacy: Arc<Stream>,
     // Held while work is queued: the order of the calls is the order between streams.
@@ -107,7 +110,14 @@ pub struct Context {
 }
 
 impl Context {
-    fn new(handle: u64, is_primary: bool, flags: u32) -> Self {
+    fn charge() -> Result<Option<Charge>> {
+        match Config::get().context {
+            0 => Ok(None),
+            bytes => driver::get()?.memory.charge(bytes).map(Some),
+        }
+    }
+
+    fn new(handle: u64, is_primary: bool, flags: u32, charge: Option<Charge>) -> Self {
         let id = new_id();
         Self {
             id,
@@ -117,6 +127,7 @@ impl Context {
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(1),
             destroyed: AtomicBool::new(false),
+            charge: Mutex::new(charge),
             // Stack, printf FIFO, heap, sync depth, pending launches, L2 fetch granularity, persisting L2, …
             limits: Mutex::new([1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
             legacy: Arc::new(Stream::new(0, id, Order::Legacy, 0)),
@@ -131,21 +142,29 @@ impl Context {
     }
 
     /// A new context.
-    pub fn create(flags: u32) -> Arc<Self> {
-        let context = CONTEXTS.insert_with(|handle| Self::new(handle, false, flags));
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn create(flags: u32) -> Result<Arc<Self>> {
+        let charge = Self::charge()?;
+        let context = CONTEXTS.insert_with(|handle| Self::new(handle, false, flags, charge));
         context.announce();
-        context
+        Ok(context)
     }
 
     /// Retains the primary context, which is made if there is none.
-    pub fn retain_primary(driver: &Driver) -> u64 {
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn retain_primary(driver: &Driver) -> Result<u64> {
         let mut primary = lock(&driver.primary);
         if primary.retained == 0 {
             let flags = primary.flags;
+            let charge = Self::charge()?;
             let context = if primary.handle == 0 {
-                CONTEXTS.insert_with(|handle| Self::new(handle, true, flags))
+                CONTEXTS.insert_with(|handle| Self::new(handle, true, flags, charge))
             } else {
-                let context = Arc::new(Self::new(primary.handle, true, flags));
+                let context = Arc::new(Self::new(primary.handle, true, flags, charge));
                 CONTEXTS.replace(primary.handle, context.clone());
                 context
             };
@@ -153,7 +172,7 @@ impl Context {
             context.announce();
         }
         primary.retained += 1;
-        primary.handle
+        Ok(primary.handle)
     }
 
     /// Releases the primary context; the last release destroys what it holds.
@@ -199,6 +218,7 @@ impl Context {
             api::pool::settle(allocation);
         }
         api::pool::trim_all(driver);
+        drop(lock(&self.charge).take());
     }
 
     /// A limit's value.

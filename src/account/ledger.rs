@@ -35,6 +35,13 @@ fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> u64 {
     })
 }
 
+fn others(slots: Option<&[AtomicU64; CLIENTS]>, client: usize) -> impl Iterator<Item = &AtomicU64> {
+    let slots = slots.into_iter().flatten().enumerate();
+    slots
+        .filter(move |(other, _)| *other != client)
+        .map(|(_, slot)| slot)
+}
+
 impl Ledger {
     /// Sets the limit.
     pub fn set_limit(&self, limit: Option<u64>) {
@@ -64,12 +71,14 @@ impl Ledger {
         sum(self.charged.get(gpu).into_iter().flatten())
     }
 
+    /// What all clients but one are charged on a GPU.
+    pub fn used_by_others(&self, gpu: usize, client: usize) -> u64 {
+        sum(others(self.charged.get(gpu), client))
+    }
+
     /// What all clients but one only keep on a GPU.
     pub fn kept_by_others(&self, gpu: usize, client: usize) -> u64 {
-        let slots = self.kept.get(gpu).into_iter().flatten().enumerate();
-        sum(slots
-            .filter(|(other, _)| *other != client)
-            .map(|(_, slot)| slot))
+        sum(others(self.kept.get(gpu), client))
     }
 
     /// A client is gone, and with it all that it held.

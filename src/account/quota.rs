@@ -159,11 +159,11 @@ impl Quota {
         let charged = holds
             .checked_next_multiple_of(GRANULE)
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let was = slot.load(Ordering::Relaxed);
+        let was = held[gpu].next_multiple_of(GRANULE);
         if turn.is_some()
             && let Some(limit) = ledger.limit()
         {
-            let others = ledger.used(gpu).saturating_sub(was);
+            let others = ledger.used_by_others(gpu, self.0.slot);
             if charged > was && others.saturating_add(charged) > limit {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }

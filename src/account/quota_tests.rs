@@ -51,7 +51,11 @@ fn pitfall_71_a_ledger_never_underruns() {
     }
     assert!(quota.reserve(GPUS as i32, 1).is_err());
     assert!(quota.reserve(-1, 1).is_err());
-    assert!(Quota::new(Arc::clone(&ledger), usize::MAX).reserve(0, 1).is_err());
+    assert!(
+        Quota::new(Arc::clone(&ledger), usize::MAX)
+            .reserve(0, 1)
+            .is_err()
+    );
     assert_eq!(ledger.used(0), 0);
     // Slots that hold anything: what is used is at most all there is.
     for slot in &ledger.charged[0][..3] {
@@ -91,7 +95,7 @@ fn churn(quota: &Quota, limit: u64, steps: &[u16]) {
     let mut held = Vec::new();
     for step in steps {
         if step % 3 == 0 && !held.is_empty() {
-            held.swap_remove(*step as usize % held.len());
+            let _ = held.swap_remove(*step as usize % held.len());
         } else if let Ok(charge) = quota.reserve(0, u64::from(*step) * 4096) {
             held.push(charge);
             let (_, used) = quota.room(0).unwrap();
@@ -126,7 +130,9 @@ proptest! {
 #[test]
 fn pitfall_70_all_of_the_limit_can_be_had_and_no_more() {
     let ledger = ledger(Some(100 * GRANULE));
-    let clients: Vec<_> = (0..8).map(|slot| Quota::new(Arc::clone(&ledger), slot)).collect();
+    let clients: Vec<_> = (0..8)
+        .map(|slot| Quota::new(Arc::clone(&ledger), slot))
+        .collect();
     let start = Barrier::new(64);
     let held = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -171,7 +177,9 @@ fn child() {
     loop {
         let steps: Vec<u16> = (0..200)
             .map(|_| {
-                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                number = number
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 (number >> 48) as u16
             })
             .collect();

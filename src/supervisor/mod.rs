@@ -10,6 +10,7 @@ mod client;
 mod gpu;
 mod lease;
 pub mod link;
+pub mod measure;
 mod movers;
 mod placement;
 mod process;
@@ -98,6 +99,8 @@ pub struct Config {
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
     /// is where [`ipc::mover::take_channel`] takes channels.
     pub mover: Option<Program>,
+    /// What a context costs on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
+    pub context_costs: Vec<u64>,
 }
 
 /// What a watched descriptor is.
@@ -139,7 +142,7 @@ impl Supervisor {
     /// [`Error::Listen`]; those that were bound before are removed.
     pub fn new(config: Config) -> Result<Self, Error> {
         let vms = config.vms.iter().map(|policy| {
-            Vm::new(policy.clone(), config.cache.as_ref())
+            Vm::new(policy.clone(), config.cache.as_ref(), &config.context_costs)
                 .map_err(|error| Error::Listen(policy.socket.display().to_string(), error))
         });
         let vms = vms.collect::<Result<Vec<Vm>, _>>()?;

@@ -1,6 +1,11 @@
 //! A VM: what connects to one socket, and what it may have.
 
-use std::{fs::File, io, sync::Arc, time::Instant};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use super::{cache::Cache, socket::Socket};
 use crate::{
@@ -41,7 +46,7 @@ impl Vm {
     ///
     /// # Errors
     /// The socket cannot be listened at, or the host is out of memory.
-    pub fn new(policy: VmPolicy, cache: Option<&Cache>) -> io::Result<Self> {
+    pub fn new(policy: VmPolicy, cache: Option<&Cache>, context_costs: &[u64]) -> io::Result<Self> {
         let path = &policy.socket;
         let socket = Socket::bind(path)?;
         tracing::info!("Listening at {}", path.display());
@@ -54,6 +59,7 @@ impl Vm {
             None
         });
         let ledger = Shared::<Ledger>::new(c"gpgpu-ledger")?;
+        ledger.set_context_costs(context_costs);
         let vm = Self {
             policy,
             socket,
@@ -73,7 +79,23 @@ impl Vm {
 
     /// Makes the policy known to the VM's workers.
     pub fn apply(&self) {
-        self.ledger.set_limit(self.policy.memory);
+        let limit = self.policy.memory;
+        self.ledger.set_limit(limit);
+        let costs = self.ledger.context.iter().enumerate();
+        for (gpu, cost) in costs.map(|(gpu, cost)| (gpu, cost.load(Ordering::Relaxed))) {
+            let is_used = self
+                .policy
+                .gpus
+                .as_ref()
+                .is_none_or(|gpus| gpus.contains(&(gpu as u32)));
+            if is_used && limit.is_some_and(|limit| limit < cost) {
+                tracing::warn!(
+                    "{}: its memory limit is less than the {} MiB of one context on GPU {gpu}, so no program of it can use that GPU",
+                    self.policy.name,
+                    cost >> 20
+                );
+            }
+        }
     }
 
     /// A place for one more client, if it may have one.

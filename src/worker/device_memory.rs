@@ -416,14 +416,18 @@ impl DeviceMemory {
     ) -> (usize, usize) {
         let free = (free as u64).saturating_add(kept);
         let quota = self.quota.get();
-        let Some((quota, (limit, used))) = quota.and_then(|quota| Some((quota, quota.room(device)?)))
+        let Some((quota, (limit, used))) =
+            quota.and_then(|quota| Some((quota, quota.room(device)?)))
         else {
             return ((free as usize).min(total), total);
         };
         let total = limit.min(total as u64);
         // Other processes give back what they only keep when it is needed here.
         let others = quota.kept_by_others(device);
-        let room = limit.saturating_sub(used).saturating_add(kept).saturating_add(others);
+        let room = limit
+            .saturating_sub(used)
+            .saturating_add(kept)
+            .saturating_add(others);
         (free.min(room).min(total) as usize, total as usize)
     }
 

@@ -29,7 +29,7 @@ fn create(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) -> Result {
     check(device)?;
     check_flags(flags)?;
     out.required()?;
-    let context = Context::create(flags);
+    let context = Context::create(flags)?;
     context::push(context.handle)?;
     out.set(context.handle as CUcontext)
 }

@@ -50,7 +50,7 @@ export! {
             let active = driver.primary.lock().unwrap_or_else(PoisonError::into_inner).retained > 0;
             return if active { driver.fault() } else { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) };
         }
-        context.set(Context::retain_primary(driver) as CUcontext)
+        context.set(Context::retain_primary(driver)? as CUcontext)
     }
 
     /// `cuDevicePrimaryCtxRelease`; `CUDA_ERROR_INVALID_CONTEXT` for one too many.

@@ -78,10 +78,7 @@ impl Chunks {
     /// # Errors
     ///
     /// Says why there can be none.
-    pub fn new(
-        device: CUdevice,
-        quota: Option<Quota>,
-    ) -> Result<(Self, Shape), &'static str> {
+    pub fn new(device: CUdevice, quota: Option<Quota>) -> Result<(Self, Shape), &'static str> {
         if attribute(
             CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
             device,
@@ -262,7 +259,10 @@ impl Backend for Chunks {
     }
 
     fn is_over_limit(&self, bytes: u64) -> bool {
-        let room = self.quota.as_ref().and_then(|quota| quota.room(self.device));
+        let room = self
+            .quota
+            .as_ref()
+            .and_then(|quota| quota.room(self.device));
         room.is_some_and(|(limit, used)| used.saturating_add(bytes) > limit)
     }
 

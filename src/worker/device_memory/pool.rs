@@ -337,12 +337,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Makes a chunk: a shared one for a first allocation of `carved` bytes, or one that is an allocation as a whole.
-    fn create(
-        &self,
-        bytes: u64,
-        carved: Option<u64>,
-        patience: Patience,
-    ) -> Result<u64, CUresult> {
+    fn create(&self, bytes: u64, carved: Option<u64>, patience: Patience) -> Result<u64, CUresult> {
         let reserved = bytes + self.shape.granularity;
         let (address, devices) = {
             let mut state = self.state();
