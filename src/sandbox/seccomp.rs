@@ -161,6 +161,8 @@ const DEVICE: &[Rule] = rules! {
     /// What is due later.
     SYS_timerfd_create;
     SYS_timerfd_settime;
+    /// The size of the pages that a guest's memory consists of.
+    SYS_fstatfs;
 };
 
 /// What a driver in the process does while it serves.
