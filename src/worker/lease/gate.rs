@@ -222,7 +222,11 @@ impl<W: Work> Gate<W> {
             (self.ring_bell)();
             return 0;
         }
-        self.window.store(1, SeqCst);
+        // What an earlier grant left on the GPU may be waiting for the next command: that one passes. If it had to wait for
+        // room, it would for ever, for turns are shorter than its patience.
+        let done = self.done.load(SeqCst);
+        let under_way = self.given.load(SeqCst) - done;
+        self.window.store(under_way + 1, SeqCst);
         self.live.store(word, SeqCst);
         self.changed.notify_all();
         word
