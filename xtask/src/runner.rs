@@ -136,10 +136,17 @@ pub struct Backend {
 impl Backend {
     /// Starts the back end for `count` VMs and waits until it listens.
     pub fn start(stage: &Stage, gpu: Gpu, count: usize, log: &Path) -> Result<Self> {
-        Self::start_with(stage, gpu, count, log, |_, _| Ok(()))
+        Self::start_with(stage, gpu, count, log, |command, dir| {
+            command.arg("--socket-path").arg(dir.join("vm"));
+            if count > 1 {
+                command.args(["--socket-count", &count.to_string()]);
+            }
+            Ok(())
+        })
     }
 
-    /// The same with what `adapt` adds to its command line, which is given the folder that the sockets will be in.
+    /// The same, where `adapt` says in its command line where to listen: in the folder that it is given, at `vm` or at
+    /// `vm0`, `vm1` …
     pub fn start_with(
         stage: &Stage,
         gpu: Gpu,
@@ -158,10 +165,6 @@ impl Backend {
         let output =
             fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(stage.backend());
-        command.arg("--socket-path").arg(&base);
-        if count > 1 {
-            command.args(["--socket-count", &count.to_string()]);
-        }
         command.args(["--gpu", gpu.name()]);
         // With `cuda` alone the software GPU is out of the question, and the back end says so.
         if !matches!(gpu, Gpu::Cuda) {

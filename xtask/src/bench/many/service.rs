@@ -34,7 +34,7 @@ impl Features {
         let has = |option: &str| help.split_whitespace().any(|word| word == option);
         Self {
             scheduler: has("--scheduler"),
-            policy: has("--policy"),
+            policy: has("--config"),
             metrics: has("--metrics"),
         }
     }
@@ -63,14 +63,17 @@ impl Service {
             if features.scheduler && !scheduled {
                 command.arg("--scheduler=false");
             }
-            if features.policy && scheduled {
+            if features.policy {
                 let path = dir.join("policy.toml");
                 fs::write(&path, policy(dir, weights))?;
-                command.arg("--policy").arg(path);
+                command.arg("--config").arg(path);
+            } else {
+                command.arg("--socket-path").arg(dir.join("vm"));
+                command.args(["--socket-count", &weights.len().to_string()]);
             }
             if features.metrics {
                 let path = dir.join("metrics");
-                command.arg("--metrics").arg(&path);
+                command.arg(format!("--metrics=unix:{}", path.display()));
                 metrics = Some(path);
             }
             Ok(())
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn options_are_found_in_the_help() {
-        let features = Features::read("  --metrics <PATH>\n  --no-scheduler-x  --policy <FILE>\n");
+        let features = Features::read("  --metrics <PATH>\n  --no-scheduler-x  --config <FILE>\n");
         assert_eq!(
             (features.scheduler, features.policy, features.metrics),
             (false, true, true)
