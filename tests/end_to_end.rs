@@ -51,16 +51,21 @@ struct BackEnd {
 
 impl BackEnd {
     fn start(stage: &Stage) -> Self {
+        Self::start_with(stage, |_| {})
+    }
+
+    fn start_with(stage: &Stage, change: impl FnOnce(&mut Command)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+        command
             .arg("--socket-path")
             .arg(dir.path().join("vm"))
             .args(["--gpu", "software", "--software-gpu"])
             .arg(stage.0.join("software-gpu"))
             .env("VIRTIO_GPGPU_LOG", "info")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::piped());
+        change(&mut command);
+        let mut process = command.spawn().unwrap();
         let (sender, lines) = channel();
         let log = BufReader::new(process.stderr.take().unwrap());
         std::thread::spawn(move || {
@@ -234,4 +239,34 @@ fn pitfall_83_a_peer_that_never_answers_does_not_hang_the_program() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("Cannot reach the device at"), "{said}");
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// The software GPU says that its kernels reach pageable memory, as with HMM or ATS.
+#[test]
+fn a_host_whose_gpu_reaches_pageable_memory_serves_nobody_unless_told_to() {
+    let Some(stage) = Stage::find() else { return };
+    let pageable = |command: &mut Command| {
+        command.env("VIRTIO_GPGPU_SOFTWARE_PAGEABLE", "1");
+    };
+    let back_end = BackEnd::start_with(&stage, pageable);
+    let run = |back_end: &BackEnd| {
+        stage
+            .program("vector-addition-driver", &back_end.socket(), &[])
+            .output()
+            .unwrap()
+    };
+    let refused = run(&back_end);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("CUDA_ERROR_NO_DEVICE"), "{said}");
+    let reason = back_end.wait_for("can reach pageable memory");
+    assert!(reason.contains("uvm_disable_hmm=1") && reason.contains("--allow-pageable-access"));
+    drop(back_end);
+
+    let accepted = BackEnd::start_with(&stage, |command| {
+        pageable(command);
+        command.arg("--allow-pageable-access");
+    });
+    let served = run(&accepted);
+    assert!(right(&served), "{served:?}");
 }

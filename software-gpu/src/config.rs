@@ -69,6 +69,9 @@ pub struct Config {
     /// While there is a file of this name the device is lost, as a GPU that fell off the bus is:
     /// `VIRTIO_GPGPU_SOFTWARE_LOST`.
     pub lost: Option<PathBuf>,
+    /// Say that kernels reach pageable memory, as a GPU with HMM or ATS does: `VIRTIO_GPGPU_SOFTWARE_PAGEABLE=1`. They do not; it is
+    /// for who has to act on it.
+    pub pageable: bool,
 }
 
 impl Config {
@@ -89,14 +92,17 @@ impl Config {
             .and_then(|v| v.trim().parse::<u64>().ok())
             .filter(|mib| *mib <= 1 << 24)
             .unwrap_or(0);
-        let verbose = variable("VIRTIO_GPGPU_SOFTWARE_VERBOSE").is_some_and(|v| v != "0");
         let lost = variable("VIRTIO_GPGPU_SOFTWARE_LOST").map(PathBuf::from);
+        let is_set = |name| variable(name).is_some_and(|v| v != "0");
+        let verbose = is_set("VIRTIO_GPGPU_SOFTWARE_VERBOSE");
+        let pageable = is_set("VIRTIO_GPGPU_SOFTWARE_PAGEABLE");
         Self {
             memory: memory << 20,
             context: context << 20,
             capability,
             verbose,
             lost,
+            pageable,
         }
     }
 
@@ -125,6 +131,7 @@ mod tests {
     fn settings_are_read_or_ignored() {
         let none = Config::from(|_| None);
         assert_eq!((none.memory, none.capability), (4 << 30, 80));
+        assert!(!none.pageable);
         let set = Config::from(|name| {
             Some(
                 if name.ends_with("MEMORY") {

@@ -218,18 +218,24 @@ fn drop_capabilities(kept: &[Capability]) -> Result<(), Error> {
         .copied()
         .filter(|cap| had.contains(cap))
         .collect();
-    // What could come back with an exec; only who has this capability can change it, and without it nothing comes back
-    // once there are no new privileges.
-    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {
-        let bounding = caps::read(None, CapSet::Bounding).map_err(error)?;
-        for capability in bounding.difference(&kept) {
-            caps::drop(None, CapSet::Bounding, *capability).map_err(error)?;
-        }
-    }
+    drop_bounding(&kept)?;
     caps::clear(None, CapSet::Ambient).map_err(error)?;
     caps::clear(None, CapSet::Inheritable).map_err(error)?;
     caps::set(None, CapSet::Effective, &kept).map_err(error)?;
     caps::set(None, CapSet::Permitted, &kept).map_err(error)
+}
+
+/// Of what could come back with an exec, keeps these at most. Who may not change that has nothing that comes back once there are no
+/// new privileges.
+fn drop_bounding(kept: &caps::CapsHashSet) -> Result<(), Error> {
+    let error = |error| Error::because("Limiting capabilities", error);
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(error)? {
+        let bounding = caps::read(None, CapSet::Bounding).map_err(error)?;
+        for capability in bounding.difference(kept) {
+            caps::drop(None, CapSet::Bounding, *capability).map_err(error)?;
+        }
+    }
+    Ok(())
 }
 
 fn forbid_privileges() -> Result<(), Error> {

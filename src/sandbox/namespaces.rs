@@ -72,6 +72,8 @@ pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
     build_root(&trees).map_err(Error::new("Making a root directory"))?;
     enter_root().map_err(Error::new("Changing the root directory"))?;
     if privileged && Uid::effective().is_root() {
+        // The other user could not.
+        super::drop_bounding(&caps::CapsHashSet::new())?;
         become_nobody(group).map_err(Error::new("Becoming an unprivileged user"))?;
     }
     Ok(())

@@ -1,0 +1,620 @@
+//! What a process in a role's sandbox can still do.
+//!
+//! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a
+//! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::PermissionsExt, process::CommandExt, process::ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, Uid},
+};
+use vhost_device_gpgpu::sandbox::{self, Role, Sandbox, Seccomp, Settings};
+
+/// How a process is told that it is one that tries: role, stage, sandbox, lists, attempt.
+const INSIDE: &str = "SANDBOX_TEST_INSIDE";
+/// The same, for a process that detaches a directory.
+const DETACH: &str = "detach";
+/// A user and group that nothing belongs to.
+const USER: u32 = 54321;
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    match std::env::var(INSIDE) {
+        Ok(what) if what == DETACH => return detach(),
+        Ok(what) => return inside(&what),
+        Err(_) => {}
+    }
+    let arguments = Arguments::from_args();
+    type Test = fn() -> Result<(), Failed>;
+    let tests: [(&str, Test); 10] = [
+        ("attempts_succeed_outside", attempts_succeed_outside),
+        (
+            "a_worker_that_serves_is_kept_in",
+            a_worker_that_serves_is_kept_in,
+        ),
+        (
+            "a_mover_that_serves_is_kept_in",
+            a_mover_that_serves_is_kept_in,
+        ),
+        ("a_device_process_is_kept_in", a_device_process_is_kept_in),
+        (
+            "a_worker_is_kept_in_before_it_serves_too",
+            a_worker_is_kept_in_before_it_serves_too,
+        ),
+        ("each_layer_holds_by_itself", each_layer_holds_by_itself),
+        (
+            "an_unprivileged_user_has_the_same",
+            an_unprivileged_user_has_the_same,
+        ),
+        (
+            "a_detached_directory_leads_nowhere_else",
+            a_detached_directory_leads_nowhere_else,
+        ),
+        (
+            "a_host_that_cannot_is_refused",
+            a_host_that_cannot_is_refused,
+        ),
+        (
+            "the_processes_of_a_back_end_are_in",
+            the_processes_of_a_back_end_are_in,
+        ),
+    ];
+    let trials = tests.map(|(name, test)| Trial::test(name, test)).into();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+// The attempts: what each tries, and how it ends where it must not succeed.
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Done,
+    /// An error of the system.
+    Refused,
+    /// The end of the process, by SIGSYS.
+    Killed,
+}
+
+type Attempt = fn() -> io::Result<()>;
+
+/// Every attempt, with its name.
+const ATTEMPTS: [(&str, Attempt); 17] = [
+    ("read-users", || File::open("/etc/passwd").map(drop)),
+    ("list-temporary-files", || fs::read_dir("/tmp").map(drop)),
+    ("see-the-first-process", || {
+        File::open("/proc/1/status").map(drop)
+    }),
+    ("see-the-parent", || {
+        let parent = std::os::unix::process::parent_id();
+        File::open(format!("/proc/{parent}/status")).map(drop)
+    }),
+    ("write", || {
+        // Wherever that is.
+        File::create("/file-of-a-test").map(drop)?;
+        fs::remove_file("/file-of-a-test")
+    }),
+    ("read-by-a-way-out", || {
+        // The standard input is a directory of the host's.
+        // SAFETY: the string lives across the call.
+        let fd = unsafe { libc::openat(0, c"../../../../../etc/passwd".as_ptr(), libc::O_RDONLY) };
+        result(fd.into()).map(drop)
+    }),
+    ("execute", || {
+        let program = CString::new("/proc/self/exe")?;
+        let variable = c"SANDBOX_TEST_INSIDE=- - - - nothing";
+        let (arguments, variables) = (
+            [program.as_ptr(), std::ptr::null()],
+            [variable.as_ptr(), std::ptr::null()],
+        );
+        // SAFETY: the strings and lists live across the call, and the lists end with NULL.
+        let failed =
+            unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
+        result(failed.into()).map(drop)
+    }),
+    ("start-a-process", || {
+        // SAFETY: the child does nothing but end.
+        match unsafe { libc::fork() } {
+            0 => unsafe { libc::_exit(0) },
+            child => result(child.into()).map(drop),
+        }
+    }),
+    ("connect", || {
+        let address: std::net::SocketAddr = std::env::var("SANDBOX_TEST_ADDRESS")
+            .ok()
+            .and_then(|address| address.parse().ok())
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        std::net::TcpStream::connect(address).map(drop)
+    }),
+    ("make-a-socket", || {
+        // SAFETY: numbers alone.
+        result(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) }.into()).map(drop)
+    }),
+    ("trace-the-parent", || {
+        let parent = nix::unistd::getppid().as_raw();
+        // SAFETY: the request takes no memory. It ends with this process.
+        result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, parent, 0, 0) }).map(drop)
+    }),
+    ("read-the-parents-memory", || {
+        let mut byte = 0_u8;
+        let here = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
+        // The same program without address randomisation would do; any address that exists there does.
+        let there = libc::iovec {
+            iov_base: parents_memory()? as *mut _,
+            iov_len: 1,
+        };
+        let parent = std::os::unix::process::parent_id();
+        // SAFETY: the list that is written to describes a byte that lives across the call.
+        result(unsafe { libc::process_vm_readv(parent as i32, &here, 1, &there, 1, 0) as i64 })
+            .map(drop)
+    }),
+    ("signal-the-parent", || {
+        kill(nix::unistd::getppid(), None).map_err(io::Error::from)
+    }),
+    ("make-namespaces", || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUTS).map_err(io::Error::from)
+    }),
+    ("mount", || {
+        let flags = nix::mount::MsFlags::MS_PRIVATE;
+        nix::mount::mount::<str, str, str, str>(None, "/", None, flags, None)
+            .map_err(io::Error::from)
+    }),
+    ("run-what-was-written", || {
+        // SAFETY: new memory, whose protection is changed; nothing runs there.
+        unsafe {
+            let memory = libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            result(libc::mprotect(memory, 4096, libc::PROT_READ | libc::PROT_EXEC).into()).map(drop)
+        }
+    }),
+    ("be-root", || match Uid::effective().is_root() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }),
+];
+
+/// An address in the parent's memory, as it has told.
+fn parents_memory() -> io::Result<usize> {
+    let told = std::env::var("SANDBOX_TEST_MEMORY").ok();
+    told.and_then(|address| address.parse().ok())
+        .ok_or(io::ErrorKind::InvalidInput.into())
+}
+
+fn result(value: i64) -> io::Result<i64> {
+    if value < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
+}
+
+/// Enters a sandbox and makes an attempt; the exit status says how it ended.
+fn inside(what: &str) -> ExitCode {
+    let words: Vec<&str> = what.split(' ').collect();
+    let [role, stage, sandbox, seccomp, attempt] = words[..] else {
+        return ExitCode::from(9);
+    };
+    let role = match role {
+        "device" => Role::Device,
+        "worker" => Role::Worker,
+        "mover" => Role::Mover,
+        _ => return ExitCode::SUCCESS,
+    };
+    let settings = Settings::from_arguments(
+        [
+            format!("--sandbox={sandbox}"),
+            format!("--seccomp={seccomp}"),
+        ]
+        .into_iter(),
+    );
+    let entered = sandbox::enter(role, settings, None);
+    let entered = entered.and_then(|()| match stage {
+        "serve" => sandbox::tighten(role, settings),
+        _ => Ok(()),
+    });
+    if let Err(error) = entered {
+        eprintln!("{error}");
+        return ExitCode::from(8);
+    }
+    let attempt = ATTEMPTS.iter().find(|(name, _)| *name == attempt);
+    match attempt.map(|(_, act)| act()) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("{error}");
+            ExitCode::from(7)
+        }
+        None => ExitCode::from(9),
+    }
+}
+
+/// A process that makes an attempt, ready to be started.
+fn attempt(program: &Path, role: &str, stage: &str, settings: Settings, name: &str) -> Command {
+    let [sandbox, seccomp] = settings.to_arguments();
+    let value = |argument: &str| argument.split_once('=').map(|(_, value)| value.to_owned());
+    let (sandbox, seccomp) = (value(&sandbox).unwrap(), value(&seccomp).unwrap());
+    let mut command = Command::new(program);
+    static KNOWN: u8 = 1;
+    command
+        .env(INSIDE, format!("{role} {stage} {sandbox} {seccomp} {name}"))
+        .env(
+            "SANDBOX_TEST_MEMORY",
+            (&raw const KNOWN as usize).to_string(),
+        )
+        .stdin(File::open("/").unwrap());
+    command
+}
+
+fn end(output: &Output) -> Result<End, Failed> {
+    match (output.status.code(), output.status.signal()) {
+        (Some(0), _) => Ok(End::Done),
+        (Some(7), _) => Ok(End::Refused),
+        (_, Some(libc::SIGSYS)) => Ok(End::Killed),
+        _ => Err(format!("{output:?}").into()),
+    }
+}
+
+/// Makes all attempts, with a listener that could be connected to.
+fn make(
+    program: &Path,
+    user: Option<u32>,
+    role: &str,
+    stage: &str,
+    settings: Settings,
+) -> Result<Vec<(&'static str, End)>, Failed> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let mut ends = Vec::new();
+    for (name, _) in ATTEMPTS {
+        let mut command = attempt(program, role, stage, settings, name);
+        command.env("SANDBOX_TEST_ADDRESS", listener.local_addr()?.to_string());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let output = command.output()?;
+        ends.push((
+            name,
+            end(&output).map_err(|failed| format!("{name}: {failed:?}"))?,
+        ));
+    }
+    Ok(ends)
+}
+
+fn own() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// All attempts but these fail, in whatever way.
+fn kept_in(ends: &[(&str, End)], but: &[&str]) -> Result<(), Failed> {
+    for (name, end) in ends {
+        let may = but.contains(name);
+        if (*end == End::Done) != may {
+            return Err(format!("{name}: {end:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// These end the process.
+fn killed(ends: &[(&str, End)], names: &[&str]) -> Result<(), Failed> {
+    for name in names {
+        if !ends.contains(&(name, End::Killed)) {
+            return Err(format!("{name} is not a reason to be killed: {ends:?}").into());
+        }
+    }
+    Ok(())
+}
+
+const NEVER: [&str; 7] = [
+    "trace-the-parent",
+    "read-the-parents-memory",
+    "signal-the-parent",
+    "make-namespaces",
+    "mount",
+    "run-what-was-written",
+    "execute",
+];
+
+const ALL: Settings = Settings {
+    sandbox: Sandbox::Namespace,
+    seccomp: Seccomp::Kill,
+};
+const NONE: Settings = Settings {
+    sandbox: Sandbox::None,
+    seccomp: Seccomp::None,
+};
+
+fn attempts_succeed_outside() -> Result<(), Failed> {
+    if !Uid::effective().is_root() {
+        eprintln!("skipped: some need root");
+        return Ok(());
+    }
+    for (name, end) in make(&own(), None, "worker", "serve", NONE)? {
+        if end != End::Done {
+            return Err(format!("{name}: {end:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn a_worker_that_serves_is_kept_in() -> Result<(), Failed> {
+    let ends = make(&own(), None, "worker", "serve", ALL)?;
+    kept_in(&ends, &[])?;
+    killed(&ends, &NEVER)
+}
+
+fn a_mover_that_serves_is_kept_in() -> Result<(), Failed> {
+    let ends = make(&own(), None, "mover", "serve", ALL)?;
+    kept_in(&ends, &[])?;
+    killed(&ends, &NEVER)
+}
+
+fn a_device_process_is_kept_in() -> Result<(), Failed> {
+    let ends = make(&own(), None, "device", "start", ALL)?;
+    kept_in(&ends, &[])?;
+    killed(&ends, &NEVER)?;
+    killed(&ends, &["make-a-socket", "connect"])
+}
+
+fn a_worker_is_kept_in_before_it_serves_too() -> Result<(), Failed> {
+    // It may start itself anew, and the driver makes a socket.
+    let ends = make(&own(), None, "worker", "start", ALL)?;
+    kept_in(&ends, &["execute", "make-a-socket"])
+}
+
+/// What one of the two does not hold, the other does.
+fn each_layer_holds_by_itself() -> Result<(), Failed> {
+    let namespaces = Settings {
+        seccomp: Seccomp::None,
+        ..ALL
+    };
+    let ends = make(&own(), None, "worker", "serve", namespaces)?;
+    let files = [
+        "read-users",
+        "list-temporary-files",
+        "see-the-first-process",
+        "see-the-parent",
+        "write",
+        "connect",
+        "make-namespaces",
+        "mount",
+        "trace-the-parent",
+        "read-the-parents-memory",
+        "be-root",
+    ];
+    for name in files {
+        if ends.contains(&(name, End::Done)) {
+            return Err(format!("{name} without lists of system calls").into());
+        }
+    }
+    if has_landlock() {
+        for name in ["read-by-a-way-out", "signal-the-parent"] {
+            if ends.contains(&(name, End::Done)) {
+                return Err(format!("{name} in spite of Landlock").into());
+            }
+        }
+    } else {
+        eprintln!("this kernel has no Landlock of Linux 6.12");
+    }
+    let lists = Settings {
+        sandbox: Sandbox::None,
+        ..ALL
+    };
+    killed(&make(&own(), None, "worker", "serve", lists)?, &NEVER)
+}
+
+/// Whether signals are kept in.
+fn has_landlock() -> bool {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the call takes no pointer.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
+    version >= 6
+}
+
+fn an_unprivileged_user_has_the_same() -> Result<(), Failed> {
+    if !Uid::effective().is_root() {
+        eprintln!("skipped: all tests are this one");
+        return Ok(());
+    }
+    // Where that user can read it.
+    let directory = tempfile::tempdir()?;
+    fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))?;
+    let program = directory.path().join("sandbox");
+    fs::copy(own(), &program)?;
+    let listener = make(&program, Some(USER), "worker", "serve", ALL)?;
+    kept_in(&listener, &[])?;
+    killed(&listener, &NEVER)?;
+    kept_in(&make(&program, Some(USER), "device", "start", ALL)?, &[])
+}
+
+/// The supervisor passes such a directory to a worker: `..` from there must not be the host's.
+fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
+    let around = tempfile::tempdir()?;
+    fs::set_permissions(around.path(), PermissionsExt::from_mode(0o755))?;
+    fs::write(around.path().join("outside"), "")?;
+    let directory = around.path().join("directory");
+    fs::create_dir(&directory)?;
+    fs::write(directory.join("own"), "")?;
+    let program = around.path().join("sandbox");
+    fs::copy(own(), &program)?;
+    let users: &[Option<u32>] = match Uid::effective().is_root() {
+        true => &[None, Some(USER)],
+        false => &[None],
+    };
+    for user in users {
+        let mut command = Command::new(&program);
+        command.env(INSIDE, DETACH).current_dir(&directory);
+        if let Some(user) = *user {
+            command.uid(user).gid(user);
+        }
+        let output = command.output()?;
+        if output.status.code() != Some(0) {
+            return Err(format!("{user:?}: {output:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// What such a process does: it detaches the directory that it is in, and looks around from there.
+fn detach() -> ExitCode {
+    let opens = |directory: i32, path: &CStr| {
+        // SAFETY: the string lives across the call. The descriptor stays until the process ends.
+        unsafe { libc::openat(directory, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) >= 0 }
+    };
+    if !opens(libc::AT_FDCWD, c"../outside") {
+        eprintln!("there is no way up anyway");
+        return ExitCode::FAILURE;
+    }
+    match sandbox::detach(Path::new(".")) {
+        Ok(own) if !opens(own.as_raw_fd(), c"own") => eprintln!("its own file is not there"),
+        Ok(own) if opens(own.as_raw_fd(), c"../outside") => eprintln!("there is a way up"),
+        Ok(_) => return ExitCode::SUCCESS,
+        Err(error) => eprintln!("{error}"),
+    }
+    ExitCode::FAILURE
+}
+
+/// A host on which namespaces cannot be made: a filter that the program inherits refuses them.
+fn a_host_that_cannot_is_refused() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let run = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+        command
+            .arg("--socket-path")
+            .arg(directory.path().join("vm"))
+            .args(["--gpu", "software", "--software-gpu"])
+            .arg(directory.path())
+            .args(options);
+        // SAFETY: the closure makes system calls alone; what it uses was made before.
+        unsafe { command.pre_exec(refuse_namespaces) };
+        command.output()
+    };
+    let refused = run(&[])?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    for part in [
+        "sandbox cannot be set up",
+        "Making namespaces",
+        "--sandbox=none",
+    ] {
+        if !said.contains(part) || refused.status.code() != Some(1) {
+            return Err(format!("{refused:?}").into());
+        }
+    }
+    // Told to, it comes as far as to look for the software GPU, which is not there.
+    let told = run(&["--sandbox=none"])?;
+    if !String::from_utf8_lossy(&told.stderr).contains("No software GPU") {
+        return Err(format!("{told:?}").into());
+    }
+    Ok(())
+}
+
+fn refuse_namespaces() -> io::Result<()> {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let filter: BpfProgram = SeccompFilter::new(
+        [(libc::SYS_unshare, Vec::new())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM as u32),
+        std::env::consts::ARCH
+            .try_into()
+            .map_err(io::Error::other)?,
+    )
+    .and_then(TryInto::try_into)
+    .map_err(io::Error::other)?;
+    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+}
+
+/// A whole back end: each process that the supervisor has started is confined.
+fn the_processes_of_a_back_end_are_in() -> Result<(), Failed> {
+    let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+        return Ok(());
+    };
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("vm");
+    let mut back_end = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"))
+        .arg("--socket-path")
+        .arg(&socket)
+        .args(["--gpu", "software", "--software-gpu"])
+        .arg(stage.join("software-gpu"))
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let checked = check_processes(&mut back_end);
+    kill(Pid::from_raw(back_end.id() as i32), Signal::SIGTERM)?;
+    back_end.wait()?;
+    checked
+}
+
+fn check_processes(back_end: &mut std::process::Child) -> Result<(), Failed> {
+    let mut log = BufReader::new(back_end.stderr.take().ok_or("no log")?).lines();
+    log.find(|line| line.as_ref().is_ok_and(|line| line.contains("Listening")))
+        .ok_or("it does not listen")??;
+    std::thread::spawn(move || log.count());
+    let end = Instant::now() + LIMIT;
+    // The spare device process and the warm worker.
+    for role in ["device-process", "worker-process"] {
+        let status = loop {
+            let found = children(back_end.id())
+                .into_iter()
+                .find(|child| arguments(*child).contains(&role.to_owned()));
+            let status =
+                found.and_then(|child| fs::read_to_string(format!("/proc/{child}/status")).ok());
+            match status {
+                // It is in its sandbox when it has its list.
+                Some(status) if field(&status, "Seccomp_filters:") > 1 => break status,
+                _ if Instant::now() > end => return Err(format!("no confined {role}").into()),
+                _ => std::thread::yield_now(),
+            }
+        };
+        let right = field(&status, "NoNewPrivs:") == 1
+            && field(&status, "Seccomp:") == 2
+            && status.contains("CapEff:\t0000000000000000")
+            && status.contains("CapPrm:\t0000000000000000")
+            && status.contains("CapBnd:\t0000000000000000")
+            && field(&status, "Uid:") != 0;
+        if !right {
+            return Err(format!("{role}: {status}").into());
+        }
+    }
+    Ok(())
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let mut text = String::new();
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let _ = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    text.split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
+
+fn arguments(process: u32) -> Vec<String> {
+    let whole = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    whole
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
