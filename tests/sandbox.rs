@@ -125,8 +125,9 @@ const ATTEMPTS: [(&str, Attempt); 17] = [
         result(failed.into()).map(drop)
     }),
     ("start-a-process", || {
-        // SAFETY: the child does nothing but end.
+        // SAFETY: this process has one thread, and the child does nothing but end.
         match unsafe { libc::fork() } {
+            // SAFETY: does not return.
             0 => unsafe { libc::_exit(0) },
             child => result(child.into()).map(drop),
         }
