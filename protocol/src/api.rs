@@ -42,9 +42,10 @@ macro_rules! with_api {
             0x0012 call custom gpgpuRingAfter(position: u64);
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32);
 
-            // Devices; what does not change is part of the hello.
-            0x0101 call guest cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
-            0x0102 call plain cuDeviceGetP2PAttribute(value: Out<i32>, attrib: u32, srcDevice: i32, dstDevice: i32);
+            // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
+            // argument is one, so the worker's side is written by hand: the host's number may be another.
+            0x0101 call custom cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32);
+            0x0102 call worker cuDeviceGetP2PAttribute(value: Out<i32>, attrib: u32, srcDevice: i32, dstDevice: i32);
             0x0103 call custom cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32);
             0x0104 wait custom cuDevicePrimaryCtxRelease_v2(dev: i32);
             0x0105 wait custom cuDevicePrimaryCtxReset_v2(dev: i32);
@@ -129,9 +130,9 @@ macro_rules! with_api {
             0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>);
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);
             0x0707 call custom cuKernelGetFunction(function: u64, kernel: Kernel);
-            0x0708 call guest cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
-            0x0709 call guest cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
-            0x070a call guest cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
+            0x0708 call custom cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
+            0x0709 call custom cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
+            0x070a call custom cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
 
             // Functions.
             0x0801 call guest cuFuncGetAttribute(pi: Out<i32>, attrib: u32, hfunc: Function);

@@ -1,4 +1,5 @@
-//! The primary context of device 0, made before the guest asks for it.
+//! The primary context of the client's first device, made before the guest asks for it; of the host's first device while
+//! there is no client.
 //!
 //! It is invisible: until the guest retains it, the guest is told that the primary context is inactive. The guest's
 //! first retain takes this retention over. A guest that does something else with its first context, or nothing for
@@ -17,19 +18,16 @@ use gpgpu_protocol::{
 use super::driver;
 use crate::account::Charge;
 
-/// The device: the one that programs use unless they say otherwise.
-pub const DEVICE: CUdevice = 0;
-
 /// How long a client may leave the context unused: a program that only asks what devices there are should not hold
 /// device memory, half a gigabyte on an H100, for as long as it runs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the driver does for it; tests have their own.
 pub trait Contexts: Send + Sync + 'static {
-    /// Retains the primary context of [`DEVICE`].
-    fn retain(&self) -> Result<u64, CUresult>;
+    /// Retains the primary context of a device.
+    fn retain(&self, device: CUdevice) -> Result<u64, CUresult>;
     /// Releases it.
-    fn release(&self);
+    fn release(&self, device: CUdevice);
 }
 
 /// The host's driver.
@@ -37,16 +35,16 @@ pub trait Contexts: Send + Sync + 'static {
 pub struct Driver;
 
 impl Contexts for Driver {
-    fn retain(&self) -> Result<u64, CUresult> {
+    fn retain(&self, device: CUdevice) -> Result<u64, CUresult> {
         let mut context = Context::handle(0);
         // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, DEVICE)? };
+        unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, device)? };
         Ok(Context::id(context))
     }
 
-    fn release(&self) {
+    fn release(&self, device: CUdevice) {
         // SAFETY: no pointers.
-        if let Err(code) = unsafe { driver::cuDevicePrimaryCtxRelease_v2(DEVICE) } {
+        if let Err(code) = unsafe { driver::cuDevicePrimaryCtxRelease_v2(device) } {
             tracing::debug!("Releasing the context made ahead: {code}");
         }
     }
@@ -69,6 +67,8 @@ enum State {
 #[derive(Debug)]
 struct Shared {
     state: State,
+    /// The device: the one that programs use unless they say otherwise.
+    device: CUdevice,
     /// When it is given up.
     deadline: Option<Instant>,
     /// What the client is charged for it.
@@ -93,6 +93,7 @@ impl<C: Contexts> Ahead<C> {
     fn new(contexts: C) -> Self {
         let shared = Shared {
             state: State::None,
+            device: 0,
             deadline: None,
             charge: None,
         };
@@ -120,6 +121,26 @@ impl<C: Contexts> Ahead<C> {
         self.changed.notify_all();
     }
 
+    /// The device, as the driver numbers it.
+    pub fn device(&self) -> CUdevice {
+        self.lock().device
+    }
+
+    /// The client's first device is this one. A context of another is of no use then: it goes.
+    pub fn choose(&self, device: CUdevice) {
+        let mut shared = self.lock();
+        if shared.device == device {
+            return;
+        }
+        match shared.state {
+            State::None => shared.device = device,
+            _ => {
+                drop(shared);
+                self.give_up();
+            }
+        }
+    }
+
     /// Starts to make it, on a thread of its own, unless that was done before. A failure is nobody's business: the
     /// guest's own retain will meet it too.
     pub fn make(&'static self) {
@@ -138,7 +159,8 @@ impl<C: Contexts> Ahead<C> {
     /// Makes it, and sees to it until it is taken over or released.
     fn live(&self) {
         let began = Instant::now();
-        let made = self.contexts.retain();
+        let device = self.device();
+        let made = self.contexts.retain(device);
         tracing::debug!("Start: context made in {:?}: {made:?}", began.elapsed());
         let mut shared = self.lock();
         match made {
@@ -167,7 +189,7 @@ impl<C: Contexts> Ahead<C> {
                 (State::Held(_), None) => self.wait(shared),
                 (State::Unwanted, _) => {
                     drop(shared);
-                    self.contexts.release();
+                    self.contexts.release(device);
                     let mut shared = self.lock();
                     shared.charge = None;
                     self.settle(&mut shared, State::Over);
@@ -188,7 +210,11 @@ impl<C: Contexts> Ahead<C> {
 
     /// The client is charged for it, from before it is made, or from when the client came, until it is gone.
     pub fn set_charge(&self, charge: Option<Charge>) {
-        self.lock().charge = charge;
+        let mut shared = self.lock();
+        // One that goes, or is gone, would keep it.
+        if !matches!(shared.state, State::Unwanted | State::Over) {
+            shared.charge = charge;
+        }
     }
 
     /// What the client is charged for it, once it has taken it over.
@@ -274,11 +300,11 @@ mod tests {
     }
 
     impl Contexts for Scripted {
-        fn retain(&self) -> Result<u64, CUresult> {
+        fn retain(&self, _: CUdevice) -> Result<u64, CUresult> {
             self.outcome.lock().unwrap().recv().unwrap()
         }
 
-        fn release(&self) {
+        fn release(&self, _: CUdevice) {
             self.released.lock().unwrap().send(()).unwrap();
         }
     }
@@ -348,6 +374,28 @@ mod tests {
             assert!(!ahead.is_hidden(), "it is not made again");
             assert!(released.try_recv().is_err());
         }
+    }
+
+    #[test]
+    fn the_clients_first_device_is_the_one_unless_another_is_made_already() {
+        let Test { ahead, .. } = test();
+        assert_eq!(ahead.device(), 0);
+        ahead.choose(1);
+        assert_eq!(ahead.device(), 1);
+
+        let Test {
+            ahead,
+            finish,
+            released,
+        } = test();
+        ahead.make();
+        ahead.choose(0);
+        finish.send(Ok(7)).unwrap();
+        assert!(ahead.wait_made(), "it is of use");
+        ahead.choose(1);
+        ahead.wait_over();
+        released.recv().unwrap();
+        assert_eq!(ahead.take(), None);
     }
 
     #[test]

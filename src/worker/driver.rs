@@ -141,6 +141,7 @@ functions! {
     fn cuCtxPopCurrent_v2(context: *mut CUcontext);
     fn cuCtxGetDevice(dev: *mut CUdevice);
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32);
+    fn cuDeviceGetP2PAttribute(value: *mut i32, attribute: u32, from: CUdevice, to: CUdevice);
     fn cuDeviceCanAccessPeer(can: *mut i32, dev: CUdevice, peer: CUdevice);
     fn cuGetErrorString(code: CUresult, text: *mut *const c_char);
     fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
@@ -207,6 +208,8 @@ functions! {
     fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel);
     fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize);
     fn cuKernelGetAttribute(value: *mut i32, attribute: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
+    fn cuKernelSetAttribute(attribute: CUfunction_attribute, value: i32, kernel: CUkernel, dev: CUdevice);
+    fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice);
     fn cuOccupancyMaxActiveClusters(count: *mut i32, function: CUfunction, config: *const CUlaunchConfig);
     fn cuOccupancyMaxPotentialClusterSize(size: *mut i32, function: CUfunction, config: *const CUlaunchConfig);
     fn cuLaunchKernel(function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);

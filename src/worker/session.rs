@@ -26,7 +26,7 @@ use super::{
     memory::{Regions, Staging},
     objects::Objects,
     ring::Ring,
-    shares::Shares,
+    shares::{Shares, host_gpu},
 };
 
 /// The client.
@@ -50,7 +50,7 @@ pub struct Session {
     pub gates: Gates,
     /// The session itself, for threads of its own.
     pub whole: OnceLock<&'static Session>,
-    /// The id of each device's primary context while it is retained.
+    /// The id of each device's primary context while it is retained, by the driver's numbers.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
     /// The primary context that is made before it is asked for.
     pub ahead: Ahead,
@@ -165,6 +165,20 @@ impl Session {
         unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
         CURRENT.set((context, changes));
         Ok(())
+    }
+
+    /// The GPU that the client means by a number, as the driver numbers it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_DEVICE` if it may not use it, or there is none.
+    pub fn gpu(&self, dev: CUdevice) -> Result<CUdevice, CUresult> {
+        host_gpu(self.gpus(), dev)
+    }
+
+    /// The GPUs that the client may use, in its order; empty for all in the driver's.
+    pub fn gpus(&self) -> &[u32] {
+        self.shares.get().map_or(&[], |shares| &shares.gpus)
     }
 
     /// The driver's own idea of the current context changed behind [`Session::enter`].

@@ -2,6 +2,8 @@
 
 use std::{fs::File, io, sync::Arc};
 
+use gpgpu_protocol::cuda::*;
+
 use crate::{
     account::{Account, Ledger, Quota, Shared},
     ipc::Serving,
@@ -41,5 +43,41 @@ impl Shares {
             doorbell: serving.doorbell.into(),
             gpus: serving.gpus,
         })
+    }
+
+    /// The GPU that the client sees first, as the driver numbers it.
+    pub fn first_gpu(&self) -> CUdevice {
+        self.gpus.first().map_or(0, |gpu| *gpu as CUdevice)
+    }
+}
+
+/// The GPU that a client whose GPUs these are means by a number.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_DEVICE`.
+pub fn host_gpu(gpus: &[u32], dev: CUdevice) -> Result<CUdevice, CUresult> {
+    if gpus.is_empty() {
+        // All of them in the driver's order; it knows which there are.
+        return Ok(dev);
+    }
+    let dev = usize::try_from(dev).ok();
+    let gpu = dev.and_then(|dev| gpus.get(dev));
+    gpu.map(|gpu| *gpu as CUdevice)
+        .ok_or(CUDA_ERROR_INVALID_DEVICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_reaches_its_gpus_and_no_others() {
+        let gpus = [2, 0];
+        assert_eq!(host_gpu(&gpus, 0), Ok(2));
+        assert_eq!(host_gpu(&gpus, 1), Ok(0));
+        for wrong in [-1, 2, i32::MAX, i32::MIN] {
+            assert_eq!(host_gpu(&gpus, wrong), Err(CUDA_ERROR_INVALID_DEVICE));
+        }
+        assert_eq!(host_gpu(&[], 3), Ok(3));
     }
 }

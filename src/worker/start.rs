@@ -20,7 +20,7 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, ahead, driver, ops, session::Session, shares::Shares};
+use super::{Error, Options, driver, ops, session::Session, shares::Shares};
 use crate::{
     ipc::{self, ToWorker, WorkerEnd},
     sandbox::{self, Role},
@@ -75,7 +75,8 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
     hold_place()?;
     let waiting = end.wait(PollTimeout::ZERO)?;
     let refusal = load(options, session).err();
-    if refusal.is_none() && (waiting || options.warm_contexts) {
+    // A client that waits says which device it will want.
+    if refusal.is_none() && !waiting && options.warm_contexts {
         session.ahead.make();
     }
     tracing::debug!("Start: driver ready after {:?}", began.elapsed());
@@ -105,6 +106,7 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
             }
             let shares = Shares::new(serving).map_err(Error::Shares)?;
             session.device_memory.limit_by(shares.quota.clone());
+            session.ahead.choose(shares.first_gpu());
             let _ = session.shares.set(shares);
         }
         Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
@@ -131,7 +133,7 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
 
 /// Charges the client for the context made ahead of it; without room for it, there is to be none.
 fn charge_ahead(session: &Session) {
-    match session.reserve_context(ahead::DEVICE) {
+    match session.reserve_context(session.ahead.device()) {
         Ok(charge) => session.ahead.set_charge(charge),
         Err(_) => session.ahead.give_up(),
     }

@@ -96,7 +96,7 @@ fn describe(dev: CUdevice) -> Result<DeviceInfo, CUresult> {
     })
 }
 
-/// Describes the host.
+/// Describes the host, with all its devices.
 ///
 /// # Errors
 ///
@@ -115,15 +115,33 @@ pub fn hello() -> Result<Hello, CUresult> {
     })
 }
 
-/// Describes the host to a new client.
+/// Of what the host is, what a client with these GPUs sees.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NO_DEVICE` if the host has one of them no more.
+fn seen(hello: &Hello, gpus: &[u32]) -> Result<Hello, CUresult> {
+    if gpus.is_empty() {
+        return Ok(hello.clone());
+    }
+    let device = |gpu: &u32| hello.devices.get(*gpu as usize).cloned();
+    let devices: Option<_> = gpus.iter().map(device).collect();
+    Ok(Hello {
+        driver_version: hello.driver_version,
+        devices: devices.ok_or(CUDA_ERROR_NO_DEVICE)?,
+    })
+}
+
+/// Describes the host to a new client: the devices that it may use, in its order.
 pub fn gpgpuHello(
     session: &Session,
     _: request::gpgpuHello,
     _: Data,
 ) -> Outcome<reply::gpgpuHello> {
+    let gpus = session.gpus();
     let mut hello = match session.hello.get() {
-        Some(hello) => hello.clone(),
-        None => hello()?,
+        Some(hello) => seen(hello, gpus)?,
+        None => seen(&hello()?, gpus)?,
     };
     if let Some(limit) = session.shares.get().and_then(|shares| shares.quota.limit()) {
         for device in &mut hello.devices {

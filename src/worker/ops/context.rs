@@ -8,7 +8,6 @@ use gpgpu_protocol::{
 };
 
 use crate::worker::{
-    ahead::DEVICE,
     dispatch::Outcome,
     driver,
     objects::Entry,
@@ -26,7 +25,7 @@ fn primary(
 
 /// The context made ahead, if this is its device. A client that begins with another device gets nothing from it.
 fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
-    if dev == DEVICE {
+    if dev == session.ahead.device() {
         session.ahead.take()
     } else {
         session.ahead.give_up();
@@ -43,12 +42,14 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
     request: request::cuDevicePrimaryCtxSetFlags_v2,
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxSetFlags_v2> {
-    if request.dev == DEVICE && request.flags & MADE_WITH != 0 && session.ahead.wait_made() {
+    let dev = session.gpu(request.dev)?;
+    if dev == session.ahead.device() && request.flags & MADE_WITH != 0 && session.ahead.wait_made()
+    {
         session.ahead.give_up();
         session.ahead.wait_over();
     }
     // SAFETY: no pointers.
-    unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(request.dev, request.flags)? };
+    unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, request.flags)? };
     Ok(reply::cuDevicePrimaryCtxSetFlags_v2 { dev: (), flags: () })
 }
 
@@ -58,8 +59,9 @@ pub fn cuDevicePrimaryCtxGetState(
     request: request::cuDevicePrimaryCtxGetState,
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxGetState> {
+    let dev = session.gpu(request.dev)?;
     let (mut flags, mut active) = (0, 0);
-    let hidden = request.dev == DEVICE && session.ahead.is_hidden();
+    let hidden = dev == session.ahead.device() && session.ahead.is_hidden();
     let (mut to_flags, mut to_active) = (std::ptr::null_mut(), std::ptr::null_mut());
     if request.flags {
         to_flags = &raw mut flags;
@@ -68,7 +70,7 @@ pub fn cuDevicePrimaryCtxGetState(
         to_active = &raw mut active;
     }
     // SAFETY: the pointers are to values that live across the call, or NULL.
-    unsafe { driver::cuDevicePrimaryCtxGetState(request.dev, to_flags, to_active)? };
+    unsafe { driver::cuDevicePrimaryCtxGetState(dev, to_flags, to_active)? };
     if hidden {
         active = 0;
     }
@@ -85,26 +87,27 @@ pub fn cuDevicePrimaryCtxRetain(
     request: request::cuDevicePrimaryCtxRetain,
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxRetain> {
+    let dev = session.gpu(request.dev)?;
     session.objects.check_new::<Context>(request.pctx)?;
     let mut table = primary(session);
-    if table.contains_key(&request.dev) {
+    if table.contains_key(&dev) {
         return Err(CUDA_ERROR_INVALID_VALUE.into());
     }
     let began = Instant::now();
-    let (context, charge) = match ahead(session, request.dev) {
+    let (context, charge) = match ahead(session, dev) {
         Some(context) => (context, session.ahead.take_charge()),
         None => {
-            let charge = session.reserve_context(request.dev)?;
+            let charge = session.reserve_context(dev)?;
             let mut context = Context::handle(0);
             // SAFETY: the pointer is to a value that lives across the call.
-            unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, request.dev)? };
+            unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, dev)? };
             (Context::id(context), charge)
         }
     };
     session.charges.keep(request.pctx, 0, charge);
     tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
-    table.insert(request.dev, request.pctx);
+    table.insert(dev, request.pctx);
     Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
 }
 
@@ -114,12 +117,13 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     request: request::cuDevicePrimaryCtxRelease_v2,
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxRelease_v2> {
+    let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
-    let context = *table.get(&request.dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     session.gates.leave(context);
     // SAFETY: no pointers.
-    unsafe { driver::cuDevicePrimaryCtxRelease_v2(request.dev)? };
-    table.remove(&request.dev);
+    unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev)? };
+    table.remove(&dev);
     session.forget_context(context);
     session.forget_current();
     Ok(reply::cuDevicePrimaryCtxRelease_v2 { dev: () })
@@ -131,22 +135,23 @@ pub fn cuDevicePrimaryCtxReset_v2(
     request: request::cuDevicePrimaryCtxReset_v2,
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxReset_v2> {
+    let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
-    if request.dev == DEVICE && session.ahead.wait_made() {
+    if dev == session.ahead.device() && session.ahead.wait_made() {
         // To the guest there is nothing to reset but the flags, and nothing has used the context.
         // SAFETY: no pointers.
-        unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(request.dev, 0)? };
+        unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
         return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
     }
-    if let Some(context) = table.get(&request.dev) {
+    if let Some(context) = table.get(&dev) {
         session.gates.leave(*context);
     }
     // SAFETY: no pointers.
-    unsafe { driver::cuDevicePrimaryCtxReset_v2(request.dev)? };
-    if let Some(context) = table.remove(&request.dev) {
+    unsafe { driver::cuDevicePrimaryCtxReset_v2(dev)? };
+    if let Some(context) = table.remove(&dev) {
         // The count that this worker holds would keep a later release from ending the context.
         // SAFETY: no pointers.
-        let _ = unsafe { driver::cuDevicePrimaryCtxRelease_v2(request.dev) };
+        let _ = unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev) };
         session.forget_context(context);
     }
     session.forget_current();
@@ -159,12 +164,13 @@ pub fn cuCtxCreate_v2(
     request: request::cuCtxCreate_v2,
     _: Data,
 ) -> Outcome<reply::cuCtxCreate_v2> {
+    let dev = session.gpu(request.dev)?;
     session.objects.check_new::<Context>(request.pctx)?;
     let mut context = Context::handle(0);
     let mut create = || {
-        let charge = session.reserve_context(request.dev)?;
+        let charge = session.reserve_context(dev)?;
         // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, request.dev)? };
+        unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev)? };
         Ok(charge)
     };
     // A client that has this one has other plans than the primary context. Releasing that first, or beside the making of

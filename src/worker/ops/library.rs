@@ -28,13 +28,13 @@ fn library(session: &Session, id: u64) -> Result<CUlibrary, CUresult> {
     }
 }
 
-/// The device of the current context, or the first.
-fn device() -> CUdevice {
+/// The device of the current context, or the client's first, as the driver numbers it.
+fn device(session: &Session) -> CUdevice {
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     match unsafe { driver::cuCtxGetDevice(&mut device) } {
         Ok(()) => device,
-        Err(_) => 0,
+        Err(_) => session.gpu(0).unwrap_or(0),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn cuLibraryGetKernel(
     let params = params(|index, offset, size| unsafe {
         driver::cuKernelGetParamInfo(kernel, index, offset, size)
     })?;
-    let dev = device();
+    let dev = device(session);
     let attributes = (0..CU_FUNC_ATTRIBUTE_MAX)
         .map(|which| {
             attribute(|value| {
@@ -274,5 +274,62 @@ pub fn cuKernelGetFunction(
     Ok(reply::cuKernelGetFunction {
         function: (),
         kernel: (),
+    })
+}
+
+/// `cuKernelGetAttribute`.
+pub fn cuKernelGetAttribute(
+    session: &Session,
+    request: request::cuKernelGetAttribute,
+    _: Data,
+) -> Outcome<reply::cuKernelGetAttribute> {
+    let kernel = Kernel::handle(session.objects.raw::<Kernel>(request.kernel)?);
+    let dev = session.gpu(request.dev)?;
+    let (mut value, mut to) = (0, std::ptr::null_mut());
+    if request.pi {
+        to = &raw mut value;
+    }
+    // SAFETY: the kernel is the driver's and lives; the pointer is to a value that lives across the call, or NULL.
+    unsafe { driver::cuKernelGetAttribute(to, request.attrib, kernel, dev)? };
+    Ok(reply::cuKernelGetAttribute {
+        pi: value,
+        attrib: (),
+        kernel: (),
+        dev: (),
+    })
+}
+
+/// `cuKernelSetAttribute`.
+pub fn cuKernelSetAttribute(
+    session: &Session,
+    request: request::cuKernelSetAttribute,
+    _: Data,
+) -> Outcome<reply::cuKernelSetAttribute> {
+    let kernel = Kernel::handle(session.objects.raw::<Kernel>(request.kernel)?);
+    let dev = session.gpu(request.dev)?;
+    // SAFETY: the kernel is the driver's and lives.
+    unsafe { driver::cuKernelSetAttribute(request.attrib, request.val, kernel, dev)? };
+    Ok(reply::cuKernelSetAttribute {
+        attrib: (),
+        val: (),
+        kernel: (),
+        dev: (),
+    })
+}
+
+/// `cuKernelSetCacheConfig`.
+pub fn cuKernelSetCacheConfig(
+    session: &Session,
+    request: request::cuKernelSetCacheConfig,
+    _: Data,
+) -> Outcome<reply::cuKernelSetCacheConfig> {
+    let kernel = Kernel::handle(session.objects.raw::<Kernel>(request.kernel)?);
+    let dev = session.gpu(request.dev)?;
+    // SAFETY: the kernel is the driver's and lives.
+    unsafe { driver::cuKernelSetCacheConfig(kernel, request.config, dev)? };
+    Ok(reply::cuKernelSetCacheConfig {
+        kernel: (),
+        config: (),
+        dev: (),
     })
 }
