@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 pub const DRIVER_VERSION: i32 = 13000;
 /// `cuDeviceGetName`.
 pub const DEVICE_NAME: &str = "virtio-gpgpu software GPU";
-/// `cuDeviceGetUuid`: one fixed device.
+/// `cuDeviceGetUuid` of the first device; the others count the last byte up.
 pub const DEVICE_UUID: [u8; 16] = *b"virtio-gpgpu-sw0";
-/// `cuDeviceGetPCIBusId`: a place where no real device sits.
-pub const PCI_BUS_ID: &str = "0000:FF:1F.0";
-/// Bus number within [`PCI_BUS_ID`].
+/// Devices at most.
+pub const MAX_DEVICES: usize = 16;
+/// Bus number of the first device in `cuDeviceGetPCIBusId`: a place where no real device sits. The others count down.
 pub const PCI_BUS: i32 = 0xff;
-/// Device number within [`PCI_BUS_ID`].
+/// Device number there.
 pub const PCI_DEVICE: i32 = 0x1f;
 
 /// Threads of a warp.
@@ -58,10 +58,12 @@ pub const GREATEST_PRIORITY: i32 = -5;
 /// What the environment sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Device memory in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
+    /// Device memory of each device in bytes: `VIRTIO_GPGPU_SOFTWARE_MEMORY`, in MiB.
     pub memory: u64,
     /// What a context takes of that, in bytes: `VIRTIO_GPGPU_SOFTWARE_CONTEXT`, in MiB; nothing unless set.
     pub context: u64,
+    /// How many devices there are: `VIRTIO_GPGPU_SOFTWARE_DEVICES`, one unless set.
+    pub devices: usize,
     /// Compute capability times ten: `VIRTIO_GPGPU_SOFTWARE_CAPABILITY`, `8.0` unless set, `9.0` for clusters.
     pub capability: u32,
     /// Report faults on standard error: `VIRTIO_GPGPU_SOFTWARE_VERBOSE=1`.
@@ -81,6 +83,10 @@ impl Config {
             .and_then(|v| v.trim().parse::<u64>().ok())
             .filter(|mib| (1..=1 << 24).contains(mib))
             .unwrap_or(4096);
+        let devices = variable("VIRTIO_GPGPU_SOFTWARE_DEVICES")
+            .and_then(|v| v.trim().parse().ok())
+            .filter(|devices| (1..=MAX_DEVICES).contains(devices))
+            .unwrap_or(1);
         let capability = variable("VIRTIO_GPGPU_SOFTWARE_CAPABILITY")
             .and_then(|v| {
                 let (major, minor) = v.trim().split_once('.')?;
@@ -99,6 +105,7 @@ impl Config {
         Self {
             memory: memory << 20,
             context: context << 20,
+            devices,
             capability,
             verbose,
             lost,
@@ -132,6 +139,7 @@ mod tests {
         let none = Config::from(|_| None);
         assert_eq!((none.memory, none.capability), (4 << 30, 80));
         assert!(!none.pageable);
+        assert_eq!(none.devices, 1);
         let set = Config::from(|name| {
             Some(
                 if name.ends_with("MEMORY") {
@@ -146,5 +154,8 @@ mod tests {
         assert!(set.has_clusters());
         let bad = Config::from(|_| Some("many".to_owned()));
         assert_eq!((bad.memory, bad.capability), (4 << 30, 80));
+        assert_eq!(bad.devices, 1);
+        let devices = |count: &str| Config::from(|_| Some(count.to_owned())).devices;
+        assert_eq!((devices("3"), devices("0"), devices("17")), (3, 1, 1));
     }
 }

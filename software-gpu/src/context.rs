@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use gpgpu_protocol::cuda::{
     CU_LIMIT_MAX, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUlimit, CUstream,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUdevice, CUlimit, CUstream,
 };
 
 use crate::border::Result;
@@ -75,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device's primary context.
+/// A device's primary context.
 #[derive(Default)]
 pub struct Primary {
     /// How often it is retained.
@@ -92,6 +92,8 @@ pub struct Context {
     pub id: u64,
     /// The handle.
     pub handle: u64,
+    /// Its device.
+    pub device: CUdevice,
     /// Whether it is the device's primary context.
     pub is_primary: bool,
     /// `cuCtxGetFlags`.
@@ -110,18 +112,25 @@ pub struct Context {
 }
 
 impl Context {
-    fn charge() -> Result<Option<Charge>> {
+    fn charge(device: CUdevice) -> Result<Option<Charge>> {
         match Config::get().context {
             0 => Ok(None),
-            bytes => driver::get()?.memory.charge(bytes).map(Some),
+            bytes => driver::get()?.memory.charge(bytes, device).map(Some),
         }
     }
 
-    fn new(handle: u64, is_primary: bool, flags: u32, charge: Option<Charge>) -> Self {
+    fn new(
+        handle: u64,
+        device: CUdevice,
+        is_primary: bool,
+        flags: u32,
+        charge: Option<Charge>,
+    ) -> Self {
         let id = new_id();
         Self {
             id,
             handle,
+            device,
             is_primary,
             flags: AtomicU32::new(flags),
             cache_config: AtomicU32::new(0),
@@ -145,26 +154,27 @@ impl Context {
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn create(flags: u32) -> Result<Arc<Self>> {
-        let charge = Self::charge()?;
-        let context = CONTEXTS.insert_with(|handle| Self::new(handle, false, flags, charge));
+    pub fn create(device: CUdevice, flags: u32) -> Result<Arc<Self>> {
+        let charge = Self::charge(device)?;
+        let context =
+            CONTEXTS.insert_with(|handle| Self::new(handle, device, false, flags, charge));
         context.announce();
         Ok(context)
     }
 
-    /// Retains the primary context, which is made if there is none.
+    /// Retains a device's primary context, which is made if there is none.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn retain_primary(driver: &Driver) -> Result<u64> {
-        let mut primary = lock(&driver.primary);
+    pub fn retain_primary(driver: &Driver, device: CUdevice) -> Result<u64> {
+        let mut primary = driver.primary(device);
         if primary.retained == 0 {
             let flags = primary.flags;
-            let charge = Self::charge()?;
+            let charge = Self::charge(device)?;
             let context = if primary.handle == 0 {
-                CONTEXTS.insert_with(|handle| Self::new(handle, true, flags, charge))
+                CONTEXTS.insert_with(|handle| Self::new(handle, device, true, flags, charge))
             } else {
-                let context = Arc::new(Self::new(primary.handle, true, flags, charge));
+                let context = Arc::new(Self::new(primary.handle, device, true, flags, charge));
                 CONTEXTS.replace(primary.handle, context.clone());
                 context
             };
@@ -176,8 +186,8 @@ impl Context {
     }
 
     /// Releases the primary context; the last release destroys what it holds.
-    pub fn release_primary(driver: &'static Driver, all: bool) -> Result {
-        let mut primary = lock(&driver.primary);
+    pub fn release_primary(driver: &'static Driver, device: CUdevice, all: bool) -> Result {
+        let mut primary = driver.primary(device);
         if primary.retained == 0 {
             return if all {
                 primary.flags = 0;

@@ -1,14 +1,14 @@
 //! The driver's state in this process: from `cuInit` to a fault, a fork or the exit.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_ASSERT, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_ILLEGAL_ADDRESS,
     CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_FAILED,
     CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_DEVICE,
-    CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult,
+    CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUdevice, CUresult,
 };
 
 use crate::border::Result;
@@ -34,8 +34,7 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 pub struct Driver {
     /// Device memory and the host memory that the device can reach.
     pub memory: DeviceMemory,
-    /// The primary context.
-    pub primary: Mutex<Primary>,
+    primaries: Vec<Mutex<Primary>>,
     /// Makes running kernels stop: set by a fault and at exit.
     pub cancel: AtomicBool,
     fault: AtomicU32,
@@ -87,7 +86,8 @@ pub fn init() -> Result {
         return Err(CUDA_ERROR_NO_DEVICE);
     }
     let driver = DRIVER.get_or_init(|| {
-        let memory = DeviceMemory::new(Config::get().memory).ok()?;
+        let config = Config::get();
+        let memory = DeviceMemory::new(config.memory, config.devices).ok()?;
         // SAFETY: the functions are `extern "C"`, take nothing and live as long as the library, which is never unloaded.
         unsafe {
             libc::atexit(at_exit);
@@ -95,7 +95,7 @@ pub fn init() -> Result {
         }
         Some(Driver {
             memory,
-            primary: Mutex::new(Primary::default()),
+            primaries: (0..config.devices).map(|_| Mutex::default()).collect(),
             cancel: AtomicBool::new(false),
             fault: AtomicU32::new(0),
         })
@@ -127,6 +127,15 @@ fn watch_bus() {
 }
 
 impl Driver {
+    /// The primary context of a device.
+    ///
+    /// # Panics
+    /// If there is no such device: the caller has checked it.
+    pub fn primary(&self, device: CUdevice) -> MutexGuard<'_, Primary> {
+        let primary = &self.primaries[device as usize];
+        primary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The fault that ended the use of the device, as an error.
     pub fn fault(&self) -> Result {
         match self.fault.load(Ordering::Acquire) {

@@ -130,7 +130,11 @@ fn place(
             return Err(Refused::new(CUDA_ERROR_INVALID_PTX, message));
         }
         let allocation = memory
-            .allocate(global.size.max(1) as u64, Kind::Module, context.id)
+            .allocate(
+                global.size.max(1) as u64,
+                Kind::Module,
+                (context.id, context.device),
+            )
             .map_err(|code| Refused::new(code, "no device memory for a module variable"))?;
         variables.push(allocation.start);
         Ok(allocation.start)

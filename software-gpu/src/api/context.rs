@@ -29,7 +29,7 @@ fn create(out: Pointer<CUcontext>, flags: c_uint, device: CUdevice) -> Result {
     check(device)?;
     check_flags(flags)?;
     out.required()?;
-    let context = Context::create(flags)?;
+    let context = Context::create(device, flags)?;
     context::push(context.handle)?;
     out.set(context.handle as CUcontext)
 }
@@ -146,16 +146,16 @@ export! {
 
     /// `cuCtxGetDevice`: of a destroyed context too.
     initialised fn cuCtxGetDevice(device: Pointer<CUdevice>) |_| {
-        if context::current_handle()? == 0 {
+        let handle = context::current_handle()?;
+        if handle == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        device.set(0)
+        device.set(CONTEXTS.get(handle).map_or(0, |context| context.device))
     }
 
     /// `cuCtxGetDevice`, of CUDA 13.0: of any context, or the current one for NULL.
     initialised fn cuCtxGetDevice_v2(device: Pointer<CUdevice>, context: CUcontext) |_| {
-        context::named_or_current(context as u64)?;
-        device.set(0)
+        device.set(context::named_or_current(context as u64)?.device)
     }
 
     /// `cuCtxGetFlags`.
@@ -241,7 +241,7 @@ export! {
         Ok(())
     }
 
-    /// `cuCtxEnablePeerAccess`: there is one device, which is no peer of itself.
+    /// `cuCtxEnablePeerAccess`: no device is a peer of another.
     context fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |_| {
         context::named(peer as u64)?;
         if flags != 0 {

@@ -8,12 +8,16 @@ use crate::border::{Pointer, Result, Text, export};
 use crate::config::{self, Config};
 use crate::driver;
 
-/// `CUDA_ERROR_INVALID_DEVICE` for any device but the one there is.
+/// `CUDA_ERROR_INVALID_DEVICE` for any device but those there are.
 pub(super) fn check(device: CUdevice) -> Result {
-    if device != 0 {
+    if !(0..Config::get().devices as CUdevice).contains(&device) {
         return Err(CUDA_ERROR_INVALID_DEVICE);
     }
     Ok(())
+}
+
+fn pci_bus(device: CUdevice) -> c_int {
+    config::PCI_BUS - device
 }
 
 // Writes a string with its NUL, cut to `length` bytes.
@@ -31,7 +35,7 @@ fn set_text(out: Pointer<c_char>, length: c_int, text: &str) -> Result {
 }
 
 /// `cuDeviceGetAttribute`.
-fn attribute(which: CUdevice_attribute) -> Result<c_int> {
+fn attribute(which: CUdevice_attribute, device: CUdevice) -> Result<c_int> {
     let config = Config::get();
     let value = match which {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => config::MAX_THREADS_PER_BLOCK as c_int,
@@ -74,7 +78,7 @@ fn attribute(which: CUdevice_attribute) -> Result<c_int> {
         | CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => 1,
         CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => config.pageable.into(),
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => config::MULTIPROCESSORS as c_int,
-        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => config::PCI_BUS,
+        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => pci_bus(device),
         CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => config::PCI_DEVICE,
         CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH => 64,
         CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 4 << 20,
@@ -125,9 +129,9 @@ fn parse_bus_id(text: &CStr) -> Option<[u32; 4]> {
 
 fn uuid(out: Pointer<CUuuid>, device: CUdevice) -> Result {
     check(device)?;
-    out.set(CUuuid {
-        bytes: config::DEVICE_UUID,
-    })
+    let mut bytes = config::DEVICE_UUID;
+    bytes[15] += device as u8;
+    out.set(CUuuid { bytes })
 }
 
 fn total(out: Pointer<usize>, device: CUdevice) -> Result {
@@ -140,12 +144,12 @@ export! {
     initialised fn cuDeviceGet(device: Pointer<CUdevice>, ordinal: c_int) |_| {
         device.required()?;
         check(ordinal)?;
-        device.set(0)
+        device.set(ordinal)
     }
 
-    /// `cuDeviceGetCount`: one.
+    /// `cuDeviceGetCount`: one, unless the environment says otherwise.
     initialised fn cuDeviceGetCount(count: Pointer<c_int>) |_| {
-        count.set(1)
+        count.set(Config::get().devices as c_int)
     }
 
     /// `cuDeviceGetName`.
@@ -180,7 +184,7 @@ export! {
         value.required()?;
         driver::get()?;
         check(device)?;
-        value.set(attribute(which)?)
+        value.set(attribute(which, device)?)
     }
 
     /// `cuDeviceGetProperties`.
@@ -191,42 +195,42 @@ export! {
             maxThreadsDim: config::MAX_BLOCK_DIM.map(|d| d as c_int),
             maxGridSize: config::MAX_GRID_DIM.map(|d| d as c_int),
             sharedMemPerBlock: config::SHARED_PER_BLOCK as c_int,
-            totalConstantMemory: attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY)?,
+            totalConstantMemory: attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, device)?,
             SIMDWidth: config::WARP_SIZE as c_int,
             memPitch: config::MAX_PITCH as c_int,
             regsPerBlock: config::REGISTERS as c_int,
-            clockRate: attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
-            textureAlign: attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)?,
+            clockRate: attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device)?,
+            textureAlign: attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, device)?,
         })
     }
 
     /// `cuDeviceComputeCapability`.
     initialised fn cuDeviceComputeCapability(major: Pointer<c_int>, minor: Pointer<c_int>, device: CUdevice) |_| {
         check(device)?;
-        major.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?)?;
-        minor.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)
+        major.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?)?;
+        minor.set(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)?)
     }
 
     /// `cuDeviceGetPCIBusId`: whole, or `CUDA_ERROR_INVALID_VALUE` where there is no room.
     initialised fn cuDeviceGetPCIBusId(out: Pointer<c_char>, length: c_int, device: CUdevice) |_| {
         check(device)?;
-        if usize::try_from(length).is_ok_and(|l| l <= config::PCI_BUS_ID.len()) {
+        let id = format!("0000:{:02X}:{:02X}.0", pci_bus(device), config::PCI_DEVICE);
+        if usize::try_from(length).is_ok_and(|l| l <= id.len()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        set_text(out, length, config::PCI_BUS_ID)
+        set_text(out, length, &id)
     }
 
     /// `cuDeviceGetByPCIBusId`; `CUDA_ERROR_INVALID_DEVICE` for another device's.
     initialised fn cuDeviceGetByPCIBusId(device: Pointer<CUdevice>, id: Text) |_| {
         device.required()?;
         let place = parse_bus_id(id.get()?).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if place != [0, config::PCI_BUS as u32, config::PCI_DEVICE as u32, 0] {
-            return Err(CUDA_ERROR_INVALID_DEVICE);
-        }
-        device.set(0)
+        let sits = |device: &CUdevice| place == [0, pci_bus(*device) as u32, config::PCI_DEVICE as u32, 0];
+        let found = (0..Config::get().devices as CUdevice).find(sits);
+        device.set(found.ok_or(CUDA_ERROR_INVALID_DEVICE)?)
     }
 
-    /// `cuDeviceCanAccessPeer`: a device is no peer of itself.
+    /// `cuDeviceCanAccessPeer`: a device is no peer of itself, nor of another.
     initialised fn cuDeviceCanAccessPeer(can: Pointer<c_int>, device: CUdevice, peer: CUdevice) |_| {
         can.required()?;
         check(device)?;
@@ -234,10 +238,15 @@ export! {
         can.set(0)
     }
 
-    /// `cuDeviceGetP2PAttribute`: `CUDA_ERROR_INVALID_DEVICE`, as there is no second device.
-    initialised fn cuDeviceGetP2PAttribute(value: Pointer<c_int>, _which: c_uint, _src: CUdevice, _dst: CUdevice) |_| {
+    /// `cuDeviceGetP2PAttribute`: nothing between two devices; `CUDA_ERROR_INVALID_DEVICE` for one.
+    initialised fn cuDeviceGetP2PAttribute(value: Pointer<c_int>, _which: c_uint, from: CUdevice, to: CUdevice) |_| {
         value.required()?;
-        Err(CUDA_ERROR_INVALID_DEVICE)
+        check(from)?;
+        check(to)?;
+        if from == to {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
+        value.set(0)
     }
 
     /// `cuDeviceGetExecAffinitySupport`: none.

@@ -25,7 +25,7 @@ fn allocate(cx: &Context, out: Pointer<HostPointer>, size: usize, flags: c_uint)
     }
     let allocation = driver::get()?
         .memory
-        .allocate_host(size as u64, flags, cx.id)?;
+        .allocate_host(size as u64, flags, (cx.id, cx.device))?;
     out.set(allocation.start as HostPointer)
 }
 
@@ -35,7 +35,7 @@ fn register(cx: &Context, pointer: HostPointer, size: usize, flags: c_uint) -> R
     }
     driver::get()?
         .memory
-        .register(pointer as u64, size as u64, flags, cx.id)
+        .register(pointer as u64, size as u64, flags, (cx.id, cx.device))
 }
 
 // Memory of the program's own may be unmapped by it at once, so everything that could reach it is waited for.

@@ -39,7 +39,8 @@ pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
 // Where there is not enough, the pools give back what they only keep.
 fn allocate(size: usize, cx: &Context) -> Result<u64> {
     let driver = driver::get()?;
-    let allocate = || driver.memory.allocate(size as u64, Kind::Device, cx.id);
+    let owner = (cx.id, cx.device);
+    let allocate = || driver.memory.allocate(size as u64, Kind::Device, owner);
     let allocation = match allocate() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             super::pool::trim_all(driver);
@@ -52,9 +53,9 @@ fn allocate(size: usize, cx: &Context) -> Result<u64> {
 
 export! {
     /// `cuMemGetInfo`: either out pointer may be NULL.
-    context fn cuMemGetInfo_v2(free: Pointer<usize>, total: Pointer<usize>) |_| {
+    context fn cuMemGetInfo_v2(free: Pointer<usize>, total: Pointer<usize>) |cx| {
         let memory = &driver::get()?.memory;
-        free.set_if(memory.free_bytes() as usize);
+        free.set_if(memory.free_bytes(cx.device) as usize);
         total.set_if(memory.total() as usize);
         Ok(())
     }

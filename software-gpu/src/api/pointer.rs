@@ -65,8 +65,8 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
         CU_POINTER_ATTRIBUTE_BUFFER_ID | CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => {
             Value::Long(allocation.id)
         }
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(allocation.device as u32),
         CU_POINTER_ATTRIBUTE_IS_MANAGED
-        | CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
         | CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
         | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Word(0),

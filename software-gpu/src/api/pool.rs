@@ -21,7 +21,7 @@ use gpgpu_protocol::cuda::{
 
 use super::device::check;
 use crate::border::{Pointer, Result, export};
-use crate::config::ALLOCATION_ALIGNMENT;
+use crate::config::{ALLOCATION_ALIGNMENT, MAX_DEVICES};
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
 use crate::handle::Table;
@@ -30,11 +30,13 @@ use crate::stream::Null;
 
 /// All pools.
 static POOLS: Table<Pool> = Table::new(0x90);
-static CURRENT: AtomicU64 = AtomicU64::new(0);
+// By device.
+static CURRENT: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
 
 /// A pool.
 struct Pool {
     handle: u64,
+    device: CUdevice,
     most: u64,
     state: Mutex<State>,
 }
@@ -77,9 +79,10 @@ impl State {
     }
 }
 
-fn new_pool(most: u64) -> Arc<Pool> {
+fn new_pool(device: CUdevice, most: u64) -> Arc<Pool> {
     POOLS.insert_with(|handle| Pool {
         handle,
+        device,
         most,
         state: Mutex::new(State {
             reuse: [1; 3],
@@ -92,15 +95,15 @@ fn new_pool(most: u64) -> Arc<Pool> {
     })
 }
 
-fn default_pool() -> &'static Arc<Pool> {
-    static DEFAULT: OnceLock<Arc<Pool>> = OnceLock::new();
-    DEFAULT.get_or_init(|| new_pool(0))
+fn default_pool(device: CUdevice) -> &'static Arc<Pool> {
+    static DEFAULT: [OnceLock<Arc<Pool>>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+    DEFAULT[device as usize].get_or_init(|| new_pool(device, 0))
 }
 
-fn current_pool() -> Arc<Pool> {
+fn current_pool(device: CUdevice) -> Arc<Pool> {
     POOLS
-        .get(CURRENT.load(Ordering::Acquire))
-        .unwrap_or_else(|| default_pool().clone())
+        .get(CURRENT[device as usize].load(Ordering::Acquire))
+        .unwrap_or_else(|| default_pool(device).clone())
 }
 
 fn named(pool: CUmemoryPool) -> Result<Arc<Pool>> {
@@ -115,6 +118,7 @@ impl Pool {
     // Counts first and allocates then, so that two threads cannot both pass the limit.
     fn allocate(&self, size: u64, context: u64) -> Result<u64> {
         let memory = &driver::get()?.memory;
+        let owner = (context, self.device);
         {
             let mut state = self.state();
             let used = state
@@ -130,11 +134,11 @@ impl Pool {
             state.most_reserved = state.most_reserved.max(state.reserved());
             if let Some(block) = kept {
                 let kind = Kind::Pool(self.handle);
-                let again = memory.allocate_again(block.start, size, kind, context);
+                let again = memory.allocate_again(block.start, size, kind, owner);
                 return Ok(again.start);
             }
         }
-        let allocated = memory.allocate(size, Kind::Pool(self.handle), context);
+        let allocated = memory.allocate(size, Kind::Pool(self.handle), owner);
         allocated
             .map(|a| a.start)
             .inspect_err(|_| self.state().used -= size)
@@ -219,7 +223,7 @@ fn attribute(state: &mut State, attribute: CUmemPool_attribute) -> Result<&mut c
 export! {
     /// `cuMemAllocAsync`, from the device's current pool.
     context fn cuMemAllocAsync, cuMemAllocAsync_ptsz(out: Pointer<CUdeviceptr>, size: usize, stream: CUstream) |cx, null| {
-        allocate(&cx, &current_pool(), out, size, stream, null)
+        allocate(&cx, &current_pool(cx.device), out, size, stream, null)
     }
 
     /// `cuMemAllocFromPoolAsync`.
@@ -257,23 +261,27 @@ export! {
     /// `cuDeviceGetDefaultMemPool`.
     initialised fn cuDeviceGetDefaultMemPool(out: Pointer<CUmemoryPool>, device: CUdevice) |_| {
         check(device)?;
-        out.set(default_pool().handle as CUmemoryPool)
+        out.set(default_pool(device).handle as CUmemoryPool)
     }
 
     /// `cuDeviceGetMemPool`.
     initialised fn cuDeviceGetMemPool(out: Pointer<CUmemoryPool>, device: CUdevice) |_| {
         check(device)?;
-        out.set(current_pool().handle as CUmemoryPool)
+        out.set(current_pool(device).handle as CUmemoryPool)
     }
 
     /// `cuDeviceSetMemPool`.
     initialised fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) |_| {
         check(device)?;
-        CURRENT.store(named(pool)?.handle, Ordering::Release);
+        let pool = named(pool)?;
+        if pool.device != device {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        CURRENT[device as usize].store(pool.handle, Ordering::Release);
         Ok(())
     }
 
-    /// `cuMemPoolCreate`: of this device's memory, to be shared with no other process.
+    /// `cuMemPoolCreate`: of a device's memory, to be shared with no other process.
     healthy fn cuMemPoolCreate(out: Pointer<CUmemoryPool>, props: Pointer<CUmemPoolProps>) |_| {
         out.required()?;
         let props = props.get()?;
@@ -284,13 +292,13 @@ export! {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         check(props.location.id)?;
-        out.set(new_pool(props.maxSize as u64).handle as CUmemoryPool)
+        out.set(new_pool(props.location.id, props.maxSize as u64).handle as CUmemoryPool)
     }
 
     /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. The default pool stays.
     healthy fn cuMemPoolDestroy(pool: CUmemoryPool) |driver| {
         let pool = named(pool)?;
-        if pool.handle == default_pool().handle {
+        if pool.handle == default_pool(pool.device).handle {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         POOLS.remove(pool.handle);

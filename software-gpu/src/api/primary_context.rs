@@ -2,8 +2,6 @@
 
 use std::ffi::{c_int, c_uint};
 
-use std::sync::PoisonError;
-
 use gpgpu_protocol::cuda::{
     CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_MASK, CUDA_ERROR_DEVICE_UNAVAILABLE,
     CUDA_ERROR_INVALID_VALUE, CUcontext, CUdevice,
@@ -26,10 +24,7 @@ pub(super) fn check_flags(flags: c_uint) -> Result {
 fn set_flags(driver: &Driver, device: CUdevice, flags: c_uint) -> Result {
     check(device)?;
     check_flags(flags)?;
-    let mut primary = driver
-        .primary
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut primary = driver.primary(device);
     primary.flags = flags;
     if let Some(context) = CONTEXTS.get(primary.handle) {
         context
@@ -47,34 +42,34 @@ export! {
         check(device)?;
         context.required()?;
         if driver.fault().is_err() {
-            let active = driver.primary.lock().unwrap_or_else(PoisonError::into_inner).retained > 0;
+            let active = driver.primary(device).retained > 0;
             return if active { driver.fault() } else { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) };
         }
-        context.set(Context::retain_primary(driver)? as CUcontext)
+        context.set(Context::retain_primary(driver, device)? as CUcontext)
     }
 
     /// `cuDevicePrimaryCtxRelease`; `CUDA_ERROR_INVALID_CONTEXT` for one too many.
     initialised fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, false)
+        Context::release_primary(driver, device, false)
     }
 
     /// As [`cuDevicePrimaryCtxRelease_v2`].
     initialised fn cuDevicePrimaryCtxRelease(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, false)
+        Context::release_primary(driver, device, false)
     }
 
     /// `cuDevicePrimaryCtxReset`: destroys what the context holds, whoever retains it.
     initialised fn cuDevicePrimaryCtxReset_v2(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, true)
+        Context::release_primary(driver, device, true)
     }
 
     /// As [`cuDevicePrimaryCtxReset_v2`].
     initialised fn cuDevicePrimaryCtxReset(device: CUdevice) |driver| {
         check(device)?;
-        Context::release_primary(driver, true)
+        Context::release_primary(driver, device, true)
     }
 
     /// `cuDevicePrimaryCtxSetFlags`.
@@ -92,7 +87,7 @@ export! {
         check(device)?;
         flags.required()?;
         active.required()?;
-        let primary = driver.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        let primary = driver.primary(device);
         flags.set_if(primary.flags & !CU_CTX_MAP_HOST);
         active.set_if((primary.retained > 0).into());
         Ok(())

@@ -111,8 +111,8 @@ export! {
 
     /// `cuStreamGetDevice`.
     context fn cuStreamGetDevice, cuStreamGetDevice_ptsz(stream: CUstream, device: Pointer<CUdevice>) |cx, null| {
-        cx.stream(stream, null)?;
-        device.set(0)
+        let stream = cx.stream(stream, null)?;
+        device.set(context::of(&stream)?.device)
     }
 
     /// `cuStreamCopyAttributes`: both have the same, those of every stream here.

@@ -65,14 +65,14 @@ fn create(driver: &'static Driver, size: usize, prop: &CUmemAllocationProp) -> R
     if size == 0 || !size.is_multiple_of(GRANULARITY) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let charge = match driver.memory.charge(size) {
+    let charge = match driver.memory.charge(size, prop.location.id) {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             super::pool::trim_all(driver);
-            driver.memory.charge(size)?
+            driver.memory.charge(size, prop.location.id)?
         }
         other => other?,
     };
-    let physical = Physical::create(size, prop.requestedHandleTypes, charge)?;
+    let physical = Physical::create(size, prop.location.id, prop.requestedHandleTypes, charge)?;
     Ok(Handle::announce(physical))
 }
 
@@ -171,7 +171,7 @@ export! {
         driver.fault()
     }
 
-    /// `cuMemSetAccess`: of one or several whole mappings that lie side by side. There is one device; the host has no access.
+    /// `cuMemSetAccess`: of one or several whole mappings that lie side by side. Devices are not told apart; the host has no access.
     healthy fn cuMemSetAccess(address: CUdeviceptr, size: usize, list: Pointer<CUmemAccessDesc>, count: usize) |driver| {
         set_access(driver, (address, size), &list.array(count)?)
     }
@@ -217,7 +217,7 @@ export! {
             requestedHandleTypes: handle.physical().handle_types(),
             location: CUmemLocation {
                 type_: CU_MEM_LOCATION_TYPE_DEVICE,
-                id: 0,
+                id: handle.physical().device(),
             },
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags::default(),

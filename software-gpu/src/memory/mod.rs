@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     CU_MEMHOSTREGISTER_READ_ONLY, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUmemAccess_flags,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUmemAccess_flags,
 };
 
 use crate::border::Result;
@@ -29,6 +29,11 @@ pub use reserve::Mapped;
 use reserve::{Reservation, allows};
 pub use space::Mapping;
 use space::Space;
+
+/// A device's addresses: twice its memory, so that fragmentation does not refuse what would fit.
+fn addresses(total: u64) -> u64 {
+    total * 2
+}
 
 type Map = BTreeMap<u64, Arc<Allocation>>;
 
@@ -63,6 +68,8 @@ pub struct Allocation {
     pub kind: Kind,
     /// The context it belongs to, by id; zero for none.
     pub context: u64,
+    /// The device.
+    pub device: CUdevice,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
@@ -109,12 +116,15 @@ pub enum Place {
     Pageable,
 }
 
-/// All memory that the device can reach.
+/// The context that memory belongs to, by id, and its device.
+pub type Owner = (u64, CUdevice);
+
+/// All memory that the devices can reach: each has its part of the addresses, one after the other.
 pub struct DeviceMemory {
     window: u64,
     backing: Mapping,
     total: u64,
-    space: Arc<Mutex<Space>>,
+    spaces: Vec<Arc<Mutex<Space>>>,
     map: RwLock<Map>,
     reservations: Mutex<BTreeMap<u64, Arc<Reservation>>>,
     generation: AtomicU64,
@@ -122,19 +132,20 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// A device with `total` bytes.
+    /// Devices with `total` bytes each.
     ///
     /// # Errors
     /// The kernel refuses the address space.
-    pub fn new(total: u64) -> io::Result<Self> {
-        // Twice the memory in addresses, so that fragmentation does not refuse what would fit.
-        let length = total as usize * 2;
+    pub fn new(total: u64, devices: usize) -> io::Result<Self> {
+        let part = addresses(total);
+        let length = part as usize * devices;
+        let space = |_| Arc::new(Mutex::new(Space::new(part, total)));
         let reserved = Mapping::reserve(WINDOW as usize, length)?;
         Ok(Self {
             window: reserved.address(),
             backing: Mapping::lazy(length)?,
             total,
-            space: Arc::new(Mutex::new(Space::new(length as u64, total))),
+            spaces: (0..devices).map(space).collect(),
             map: RwLock::new(BTreeMap::new()),
             reservations: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -142,26 +153,28 @@ impl DeviceMemory {
         })
     }
 
-    /// Device memory in bytes.
+    /// Memory of each device in bytes.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Device memory that is not allocated, in bytes.
-    pub fn free_bytes(&self) -> u64 {
-        self.space().free_bytes()
+    /// Memory of a device that is not allocated, in bytes.
+    pub fn free_bytes(&self, device: CUdevice) -> u64 {
+        self.space(device as usize).free_bytes()
     }
 
-    /// Counts `bytes` of the device's memory as used until the answer is dropped.
+    /// Counts `bytes` of a device's memory as used until the answer is dropped.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn charge(&self, bytes: u64) -> Result<Charge> {
-        Charge::new(&self.space, bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    pub fn charge(&self, bytes: u64, device: CUdevice) -> Result<Charge> {
+        Charge::new(&self.spaces[device as usize], bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    fn space(&self, device: usize) -> MutexGuard<'_, Space> {
+        self.spaces[device]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     // Locked before the map where both are.
@@ -204,12 +217,14 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn allocate(&self, size: u64, kind: Kind, context: u64) -> Result<Arc<Allocation>> {
+    pub fn allocate(&self, size: u64, kind: Kind, owner: Owner) -> Result<Arc<Allocation>> {
         if size == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let offset = self.space().take(size).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(self.allocate_again(self.window + offset, size, kind, context))
+        let device = owner.1 as usize;
+        let taken = self.space(device).take(size);
+        let offset = taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)? + addresses(self.total) * device as u64;
+        Ok(self.allocate_again(self.window + offset, size, kind, owner))
     }
 
     /// Makes an allocation of bytes at `start` that were removed but not released, and as many when rounded.
@@ -218,13 +233,14 @@ impl DeviceMemory {
         start: u64,
         size: u64,
         kind: Kind,
-        context: u64,
+        (context, device): Owner,
     ) -> Arc<Allocation> {
         self.add(Allocation {
             start,
             size,
             kind,
             context,
+            device,
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
@@ -238,7 +254,12 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn allocate_host(&self, size: u64, flags: u32, context: u64) -> Result<Arc<Allocation>> {
+    pub fn allocate_host(
+        &self,
+        size: u64,
+        flags: u32,
+        (context, device): Owner,
+    ) -> Result<Arc<Allocation>> {
         if size == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -249,6 +270,7 @@ impl DeviceMemory {
             size,
             kind: Kind::HostAllocated(flags),
             context,
+            device,
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
@@ -263,7 +285,7 @@ impl DeviceMemory {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped, for memory that cannot be written unless the flags say so, and for
     /// the driver's own; `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` for an overlap.
-    pub fn register(&self, start: u64, size: u64, flags: u32, context: u64) -> Result {
+    pub fn register(&self, start: u64, size: u64, flags: u32, (context, device): Owner) -> Result {
         let end = start.checked_add(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if start == 0
             || size == 0
@@ -292,6 +314,7 @@ impl DeviceMemory {
             size,
             kind: Kind::HostRegistered(flags),
             context,
+            device,
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
@@ -389,7 +412,9 @@ impl DeviceMemory {
             let offset = allocation.start - self.window;
             let rounded = allocation.size.next_multiple_of(ALLOCATION_ALIGNMENT);
             self.backing.scrub(offset as usize, rounded as usize);
-            self.space().give(offset, rounded);
+            let part = addresses(self.total);
+            let mut space = self.space((offset / part) as usize);
+            space.give(offset % part, rounded);
         }
     }
 
@@ -429,20 +454,20 @@ mod tests {
 
     #[test]
     fn accounting_returns_to_where_it_was_and_memory_is_scrubbed() {
-        let memory = DeviceMemory::new(1 << 20).unwrap();
-        let a = memory.allocate(5000, Kind::Device, 1).unwrap();
+        let memory = DeviceMemory::new(1 << 20, 1).unwrap();
+        let a = memory.allocate(5000, Kind::Device, (1, 0)).unwrap();
         assert_eq!(a.start % ALLOCATION_ALIGNMENT, 0);
         let p = memory.host_pointer(a.start, 5000, true).unwrap();
         // SAFETY: the allocation has 5000 bytes.
         unsafe { p.write_bytes(7, 5000) };
-        assert_eq!(memory.free_bytes(), (1 << 20) - 5120);
+        assert_eq!(memory.free_bytes(0), (1 << 20) - 5120);
         assert_eq!(
-            memory.allocate(1 << 20, Kind::Device, 1).unwrap_err(),
+            memory.allocate(1 << 20, Kind::Device, (1, 0)).unwrap_err(),
             CUDA_ERROR_OUT_OF_MEMORY
         );
         memory.release(&memory.remove(a.start, |_| true).unwrap());
-        assert_eq!(memory.free_bytes(), 1 << 20);
-        let b = memory.allocate(1 << 20, Kind::Device, 1).unwrap();
+        assert_eq!(memory.free_bytes(0), 1 << 20);
+        let b = memory.allocate(1 << 20, Kind::Device, (1, 0)).unwrap();
         let p = memory.host_pointer(b.start, 1 << 20, true).unwrap();
         // SAFETY: the allocation has a mebibyte.
         let bytes = unsafe { std::slice::from_raw_parts(p, 1 << 20) };
@@ -451,8 +476,8 @@ mod tests {
 
     #[test]
     fn ranges_that_leave_an_allocation_are_refused() {
-        let memory = DeviceMemory::new(1 << 20).unwrap();
-        let a = memory.allocate(100, Kind::Device, 1).unwrap();
+        let memory = DeviceMemory::new(1 << 20, 1).unwrap();
+        let a = memory.allocate(100, Kind::Device, (1, 0)).unwrap();
         assert!(memory.classify(a.start + 40, 60, true).is_ok());
         assert!(memory.classify(a.start + 40, 61, true).is_err());
         assert!(memory.classify(a.start + 100, 1, true).is_err());
@@ -465,19 +490,19 @@ mod tests {
 
     #[test]
     fn registering_twice_or_nothing_is_refused() {
-        let memory = DeviceMemory::new(1 << 20).unwrap();
+        let memory = DeviceMemory::new(1 << 20, 1).unwrap();
         let buffer = vec![0u8; 10_000];
         let start = buffer.as_ptr() as u64;
-        memory.register(start, 10_000, 0, 1).unwrap();
+        memory.register(start, 10_000, 0, (1, 0)).unwrap();
         assert_eq!(
-            memory.register(start + 5000, 10, 0, 1),
+            memory.register(start + 5000, 10, 0, (1, 0)),
             Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         );
         assert_eq!(
-            memory.register(4096, 10, 0, 1),
+            memory.register(4096, 10, 0, (1, 0)),
             Err(CUDA_ERROR_INVALID_VALUE)
         );
         assert!(memory.remove(start, Allocation::is_host).is_some());
-        memory.register(start, 10_000, 0, 1).unwrap();
+        memory.register(start, 10_000, 0, (1, 0)).unwrap();
     }
 }

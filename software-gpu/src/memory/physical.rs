@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use gpgpu_protocol::cuda::{
     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUmemAllocationHandleType,
+    CUdevice, CUmemAllocationHandleType,
 };
 
 use super::space::Space;
@@ -64,6 +64,7 @@ impl Drop for Charge {
 pub struct Physical {
     file: OwnedFd,
     size: u64,
+    device: CUdevice,
     handle_types: CUmemAllocationHandleType,
     // None for what another process has created, which counts it.
     _charge: Option<Charge>,
@@ -107,6 +108,7 @@ impl Physical {
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn create(
         size: u64,
+        device: CUdevice,
         handle_types: CUmemAllocationHandleType,
         charge: Charge,
     ) -> Result<Arc<Self>> {
@@ -115,6 +117,7 @@ impl Physical {
         let physical = Arc::new(Self {
             file: file.into(),
             size,
+            device,
             handle_types,
             _charge: Some(charge),
         });
@@ -149,6 +152,8 @@ impl Physical {
             Ok(Arc::new(Self {
                 file: file.into(),
                 size,
+                // The file does not say.
+                device: 0,
                 handle_types: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                 _charge: None,
             }))
@@ -170,6 +175,11 @@ impl Physical {
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The device whose memory it is; of an import, the first.
+    pub fn device(&self) -> CUdevice {
+        self.device
     }
 
     /// What it may be exported as.

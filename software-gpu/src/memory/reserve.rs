@@ -186,6 +186,7 @@ impl DeviceMemory {
             size,
             kind: Kind::Mapped,
             context: 0,
+            device: physical.device(),
             id: new_id(),
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),

@@ -16,6 +16,7 @@ unsafe extern "C" {
     pub fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) -> CUresult;
     pub fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult;
     pub fn cuDeviceGetCount(count: *mut c_int) -> CUresult;
+    pub fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     pub fn cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice) -> CUresult;
     pub fn cuDeviceGetAttribute(v: *mut c_int, w: CUdevice_attribute, d: CUdevice) -> CUresult;
     pub fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
@@ -30,6 +31,7 @@ unsafe extern "C" {
     pub fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
     pub fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
     pub fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
+    pub fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     pub fn cuCtxSynchronize() -> CUresult;
     pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
     pub fn cuMemAlloc_v2(out: *mut CUdeviceptr, size: usize) -> CUresult;
@@ -343,6 +345,11 @@ impl Gate {
 /// Runs the rest of the test called `name` in a process of its own, because it spoils the one that it is in.
 /// True in that process.
 pub fn in_child(name: &str) -> bool {
+    in_child_with(name, 1)
+}
+
+/// As [`in_child`], with so many devices.
+pub fn in_child_with(name: &str, devices: usize) -> bool {
     const MARK: &str = "SOFTWARE_GPU_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {
         return true;
@@ -352,6 +359,7 @@ pub fn in_child(name: &str) -> bool {
         .args([name, "--exact", "--nocapture"])
         .env(MARK, "1")
         .env("VIRTIO_GPGPU_SOFTWARE_MEMORY", "64")
+        .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", devices.to_string())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
