@@ -80,17 +80,12 @@ fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
         // Nobody pulls it out.
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let lost = directory.path().join("lost");
-    let options = Options {
-        variables: &[("VIRTIO_GPGPU_SOFTWARE_LOST", lost.to_str().unwrap())],
-        ..Options::default()
-    };
     for warm in ["1", "0"] {
         let arguments = ["--warm-workers", warm];
         let options = Options {
             arguments: &arguments,
-            ..options
+            can_be_lost: true,
+            ..Options::default()
         };
         let Some(mut back_end) = BackEnd::start_with(&options) else {
             return;
@@ -104,7 +99,7 @@ fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
         let idle = back_end.guest(0, &["own", "7"]);
         idle.wait_for("own");
         back_end.settled();
-        fs::write(&lost, "").unwrap();
+        fs::write(back_end.lost(), "").unwrap();
         let line = waiting.wait_for("code ");
         assert!(line.contains("999 CUDA_ERROR_UNKNOWN"), "{line}");
         let (status, said) = working.end();
@@ -118,7 +113,7 @@ fn pitfall_83_a_lost_gpu_is_an_error_to_all_and_comes_back() {
             has_no_gpu(&back_end);
         }
         log_is_quiet(&back_end);
-        fs::remove_file(&lost).unwrap();
+        fs::remove_file(back_end.lost()).unwrap();
         back_end.works(0);
         back_end.works(1);
         wait_for("the mover of a GPU that is back", || {

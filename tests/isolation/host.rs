@@ -159,8 +159,8 @@ pub struct BackEnd {
 pub struct Options<'a> {
     /// Arguments beside sockets and GPU.
     pub arguments: &'a [&'a str],
-    /// Variables.
-    pub variables: &'a [(&'a str, &'a str)],
+    /// Whether the software GPU is one that can be lost: while there is a file [`BackEnd::lost`].
+    pub can_be_lost: bool,
     /// Done to the command last.
     pub prepare: &'a dyn Fn(&mut Command),
 }
@@ -169,7 +169,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             arguments: &[],
-            variables: &[],
+            can_be_lost: false,
             prepare: &|_| {},
         }
     }
@@ -210,9 +210,11 @@ impl BackEnd {
         command
             .args(options.arguments)
             .env("VIRTIO_GPGPU_LOG", "info")
-            .envs(options.variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
+        if options.can_be_lost {
+            command.env("VIRTIO_GPGPU_SOFTWARE_LOST", library.join("lost"));
+        }
         (options.prepare)(&mut command);
         let mut process = command.spawn().unwrap();
         let echo = std::env::var_os("VIRTIO_GPGPU_TEST_ECHO").is_some();
@@ -234,6 +236,11 @@ impl BackEnd {
     /// A VM's socket.
     pub fn socket(&self, vm: usize) -> PathBuf {
         self.dir.path().join(format!("vm{vm}"))
+    }
+
+    /// The file that makes a GPU lost, where workers and movers see it.
+    pub fn lost(&self) -> PathBuf {
+        self.dir.path().join("software-gpu/lost")
     }
 
     /// The supervisor.
