@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser};
 
 use crate::{
+    log::Format,
     policy::{
         self, MAX_SOCKET_PATH, Policies, VmPolicy,
         values::{Gpus, LongestKernel, MaxClients, Memory, Weight},
     },
     sandbox::{Sandbox, Seccomp, Settings},
-    supervisor::Gpu,
+    supervisor::{Gpu, metrics::Address},
 };
 
 /// More sockets than any host runs VMs.
@@ -22,7 +23,8 @@ const MAX_WARM_WORKERS: usize = 64;
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "The log goes to standard error; VIRTIO_GPGPU_LOG or RUST_LOG chooses its level \
+    after_help = "vhost-device-gpgpu top shows what a running service's VMs do; see vhost-device-gpgpu top --help.\n\n\
+                  The log goes to standard error; VIRTIO_GPGPU_LOG or RUST_LOG chooses its level \
                   (error, warn, info, debug)."
 )]
 pub struct Args {
@@ -98,6 +100,15 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub scheduler: bool,
 
+    /// Where to serve metrics for Prometheus and top: unix:/PATH, or an address and port that only this machine reaches, as
+    /// 127.0.0.1:9400
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<Address>,
+
+    /// How the log looks: lines for people, or a JSON object for each line
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub log_format: Format,
+
     /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
     /// and rewrite its own worker
     #[arg(long)]
@@ -135,6 +146,10 @@ pub struct Config {
     pub mover: bool,
     /// Whether VMs take turns.
     pub scheduler: bool,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<Address>,
+    /// How the log looks.
+    pub log_format: Format,
     /// Whether workers serve although the GPU can reach pageable memory.
     pub allow_pageable_access: bool,
     /// What keeps each process to its work.
@@ -206,6 +221,8 @@ impl TryFrom<Args> for Config {
             warm_contexts: args.warm_contexts,
             mover: args.mover,
             scheduler: args.scheduler,
+            metrics: args.metrics,
+            log_format: args.log_format,
             allow_pageable_access: args.allow_pageable_access,
             sandbox: Settings {
                 sandbox: args.sandbox,

@@ -12,6 +12,7 @@ pub mod account;
 pub mod args;
 pub mod device;
 pub mod ipc;
+pub mod log;
 mod log_limit;
 pub mod mover;
 mod pace;
@@ -21,9 +22,7 @@ pub mod sandbox;
 pub mod supervisor;
 pub mod worker;
 
-use std::{
-    error::Error, ffi::OsString, io::IsTerminal, os::fd::AsFd, path::PathBuf, process::ExitCode,
-};
+use std::{error::Error, ffi::OsString, os::fd::AsFd, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Parser;
 use nix::sys::{
@@ -35,12 +34,16 @@ use nix::sys::{
 use args::{Args, Config};
 use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox};
-use supervisor::{Gpu, Program, Reload, Supervisor, cache::Cache};
+use supervisor::{Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
 /// The program: does what its command line says, and logs why it cannot.
 pub fn main() -> ExitCode {
-    start_log();
     let role = std::env::args_os().nth(1);
+    // The supervisor's own arguments are options, and its log is started once they are read.
+    let role = role.filter(|role| !role.as_encoded_bytes().starts_with(b"-"));
+    if let Some(role) = role.as_ref().and_then(|role| role.to_str()) {
+        log::start(log::Format::inherited(), role);
+    }
     match run(role) {
         Ok(code) => code,
         Err(error) => {
@@ -100,7 +103,11 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             role::settle()?;
             supervisor::cache::detach(&role::take_channel()?)?;
         }
-        _ => return supervise(Args::parse().try_into()?),
+        _ => {
+            let args = Args::parse();
+            log::start(args.log_format, "supervisor");
+            return supervise(args.try_into()?);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -110,6 +117,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         let mut program = Program::own(role)?;
         let settings = config.sandbox.to_arguments();
         program.arguments.extend(settings.map(OsString::from));
+        program.environment.push(config.log_format.variable());
         Ok(program)
     };
     role::check(&own(role::CHECK)?)?;
@@ -200,6 +208,11 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         context_costs,
     })?;
     supervisor.reload_by(reload);
+    let metrics = config.metrics.as_ref().map(|address| {
+        let server = metrics::Server::start(address, Arc::clone(supervisor.board()));
+        server.map_err(|error| format!("Cannot serve metrics at {address}: {error}"))
+    });
+    let _metrics = metrics.transpose()?;
     supervisor.run(stop.as_fd())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -223,18 +236,4 @@ fn print(policies: &Policies, gpus: &[HostGpu]) {
     for vm in &policies.vms {
         println!("VM {vm}");
     }
-}
-
-fn start_log() {
-    let filter = ["VIRTIO_GPGPU_LOG", "RUST_LOG"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok())
-        .unwrap_or_else(|| "info".to_owned());
-    // The library logs an error for each kick of a guest whose ring makes no sense.
-    let filter = tracing_subscriber::EnvFilter::new(format!("{filter},virtio_queue=off"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }

@@ -48,6 +48,8 @@ pub struct Lease {
     pub pass_commands: AtomicU32,
     /// Written by the worker: since when, in nanoseconds of the monotonic clock; 0 for not.
     pub pass_since: AtomicU64,
+    /// Written by the worker: for how long the GPU had work of it under open grants, in nanoseconds; sampled.
+    pub busy_ns: AtomicU64,
 }
 
 /// What a worker counts; it only ever adds, but to gauges.

@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    fmt,
+    path::PathBuf,
     process::ExitStatus,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,13 +11,10 @@ use std::{
 
 use super::{
     link::{SupervisorEnd, ToDevice},
+    metrics::End,
     process::{Process, reason},
 };
-use crate::{
-    account::{Account, Shared},
-    ipc,
-    log_limit::LogLimit,
-};
+use crate::{ipc, log_limit::LogLimit};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
@@ -74,12 +73,10 @@ pub struct Worker {
     pub vm: usize,
     /// Its place in the VM's ledger.
     pub slot: u32,
-    /// What it tells of itself.
-    pub account: Arc<Shared<Account>>,
     /// The GPU that its client sees first, if that is known.
     pub gpu: Option<u32>,
-    /// The guest process, for the log.
-    pub who: String,
+    /// The guest process, for the log and the metrics.
+    pub who: Arc<Who>,
     /// When it is killed, once its client is closed.
     pub deadline: Option<Instant>,
     /// Whether its client is closed.
@@ -103,6 +100,9 @@ impl Worker {
     pub fn expire(&mut self, limit: Option<Duration>) {
         self.expired = true;
         tracing::warn!(
+            vm = self.who.vm,
+            client = self.who.client,
+            worker = self.process.id(),
             "{}: a kernel ran longer than {:?}, which is the VM's limit",
             self.who,
             limit.unwrap_or_default()
@@ -110,16 +110,84 @@ impl Worker {
         self.process.kill();
     }
 
+    /// Why it has ended; `oom` as for [`End::of`].
+    pub fn end(&self, ended: ExitStatus, oom: impl FnOnce() -> bool) -> End {
+        if self.closed {
+            End::Closed
+        } else if self.expired {
+            End::LongestKernel
+        } else {
+            End::of(ended, oom)
+        }
+    }
+
     /// Says that it is gone.
-    pub fn log_end(&self, ended: ExitStatus, limit: Option<&mut LogLimit>) {
+    pub fn log_end(&self, ended: ExitStatus, end: End, limit: Option<&mut LogLimit>) {
         if !limit.is_none_or(LogLimit::allow) {
             return;
         }
-        if ended.success() || self.closed {
-            tracing::info!("{} closed", self.who);
+        let Who {
+            vm,
+            client,
+            name,
+            guest_process,
+            ..
+        } = &*self.who;
+        let worker = self.process.id();
+        let label = end.label();
+        if end == End::Closed {
+            tracing::info!(
+                vm,
+                client,
+                name,
+                guest_process,
+                worker,
+                reason = label,
+                "{} closed",
+                self.who
+            );
         } else {
-            tracing::warn!("{}: its worker died: {}", self.who, reason(ended));
+            tracing::warn!(
+                vm,
+                client,
+                name,
+                guest_process,
+                worker,
+                reason = label,
+                status = reason(ended),
+                "{}: its worker died: {}",
+                self.who,
+                reason(ended)
+            );
         }
+    }
+}
+
+/// A guest process that has the GPU open.
+#[derive(Debug, Clone)]
+pub struct Who {
+    /// Its VM's name.
+    pub vm: String,
+    /// Where that connects.
+    pub path: PathBuf,
+    /// Its number in its connection.
+    pub client: u32,
+    /// What it is called, as far as it can be printed.
+    pub name: String,
+    /// Its id in the guest.
+    pub guest_process: u32,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: client {} ({}, guest process {})",
+            self.path.display(),
+            self.client,
+            self.name,
+            self.guest_process
+        )
     }
 }
 

@@ -11,12 +11,14 @@ mod gpu;
 mod lease;
 pub mod link;
 pub mod measure;
+pub mod metrics;
 mod movers;
 mod placement;
 mod process;
 mod reload;
 mod socket;
 mod spare;
+mod usage;
 mod vm;
 mod warm;
 
@@ -43,9 +45,10 @@ use crate::{
     log_limit::LogLimit,
     policy::VmPolicy,
 };
-use client::{Device, Name, Warm, Worker};
+use client::{Device, Name, Warm, Who, Worker};
 use lease::Leases;
 use link::{ToDevice, ToSupervisor};
+use metrics::{Board, End};
 use movers::Movers;
 use placement::Placed;
 use process::Process;
@@ -57,6 +60,7 @@ pub use gpu::{Error as GpuError, Gpu, choose, probe};
 pub use movers::MAX_GPUS;
 pub use process::{Program, reason};
 pub use reload::Reload;
+pub use usage::Usage;
 
 /// How long all processes have to be gone once they were killed.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -128,6 +132,8 @@ pub struct Supervisor {
     spare: Spares,
     movers: Movers,
     leases: Leases,
+    /// Who is there, for the metrics.
+    board: Arc<Board>,
     sources: HashMap<u32, Source>,
     last_token: u32,
     stop: i32,
@@ -147,6 +153,8 @@ impl Supervisor {
         });
         let vms = vms.collect::<Result<Vec<Vm>, _>>()?;
         let leases = Leases::start(vms.len(), config.scheduler).map_err(Error::Leases)?;
+        let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger));
+        let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
         let supervisor = Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
@@ -157,6 +165,7 @@ impl Supervisor {
             workers: HashMap::new(),
             movers,
             leases,
+            board: Arc::new(board),
             sources: HashMap::new(),
             last_token: 0,
             stop: -1,
@@ -172,12 +181,18 @@ impl Supervisor {
         for (number, vm) in self.vms.iter().enumerate() {
             vm.apply();
             self.leases.set_vm(number, &vm.policy);
+            self.board.set_policy(number, &vm.policy);
         }
     }
 
     /// Has the policy read again, whenever that is asked for.
     pub fn reload_by(&mut self, reload: Reload) {
         self.reload = Some(reload);
+    }
+
+    /// Who is there, for [`metrics::Server`].
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// Serves until `stop` can be read. Then all processes are gone, and the sockets removed.
@@ -198,6 +213,11 @@ impl Supervisor {
                 let now = Instant::now();
                 let mut ops = events.event_ops(id).map_err(Error::Events)?;
                 this.warm_up(now, &mut ops);
+                let (warm, movers) = (
+                    this.warm.iter_mut().count(),
+                    this.movers.processes().count(),
+                );
+                this.board.set_processes(warm, movers);
                 let paused = this.go_on(now, &mut ops);
                 let due = [this.warm.due(), this.spare.due(), paused]
                     .into_iter()
@@ -242,6 +262,7 @@ impl Supervisor {
             }
             if full {
                 tracing::warn!(
+                    vm = vm.policy.name,
                     "{}: {} connections, further ones have to wait",
                     vm.socket.path().display(),
                     vm.connections
@@ -265,21 +286,30 @@ impl Supervisor {
         let path = self.vms[index].socket.path().to_owned();
         match self.start_device(key, index, ops) {
             Ok(device) => {
+                let vm = &mut self.vms[index];
                 tracing::info!(
+                    vm = vm.policy.name,
+                    device = device.process.id(),
                     "{}: VM connected (process {})",
                     path.display(),
                     device.process.id()
                 );
                 self.devices.insert(key, device);
                 self.sources.insert(key, Source::Device(key));
-                self.vms[index].connections += 1;
-                self.vms[index].accepting = true;
+                vm.connections += 1;
+                vm.accepting = true;
+                self.board.set_connections(index, vm.connections);
             }
             Err(error) => {
                 self.sources.remove(&key);
                 let vm = &mut self.vms[index];
                 if vm.log.allow() {
-                    tracing::error!("{}: cannot start a device process: {error}", path.display());
+                    tracing::error!(
+                        vm = vm.policy.name,
+                        reason = %error,
+                        "{}: cannot start a device process: {error}",
+                        path.display()
+                    );
                 }
                 // It would be there for ever.
                 if !vm.socket.reject() {
@@ -498,11 +528,13 @@ impl Supervisor {
         };
         let vm = &self.vms[device.vm];
         let path = vm.socket.path().to_owned();
-        let who = format!(
-            "{}: client {client} ({}, guest process {pid})",
-            path.display(),
-            Name(name)
-        );
+        let who = Arc::new(Who {
+            vm: vm.policy.name.clone(),
+            path: path.clone(),
+            client,
+            name: Name(name).to_string(),
+            guest_process: pid,
+        });
         let vm = device.vm;
         let is_new = device.workers.len() < MAX_CLIENTS && !device.workers.contains_key(&client);
         let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
@@ -523,8 +555,18 @@ impl Supervisor {
                     channel,
                     token,
                 } = worker;
+                let slot = slot.unwrap_or_default();
+                self.board.opened(vm, &who, process.id(), slot, &account);
                 if device.log.allow() {
-                    tracing::info!("{who} opened (worker {})", process.id());
+                    tracing::info!(
+                        vm = who.vm,
+                        client,
+                        name = who.name,
+                        guest_process = pid,
+                        worker = process.id(),
+                        "{who} opened (worker {})",
+                        process.id()
+                    );
                     tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
                     if let Some(gpu) = gpu {
                         tracing::debug!("Worker {}: GPU {gpu} first", process.id());
@@ -535,8 +577,7 @@ impl Supervisor {
                     device: key,
                     client,
                     vm,
-                    slot: slot.unwrap_or_default(),
-                    account,
+                    slot,
                     gpu,
                     who,
                     deadline: None,
@@ -551,8 +592,16 @@ impl Supervisor {
                 }
             }
             Err(error) => {
+                self.board.refused(vm);
                 if device.log.allow() {
-                    tracing::error!("{who}: cannot start a worker: {error}");
+                    tracing::error!(
+                        vm = who.vm,
+                        client,
+                        name = who.name,
+                        guest_process = pid,
+                        reason = End::Refused.label(),
+                        "{who}: cannot start a worker: {error}"
+                    );
                 }
                 ToDevice::WorkerFailed {
                     client,
@@ -591,16 +640,25 @@ impl Supervisor {
         }
         let vm = &mut self.vms[device.vm];
         vm.connections -= 1;
+        self.board.set_connections(device.vm, vm.connections);
         if !device.accepted {
             vm.accepting = false;
             vm.socket.reject();
         }
         let path = vm.socket.path().display();
         if ended.success() {
-            tracing::info!("{path}: VM disconnected (process {})", device.process.id());
+            tracing::info!(
+                vm = vm.policy.name,
+                device = device.process.id(),
+                "{path}: VM disconnected (process {})",
+                device.process.id()
+            );
         } else {
             let reason = reason(ended);
             tracing::error!(
+                vm = vm.policy.name,
+                device = device.process.id(),
+                reason,
                 "{path}: device process {} failed: {reason}",
                 device.process.id()
             );
@@ -620,6 +678,8 @@ impl Supervisor {
         if let Some(worker) = worker {
             let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
             tracing::warn!(
+                worker = worker.process.id(),
+                reason = reason(ended),
                 "Worker {} died before a client came: {}; another in {wait:?}",
                 worker.process.id(),
                 reason(ended)
@@ -642,6 +702,8 @@ impl Supervisor {
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
         self.leases.leave(token);
+        let end = worker.end(ended, || self.board.out_of_memory());
+        self.board.ended(worker.vm, worker.process.id(), end);
         self.vms[worker.vm].give_slot(worker.slot);
         let device = self.devices.get_mut(&worker.device);
         let limit = device.map(|device| {
@@ -653,7 +715,7 @@ impl Supervisor {
             });
             &mut device.log
         });
-        worker.log_end(ended, limit);
+        worker.log_end(ended, end, limit);
     }
 
     /// Ends the workers of clients whose kernels ran for longer than they may.

@@ -70,19 +70,23 @@ impl Supervisor {
             let name = vm.policy.name.clone();
             let Some(new) = new.iter().find(|new| new.socket == vm.policy.socket) else {
                 tracing::warn!(
+                    vm = name,
                     "VM {name:?}: its section is gone, and it keeps what it had: to end it needs a restart"
                 );
                 continue;
             };
             if new.gpus != vm.policy.gpus {
-                tracing::warn!("VM {name:?}: other GPUs need a restart, and it keeps those it has");
+                tracing::warn!(
+                    vm = name,
+                    "VM {name:?}: other GPUs need a restart, and it keeps those it has"
+                );
             }
             let changes = vm.policy.renew(new);
             if changes.is_empty() {
                 continue;
             }
             changed += 1;
-            tracing::info!("VM {name:?}: {}", changes.join(", "));
+            tracing::info!(vm = name, "VM {name:?}: {}", changes.join(", "));
         }
         for new in new {
             if !self.vms.iter().any(|vm| vm.policy.socket == new.socket) {

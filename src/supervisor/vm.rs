@@ -23,7 +23,7 @@ pub struct Vm {
     /// Where its workers' drivers keep what they compile.
     pub cache: Option<Arc<File>>,
     /// What its processes hold of device memory.
-    pub ledger: Shared<Ledger>,
+    pub ledger: Arc<Shared<Ledger>>,
     /// The places in the ledger that clients have.
     slots: Vec<bool>,
     /// What the socket is watched under.
@@ -58,7 +58,7 @@ impl Vm {
             );
             None
         });
-        let ledger = Shared::<Ledger>::new(c"gpgpu-ledger")?;
+        let ledger = Arc::new(Shared::<Ledger>::new(c"gpgpu-ledger")?);
         ledger.set_context_costs(context_costs);
         let vm = Self {
             policy,

@@ -19,6 +19,7 @@ use gpgpu_protocol::{
 
 use super::{
     Command, Commands, Job,
+    counts::{self, Memory},
     device_memory::Place,
     dispatch::{Answer, Until, observes},
     driver, execute,
@@ -163,7 +164,10 @@ impl Job {
         }
         let exports = &self.session.exports;
         match exports.r#move(self, place, before as u32, &answer.head())? {
-            Some(()) => Ok(()),
+            Some(()) => {
+                copy.count(self.data_offset);
+                Ok(())
+            }
             // It was freed meanwhile.
             None => self.end.not_movable(self.seq, before as u32),
         }
@@ -220,6 +224,16 @@ fn read<R: Request>(arguments: &[u8]) -> Result<R, Malformed> {
 }
 
 impl Copy {
+    /// Counts it: from here on the bytes are a mover's.
+    fn count(&self, offset: u64) {
+        let (to, from) = match self.op {
+            request::gpgpuCopyIn::OP => (Memory::Device, Memory::Host),
+            _ => (Memory::Host, Memory::Device),
+        };
+        counts::command();
+        counts::copy_part(to, from, self.bytes, offset);
+    }
+
     /// Sees to all but the bytes.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
         session.enter(self.context)?;

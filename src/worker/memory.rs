@@ -253,6 +253,17 @@ impl Regions {
         })
     }
 
+    /// How many bytes are pinned in all.
+    pub fn pinned_bytes(&self) -> u64 {
+        let pinned = self
+            .pinned
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        pinned
+            .values()
+            .fold(0, |sum, range| sum.saturating_add(range.bytes))
+    }
+
     /// `cuMemHostUnregister`.
     ///
     /// # Errors
@@ -426,8 +437,10 @@ mod tests {
         assert!(regions.holds(0x1000, 0x1000) && regions.holds(0x47ff, 1));
         assert!(!regions.holds(0x1000, 0x1001) && !regions.holds(0x4800, 0));
         assert!(!regions.holds(0xfff, 1) && !regions.holds(u64::MAX, 1));
+        assert_eq!(regions.pinned_bytes(), 0x1800);
         drop(pinning);
         regions.forget_context(1);
+        assert_eq!(regions.pinned_bytes(), 0);
         assert!(!regions.holds(0x1000, 1));
     }
 

@@ -11,6 +11,7 @@
 mod ahead;
 mod argument;
 mod charges;
+mod counts;
 mod device_memory;
 mod dispatch;
 pub(crate) mod driver;
@@ -155,7 +156,9 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
             }
             ToWorker::Unmap { seq, region } => {
                 pool.run(move |_| {
-                    let _ = end.done(seq, session.regions.unmap(region));
+                    let status = session.regions.unmap(region);
+                    session.count_pinned();
+                    let _ = end.done(seq, status);
                 });
             }
         }
@@ -193,10 +196,13 @@ impl Job {
                 } else {
                     self.execute()
                 };
+                counts::flush(self.session);
             });
             return Ok(());
         }
-        self.execute()
+        let done = self.execute();
+        counts::flush(self.session);
+        done
     }
 
     fn may_block(&self, command: &Command<'_>) -> bool {
@@ -330,6 +336,7 @@ fn execute(
     Commands::check(stream)?;
     let mut last: Option<(Answer, u32)> = None;
     for command in Commands(stream) {
+        counts::command();
         if let Some((Answer { result, .. }, _)) = last.take()
             && result != CUDA_SUCCESS
         {

@@ -19,13 +19,15 @@ use gpgpu_protocol::{
     cuda::*,
     futex,
     ring::{
-        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, Consumer, ELSEWHERE, NO_SLOT, RING_BYTES,
-        Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS, WORD_OFFSET, WORDS,
+        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, COMMAND_BYTES, Consumer, ELSEWHERE,
+        NO_SLOT, RING_BYTES, Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET,
+        SLOTS, WORD_OFFSET, WORDS,
     },
 };
 use zerocopy::IntoBytes;
 
 use super::{
+    counts,
     dispatch::{Answer, Until},
     driver,
     session::{Data, Session},
@@ -131,15 +133,18 @@ impl Ring {
         let mut poll = LONGEST_POLL / 4;
         loop {
             let mut since = 0;
+            let start = consumer.head();
             while let Some(record) = consumer.next(&mut commands)? {
                 self.carry_out(session, &record, commands.as_bytes());
                 self.done.store(consumer.head(), Ordering::Release);
                 since += 1;
                 if since % BATCH == 0 {
                     self.announce();
+                    self.count(session, since, consumer.head(), start);
                 }
             }
             self.announce();
+            self.count(session, since, consumer.head(), start);
             if poll_for(poll, || consumer.has_more()) {
                 poll = (poll * 2).min(LONGEST_POLL);
                 continue;
@@ -330,6 +335,15 @@ impl Ring {
             }
         }
         Ok(())
+    }
+
+    /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
+    fn count(&self, session: &Session, records: u32, head: u64, start: u64) {
+        counts::flush(session);
+        let waiting = self.area.tail().wrapping_sub(head);
+        let waiting = waiting.min(COMMAND_BYTES as u64);
+        let queued = counts::estimate(waiting, records.into(), head.wrapping_sub(start));
+        counts::set(session, |counters| &counters.queued, queued);
     }
 
     /// Wakes who waits for commands that have been carried out by now.

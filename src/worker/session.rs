@@ -18,6 +18,7 @@ use gpgpu_protocol::{
 use super::{
     ahead::Ahead,
     charges::Charges,
+    counts,
     device_memory::DeviceMemory,
     driver,
     external::Exports,
@@ -216,11 +217,21 @@ impl Session {
         self.deferred.swap(CUDA_SUCCESS, Ordering::AcqRel)
     }
 
+    /// Tells the supervisor how much of the guest's memory is pinned.
+    pub fn count_pinned(&self) {
+        counts::set(
+            self,
+            |counters| &counters.pinned,
+            self.regions.pinned_bytes(),
+        );
+    }
+
     /// A context is gone: so is everything in it.
     pub fn forget_context(&self, context: u64) {
         self.objects.remove_context(context);
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.regions.forget_context(context);
+        self.count_pinned();
         self.device_memory.forget_context(context);
         self.charges.forget_context(context);
         if let Some(ring) = self.ring.get() {

@@ -13,7 +13,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::Ordering::SeqCst,
         mpsc::{Receiver, Sender, TryRecvError, channel},
     },
     thread::JoinHandle,
@@ -27,8 +27,9 @@ use nix::sys::{
 };
 
 use crate::{
-    account::{Account, GPUS, Lease, Shared, add, grant, monotonic},
+    account::{Account, GPUS, Lease, Shared, grant, monotonic},
     policy::VmPolicy,
+    supervisor::usage::Usage,
 };
 use schedule::{Action, Client, Schedule};
 
@@ -43,18 +44,6 @@ const NOTE: Duration = Duration::from_millis(100);
 const STEP: u32 = grant::MODE + 1;
 /// What the thread's own eventfd is watched under: no client has this name.
 const ORDERS: u64 = u64::MAX;
-
-/// GPU time by leases, in nanoseconds, by VM. What a VM had while nobody else wanted the GPU is in its workers' accounts.
-#[derive(Debug)]
-pub struct Usage(Vec<AtomicU64>);
-
-impl Usage {
-    /// What a VM had.
-    pub fn of(&self, vm: usize) -> Duration {
-        let time = self.0.get(vm).map_or(0, |time| time.load(SeqCst));
-        Duration::from_nanos(time)
-    }
-}
 
 enum Order {
     Vm {
@@ -96,7 +85,7 @@ impl Leases {
         let (bell, expiry) = (eventfd()?, eventfd()?);
         let (orders, ordered) = channel();
         let (expire, expired) = channel();
-        let usage = Arc::new(Usage((0..vms).map(|_| AtomicU64::new(0)).collect()));
+        let usage = Arc::new(Usage::new(vms));
         let mut leases = Self {
             orders: None,
             bell: Arc::clone(&bell),
@@ -127,7 +116,7 @@ impl Leases {
         Ok(leases)
     }
 
-    /// What the VMs had of the GPUs.
+    /// What the VMs had of the GPUs by paced grants.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.usage
     }
@@ -377,9 +366,7 @@ impl Scheduler {
     fn decide(&mut self, gpu: usize, now: u64) {
         let (actions, look) = self.gpus[gpu].decide(now);
         for (vm, time) in self.gpus[gpu].take_had() {
-            if let Some(total) = self.usage.0.get(vm) {
-                add(total, time);
-            }
+            self.usage.add(vm, gpu, Duration::from_nanos(time));
         }
         self.looks[gpu] = match self.gpus[gpu].is_paced() {
             true => Some(look.unwrap_or(u64::MAX).min(now + NOTE.as_nanos() as u64)),

@@ -260,7 +260,9 @@ impl<W: Work> Gate<W> {
             let now = Instant::now();
             // A copy that its caller waits for is not marked before it is over.
             if self.inside.load(SeqCst) > 0 || !self.work.has_passed() {
-                add(&self.counters.busy_ns, (now - last).as_nanos() as u64);
+                let busy = (now - last).as_nanos() as u64;
+                add(&self.lease.busy_ns, busy);
+                add(&self.counters.busy_ns, busy);
             } else if given == seen {
                 self.dozing.store(1, SeqCst);
                 if self.given.load(SeqCst) == seen {

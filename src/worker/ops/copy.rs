@@ -9,6 +9,7 @@ use gpgpu_protocol::{
 };
 
 use crate::worker::{
+    counts::{self, Memory},
     dispatch::{Outcome, Until},
     driver,
     session::{Data, Session},
@@ -27,16 +28,16 @@ fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
 }
 
 /// Checks that a range is device memory or memory that the guest process registered. The driver would take any other
-/// address for this process's own pageable memory, and copy from or to the worker itself.
-pub fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresult> {
+/// address for this process's own pageable memory, and copy from or to the worker itself. Says which it is.
+pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CUresult> {
     let ours = session
         .device_memory
         .check(session.current(), address, bytes as u64);
     if let Some(result) = ours {
-        return result;
+        return result.map(|()| Memory::Device);
     }
     if session.regions.holds(address, bytes as u64) {
-        return Ok(());
+        return Ok(Memory::Host);
     }
     // A module's global that nobody asked for by name, say.
     let (mut base, mut size) = (0, 0);
@@ -49,7 +50,7 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<(), CUresu
     })?;
     let offset = address.wrapping_sub(base);
     if offset < size as u64 && bytes as u64 <= size as u64 - offset {
-        Ok(())
+        Ok(Memory::Device)
     } else {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
@@ -62,7 +63,7 @@ pub fn known_plane(
     pitch: usize,
     width: usize,
     height: usize,
-) -> Result<(), CUresult> {
+) -> Result<Memory, CUresult> {
     let rows = height
         .checked_sub(1)
         .and_then(|rows| rows.checked_mul(pitch));
@@ -118,9 +119,10 @@ pub fn gpgpuCopyIn(
 ) -> Outcome<reply::gpgpuCopyIn> {
     let stream = stream(session, request.hStream)?;
     let dst = data.at(request.dst)?;
-    known(session, dst, data.input_bytes)?;
+    let memory = known(session, dst, data.input_bytes)?;
     // SAFETY: the source is the command's part of the staging area; the driver checks the destination.
     unsafe { driver::cuMemcpyHtoDAsync_v2(dst, data.input, data.input_bytes, stream)? };
+    counts::copy_part(memory, Memory::Host, data.input_bytes as u64, data.offset);
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuCopyIn {
         dst: (),
@@ -137,9 +139,10 @@ pub fn gpgpuCopyOut(
 ) -> Outcome<reply::gpgpuCopyOut> {
     let stream = stream(session, request.hStream)?;
     let src = data.at(request.src)?;
-    known(session, src, data.output_bytes)?;
+    let memory = known(session, src, data.output_bytes)?;
     // SAFETY: the destination is the command's part of the staging area; the driver checks the source.
     unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, src, data.output_bytes, stream)? };
+    counts::copy_part(Memory::Host, memory, data.output_bytes as u64, data.offset);
     finish(stream, true)?;
     Ok(reply::gpgpuCopyOut {
         src: (),
@@ -163,14 +166,14 @@ pub fn gpgpuCopy2D(
         copy.width,
         copy.height,
     );
-    known_plane(
+    let to = known_plane(
         session,
         copy.dstDevice,
         copy.dstPitch,
         copy.WidthInBytes,
         copy.Height,
     )?;
-    known_plane(
+    let from = known_plane(
         session,
         copy.srcDevice,
         copy.srcPitch,
@@ -179,6 +182,7 @@ pub fn gpgpuCopy2D(
     )?;
     // SAFETY: the structure lives across the call; both ends are memory that the driver knows.
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    counts::copy(to, from, (copy.WidthInBytes * copy.Height) as u64);
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuCopy2D {
         copy: (),
@@ -195,7 +199,7 @@ pub fn gpgpuCopyIn2D(
 ) -> Outcome<reply::gpgpuCopyIn2D> {
     let stream = stream(session, request.hStream)?;
     packed(request.width, request.height, data.input_bytes, data)?;
-    known_plane(
+    let memory = known_plane(
         session,
         request.dst,
         request.pitch,
@@ -213,6 +217,7 @@ pub fn gpgpuCopyIn2D(
     (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, data.input);
     // SAFETY: as above; the source is the command's part of the staging area.
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    counts::copy(memory, Memory::Host, data.input_bytes as u64);
     finish(stream, request.synchronous)?;
     Ok(reply::gpgpuCopyIn2D {
         dst: (),
@@ -232,7 +237,7 @@ pub fn gpgpuCopyOut2D(
 ) -> Outcome<reply::gpgpuCopyOut2D> {
     let stream = stream(session, request.hStream)?;
     packed(request.width, request.height, data.output_bytes, data)?;
-    known_plane(
+    let memory = known_plane(
         session,
         request.src,
         request.pitch,
@@ -250,6 +255,7 @@ pub fn gpgpuCopyOut2D(
     (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, data.output);
     // SAFETY: as above; the destination is the command's part of the staging area.
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
+    counts::copy(Memory::Host, memory, data.output_bytes as u64);
     finish(stream, true)?;
     Ok(reply::gpgpuCopyOut2D {
         src: (),
@@ -262,11 +268,12 @@ pub fn gpgpuCopyOut2D(
 
 /// `cuMemcpy` between memory that the worker can address.
 pub fn cuMemcpy(session: &Session, request: request::cuMemcpy) -> Result<Until, CUresult> {
-    known(session, request.dst, request.ByteCount)?;
-    known(session, request.src, request.ByteCount)?;
+    let to = known(session, request.dst, request.ByteCount)?;
+    let from = known(session, request.src, request.ByteCount)?;
     let legacy = std::ptr::null_mut();
     // SAFETY: both ranges are memory that the driver knows.
     unsafe { driver::cuMemcpyAsync(request.dst, request.src, request.ByteCount, legacy)? };
+    counts::copy(to, from, request.ByteCount as u64);
     Ok(Until::Stream(0))
 }
 
@@ -276,11 +283,12 @@ pub fn cuMemcpyAsync(
     request: request::cuMemcpyAsync,
     _: Data,
 ) -> Outcome<reply::cuMemcpyAsync> {
-    known(session, request.dst, request.ByteCount)?;
-    known(session, request.src, request.ByteCount)?;
+    let to = known(session, request.dst, request.ByteCount)?;
+    let from = known(session, request.src, request.ByteCount)?;
     let stream = stream(session, request.hStream)?;
     // SAFETY: as above; the stream is the driver's and lives.
     unsafe { driver::cuMemcpyAsync(request.dst, request.src, request.ByteCount, stream)? };
+    counts::copy(to, from, request.ByteCount as u64);
     Ok(reply::cuMemcpyAsync {
         dst: (),
         src: (),
@@ -304,6 +312,8 @@ pub fn cuMemcpyDtoD_v2(
     session
         .device_memory
         .settle(&[request.dstDevice, request.srcDevice])?;
+    let bytes = request.ByteCount as u64;
+    counts::copy(Memory::Device, Memory::Device, bytes);
     Ok(reply::cuMemcpyDtoD_v2 {
         dstDevice: (),
         srcDevice: (),
@@ -331,6 +341,8 @@ pub fn cuMemcpyPeer(
             request.ByteCount,
         )?
     };
+    let bytes = request.ByteCount as u64;
+    counts::copy(Memory::Device, Memory::Device, bytes);
     Ok(reply::cuMemcpyPeer {
         dstDevice: (),
         dstContext: (),
@@ -362,6 +374,8 @@ pub fn cuMemcpyPeerAsync(
             stream,
         )?
     };
+    let bytes = request.ByteCount as u64;
+    counts::copy(Memory::Device, Memory::Device, bytes);
     Ok(reply::cuMemcpyPeerAsync {
         dstDevice: (),
         dstContext: (),

@@ -25,7 +25,7 @@ fn check<T>(session: &Session, dst: u64, count: usize) -> Result<(), CUresult> {
         return Ok(());
     }
     let bytes = count.checked_mul(size_of::<T>());
-    known(session, dst, bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?)
+    known(session, dst, bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?).map(drop)
 }
 
 /// The same for rows.
@@ -47,6 +47,7 @@ fn check_plane<T>(
         row.ok_or(CUDA_ERROR_INVALID_VALUE)?,
         height,
     )
+    .map(drop)
 }
 
 macro_rules! linear {

@@ -10,6 +10,7 @@ use gpgpu_protocol::{
 use smallvec::SmallVec;
 
 use crate::worker::{
+    counts,
     dispatch::Outcome,
     driver,
     session::{Data, Session},
@@ -117,6 +118,7 @@ pub fn cuLaunchKernelEx(
             driver::cuLaunchKernelEx(&config, raw, params.as_mut_ptr(), none)?;
         }
     }
+    counts::launch();
     Ok(reply::cuLaunchKernelEx {
         func: (),
         config: (),

@@ -168,6 +168,7 @@ pub fn cuMemHostRegister_v2(
         request.bytes as u64,
         flags,
     )?;
+    session.count_pinned();
     Ok(reply::cuMemHostRegister_v2 {
         address: (),
         bytes: (),
@@ -183,6 +184,7 @@ pub fn cuMemHostUnregister(
     _: Data,
 ) -> Outcome<reply::cuMemHostUnregister> {
     session.regions.unregister(request.address)?;
+    session.count_pinned();
     Ok(reply::cuMemHostUnregister { address: () })
 }
 

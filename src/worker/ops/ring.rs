@@ -7,6 +7,7 @@ use gpgpu_protocol::{
 
 use super::copy::known;
 use crate::worker::{
+    counts::{self, Memory},
     dispatch::{Outcome, Until},
     driver,
     ring::Ring,
@@ -104,6 +105,7 @@ pub fn gpgpuWrite(
     unsafe {
         driver::cuMemcpyHtoDAsync_v2(request.dst, bytes.as_ptr().cast(), bytes.len(), stream)?
     };
+    counts::copy(Memory::Device, Memory::Host, bytes.len() as u64);
     Ok(reply::gpgpuWrite {
         dst: (),
         hStream: (),
@@ -119,6 +121,7 @@ pub fn gpgpuBlockIn(session: &Session, request: request::gpgpuBlockIn) -> Result
     // SAFETY: the source is in the ring's registered blocks, the destination memory that the driver knows; the stream is
     // the driver's and lives.
     unsafe { driver::cuMemcpyHtoDAsync_v2(request.dst, from, request.ByteCount, stream)? };
+    counts::copy(Memory::Device, Memory::Host, request.ByteCount as u64);
     Ok(Until::Stream(request.hStream))
 }
 
@@ -132,6 +135,7 @@ pub fn gpgpuBlockOut(
     let to = ring(session)?.block(session, request.block, request.ByteCount)?;
     // SAFETY: as above, the other way round.
     unsafe { driver::cuMemcpyDtoHAsync_v2(to, request.src, request.ByteCount, stream)? };
+    counts::copy(Memory::Host, Memory::Device, request.ByteCount as u64);
     Ok(Until::Stream(request.hStream))
 }
 

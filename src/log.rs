@@ -1,0 +1,190 @@
+//! The log, on standard error: lines for people, or JSON for machines.
+
+use std::{ffi::OsString, fmt, io::IsTerminal};
+
+use tracing::{Event, Subscriber, field::Field};
+use tracing_subscriber::{
+    EnvFilter,
+    field::RecordFields,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{self, Json, JsonFields, Writer},
+    },
+    registry::LookupSpan,
+};
+
+/// Variables that choose the level, the first that is there.
+const LEVEL: [&str; 2] = ["VIRTIO_GPGPU_LOG", "RUST_LOG"];
+/// The variable by which the supervisor tells its processes the format.
+const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
+
+/// How lines look.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people: a time, a level and a sentence.
+    #[default]
+    Text,
+    /// A JSON object for each line, with the sentence and what it speaks of in fields.
+    Json,
+}
+
+impl Format {
+    /// What the supervisor chose for its processes.
+    pub fn inherited() -> Self {
+        match std::env::var_os(FORMAT) {
+            Some(format) if format == "json" => Self::Json,
+            _ => Self::Text,
+        }
+    }
+
+    /// The variable by which a process inherits it.
+    pub fn variable(self) -> (OsString, OsString) {
+        let value = match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        };
+        (FORMAT.into(), value.into())
+    }
+}
+
+/// Starts the log of this process, which has this role.
+pub fn start(format: Format, role: &str) {
+    let filter = LEVEL
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .unwrap_or_else(|| "info".to_owned());
+    // The library logs an error for each kick of a guest whose ring makes no sense.
+    let filter = EnvFilter::new(format!("{filter},virtio_queue=off"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        Format::Text => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .fmt_fields(Sentence)
+            .init(),
+        Format::Json => builder
+            .fmt_fields(JsonFields::new())
+            .event_format(Object::new(role))
+            .init(),
+    }
+}
+
+/// The message alone: it says in words what the other fields say.
+struct Sentence;
+
+impl<'writer> FormatFields<'writer> for Sentence {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let only = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
+            if field.name() == "message" {
+                write!(writer, "{value:?}")?;
+            }
+            Ok(())
+        };
+        format::debug_fn(only).format_fields(writer, fields)
+    }
+}
+
+/// A JSON object that says which process logs it, too.
+struct Object {
+    json: format::Format<Json>,
+    process: String,
+}
+
+impl Object {
+    fn new(role: &str) -> Self {
+        let process = std::process::id();
+        Self {
+            json: format::Format::default().json().flatten_event(true),
+            process: format!("\"process\":{process},\"role\":\"{role}\""),
+        }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Object
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.json
+            .format_event(context, Writer::new(&mut line), event)?;
+        let fields = line.strip_prefix('{').ok_or(fmt::Error)?;
+        write!(writer, "{{{},{fields}", self.process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn log() {
+        tracing::warn!(
+            vm = "a",
+            client = 3,
+            reason = "killed",
+            "{}: client 3 (\"x\") died",
+            "a.sock"
+        );
+    }
+
+    #[test]
+    fn people_read_a_sentence_and_machines_fields() {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let text = tracing_subscriber::fmt()
+            .with_writer(move || to.clone())
+            .with_ansi(false)
+            .fmt_fields(Sentence)
+            .finish();
+        tracing::subscriber::with_default(text, log);
+        let text = String::from_utf8(std::mem::take(&mut lines.0.lock().unwrap())).unwrap();
+        assert!(
+            text.ends_with("a.sock: client 3 (\"x\") died\n") && !text.contains("killed"),
+            "{text}"
+        );
+
+        let to = lines.clone();
+        let json = tracing_subscriber::fmt()
+            .with_writer(move || to.clone())
+            .fmt_fields(JsonFields::new())
+            .event_format(Object::new("supervisor"))
+            .finish();
+        tracing::subscriber::with_default(json, log);
+        let json = lines.0.lock().unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(line["message"], "a.sock: client 3 (\"x\") died");
+        assert_eq!((&line["level"], &line["vm"]), (&"WARN".into(), &"a".into()));
+        assert_eq!(line["client"], 3);
+        assert_eq!(
+            (&line["reason"], &line["role"]),
+            (&"killed".into(), &"supervisor".into())
+        );
+        assert_eq!(line["process"], std::process::id());
+        assert!(line["timestamp"].is_string());
+    }
+}

@@ -1,0 +1,118 @@
+//! Where metrics are served.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+
+/// Where `top` looks if it is not told.
+pub const DEFAULT: &str = "unix:/run/virtio-gpgpu/metrics.sock";
+
+/// The longest path that a socket can have, in bytes.
+const MAX_PATH: usize = 107;
+
+/// A Unix socket, or a port of this machine that no other machine reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP port of a loopback address.
+    Loopback(SocketAddr),
+}
+
+/// Why it is no address to serve metrics at.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is none at all.
+    #[error(
+        "it is neither unix:/PATH nor a loopback address and port, as 127.0.0.1:9400 or [::1]:9400"
+    )]
+    Form,
+    /// A path that cannot be a socket's.
+    #[error("a socket's path is absolute, and at most {MAX_PATH} bytes long")]
+    Path,
+    /// Other machines would reach it.
+    #[error(
+        "{0} is no loopback address: metrics are served to this machine alone, without a password; to have them \
+         elsewhere, put a proxy before them that asks for one"
+    )]
+    NotLoopback(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if !path.starts_with('/') || path.len() > MAX_PATH {
+                return Err(Error::Path);
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let address: SocketAddr = text.parse().map_err(|_| Error::Form)?;
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(Error::NotLoopback(address));
+        }
+        Ok(Self::Loopback(address))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Loopback(address) => write!(f, "http://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_can_be_served() {
+        assert_eq!(
+            "unix:/run/x.sock".parse(),
+            Ok(Address::Unix("/run/x.sock".into()))
+        );
+        for loopback in [
+            "127.0.0.1:9400",
+            "127.8.8.8:1",
+            "[::1]:9400",
+            "[::ffff:127.0.0.1]:9400",
+        ] {
+            let address = loopback.parse().unwrap();
+            assert_eq!(Address::from_str(loopback), Ok(Address::Loopback(address)));
+        }
+        for reachable in [
+            "0.0.0.0:9400",
+            "[::]:9400",
+            "192.0.2.1:9400",
+            "[::ffff:0.0.0.0]:1",
+        ] {
+            let address = reachable.parse().unwrap();
+            assert_eq!(
+                Address::from_str(reachable),
+                Err(Error::NotLoopback(address))
+            );
+        }
+        assert_eq!(Address::from_str("unix:relative"), Err(Error::Path));
+        assert_eq!(
+            Address::from_str(&format!("unix:/{}", "x".repeat(107))),
+            Err(Error::Path)
+        );
+        for wrong in [
+            "",
+            "9400",
+            ":9400",
+            "127.0.0.1",
+            "localhost:9400",
+            "/run/x.sock",
+        ] {
+            assert_eq!(Address::from_str(wrong), Err(Error::Form), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_an_address() {
+        assert_eq!(DEFAULT.parse::<Address>().unwrap().to_string(), DEFAULT);
+    }
+}

@@ -1,0 +1,90 @@
+//! Why clients end.
+
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+
+use nix::libc::{SIGKILL, SIGSYS};
+
+/// Why a client's worker is gone, or never was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The guest closed it, or was gone itself: a program's usual end.
+    Closed,
+    /// The worker was killed from outside.
+    Killed,
+    /// The worker was killed by another signal: a crash of the driver, say.
+    Crashed,
+    /// The worker made a system call that it may not make.
+    Sandbox,
+    /// The worker gave up: what the guest sent made no sense, or the driver failed.
+    Failed,
+    /// A kernel ran for longer than the VM's kernels may.
+    LongestKernel,
+    /// The host was out of memory.
+    OutOfMemory,
+    /// There was no worker: the VM had as many clients as it may have, or the host was out of processes.
+    Refused,
+}
+
+/// All there are, in the order in which they are counted.
+pub const ENDS: [End; 8] = [
+    End::Closed,
+    End::Killed,
+    End::Crashed,
+    End::Sandbox,
+    End::Failed,
+    End::LongestKernel,
+    End::OutOfMemory,
+    End::Refused,
+];
+
+impl End {
+    /// What the metrics and the log call it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Killed => "killed",
+            Self::Crashed => "crashed",
+            Self::Sandbox => "sandbox",
+            Self::Failed => "failed",
+            Self::LongestKernel => "longest_kernel",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// What the end of a worker's process was that nobody had ordered. `oom` says whether the kernel has killed a process
+    /// for want of memory lately; it is asked only where that matters.
+    pub fn of(status: ExitStatus, oom: impl FnOnce() -> bool) -> Self {
+        match status.signal() {
+            Some(SIGKILL) if oom() => Self::OutOfMemory,
+            Some(SIGKILL) => Self::Killed,
+            Some(SIGSYS) => Self::Sandbox,
+            Some(_) => Self::Crashed,
+            None if status.success() => Self::Closed,
+            None => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_how_it_ended() {
+        let of = |raw, oom| End::of(ExitStatus::from_raw(raw), || oom);
+        assert_eq!(of(0, true), End::Closed);
+        assert_eq!(of(0x100, true), End::Failed);
+        assert_eq!(of(9, false), End::Killed);
+        assert_eq!(of(9, true), End::OutOfMemory);
+        assert_eq!(of(11, true), End::Crashed);
+        assert_eq!(of(31 | 0x80, true), End::Sandbox);
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_numbers() {
+        for (index, end) in ENDS.iter().enumerate() {
+            assert_eq!(*end as usize, index);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! How VMs and clients are, at one moment; also the page that `top` reads, as JSON.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::Counters;
+
+/// The service and all that it serves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// This program's version.
+    pub version: String,
+    /// For how long it has been running.
+    pub uptime_seconds: f64,
+    /// Workers that wait for a client.
+    pub warm_workers: u64,
+    /// Movers that are running.
+    pub movers: u64,
+    /// By VM, as they are configured.
+    pub vms: Vec<VmStatus>,
+}
+
+/// A VM.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VmStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it connects.
+    pub socket: String,
+    /// Its weight.
+    pub weight: u32,
+    /// The most bytes of device memory that it may have on each GPU.
+    pub memory_limit_bytes: Option<u64>,
+    /// The most clients that it may have.
+    pub max_clients: u64,
+    /// The longest that one kernel may run.
+    pub longest_kernel_seconds: Option<f64>,
+    /// How many connections it has.
+    pub connections: u64,
+    /// What it has of each GPU.
+    pub gpus: Vec<GpuStatus>,
+    /// What its clients have done, with those that are gone.
+    pub totals: Totals,
+    /// Commands that wait in its clients' rings.
+    pub queued_commands: u64,
+    /// Bytes of its memory that are pinned for copies.
+    pub pinned_bytes: u64,
+    /// How many clients it has had, with those that it has.
+    pub clients_opened: u64,
+    /// How many clients have ended, by reason.
+    pub client_ends: BTreeMap<String, u64>,
+    /// Those that it has.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// What a VM has of a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuStatus {
+    /// The GPU, as the host's driver numbers it.
+    pub gpu: u32,
+    /// For how long the VM has had it.
+    pub seconds: f64,
+    /// Bytes of its memory that the VM is charged.
+    pub memory_bytes: u64,
+}
+
+/// A client: a process of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its number, which is its connection's own; several connections of a VM can have the same.
+    pub client: u32,
+    /// The process's name, escaped.
+    pub name: String,
+    /// The process's id in the guest.
+    pub guest_process: u32,
+    /// Its worker's process id on the host.
+    pub worker: u32,
+    /// How long ago it came.
+    pub seconds: f64,
+    /// Bytes of device memory that it is charged, on all GPUs.
+    pub memory_bytes: u64,
+    /// For how long GPUs had work of it while no other VM wanted them; sampled.
+    pub alone_seconds: f64,
+    /// What it has done.
+    pub totals: Totals,
+    /// Commands that wait in its ring.
+    pub queued_commands: u64,
+    /// Bytes of its memory that are pinned for copies.
+    pub pinned_bytes: u64,
+}
+
+/// What was done; this only grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Kernels launched.
+    pub launches: u64,
+    /// Copies made.
+    pub copies: u64,
+    /// Bytes copied to device memory.
+    pub bytes_to_device: u64,
+    /// Bytes copied from device memory.
+    pub bytes_from_device: u64,
+    /// Bytes copied within device memory.
+    pub bytes_on_device: u64,
+    /// Commands carried out.
+    pub commands: u64,
+    /// How often a command had to wait for the GPU's lease.
+    pub waits: u64,
+    /// For how long in all, in nanoseconds.
+    pub wait_nanoseconds: u64,
+}
+
+impl Totals {
+    /// What a worker has counted.
+    pub fn of(counters: &Counters) -> Self {
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Self {
+            launches: read(&counters.launches),
+            copies: read(&counters.copies),
+            bytes_to_device: read(&counters.bytes_to_device),
+            bytes_from_device: read(&counters.bytes_from_device),
+            bytes_on_device: read(&counters.bytes_on_device),
+            commands: read(&counters.commands),
+            waits: read(&counters.waits),
+            wait_nanoseconds: read(&counters.wait_ns),
+        }
+    }
+
+    /// Each of both, by `how`.
+    fn with(self, other: Self, how: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            launches: how(self.launches, other.launches),
+            copies: how(self.copies, other.copies),
+            bytes_to_device: how(self.bytes_to_device, other.bytes_to_device),
+            bytes_from_device: how(self.bytes_from_device, other.bytes_from_device),
+            bytes_on_device: how(self.bytes_on_device, other.bytes_on_device),
+            commands: how(self.commands, other.commands),
+            waits: how(self.waits, other.waits),
+            wait_nanoseconds: how(self.wait_nanoseconds, other.wait_nanoseconds),
+        }
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// The larger of both, each for itself.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        self.with(other, u64::max)
+    }
+
+    /// What this has more than another.
+    #[must_use]
+    pub fn since(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    /// Bytes copied in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_to_device
+            .saturating_add(self.bytes_from_device)
+            .saturating_add(self.bytes_on_device)
+    }
+}

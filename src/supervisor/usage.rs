@@ -1,0 +1,65 @@
+//! How long each VM has had each GPU while others wanted it too.
+//!
+//! What it had while nobody else wanted the GPU is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::account::GPUS;
+
+/// GPU time by VM and GPU: whoever measures it adds, whoever wants to know reads, and neither waits for the other.
+#[derive(Debug)]
+pub struct Usage {
+    nanoseconds: Vec<[AtomicU64; GPUS]>,
+}
+
+impl Usage {
+    /// None yet, for so many VMs.
+    pub fn new(vms: usize) -> Self {
+        Self {
+            nanoseconds: (0..vms)
+                .map(|_| [const { AtomicU64::new(0) }; GPUS])
+                .collect(),
+        }
+    }
+
+    fn word(&self, vm: usize, gpu: usize) -> Option<&AtomicU64> {
+        self.nanoseconds.get(vm)?.get(gpu)
+    }
+
+    /// A VM has had a GPU for so long. VMs are counted as in [`super::Config::vms`], GPUs as the host's driver counts them;
+    /// others are nobody's.
+    pub fn add(&self, vm: usize, gpu: usize, time: Duration) {
+        if let Some(word) = self.word(vm, gpu) {
+            let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            word.fetch_add(nanoseconds, Ordering::Relaxed);
+        }
+    }
+
+    /// For how long a VM has had a GPU in all.
+    pub fn of(&self, vm: usize, gpu: usize) -> Duration {
+        let word = self.word(vm, gpu);
+        Duration::from_nanos(word.map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_adds_up_by_vm_and_gpu() {
+        let usage = Usage::new(2);
+        usage.add(1, 3, Duration::from_millis(5));
+        usage.add(1, 3, Duration::from_millis(2));
+        usage.add(0, 0, Duration::from_secs(1));
+        usage.add(2, 0, Duration::from_secs(1));
+        usage.add(0, GPUS, Duration::from_secs(1));
+        assert_eq!(usage.of(1, 3), Duration::from_millis(7));
+        assert_eq!(usage.of(0, 0), Duration::from_secs(1));
+        assert_eq!(usage.of(1, 0), Duration::ZERO);
+        assert_eq!(usage.of(2, 0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,169 @@
+//! What this worker counts for the supervisor.
+//!
+//! Each thread counts for itself, which costs it nothing but an addition, and adds what it has to the account at the end
+//! of a command stream or of a batch of the ring's records.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::session::Session;
+use crate::account::{self, Counters};
+
+/// Whose memory a range is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A GPU's.
+    Device,
+    /// The guest's, registered with CUDA.
+    Host,
+}
+
+thread_local! {
+    static TALLY: Tally = const { Tally::new() };
+}
+
+struct Tally {
+    launches: Cell<u64>,
+    copies: Cell<u64>,
+    to_device: Cell<u64>,
+    from_device: Cell<u64>,
+    on_device: Cell<u64>,
+    commands: Cell<u64>,
+}
+
+impl Tally {
+    const fn new() -> Self {
+        Self {
+            launches: Cell::new(0),
+            copies: Cell::new(0),
+            to_device: Cell::new(0),
+            from_device: Cell::new(0),
+            on_device: Cell::new(0),
+            commands: Cell::new(0),
+        }
+    }
+
+    fn flush(&self, to: &Counters) {
+        let pairs = [
+            (&self.launches, &to.launches),
+            (&self.copies, &to.copies),
+            (&self.to_device, &to.bytes_to_device),
+            (&self.from_device, &to.bytes_from_device),
+            (&self.on_device, &to.bytes_on_device),
+            (&self.commands, &to.commands),
+        ];
+        for (from, to) in pairs {
+            let amount = from.take();
+            if amount > 0 {
+                account::add(to, amount);
+            }
+        }
+    }
+}
+
+fn more(cell: &Cell<u64>, amount: u64) {
+    cell.set(cell.get().wrapping_add(amount));
+}
+
+/// A kernel was launched.
+pub fn launch() {
+    TALLY.with(|tally| more(&tally.launches, 1));
+}
+
+/// A command is carried out.
+pub fn command() {
+    TALLY.with(|tally| more(&tally.commands, 1));
+}
+
+/// Bytes were copied, or are being copied.
+pub fn copy(to: Memory, from: Memory, bytes: u64) {
+    TALLY.with(|tally| {
+        more(&tally.copies, 1);
+        part_of(tally, to, from, bytes);
+    });
+}
+
+/// The same of a part of a copy that travels in several; the one at offset 0 is counted as the copy.
+pub fn copy_part(to: Memory, from: Memory, bytes: u64, offset: u64) {
+    TALLY.with(|tally| {
+        more(&tally.copies, u64::from(offset == 0));
+        part_of(tally, to, from, bytes);
+    });
+}
+
+fn part_of(tally: &Tally, to: Memory, from: Memory, bytes: u64) {
+    match (to, from) {
+        (Memory::Device, Memory::Host) => more(&tally.to_device, bytes),
+        (Memory::Host, Memory::Device) => more(&tally.from_device, bytes),
+        (Memory::Device, Memory::Device) => more(&tally.on_device, bytes),
+        (Memory::Host, Memory::Host) => {}
+    }
+}
+
+/// Adds what this thread has counted to the account.
+pub fn flush(session: &Session) {
+    if let Some(shares) = session.shares.get() {
+        TALLY.with(|tally| tally.flush(&shares.account.counters));
+    }
+}
+
+/// Says how much something is that comes and goes.
+pub fn set(session: &Session, which: impl FnOnce(&Counters) -> &AtomicU64, amount: u64) {
+    if let Some(shares) = session.shares.get() {
+        which(&shares.account.counters).store(amount, Ordering::Relaxed);
+    }
+}
+
+/// How many records `bytes` bytes of a ring are, if they are as long as those before: `records` of `read` bytes together.
+/// Counting them would mean to read the guest's memory twice.
+pub fn estimate(bytes: u64, records: u64, read: u64) -> u64 {
+    let records = u128::from(bytes) * u128::from(records.max(1));
+    let estimate = records.div_ceil(u128::from(read.max(1)));
+    // A record is 16 bytes long at least.
+    u64::try_from(estimate).unwrap_or(u64::MAX).min(bytes / 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{Account, Shared};
+
+    #[test]
+    fn what_a_thread_has_counted_is_added_once() {
+        let account = Shared::<Account>::new(c"test").unwrap();
+        let counters = &account.counters;
+        launch();
+        command();
+        command();
+        copy(Memory::Device, Memory::Host, 100);
+        copy_part(Memory::Device, Memory::Host, 10, 100);
+        copy(Memory::Host, Memory::Device, 7);
+        copy(Memory::Device, Memory::Device, 5);
+        copy(Memory::Host, Memory::Host, 3);
+        TALLY.with(|tally| tally.flush(counters));
+        TALLY.with(|tally| tally.flush(counters));
+        let seen = [
+            &counters.launches,
+            &counters.commands,
+            &counters.copies,
+            &counters.bytes_to_device,
+            &counters.bytes_from_device,
+            &counters.bytes_on_device,
+        ];
+        assert_eq!(
+            seen.map(|c| c.load(Ordering::Relaxed)),
+            [1, 2, 4, 110, 7, 5]
+        );
+    }
+
+    #[test]
+    fn a_queue_is_never_said_to_hold_more_than_it_can() {
+        assert_eq!(estimate(0, 10, 400), 0);
+        assert_eq!(estimate(400, 10, 400), 10);
+        assert_eq!(estimate(16, 1, 1000), 1);
+        assert_eq!(estimate(160, 0, 0), 10);
+        assert_eq!(estimate(u64::MAX, u64::MAX, 1), u64::MAX / 16);
+    }
+}

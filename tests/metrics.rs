@@ -1,0 +1,354 @@
+//! Metrics, end to end: the service on the software GPU, programs of a guest, and what can be read of them meanwhile.
+//!
+//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
+//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+/// Long enough for the slowest machine; reached only by what would never happen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program, which lies in the directory above this one's own, wherever that was brought to.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().unwrap();
+    let beside = beside.parent().and_then(Path::parent).unwrap();
+    Some(beside.join("vhost-device-gpgpu"))
+        .filter(|program| program.exists())
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
+}
+
+fn stage() -> Option<PathBuf> {
+    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
+    if stage.is_none() {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+    }
+    stage
+}
+
+/// A running service for one VM, and the lines that it logs.
+struct Service {
+    process: Child,
+    lines: Receiver<Value>,
+    directory: tempfile::TempDir,
+    stage: PathBuf,
+}
+
+impl Service {
+    fn start(stage: PathBuf) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new(program());
+        command
+            .arg("--socket-path")
+            .arg(directory.path().join("vm"))
+            .arg("--metrics")
+            .arg(format!("unix:{}/metrics", directory.path().display()))
+            .args(["--log-format", "json"])
+            .env("VIRTIO_GPGPU_LOG", "info")
+            .stderr(Stdio::piped());
+        match std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda") {
+            true => command.args(["--gpu", "cuda"]),
+            false => command
+                .args(["--gpu", "software", "--software-gpu"])
+                .arg(stage.join("software-gpu")),
+        };
+        let mut process = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        let log = BufReader::new(process.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            log.lines().map_while(Result::ok).try_for_each(|line| {
+                let parsed = serde_json::from_str(&line);
+                sender.send(parsed.unwrap_or_else(|error| panic!("{line}: {error}")))
+            })
+        });
+        let service = Self {
+            process,
+            lines,
+            directory,
+            stage,
+        };
+        service.wait_for("Metrics at");
+        service
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The first line from now on whose message holds `text`.
+    fn wait_for(&self, text: &str) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(LIMIT);
+            let line = line.unwrap_or_else(|_| panic!("nothing logged with {text:?}"));
+            if line["message"].as_str().unwrap().contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.stage.join("bin/gpgpu-run"));
+        let name = arguments[0];
+        command
+            .arg(self.stage.join("programs/driver").join(name))
+            .args(&arguments[1..])
+            .env(
+                "VIRTIO_GPGPU",
+                format!("unix:{}", self.path("vm").display()),
+            );
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let output = self.program(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+
+    /// A page: its head, and what follows.
+    fn get(&self, request: &str) -> (String, String) {
+        let mut stream = UnixStream::connect(self.path("metrics")).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        exchange(&mut stream, request)
+    }
+
+    /// All metrics of the VM, by name and further labels.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let (head, text) = self.get("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("application/openmetrics-text"), "{head}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let vm = format!("vm=\"{}\"", self.path("vm").display());
+        let lines = text.lines().filter(|line| line.contains(&vm));
+        let values = lines.map(|line| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let name = name.replace(&format!("{vm},"), "").replace(&vm, "");
+            (name, value.parse().unwrap())
+        });
+        values.collect()
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let metrics = self.metrics();
+        let value = metrics.get(name);
+        *value.unwrap_or_else(|| panic!("{name} is not in {metrics:?}"))
+    }
+
+    fn wait_until(&self, name: &str, is_so: impl Fn(f64) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !is_so(self.metric(name)) {
+            assert!(Instant::now() < end, "{name} stays {}", self.metric(name));
+            std::thread::yield_now();
+        }
+    }
+
+    fn clients(&self) -> Value {
+        let (head, text) = self.get("GET /clients HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(head.contains("content-type: application/json"), "{head}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> (String, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+const LAUNCHES: &str = "virtio_gpgpu_launches_total{}";
+const CLIENTS: &str = "virtio_gpgpu_clients{}";
+
+fn ends(reason: &str) -> String {
+    format!("virtio_gpgpu_client_ends_total{{reason=\"{reason}\"}}")
+}
+
+fn copied(direction: &str) -> String {
+    format!("virtio_gpgpu_copied_bytes_total{{direction=\"{direction}\"}}")
+}
+
+/// Everything that counts, and must never go back.
+fn totals(metrics: &BTreeMap<String, f64>) -> impl Iterator<Item = (&String, f64)> {
+    let totals = metrics.iter().filter(|(name, _)| name.contains("_total{"));
+    totals.map(|(name, value)| (name, *value))
+}
+
+#[test]
+fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
+    let Some(stage) = stage() else { return };
+    let service = Service::start(stage);
+    let before = service.metrics();
+    assert!(totals(&before).count() > 10, "{before:?}");
+    assert!(totals(&before).all(|(_, value)| value == 0.0), "{before:?}");
+    assert_eq!(before["virtio_gpgpu_weight{}"], 100.0);
+
+    service.run(&["vector-addition-driver", "--size", "4096"]);
+    service.wait_until(&ends("closed"), |ended| ended == 1.0);
+    let first = service.metrics();
+    assert!(first[LAUNCHES] >= 1.0, "{first:?}");
+    // Two vectors of 4-byte values in, one out.
+    assert!(
+        first[&copied("to_device")] >= 2.0 * 4.0 * 4096.0,
+        "{first:?}"
+    );
+    assert!(first[&copied("from_device")] >= 4.0 * 4096.0, "{first:?}");
+    assert!(first["virtio_gpgpu_copies_total{}"] >= 3.0, "{first:?}");
+    assert!(first["virtio_gpgpu_commands_total{}"] > first[LAUNCHES]);
+    assert_eq!(first["virtio_gpgpu_clients_opened_total{}"], 1.0);
+    assert_eq!(first[CLIENTS], 0.0);
+    assert_eq!(first["virtio_gpgpu_queued_commands{}"], 0.0);
+    assert_eq!(first["virtio_gpgpu_pinned_bytes{}"], 0.0);
+
+    // The same again counts as much again.
+    service.run(&["vector-addition-driver", "--size", "4096"]);
+    service.wait_until(&ends("closed"), |ended| ended == 2.0);
+    let second = service.metrics();
+    assert_eq!(second[LAUNCHES], 2.0 * first[LAUNCHES]);
+    let to_device = copied("to_device");
+    assert_eq!(second[&to_device], 2.0 * first[&to_device]);
+}
+
+#[test]
+fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it() {
+    let Some(stage) = stage() else { return };
+    let service = Service::start(stage);
+    // Some seconds of kernels: the worker dies while they run.
+    let victim = service
+        .program(&["matrix-multiplication-driver", "--size", "1024"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    service.wait_until(LAUNCHES, |launches| launches > 0.0);
+    assert_eq!(service.metric(CLIENTS), 1.0);
+
+    // The page about clients names the worker, and what the log says of it.
+    let page = service.clients();
+    let client = &page["vms"][0]["clients"][0];
+    assert!(client["totals"]["launches"].as_u64().unwrap() > 0, "{page}");
+    let opened = service.wait_for(") opened (worker ");
+    assert_eq!(opened["vm"], service.path("vm").to_str().unwrap());
+    for field in ["client", "name", "guest_process", "worker"] {
+        assert_eq!(opened[field], client[field], "{field}");
+    }
+    assert_eq!(client["name"], "matrix-multipli");
+    let worker = Pid::from_raw(client["worker"].as_u64().unwrap() as i32);
+
+    let before = service.metrics();
+    kill(worker, Signal::SIGKILL).unwrap();
+    let mut victim = victim;
+    assert!(!victim.wait().unwrap().success());
+    service.wait_until(&ends("killed"), |killed| killed == 1.0);
+    let after = service.metrics();
+    for (name, value) in totals(&before) {
+        assert!(
+            after[name] >= value,
+            "{name} went back from {value} to {}",
+            after[name]
+        );
+    }
+    assert_eq!(after[&ends("closed")], 0.0);
+    assert_eq!(after[CLIENTS], 0.0);
+    assert_eq!(
+        service.clients()["vms"][0]["clients"],
+        Value::Array(Vec::new())
+    );
+    let died = service.wait_for("its worker died");
+    assert_eq!(died["reason"], "killed");
+    assert_eq!(died["status"], "killed by SIGKILL");
+    assert_eq!(
+        (&died["level"], &died["role"]),
+        (&"WARN".into(), &"supervisor".into())
+    );
+}
+
+#[test]
+fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
+    let Some(stage) = stage() else { return };
+    let service = Service::start(stage);
+    let path = service.path("metrics");
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+
+    let (head, _) = service.get("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    let post = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx";
+    let (head, _) = service.get(post);
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    let (head, _) = service.get("what is this\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+
+    // Those that say nothing keep nobody out for ever: when they had their time, the next is served.
+    let silent: Vec<UnixStream> = (0..32)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
+    assert!(service.metrics().contains_key(CLIENTS));
+    drop(silent);
+
+    let directory = service.directory.path().to_owned();
+    let mut service = service;
+    kill(Pid::from_raw(service.process.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(service.process.wait().unwrap().success());
+    assert!(!path.exists());
+    assert!(!directory.join("vm").exists());
+}
+
+#[test]
+fn a_loopback_port_is_served_and_no_other() {
+    let Some(stage) = stage() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let service = |metrics: &str| {
+        let mut command = Command::new(program());
+        command
+            .arg("--socket-path")
+            .arg(directory.path().join("vm"))
+            .args(["--gpu", "software", "--software-gpu"])
+            .arg(stage.join("software-gpu"))
+            .args(["--metrics", metrics])
+            .env("VIRTIO_GPGPU_LOG", "info")
+            .stderr(Stdio::piped());
+        command
+    };
+    let refused = service("0.0.0.0:9400").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("0.0.0.0:9400 is no loopback address"),
+        "{said}"
+    );
+    assert_eq!(refused.status.code(), Some(2));
+
+    let mut running = service("127.0.0.1:0").spawn().unwrap();
+    let log = BufReader::new(running.stderr.take().unwrap());
+    let mut lines = log.lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("Metrics at")).unwrap();
+    let (_, url) = line.split_once("http://").unwrap();
+    let mut stream = TcpStream::connect(url.trim_end_matches("/metrics")).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let (head, text) = exchange(&mut stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && text.contains(CLIENTS.trim_end_matches("{}")));
+    kill(Pid::from_raw(running.id() as i32), Signal::SIGTERM).unwrap();
+    running.wait().unwrap();
+}
