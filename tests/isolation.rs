@@ -186,25 +186,29 @@ fn pitfall_62_a_mover_killed_under_load_costs_no_data() {
     };
     back_end.works(0);
     // Both VMs copy large data, and check it.
-    let bystander = Bystander::start(&back_end);
-    let other = back_end.guest(0, &["work"]);
-    other.wait_for("step");
-    for _ in 0..3 {
-        let movers = back_end
-            .children()
-            .remove("mover-process")
-            .unwrap_or_default();
-        for mover in movers {
+    let bystander = Bystander::copying(&back_end);
+    contained(&back_end, &bystander, "mover killed", |fault| {
+        let other = back_end.guest(0, &["work", "copies"]);
+        other.wait_for("step");
+        for _ in 0..3 {
+            let mover = host::wait_for("a mover", || {
+                back_end.children().remove("mover-process")?.pop()
+            });
+            bystander.steps(2);
             kill(mover, Signal::SIGKILL).unwrap();
+            bystander.steps(3);
         }
-        bystander.steps(3);
-    }
-    let (status, said) = other.end();
-    assert!(
-        status.success() && said.contains("done"),
-        "{status}: {said}"
-    );
+        fault.ended();
+        let (status, said) = other.end();
+        assert!(
+            status.success() && said.contains("done"),
+            "{status}: {said}"
+        );
+    });
     bystander.end();
+    let died = back_end.log.since(0);
+    let died = died.iter().filter(|line| line.contains("the mover died"));
+    assert!(died.count() >= 3);
     assert!(back_end.lives());
 }
 

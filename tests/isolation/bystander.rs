@@ -27,7 +27,16 @@ pub struct Bystander {
 impl Bystander {
     /// Starts it in VM 1, and waits until it is well under way.
     pub fn start(back_end: &BackEnd) -> Self {
-        let guest = back_end.guest(1, &["work"]);
+        Self::doing(back_end, &["work"])
+    }
+
+    /// Starts one that makes copies by way of the mover.
+    pub fn copying(back_end: &BackEnd) -> Self {
+        Self::doing(back_end, &["work", "copies"])
+    }
+
+    fn doing(back_end: &BackEnd, arguments: &[&str]) -> Self {
+        let guest = back_end.guest(1, arguments);
         let this = Self { guest };
         this.steps(2);
         this

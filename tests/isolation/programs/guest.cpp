@@ -1,7 +1,7 @@
 // What runs in the VMs of the isolation tests: a program that works and notices every gap, programs that do wrong, and programs that
 // are killed. The first argument says which; what they have to say is a line on standard output.
 //
-//   guest work                 steps of kernels and copies, each checked, until its standard input ends
+//   guest work                 steps of kernels and copies, each checked, until its standard input ends; with another word, of long copies
 //   guest once                 one such step
 //   guest fault KIND           illegal, assert, trap; says the codes
 //   guest endless              a kernel without an end, and waits for it
@@ -116,11 +116,31 @@ struct Work {
     }
 };
 
+// One step that is all copies, each too long for the ring: by way of the mover, there and back.
+struct Copies {
+    static constexpr unsigned COUNT = 3 << 20;
+    CUdeviceptr memory = 0;
+    std::vector<unsigned> words = std::vector<unsigned>(COUNT), back = std::vector<unsigned>(COUNT);
+
+    Copies() { CK(cuMemAlloc(&memory, COUNT * 4)); }
+
+    void step(unsigned number) {
+        for (unsigned i = 0; i < COUNT; i++)
+            words[i] = i * 2654435761u ^ number;
+        CK(cuMemcpyHtoD(memory, words.data(), COUNT * 4));
+        CK(cuMemcpyDtoH(back.data(), memory, COUNT * 4));
+        if (back != words) {
+            say("wrong words in step %u", number);
+            exit(3);
+        }
+    }
+};
+
 // Steps until the input ends. Each line: when the step ended, in nanoseconds of the clock that all processes share, how long it
 // took, and how much device memory is free.
-static int work() {
+template <typename Step> static int work() {
     open_gpu();
-    Work work;
+    Step work;
     for (unsigned number = 0; !input_ended(); number++) {
         long long start = nanoseconds();
         work.step(number);
@@ -383,7 +403,7 @@ int main(int argc, char **argv) {
     auto number = [&](size_t at) { return words.size() > at ? strtoull(words[at].c_str(), nullptr, 0) : 0; };
     std::string what = words.empty() ? "" : words[0];
     if (what == "work")
-        return work();
+        return words.size() > 1 ? work<Copies>() : work<Work>();
     if (what == "once")
         return once();
     if (what == "fault" && words.size() > 1)
