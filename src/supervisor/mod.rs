@@ -20,6 +20,7 @@ mod socket;
 mod spare;
 mod usage;
 mod vm;
+mod voices;
 mod warm;
 
 use std::{
@@ -53,7 +54,8 @@ use movers::Movers;
 use placement::Placed;
 use process::Process;
 use spare::{Spare, Spares};
-use vm::Vm;
+use vm::{CONNECT_PERIOD, Vm};
+use voices::Voices;
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
@@ -76,6 +78,9 @@ pub enum Error {
     /// The scheduler cannot be started.
     #[error("Cannot start the scheduler: {0}")]
     Leases(#[source] io::Error),
+    /// What workers print cannot be listened to.
+    #[error("Cannot listen to workers: {0}")]
+    Voices(#[source] io::Error),
     /// The event loop cannot go on.
     #[error("The event loop failed: {0}")]
     Events(event_manager::Error),
@@ -134,6 +139,7 @@ pub struct Supervisor {
     leases: Leases,
     /// Who is there, for the metrics.
     board: Arc<Board>,
+    voices: Voices,
     sources: HashMap<u32, Source>,
     last_token: u32,
     stop: i32,
@@ -156,6 +162,7 @@ impl Supervisor {
         let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
+        let voices = Voices::new().map_err(Error::Voices)?;
         let supervisor = Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
             spare: Spares::new(config.warm_workers > 0, Instant::now()),
@@ -166,6 +173,7 @@ impl Supervisor {
             movers,
             leases,
             board: Arc::new(board),
+            voices,
             sources: HashMap::new(),
             last_token: 0,
             stop: -1,
@@ -299,6 +307,10 @@ impl Supervisor {
                 vm.connections += 1;
                 vm.accepting = true;
                 self.board.set_connections(index, vm.connections);
+                let now = Instant::now();
+                if !vm.connects.take(now) {
+                    vm.paused = Some(now + CONNECT_PERIOD);
+                }
             }
             Err(error) => {
                 self.sources.remove(&key);
@@ -416,7 +428,7 @@ impl Supervisor {
             return;
         }
         let token = self.token(Source::Worker(0));
-        match start_worker(&self.config.worker, Path::new("warm"), token, None, ops) {
+        match self.start_process(Path::new("warm"), token, None, ops) {
             Ok((process, channel)) => {
                 tracing::debug!("Worker {} waits for a client", process.id());
                 self.sources.insert(token, Source::Worker(token));
@@ -453,7 +465,8 @@ impl Supervisor {
             let _ = ops.remove(events);
         }
         let token = self.token(Source::Worker(0));
-        let worker = start_worker(&self.config.worker, path, token, Some(&message), ops)
+        let worker = self
+            .start_process(path, token, Some(&message), ops)
             .map(|(process, channel)| Warm {
                 process,
                 channel,
@@ -514,6 +527,27 @@ impl Supervisor {
         placement::order(allowed, (vm, policy.weight), &clients, charged)
     }
 
+    /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
+    /// starts: it must not take itself for one that has none, which ends where it has no GPU.
+    fn start_process(
+        &self,
+        path: &Path,
+        token: u32,
+        first: Option<&ipc::Message>,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<(Process, ipc::DeviceEnd)> {
+        let (ours, theirs) = ipc::pair()?;
+        let channel = ipc::DeviceEnd::new(ours);
+        if let Some(message) = first {
+            tell(&channel, message)?;
+        }
+        let program = &self.config.worker;
+        let process = program.start_heard(theirs, path.as_os_str(), &self.voices)?;
+        ops.add(Events::with_data(&process, token, EventSet::IN))
+            .map_err(io::Error::other)?;
+        Ok((process, channel))
+    }
+
     fn start_worker(
         &mut self,
         key: u32,
@@ -557,6 +591,7 @@ impl Supervisor {
                 } = worker;
                 let slot = slot.unwrap_or_default();
                 self.board.opened(vm, &who, process.id(), slot, &account);
+                self.voices.assign(process.id(), &self.vms[vm].said);
                 if device.log.allow() {
                     tracing::info!(
                         vm = who.vm,
@@ -804,26 +839,6 @@ fn tell(channel: &ipc::DeviceEnd, message: &ipc::Message) -> io::Result<()> {
         Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
         Err(error) => Err(io::Error::other(error)),
     }
-}
-
-/// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
-/// starts: it must not take itself for one that has none, which ends where it has no GPU.
-fn start_worker(
-    program: &Program,
-    path: &Path,
-    token: u32,
-    first: Option<&ipc::Message>,
-    ops: &mut EventOps<'_>,
-) -> io::Result<(Process, ipc::DeviceEnd)> {
-    let (ours, theirs) = ipc::pair()?;
-    let channel = ipc::DeviceEnd::new(ours);
-    if let Some(message) = first {
-        tell(&channel, message)?;
-    }
-    let process = program.start(theirs, path.as_os_str())?;
-    ops.add(Events::with_data(&process, token, EventSet::IN))
-        .map_err(io::Error::other)?;
-    Ok((process, channel))
 }
 
 impl MutEventSubscriber for Supervisor {

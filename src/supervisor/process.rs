@@ -17,6 +17,8 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::voices::Voices;
+
 /// How a role's process is started: a program, what comes before its own arguments, and variables.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
@@ -99,6 +101,30 @@ impl Program {
             .stdin(Stdio::from(channel))
             .spawn()?;
         Process::new(child)
+    }
+
+    /// The same, for a process that runs a guest's code: what it prints is read by `voices`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_heard(
+        &self,
+        channel: OwnedFd,
+        label: &OsStr,
+        voices: &Voices,
+    ) -> io::Result<Process> {
+        let (output, stdout) = io::pipe()?;
+        let (log, stderr) = io::pipe()?;
+        let child = self
+            .command()
+            .arg(label)
+            .stdin(Stdio::from(channel))
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()?;
+        let process = Process::new(child)?;
+        voices.add(process.id(), output, log)?;
+        Ok(process)
     }
 }
 

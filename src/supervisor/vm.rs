@@ -4,15 +4,22 @@ use std::{
     fs::File,
     io,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use super::{cache::Cache, socket::Socket};
+use super::{cache::Cache, socket::Socket, voices};
 use crate::{
     account::{CLIENTS, Ledger, Shared},
     log_limit::LogLimit,
+    pace::Pace,
     policy::VmPolicy,
 };
+
+/// Connections that a socket may have at once, and how long until it may have one more. Each costs the host a process; without a
+/// VM each program is one.
+const CONNECT_BURST: u32 = 64;
+/// See [`CONNECT_BURST`].
+pub const CONNECT_PERIOD: Duration = Duration::from_millis(50);
 
 /// See the module's page.
 pub struct Vm {
@@ -39,6 +46,10 @@ pub struct Vm {
     pub paused: Option<Instant>,
     /// A bound for what connections can have logged.
     pub log: LogLimit,
+    /// A bound for how often it connects.
+    pub connects: Pace,
+    /// A bound for what its workers can have logged.
+    pub said: voices::Limit,
 }
 
 impl Vm {
@@ -72,6 +83,8 @@ impl Vm {
             accepting: false,
             paused: None,
             log: LogLimit::default(),
+            connects: Pace::new(CONNECT_BURST, CONNECT_PERIOD),
+            said: voices::Limit::default(),
         };
         vm.apply();
         Ok(vm)

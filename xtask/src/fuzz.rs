@@ -38,7 +38,7 @@ const MEMORY_MB: u32 = 2048;
 const CORPUS_BYTES: u64 = 200_000;
 
 /// What `cargo xtask fuzz` is told.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Options {
     /// Seconds in all, shared by the targets.
     #[arg(long, default_value_t = 60)]

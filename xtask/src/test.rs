@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::demo;
+use crate::fuzz;
 use crate::isolation;
 use crate::kernel;
 use crate::kit::Kit;
@@ -221,6 +222,16 @@ fn everything(tally: &mut Tally) -> Result<()> {
     if let Err(error) = result {
         tally.step::<()>("cargo test", Err(error))?;
     }
+    // The committed inputs, and some more: enough to see that the targets work and nothing old is back.
+    let fuzzed = fuzz::run(&fuzz::Options {
+        seconds: 35,
+        ..fuzz::Options::default()
+    });
+    let fuzzed = fuzzed.and_then(|clean| match clean {
+        true => Ok(()),
+        false => bail!("the inputs are in target/fuzz-corpus/finds"),
+    });
+    tally.step("fuzz", fuzzed)?;
     let result = check(
         &paths,
         "documentation",

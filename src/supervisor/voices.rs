@@ -1,0 +1,247 @@
+//! What workers print, on its way to the log.
+//!
+//! A worker runs a guest's code, and libcuda prints what kernels print. So a worker's standard output and standard error are
+//! pipes, and a thread here reads them: so much at a time, lines of so many bytes, and so many of them for each VM. Who prints
+//! more waits for the pipe, which costs nobody else anything.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, PipeReader, Read, Write},
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use nix::sys::{
+    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+    eventfd::{EfdFlags, EventFd},
+};
+
+use crate::log_limit::LogLimit;
+
+/// The longest line; what is longer is cut.
+const LINE_BYTES: usize = 512;
+/// Bytes that are read of one pipe before others get a turn.
+const READ_BYTES: usize = 4096;
+/// From one look at all pipes to the next: it bounds what reading, and dropping, costs.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A limit that the workers of a VM share.
+pub type Limit = Arc<Mutex<LogLimit>>;
+
+/// One of a worker's pipes.
+#[derive(Debug)]
+struct Voice {
+    pipe: File,
+    worker: u32,
+    /// Whether it is what kernels print, rather than the worker's own log.
+    is_output: bool,
+    limit: Limit,
+    line: Vec<u8>,
+    dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    voices: HashMap<u64, Voice>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    epoll: Epoll,
+    /// Ends the thread.
+    end: EventFd,
+    state: Mutex<State>,
+}
+
+/// See the module's page. The thread ends when this is dropped.
+#[derive(Debug)]
+pub struct Voices {
+    shared: Arc<Shared>,
+    /// For workers that no VM has yet.
+    limit: Limit,
+}
+
+/// What stands for [`Shared::end`] among the voices.
+const END: u64 = 0;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Voices {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The host is out of file descriptors or threads.
+    pub fn new() -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            end: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            state: Mutex::default(),
+        });
+        let end = EpollEvent::new(EpollFlags::EPOLLIN, END);
+        shared.epoll.add(&shared.end, end)?;
+        let own = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("voices".into())
+            .spawn(move || own.listen())?;
+        Ok(Self {
+            shared,
+            limit: Limit::default(),
+        })
+    }
+
+    /// Listens to a worker's standard output and standard error.
+    ///
+    /// # Errors
+    /// The host is out of watches.
+    pub fn add(&self, worker: u32, output: PipeReader, log: PipeReader) -> io::Result<()> {
+        let mut state = locked(&self.shared.state);
+        for (pipe, is_output) in [(output, true), (log, false)] {
+            state.last += 1;
+            let key = state.last;
+            let pipe = File::from(OwnedFd::from(pipe));
+            self.shared
+                .epoll
+                .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
+            let voice = Voice {
+                pipe,
+                worker,
+                is_output,
+                limit: Arc::clone(&self.limit),
+                line: Vec::new(),
+                dropped: 0,
+            };
+            state.voices.insert(key, voice);
+        }
+        Ok(())
+    }
+
+    /// A worker is a VM's from now on.
+    pub fn assign(&self, worker: u32, limit: &Limit) {
+        let mut state = locked(&self.shared.state);
+        for voice in state.voices.values_mut() {
+            if voice.worker == worker {
+                voice.limit = Arc::clone(limit);
+            }
+        }
+    }
+}
+
+impl Drop for Voices {
+    fn drop(&mut self) {
+        // This fails only for a counter that is full.
+        let _ = self.shared.end.write(1);
+    }
+}
+
+impl Shared {
+    fn listen(&self) {
+        let mut events = [EpollEvent::empty(); 16];
+        loop {
+            let Ok(count) = self.epoll.wait(&mut events, EpollTimeout::NONE) else {
+                // Interrupted.
+                continue;
+            };
+            let mut state = locked(&self.state);
+            for event in &events[..count] {
+                let key = event.data();
+                if key == END {
+                    return;
+                }
+                let ended = state.voices.get_mut(&key).is_some_and(Voice::hear);
+                // Closing it is what ends its watch.
+                if ended {
+                    state.voices.remove(&key);
+                }
+            }
+            drop(state);
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Voice {
+    /// Reads what is there; `true` says that it was the last.
+    fn hear(&mut self) -> bool {
+        let mut bytes = [0; READ_BYTES];
+        let count = match self.pipe.read(&mut bytes) {
+            Ok(count) => count,
+            Err(error) => return error.kind() != io::ErrorKind::Interrupted,
+        };
+        for &byte in &bytes[..count] {
+            match byte {
+                b'\n' => self.say(),
+                _ if self.line.len() < LINE_BYTES => self.line.push(byte),
+                _ => {}
+            }
+        }
+        if count == 0 && !self.line.is_empty() {
+            self.say();
+        }
+        count == 0
+    }
+
+    fn say(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if !locked(&self.limit).allow() {
+            self.dropped += 1;
+            return;
+        }
+        let worker = self.worker;
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            tracing::warn!("Worker {worker}: {dropped} lines more were not logged");
+        }
+        if self.is_output {
+            tracing::info!("Worker {worker} printed: {}", printable(&line));
+        } else {
+            // It is a line of the log already. A log that is closed has no readers.
+            let _ = writeln!(io::stderr(), "{}", printable(&line));
+        }
+    }
+}
+
+/// Text in which nothing but printing characters is left as it was.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let escaped = text.chars().flat_map(|character| {
+        let plain = (!character.is_control()).then_some(character);
+        plain
+            .into_iter()
+            .chain(character.escape_default().filter(move |_| plain.is_none()))
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_cannot_forge_or_flood_the_log() {
+        assert_eq!(printable(b"fine \xc3\xa9"), "fine é");
+        assert_eq!(printable(b"a\x1b[2J\rb\xff"), "a\\u{1b}[2J\\rb\u{fffd}");
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut voice = Voice {
+            pipe: File::from(OwnedFd::from(reader)),
+            worker: 1,
+            is_output: true,
+            limit: Limit::default(),
+            line: Vec::new(),
+            dropped: 0,
+        };
+        writer.write_all(&[b'x'; 3000]).unwrap();
+        assert!(!voice.hear());
+        assert_eq!(voice.line.len(), LINE_BYTES);
+        writer.write_all(&[b'\n'; 1000]).unwrap();
+        assert!(!voice.hear());
+        assert!(voice.dropped > 900, "{} of 1000 lines", voice.dropped);
+        drop(writer);
+        assert!(voice.hear(), "that was all");
+    }
+}
