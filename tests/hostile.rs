@@ -213,10 +213,16 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     for _ in 0..4 {
         guest.forget_buffers(mark);
         let opens: Vec<u16> = (0..10).map(|_| guest.post_open()).collect();
-        for open in opens {
-            let answer = guest.wait(CONTROL_QUEUE, open);
-            assert_eq!(answer.status(), status::OK);
-            let id = u32::from_le_bytes(answer.bytes[4..8].try_into().unwrap());
+        // All of them first: a chain that was given back has its number given to the next.
+        let ids: Vec<u32> = opens
+            .into_iter()
+            .map(|open| {
+                let answer = guest.wait(CONTROL_QUEUE, open);
+                assert_eq!(answer.status(), status::OK);
+                u32::from_le_bytes(answer.bytes[4..8].try_into().unwrap())
+            })
+            .collect();
+        for id in ids {
             assert_eq!(guest.close(id), status::OK);
         }
     }
