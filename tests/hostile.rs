@@ -228,7 +228,7 @@ fn opening_and_closing_all_the_time_leaves_nothing_behind() {
     }
     // The neighbour's own is left.
     host.wait_for_workers(workers);
-    assert_eq!(host.files(), files);
+    host.wait_for_files(files);
     assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
     host.check_memory(&before, 32 * MIB);
     neighbour.finish();

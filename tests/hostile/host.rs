@@ -214,6 +214,16 @@ impl Host {
         }
     }
 
+    /// Waits until the supervisor has no more descriptors open than it had.
+    pub fn wait_for_files(&self, most: usize) {
+        let deadline = Instant::now() + LIMIT;
+        while self.files() > most {
+            let files = self.files();
+            assert!(Instant::now() < deadline, "{files} descriptors, not {most}");
+            std::thread::yield_now();
+        }
+    }
+
     /// Descriptors that the supervisor has open.
     pub fn files(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.process.id());
