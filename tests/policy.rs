@@ -1,0 +1,301 @@
+//! What a policy does while the back end runs: which GPUs a VM sees, in which order, and what changes by SIGHUP.
+//!
+//! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE` names; without
+//! it there is nothing to run, and the tests say so. The GPUs are the software GPU's.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use gpgpu_protocol::cuda::*;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+#[path = "policy/guest.rs"]
+mod guest;
+
+/// Long enough for the slowest machine; reached only by what would never happen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Not a test of its own: what guests run.
+#[test]
+fn guest_program() {
+    if let Some(library) = std::env::var_os(guest::LIBRARY) {
+        guest::run(Path::new(&library));
+    }
+}
+
+fn stage() -> Option<PathBuf> {
+    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);
+    if stage.is_none() {
+        eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+    }
+    stage
+}
+
+/// A process, and the lines that it writes.
+struct Speaker {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Speaker {
+    fn new(mut process: Child, output: impl std::io::Read + Send + 'static) -> Self {
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.try_for_each(|line| sender.send(line))
+        });
+        let _ = process.stdout.take();
+        Self { process, lines }
+    }
+
+    /// The first line from now on that holds `text`.
+    fn wait_for(&self, text: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(LIMIT);
+            let line = line.unwrap_or_else(|_| panic!("nothing said with {text:?}"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A running back end with two GPUs.
+struct BackEnd {
+    log: Speaker,
+    stage: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl BackEnd {
+    /// With a file, in which `$DIR` stands for where the sockets are.
+    fn start(stage: &Path, policy: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.toml");
+        fs::write(&file, fill(policy, dir.path())).unwrap();
+        let mut process = command(stage)
+            .arg("--config")
+            .arg(&file)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = process.stderr.take().unwrap();
+        let back_end = Self {
+            log: Speaker::new(process, log),
+            stage: stage.to_owned(),
+            dir,
+        };
+        back_end.log.wait_for("Listening");
+        back_end
+    }
+
+    /// Changes the file and says so.
+    fn change(&self, policy: &str) {
+        let text = fill(policy, self.dir.path());
+        fs::write(self.dir.path().join("policy.toml"), text).unwrap();
+        kill(Pid::from_raw(self.log.process.id() as i32), Signal::SIGHUP).unwrap();
+    }
+
+    fn guest(&self, socket: &str) -> Guest {
+        let socket = self.dir.path().join(socket);
+        Guest::start(&self.stage, &socket)
+    }
+}
+
+impl Drop for BackEnd {
+    fn drop(&mut self) {
+        // In order, so that it ends its processes.
+        let _ = kill(Pid::from_raw(self.log.process.id() as i32), Signal::SIGTERM);
+        let _ = self.log.process.wait();
+    }
+}
+
+fn fill(policy: &str, dir: &Path) -> String {
+    policy.replace("$DIR", dir.to_str().unwrap())
+}
+
+fn command(stage: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+    command
+        .args(["--gpu", "software", "--software-gpu"])
+        .arg(stage.join("software-gpu"))
+        .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", "2")
+        .env("VIRTIO_GPGPU_LOG", "info");
+    command
+}
+
+/// A process that uses CUDA, and does what it is told.
+struct Guest {
+    output: Speaker,
+    input: ChildStdin,
+}
+
+impl Guest {
+    fn start(stage: &Path, socket: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "guest_program", "--nocapture"])
+            .env(guest::LIBRARY, stage.join("lib/virtio-gpgpu/libcuda.so.1"))
+            .env("VIRTIO_GPGPU", format!("unix:{}", socket.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = process.stdout.take().unwrap();
+        Self {
+            input: process.stdin.take().unwrap(),
+            output: Speaker::new(process, output),
+        }
+    }
+
+    /// Has it do something; what it says to that.
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.input, "{what}").unwrap();
+        let line = self.output.wait_for(guest::MARK);
+        let (_, answer) = line.split_once(guest::MARK).unwrap();
+        answer.to_owned()
+    }
+
+    /// Ends it, and waits until its worker is gone.
+    fn end(self, back_end: &BackEnd) {
+        drop(self);
+        back_end.log.wait_for(") closed");
+    }
+}
+
+const OK: u32 = CUDA_SUCCESS;
+const NO_MEMORY: u32 = CUDA_ERROR_OUT_OF_MEMORY;
+
+#[test]
+fn each_client_has_another_gpu_first_and_works_on_both() {
+    let Some(stage) = stage() else { return };
+    let back_end = BackEnd::start(&stage, "[[vm]]\nsocket = '$DIR/vm'\n");
+    let mut first = back_end.guest("vm");
+    assert_eq!(first.ask("devices"), "0 1");
+    let mut second = back_end.guest("vm");
+    assert_eq!(second.ask("devices"), "1 0");
+    for guest in [&mut first, &mut second] {
+        assert_eq!(guest.ask("work 0"), "device 0, value 42");
+        assert_eq!(guest.ask("work 1"), "device 1, value 42");
+        assert_eq!(guest.ask("work 2"), CUDA_ERROR_INVALID_DEVICE.to_string());
+    }
+    // The place that is free again is the next one's.
+    first.end(&back_end);
+    let mut third = back_end.guest("vm");
+    assert_eq!(third.ask("devices"), "0 1");
+}
+
+#[test]
+fn a_vm_with_one_gpu_sees_that_one_alone() {
+    let Some(stage) = stage() else { return };
+    let policy = "[[vm]]\nsocket = '$DIR/one'\ngpus = [1]\nmemory = '256MiB'\n\
+                  [[vm]]\nsocket = '$DIR/two'\ngpus = [1, 0]\n";
+    let back_end = BackEnd::start(&stage, policy);
+    let mut one = back_end.guest("one");
+    assert_eq!(one.ask("devices"), "1");
+    assert_eq!(one.ask("work 0"), "device 0, value 42");
+    assert_eq!(one.ask("work 1"), CUDA_ERROR_INVALID_DEVICE.to_string());
+    // Its limit holds there, and is nobody else's.
+    assert_eq!(one.ask("allocate 200"), OK.to_string());
+    assert_eq!(one.ask("allocate 200"), NO_MEMORY.to_string());
+    let mut two = back_end.guest("two");
+    assert_eq!(two.ask("devices"), "0 1", "the other GPU is idle");
+    assert_eq!(two.ask("allocate 200"), OK.to_string());
+    assert_eq!(two.ask("allocate 200"), OK.to_string());
+}
+
+#[test]
+fn sighup_changes_limits_and_disturbs_nobody() {
+    let Some(stage) = stage() else { return };
+    let policy = |rest: &str| format!("[[vm]]\nname = 'a'\nsocket = '$DIR/vm'\ngpus = [0]\n{rest}");
+    let back_end = BackEnd::start(&stage, &policy("memory = '512MiB'\n"));
+    let mut guest = back_end.guest("vm");
+    assert_eq!(guest.ask("allocate 200"), OK.to_string());
+
+    // Less than is in use: what there is stays, and there is no more.
+    back_end.change(&policy("memory = '64MiB'\nweight = 7\nmax-clients = 1\n"));
+    let said = back_end.log.wait_for("VM \"a\": memory");
+    assert!(said.contains("512.0 MiB \u{2192} 64.0 MiB"), "{said}");
+    assert!(said.contains("weight 100 \u{2192} 7"), "{said}");
+    back_end.log.wait_for("Policy read again");
+    assert_eq!(guest.ask("allocate 100"), NO_MEMORY.to_string());
+    assert_eq!(
+        guest.ask("again"),
+        "value 42",
+        "it goes on with what it has"
+    );
+
+    // One client is the most now, and the next one is told.
+    let mut refused = back_end.guest("vm");
+    assert_eq!(refused.ask("devices"), NO_MEMORY.to_string());
+    drop(refused);
+
+    // A file with an error changes nothing.
+    back_end.change(&policy("memory = '1TiB'\nweight = 0\n"));
+    let said = back_end.log.wait_for("policy.toml:");
+    assert!(said.contains("policy.toml:6: "), "{said}");
+    assert_eq!(guest.ask("allocate 100"), NO_MEMORY.to_string());
+
+    // What needs a restart is said and left, and the rest is taken.
+    let moved = policy("memory = '1GiB'\n").replace("gpus = [0]", "gpus = [1]");
+    let added = format!("{moved}[[vm]]\nsocket = '$DIR/new'\n");
+    back_end.change(&added);
+    back_end.log.wait_for("other GPUs need a restart");
+    back_end.log.wait_for("a new socket needs a restart");
+    back_end.log.wait_for("Policy read again");
+    assert_eq!(guest.ask("allocate 100"), OK.to_string());
+    assert_eq!(guest.ask("again"), "value 42");
+    assert!(!back_end.dir.path().join("new").exists());
+    let mut next = back_end.guest("vm");
+    assert_eq!(next.ask("devices"), "0");
+}
+
+#[test]
+fn a_configuration_can_be_checked_without_a_start() {
+    let Some(stage) = stage() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let check = |policy: &str| {
+        let file = dir.path().join("policy.toml");
+        fs::write(&file, fill(policy, dir.path())).unwrap();
+        let mut command = command(&stage);
+        command.arg("--check").arg("--config").arg(file);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let right = "[[vm]]\nname = 'a'\nsocket = '$DIR/vm'\ngpus = [1]\nmemory = '8GiB'\n";
+    let (code, said, log) = check(right);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        said.contains("GPU 1: ") && said.contains("VM \"a\""),
+        "{said}"
+    );
+    assert!(said.contains("memory 8.0 GiB"), "{said}");
+    assert!(
+        log.contains("GPU 1 has 4.0 GiB"),
+        "it is more than there is: {log}"
+    );
+    assert!(!dir.path().join("vm").exists());
+    let (code, _, log) = check(&right.replace("[1]", "[2]"));
+    assert_eq!(code, Some(1));
+    assert!(log.contains("policy.toml:4: there is no GPU 2"), "{log}");
+}
