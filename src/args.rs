@@ -422,6 +422,17 @@ mod tests {
     }
 
     #[test]
+    fn metrics_are_for_this_machine_alone() {
+        let some = |address| ["-s", "x", "--metrics", address, "--log-format", "json"];
+        let right = config(&some("127.0.0.1:9400")).unwrap();
+        assert_eq!(right.metrics, "127.0.0.1:9400".parse().ok());
+        assert_eq!(right.log_format, Format::Json);
+        let wrong = ["x"].into_iter().chain(some("0.0.0.0:9400"));
+        let error = Args::try_parse_from(wrong).unwrap_err();
+        assert!(error.to_string().contains("no loopback address"), "{error}");
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
     }

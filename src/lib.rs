@@ -20,6 +20,7 @@ pub mod policy;
 mod role;
 pub mod sandbox;
 pub mod supervisor;
+pub mod top;
 pub mod worker;
 
 use std::{error::Error, ffi::OsString, os::fd::AsFd, path::PathBuf, process::ExitCode, sync::Arc};
@@ -41,6 +42,9 @@ pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(1);
     // The supervisor's own arguments are options, and its log is started once they are read.
     let role = role.filter(|role| !role.as_encoded_bytes().starts_with(b"-"));
+    if role.as_ref().is_some_and(|role| role == top::COMMAND) {
+        return show_top();
+    }
     if let Some(role) = role.as_ref().and_then(|role| role.to_str()) {
         log::start(log::Format::inherited(), role);
     }
@@ -48,6 +52,16 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show_top() -> ExitCode {
+    match top::run(&top::Args::parse_from(std::env::args_os().skip(1))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }

@@ -257,6 +257,25 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     assert_eq!(client["name"], "matrix-multipli");
     let worker = Pid::from_raw(client["worker"].as_u64().unwrap() as i32);
 
+    // So does top.
+    let top = |form: &str| {
+        let mut command = Command::new(program());
+        let address = format!("unix:{}", service.path("metrics").display());
+        command.args(["top", "--interval", "0.2", form, "--metrics", &address]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&top("--json")).unwrap();
+    assert_eq!(json["vms"][0]["clients"][0]["worker"], client["worker"]);
+    assert!(json["interval_seconds"].as_f64().unwrap() >= 0.2, "{json}");
+    assert!(json["vms"][0]["gpu_share"].is_f64(), "{json}");
+    let table = top("--once");
+    assert!(
+        table.contains(" matrix-multipli (") && table.contains(" 1 clients\n"),
+        "{table}"
+    );
+
     let before = service.metrics();
     kill(worker, Signal::SIGKILL).unwrap();
     let mut victim = victim;
@@ -314,6 +333,20 @@ fn a_socket_is_its_owners_and_groups_and_gone_with_the_service() {
     assert!(service.process.wait().unwrap().success());
     assert!(!path.exists());
     assert!(!directory.join("vm").exists());
+}
+
+#[test]
+fn top_says_what_is_missing_where_there_is_no_service() {
+    let output = Command::new(program())
+        .args(["top", "--once", "--metrics", "unix:/nowhere/metrics"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("Is the service running, with --metrics unix:/nowhere/metrics?"),
+        "{said}"
+    );
 }
 
 #[test]

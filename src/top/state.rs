@@ -1,0 +1,248 @@
+//! What is shown, and what keys change of it.
+
+use std::{collections::HashSet, fmt};
+
+use ratatui::{
+    crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    widgets::TableState,
+};
+
+use super::rates::{Client, Rates, Vm};
+use crate::supervisor::metrics::{Address, Status};
+
+/// What somebody wants by a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// To end.
+    Quit,
+    /// The line above.
+    Up,
+    /// The line below.
+    Down,
+    /// To see the clients of the VM, or not any more.
+    Clients,
+    /// To see all clients, or none.
+    AllClients,
+    /// To have nothing change, or to go on.
+    Pause,
+}
+
+impl Key {
+    /// Of an event of the terminal.
+    pub fn of(event: KeyEvent) -> Option<Self> {
+        if event.kind == KeyEventKind::Release {
+            return None;
+        }
+        let control = event.modifiers.contains(KeyModifiers::CONTROL);
+        match event.code {
+            KeyCode::Char('c') if control => Some(Self::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => Some(Self::Quit),
+            KeyCode::Up | KeyCode::Char('k') => Some(Self::Up),
+            KeyCode::Down | KeyCode::Char('j') => Some(Self::Down),
+            KeyCode::Enter => Some(Self::Clients),
+            KeyCode::Char('c') => Some(Self::AllClients),
+            KeyCode::Char('p' | ' ') => Some(Self::Pause),
+            _ => None,
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, Copy)]
+pub enum Line<'a> {
+    /// A VM.
+    Vm(&'a Vm),
+    /// A client of the VM above.
+    Client(&'a Vm, &'a Client),
+}
+
+impl Line<'_> {
+    fn vm(&self) -> &str {
+        match self {
+            Self::Vm(vm) | Self::Client(vm, _) => &vm.name,
+        }
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct State {
+    /// Where it comes from.
+    pub address: Address,
+    /// What came to pass lately.
+    pub rates: Rates,
+    /// Why there is nothing newer.
+    pub error: Option<String>,
+    /// Whether nothing is to change.
+    pub is_paused: bool,
+    /// The line that is chosen, and the first that fits.
+    pub table: TableState,
+    last: Status,
+    /// VMs whose clients are shown.
+    open: HashSet<String>,
+    all: bool,
+}
+
+impl State {
+    /// After a first look.
+    pub fn new(address: Address, first: Status) -> Self {
+        Self {
+            address,
+            rates: Rates::between(&first, &first),
+            error: None,
+            is_paused: false,
+            table: TableState::new().with_selected(0),
+            last: first,
+            open: HashSet::new(),
+            all: false,
+        }
+    }
+
+    /// The next look. The chosen VM stays chosen, wherever it is now.
+    pub fn update(&mut self, status: Status) {
+        self.error = None;
+        if self.is_paused {
+            return;
+        }
+        let chosen = self.chosen();
+        self.rates = Rates::between(&self.last, &status);
+        self.last = status;
+        if let Some(vm) = chosen {
+            self.choose(&vm);
+        }
+    }
+
+    /// There was nobody to ask.
+    pub fn fail(&mut self, error: &impl fmt::Display) {
+        self.error = Some(error.to_string());
+    }
+
+    /// The lines, from the top.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        let mut lines = Vec::new();
+        for vm in &self.rates.vms {
+            lines.push(Line::Vm(vm));
+            if self.all || self.open.contains(&vm.name) {
+                lines.extend(vm.clients.iter().map(|client| Line::Client(vm, client)));
+            }
+        }
+        lines
+    }
+
+    /// Does what a key says; whether it says to end.
+    pub fn press(&mut self, key: Key) -> bool {
+        match key {
+            Key::Quit => return true,
+            Key::Pause => self.is_paused = !self.is_paused,
+            Key::Up => self.step(|line| line.saturating_sub(1)),
+            Key::Down => self.step(|line| line.saturating_add(1)),
+            Key::Clients => {
+                if let Some(vm) = self.chosen() {
+                    if !self.open.remove(&vm) {
+                        self.open.insert(vm.clone());
+                    }
+                    self.choose(&vm);
+                }
+            }
+            Key::AllClients => {
+                let chosen = self.chosen();
+                self.all = !self.all;
+                self.open.clear();
+                if let Some(vm) = chosen {
+                    self.choose(&vm);
+                }
+            }
+        }
+        false
+    }
+
+    fn step(&mut self, to: impl Fn(usize) -> usize) {
+        let last = self.lines().len().saturating_sub(1);
+        let line = to(self.table.selected().unwrap_or(0));
+        self.table.select(Some(line.min(last)));
+    }
+
+    /// The name of the VM that is chosen, or whose client is.
+    fn chosen(&self) -> Option<String> {
+        let line = self.table.selected()?;
+        self.lines().get(line).map(|line| line.vm().to_owned())
+    }
+
+    fn choose(&mut self, vm: &str) {
+        let is_it = |line: &Line<'_>| matches!(line, Line::Vm(other) if other.name == vm);
+        let line = self.lines().iter().position(is_it);
+        self.table.select(Some(line.unwrap_or(0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::rates::tests::status;
+
+    fn state() -> State {
+        let address = "127.0.0.1:9400".parse().unwrap();
+        let mut state = State::new(address, status(10.0));
+        state.update(status(11.0));
+        state
+    }
+
+    fn lines(state: &State) -> Vec<String> {
+        let lines = state.lines();
+        let lines = lines.iter().map(|line| match line {
+            Line::Vm(vm) => vm.name.clone(),
+            Line::Client(vm, client) => format!("{}/{}", vm.name, client.client),
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn clients_are_shown_by_vm_or_all() {
+        let mut state = state();
+        // It was chosen before there was a share, and is the second now.
+        assert_eq!(state.chosen().as_deref(), Some("a"));
+        assert_eq!(lines(&state), ["b", "a"]);
+        state.press(Key::Clients);
+        assert_eq!(lines(&state), ["b", "a", "a/7"]);
+        state.press(Key::Down);
+        state.press(Key::Down);
+        assert_eq!(state.table.selected(), Some(2));
+        state.press(Key::Clients);
+        assert_eq!(lines(&state), ["b", "a"]);
+        state.press(Key::AllClients);
+        assert_eq!(lines(&state), ["b", "b/7", "a", "a/7"]);
+        assert_eq!(state.chosen().as_deref(), Some("a"));
+        state.press(Key::AllClients);
+        assert_eq!(lines(&state), ["b", "a"]);
+        assert!(state.press(Key::Quit));
+    }
+
+    #[test]
+    fn nothing_changes_while_it_is_paused_and_nothing_is_lost() {
+        let mut state = state();
+        state.press(Key::Pause);
+        let before = state.rates.clone();
+        state.update(status(20.0));
+        assert_eq!(state.rates, before);
+        state.press(Key::Pause);
+        state.fail(&"nobody is there");
+        assert!(state.error.is_some());
+        state.update(status(21.0));
+        assert_eq!(state.rates.interval_seconds, 10.0);
+        assert_eq!(state.error, None);
+    }
+
+    #[test]
+    fn vms_that_are_gone_leave_a_choice_that_is_there() {
+        let mut state = state();
+        state.press(Key::Down);
+        state.update(Status {
+            uptime_seconds: 30.0,
+            ..Status::default()
+        });
+        assert!(state.lines().is_empty());
+        for key in [Key::Up, Key::Down, Key::Clients, Key::AllClients] {
+            assert!(!state.press(key));
+        }
+    }
+}
