@@ -13,6 +13,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, ExitCode, Output, Stdio},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -37,6 +38,18 @@ fn main() -> ExitCode {
         Ok(what) => return inside(&what),
         Err(_) => {}
     }
+    // Before there are threads: a file that another thread's child still holds for writing cannot be executed.
+    let copy = tempfile::tempdir().and_then(|directory| {
+        fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))?;
+        let program = directory.path().join("sandbox");
+        fs::copy(own(), &program)?;
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+        let _ = COPY.set(program);
+        Ok(directory)
+    });
+    let Ok(_kept) = copy else {
+        return ExitCode::FAILURE;
+    };
     let arguments = Arguments::from_args();
     type Test = fn() -> Result<(), Failed>;
     let tests: [(&str, Test); 10] = [
@@ -74,6 +87,13 @@ fn main() -> ExitCode {
     ];
     let trials = tests.map(|(name, test)| Trial::test(name, test)).into();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// This program where any user can execute it.
+static COPY: OnceLock<PathBuf> = OnceLock::new();
+
+fn copy() -> &'static Path {
+    COPY.get().map_or(Path::new(""), PathBuf::as_path)
 }
 
 // The attempts: what each tries, and how it ends where it must not succeed.
@@ -348,7 +368,7 @@ fn attempts_succeed_outside() -> Result<(), Failed> {
         eprintln!("skipped: some need root");
         return Ok(());
     }
-    for (name, end) in make(&own(), None, "worker", "serve", NONE)? {
+    for (name, end) in make(copy(), None, "worker", "serve", NONE)? {
         if end != End::Done {
             return Err(format!("{name}: {end:?}").into());
         }
@@ -357,19 +377,19 @@ fn attempts_succeed_outside() -> Result<(), Failed> {
 }
 
 fn a_worker_that_serves_is_kept_in() -> Result<(), Failed> {
-    let ends = make(&own(), None, "worker", "serve", ALL)?;
+    let ends = make(copy(), None, "worker", "serve", ALL)?;
     kept_in(&ends, &[])?;
     killed(&ends, &NEVER)
 }
 
 fn a_mover_that_serves_is_kept_in() -> Result<(), Failed> {
-    let ends = make(&own(), None, "mover", "serve", ALL)?;
+    let ends = make(copy(), None, "mover", "serve", ALL)?;
     kept_in(&ends, &[])?;
     killed(&ends, &NEVER)
 }
 
 fn a_device_process_is_kept_in() -> Result<(), Failed> {
-    let ends = make(&own(), None, "device", "start", ALL)?;
+    let ends = make(copy(), None, "device", "start", ALL)?;
     kept_in(&ends, &[])?;
     killed(&ends, &NEVER)?;
     killed(&ends, &["make-a-socket", "connect"])
@@ -377,7 +397,7 @@ fn a_device_process_is_kept_in() -> Result<(), Failed> {
 
 fn a_worker_is_kept_in_before_it_serves_too() -> Result<(), Failed> {
     // It may start itself anew, and the driver makes a socket.
-    let ends = make(&own(), None, "worker", "start", ALL)?;
+    let ends = make(copy(), None, "worker", "start", ALL)?;
     kept_in(&ends, &["execute", "make-a-socket"])
 }
 
@@ -387,7 +407,7 @@ fn each_layer_holds_by_itself() -> Result<(), Failed> {
         seccomp: Seccomp::None,
         ..ALL
     };
-    let ends = make(&own(), None, "worker", "serve", namespaces)?;
+    let ends = make(copy(), None, "worker", "serve", namespaces)?;
     let files = [
         "read-users",
         "list-temporary-files",
@@ -419,7 +439,7 @@ fn each_layer_holds_by_itself() -> Result<(), Failed> {
         sandbox: Sandbox::None,
         ..ALL
     };
-    killed(&make(&own(), None, "worker", "serve", lists)?, &NEVER)
+    killed(&make(copy(), None, "worker", "serve", lists)?, &NEVER)
 }
 
 /// Whether signals are kept in.
@@ -435,15 +455,10 @@ fn an_unprivileged_user_has_the_same() -> Result<(), Failed> {
         eprintln!("skipped: all tests are this one");
         return Ok(());
     }
-    // Where that user can read it.
-    let directory = tempfile::tempdir()?;
-    fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))?;
-    let program = directory.path().join("sandbox");
-    fs::copy(own(), &program)?;
-    let listener = make(&program, Some(USER), "worker", "serve", ALL)?;
-    kept_in(&listener, &[])?;
-    killed(&listener, &NEVER)?;
-    kept_in(&make(&program, Some(USER), "device", "start", ALL)?, &[])
+    let ends = make(copy(), Some(USER), "worker", "serve", ALL)?;
+    kept_in(&ends, &[])?;
+    killed(&ends, &NEVER)?;
+    kept_in(&make(copy(), Some(USER), "device", "start", ALL)?, &[])
 }
 
 /// The supervisor passes such a directory to a worker: `..` from there must not be the host's.
@@ -454,14 +469,20 @@ fn a_detached_directory_leads_nowhere_else() -> Result<(), Failed> {
     let directory = around.path().join("directory");
     fs::create_dir(&directory)?;
     fs::write(directory.join("own"), "")?;
-    let program = around.path().join("sandbox");
-    fs::copy(own(), &program)?;
+    // Whatever the umask is.
+    for (path, mode) in [
+        ("outside", 0o644),
+        ("directory", 0o755),
+        ("directory/own", 0o644),
+    ] {
+        fs::set_permissions(around.path().join(path), PermissionsExt::from_mode(mode))?;
+    }
     let users: &[Option<u32>] = match Uid::effective().is_root() {
         true => &[None, Some(USER)],
         false => &[None],
     };
     for user in users {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(copy());
         command.env(INSIDE, DETACH).current_dir(&directory);
         if let Some(user) = *user {
             command.uid(user).gid(user);

@@ -21,6 +21,7 @@ use caps::{CapSet, Capability};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
+    sys::stat::{Mode, umask},
     unistd::{Gid, Uid, chdir, pivot_root, setgroups, setresgid, setresuid},
 };
 
@@ -69,7 +70,11 @@ pub(super) fn enter(view: &[Entry]) -> Result<(), Error> {
         .map(|entry| Ok((entry, clone_tree(&entry.path, entry.kind)?)))
         .collect::<io::Result<Vec<_>>>()
         .map_err(Error::new("Copying mounts (Linux 5.12 or later is needed)"))?;
-    build_root(&trees).map_err(Error::new("Making a root directory"))?;
+    // Another user has to find its way in it.
+    let usual = umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    let built = build_root(&trees);
+    umask(usual);
+    built.map_err(Error::new("Making a root directory"))?;
     enter_root().map_err(Error::new("Changing the root directory"))?;
     if privileged && Uid::effective().is_root() {
         // The other user could not.
