@@ -2,7 +2,7 @@
 //!
 //! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The VM goes next whose virtual time
 //! will be least after its turn, so shares follow weights whatever the length of kernels, and nothing is set aside for who wants nothing. A VM
-//! that comes back after a while starts where the others are (it cannot save time up), and one that had too much,
+//! that comes back after a while starts where the others are, or a turn before (it cannot save more up), and one that had too much,
 //! because a kernel of it ran on, waits until the others have had as much. Deficit round robin gives the same shares; what this adds is
 //! that a VM whose turns are short goes next instead of waiting for a whole round of the others. (Demers, Keshav, Shenker: Analysis and
 //! Simulation of a Fair Queueing Algorithm, 1989; the start tags are those of Goyal, Vin, Cheng: Start-time Fair Queueing, 1996.)
@@ -292,17 +292,24 @@ impl Schedule {
         is_waiting.then_some(held.since + nanos(turn))
     }
 
-    /// Gives places to those that have become active.
+    /// Gives places to those that have become active: no more than a turn behind the others.
     fn place(&mut self, now: u64) {
+        let turn = u128::from(nanos(TURN)) * SCALE;
+        let active = self.vms.values().filter(|vm| vm.place.is_active);
+        let least = active.map(|vm| vm.place.time).min();
+        self.time = self.time.max(least.unwrap_or(0));
         for (number, vm) in &mut self.vms {
             let mut is_active = false;
             let members = self.clients.values_mut();
             for member in members.filter(|member| member.vm == *number) {
                 let wants = member.wants || member.held.is_some();
-                member.place.update(wants, vm.time, now);
+                member
+                    .place
+                    .update(wants, vm.time.saturating_sub(turn), now);
                 is_active |= wants;
             }
-            vm.place.update(is_active, self.time, now);
+            let start = self.time.saturating_sub(turn / vm.weight);
+            vm.place.update(is_active, start, now);
         }
     }
 
@@ -377,7 +384,6 @@ impl Schedule {
         if let (Some((name, member)), Some(vm)) = (first, self.vms.get_mut(&next)) {
             member.held = grant(false, vm);
             vm.time = vm.time.max(member.place.time);
-            self.time = self.time.max(vm.place.time);
             actions.push(Action::Pace(*name));
         }
     }

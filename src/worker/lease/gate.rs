@@ -19,9 +19,9 @@ use gpgpu_protocol::futex;
 use crate::account::{Counters, Lease, add, grant, monotonic};
 
 /// How long the lease is kept for a program that waits for one kernel before it launches the next.
-const GRACE: Duration = Duration::from_micros(250);
+const GRACE: Duration = Duration::from_millis(1);
 /// How long it is kept for a program that took longer than that the last time.
-const SHORT_GRACE: Duration = Duration::from_micros(20);
+const SHORT_GRACE: Duration = Duration::from_micros(50);
 /// How long commands wait for those before them to finish, at first. A kernel may be waiting for what a later command does,
 /// so it is not for ever: after this one more passes, after twice this another, and so on.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -64,6 +64,8 @@ pub struct Gate<W> {
     idle_since: AtomicU64,
     /// Whether the program took longer than [`GRACE`] to go on the last time.
     is_slow: AtomicBool,
+    /// How long commands take.
+    learnt: Mutex<Pace>,
     /// The last grant that was given back.
     returned: Mutex<u32>,
     changed: Condvar,
@@ -112,6 +114,7 @@ impl<W: Work> Gate<W> {
             wants_mark: AtomicU32::new(0),
             idle_since: AtomicU64::new(0),
             is_slow: AtomicBool::new(false),
+            learnt: Mutex::default(),
             returned: Mutex::new(0),
             changed: Condvar::new(),
         }
@@ -146,6 +149,18 @@ impl<W: Work> Gate<W> {
                 self.resumed();
             }
             self.wait();
+        }
+    }
+
+    fn pace_now(&self) -> MutexGuard<'_, Pace> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many commands may be on their way under a paced grant, however short they are.
+    fn most(&self) -> u64 {
+        match self.lease.most.load(SeqCst) {
+            0 => u64::MAX,
+            most => most.into(),
         }
     }
 
@@ -226,7 +241,9 @@ impl<W: Work> Gate<W> {
         // room, it would for ever, for turns are shorter than its patience.
         let done = self.done.load(SeqCst);
         let under_way = self.given.load(SeqCst) - done;
-        self.window.store(under_way + 1, SeqCst);
+        let slice = Duration::from_micros(self.lease.slice.load(SeqCst).into());
+        let window = self.pace_now().window(slice).min(self.most());
+        self.window.store(under_way + window, SeqCst);
         self.live.store(word, SeqCst);
         self.changed.notify_all();
         word
@@ -284,11 +301,7 @@ impl<W: Work> Gate<W> {
     /// Others want the GPU too: keeps what is on its way short.
     fn pace(&self, live: u32) {
         let slice = Duration::from_micros(self.lease.slice.load(SeqCst).into());
-        let most = match self.lease.most.load(SeqCst) {
-            0 => u64::MAX,
-            most => most.into(),
-        };
-        let mut pace = Pace::default();
+        let most = self.most();
         let mut since = Instant::now();
         while self.holds(live) {
             let given = self.given.load(SeqCst);
@@ -303,7 +316,10 @@ impl<W: Work> Gate<W> {
             }
             self.pass(under_way);
             let now = Instant::now();
-            let window = pace.learn(under_way, now - since, slice).min(most);
+            let window = self
+                .pace_now()
+                .learn(under_way, now - since, slice)
+                .min(most);
             since = now;
             self.finish(given, window);
         }
@@ -404,6 +420,12 @@ impl Pace {
             _ => now,
         };
         self.each = Some(each);
+        self.window(slice)
+    }
+
+    /// How many commands may be on their way; one while nothing is known.
+    fn window(&self, slice: Duration) -> u64 {
+        let each = self.each.unwrap_or(f64::MAX);
         ((slice.as_nanos() as f64 / each) as u64).clamp(1, 1 << 16)
     }
 }

@@ -6,8 +6,10 @@ const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 /// From the end of one client's work to the start of the next one's.
 const SWITCH: u64 = 50 * US;
+/// How long a client takes to ask again for what it has more to do.
+const PAUSE: u64 = 120 * US;
 /// How long an idle client keeps its grant, if it mostly comes back by then, and if not.
-const GRACE: (u64, u64) = (250 * US, 20 * US);
+const GRACE: (u64, u64) = (MS, 50 * US);
 
 /// What a client does all the time.
 #[derive(Debug, Clone, Copy)]
@@ -80,12 +82,13 @@ fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
                     free_at = now + SWITCH;
                 }
             }
-            let has_work = client.ready <= now && client.ends.is_none();
             if client.holds && client.revoked && client.ends.is_none() {
                 client.holds = false;
+                client.ready = client.ready.max(now + PAUSE);
                 schedule.came_back(id, now);
                 changed = true;
             }
+            let has_work = client.ready <= now && client.ends.is_none();
             if client.holds && !client.revoked && client.ends.is_none() {
                 if has_work {
                     client.idle_since = None;
@@ -205,6 +208,29 @@ fn what_one_does_not_use_the_others_have() {
     assert!(sum > 2_600 * MS, "{:?}", outcome.by_vm);
     let rest = [outcome.by_vm[&0] as f64, outcome.by_vm[&1] as f64];
     assert!(jain(&rest) > 0.999, "{rest:?}");
+}
+
+#[test]
+fn one_that_waits_for_each_kernel_has_its_share_and_no_more() {
+    let loads = [
+        load(0, 100 * US),
+        load(1, 5 * MS),
+        load(2, 500 * US),
+        Load {
+            vm: 3,
+            kernel: MS,
+            think: 150 * US,
+        },
+    ];
+    let outcome = play(&[100; 4], &loads, 4_000 * MS);
+    let sum: u64 = outcome.by_vm.values().sum();
+    let share = outcome.by_vm[&3] as f64 / sum as f64;
+    // It is charged for the pauses that it makes others wait for.
+    assert!((0.2..0.26).contains(&share), "{share}");
+    let outcome = play(&[100, 200, 100, 800], &loads, 4_000 * MS);
+    let sum: u64 = outcome.by_vm.values().sum();
+    let share = outcome.by_vm[&3] as f64 / sum as f64;
+    assert!((0.56..0.68).contains(&share), "{share}");
 }
 
 #[test]
