@@ -28,6 +28,9 @@ pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
+/// What a function says, and data.
+type Said<R> = (<R as Request>::Reply, Vec<u8>);
+
 /// See the module's page.
 pub struct Client<'a> {
     guest: &'a mut Guest,
@@ -90,7 +93,7 @@ impl<'a> Client<'a> {
         context: u64,
         input: &[u8],
         out: u64,
-    ) -> (CUresult, Option<(R::Reply, Vec<u8>)>) {
+    ) -> (CUresult, Option<Said<R>>) {
         let (status, answer, data) = self.raw(&command(request, context), 60_000, input, out);
         assert_eq!(status, status::OK, "{}", R::NAME);
         let (head, reply) = StreamAnswer::read_from_prefix(&answer).expect("no answer");
@@ -109,7 +112,7 @@ impl<'a> Client<'a> {
         context: u64,
         input: &[u8],
         out: u64,
-    ) -> (R::Reply, Vec<u8>) {
+    ) -> Said<R> {
         let (code, reply) = self.call(request, context, input, out);
         reply.unwrap_or_else(|| panic!("{}: error {code}", R::NAME))
     }
