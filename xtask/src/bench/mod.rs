@@ -44,6 +44,9 @@ pub struct Options {
     /// In place of the rows: many VMs on one GPU, how it is shared out between them and what that costs.
     #[arg(long)]
     pub many: bool,
+    /// With --many: leave the runs as plain processes out.
+    #[arg(long, requires = "many")]
+    pub no_native: bool,
     /// Also what takes minutes: 100 GB of copies.
     #[arg(long)]
     pub long: bool,

@@ -104,6 +104,8 @@ pub struct Stand<'a> {
     pub real: bool,
     /// What the service can do.
     pub features: Features,
+    /// Whether the loads run as plain processes too.
+    native: bool,
     services: Vec<(Side, Service)>,
 }
 
@@ -111,7 +113,12 @@ impl Stand<'_> {
     /// The sides that there are.
     pub fn sides(&self) -> impl Iterator<Item = Side> {
         let scheduler = self.features.scheduler;
-        let there = move |side: &Side| *side != Side::Scheduled || scheduler;
+        let native = self.native;
+        let there = move |side: &Side| match side {
+            Side::Native => native,
+            Side::Driver => true,
+            Side::Scheduled => scheduler,
+        };
         Side::ALL.into_iter().filter(there)
     }
 
@@ -262,6 +269,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         quick: options.quick,
         real,
         features,
+        native: !options.no_native,
         services: Vec::new(),
     };
     for side in [Side::Driver, Side::Scheduled] {
@@ -337,7 +345,8 @@ fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result
     for error in &results.errors {
         ui::line(format!("error: {error}"));
     }
-    let whole = options.only.is_none() && !options.quick && results.errors.is_empty();
+    let whole =
+        options.only.is_none() && !options.quick && !options.no_native && results.errors.is_empty();
     let dir = match (&options.results, paths) {
         (Some(dir), _) => Some(dir.clone()),
         (None, Some(paths)) if whole => Some(paths.root.join("benches/results")),

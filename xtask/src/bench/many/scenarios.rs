@@ -170,7 +170,7 @@ impl<'a> Measured<'a> {
 
     fn seconds(&self, seconds: f64) -> f64 {
         if self.stand.quick {
-            seconds / 4.0
+            seconds / 2.0
         } else {
             seconds
         }
@@ -221,7 +221,10 @@ fn alone(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
     for (number, vm) in measured.unlike().iter().enumerate() {
         let mut row = VmRow::new(vm);
-        for side in [Side::Native, stand.ours()] {
+        for side in stand
+            .sides()
+            .filter(|side| *side == Side::Native || *side == stand.ours())
+        {
             let name = format!("alone-{number}");
             let seconds = measured.seconds(1.5);
             let shown = stand.run(
@@ -404,7 +407,7 @@ fn overhead(measured: &mut Measured) -> Result<()> {
     let sides = [Side::Driver, Side::Scheduled];
     for (number, (name, vm)) in loads.into_iter().enumerate() {
         let mut rates: [Vec<f64>; 2] = Default::default();
-        for _ in 0..if stand.quick { 2 } else { PAIRS } {
+        for _ in 0..if stand.quick { 3 } else { PAIRS } {
             for (side, rates) in sides.into_iter().zip(&mut rates) {
                 let run = format!("overhead-{number}");
                 let one = (std::slice::from_ref(&vm), 0);

@@ -1,0 +1,182 @@
+//! How a GPU is shared out between VMs: the service, its policy and its metrics are the real ones, and so is the guest's
+//! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
+//!
+//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
+//! nothing to run and say so. Shares are compared by the GPU time that the service measures, not by the clock: the machine
+//! may be as busy as it likes.
+
+#[path = "fairness/client.rs"]
+mod client;
+#[path = "fairness/host.rs"]
+mod host;
+
+use host::{Client, Host};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Not a test of its own: what the VMs' processes run.
+#[test]
+fn client_of_a_vm() {
+    if std::env::var_os(client::LIBRARY).is_some() {
+        client::run();
+    }
+}
+
+/// A client that has found out how long its kernels take, on a GPU that nobody else used meanwhile if that can be.
+fn sized(host: &Host, vm: usize, order: &str) -> Client {
+    let client = host.client(vm, order);
+    client.wait_for("sized");
+    client
+}
+
+/// Starts clients that work until they are told to stop, and waits until all of them work.
+fn go_on(clients: &mut [&mut Client]) {
+    clients.iter_mut().for_each(|client| client.tell("go"));
+    for client in clients {
+        client.wait_for("running");
+    }
+}
+
+/// Ends clients; each has checked that its kernels have all run, once.
+fn end(clients: impl IntoIterator<Item = Client>) {
+    for client in clients {
+        let status = client.end();
+        assert!(status.success(), "{status:?}");
+    }
+}
+
+#[test]
+fn pitfall_75_gpu_time_goes_by_weight_whatever_the_kernels_length() {
+    let Some(host) = Host::new(&["weight = 100", "weight = 200"]) else {
+        return;
+    };
+    // By the number of kernels or of turns, the first would get far less, or far more.
+    let mut short = sized(&host, 0, "loop 500");
+    let mut long = sized(&host, 1, "loop 8000");
+    go_on(&mut [&mut short, &mut long]);
+    let shares = host.shares(2.0);
+    let ratio = shares[1] / shares[0];
+    assert!((1.5..2.7).contains(&ratio), "{shares:?}");
+    end([short, long]);
+}
+
+#[test]
+fn three_vms_with_one_to_two_to_four() {
+    let Some(host) = Host::new(&["weight = 50", "weight = 100", "weight = 200"]) else {
+        return;
+    };
+    let mut clients: Vec<Client> = (0..3).map(|vm| sized(&host, vm, "loop 2000")).collect();
+    go_on(&mut clients.iter_mut().collect::<Vec<_>>());
+    let shares = host.shares(2.5);
+    let sum: f64 = shares.iter().sum();
+    for (share, part) in shares.iter().zip([1.0, 2.0, 4.0]) {
+        let off = share / sum / (part / 7.0);
+        assert!((0.7..1.4).contains(&off), "{shares:?}");
+    }
+    end(clients);
+}
+
+#[test]
+fn a_vm_with_several_processes_gets_no_more_than_one_with_one() {
+    let Some(host) = Host::new(&["", ""]) else {
+        return;
+    };
+    let mut clients: Vec<Client> = [0, 0, 0, 0, 1]
+        .map(|vm| sized(&host, vm, "loop 2000"))
+        .into();
+    go_on(&mut clients.iter_mut().collect::<Vec<_>>());
+    let shares = host.shares(2.5);
+    let ratio = shares[0] / shares[1];
+    assert!((0.6..1.67).contains(&ratio), "{shares:?}");
+    end(clients);
+}
+
+#[test]
+fn what_one_vm_leaves_another_gets() {
+    let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {
+        return;
+    };
+    let burst = || {
+        let mut one = sized(&host, 0, "burst 100 2000");
+        one.tell("go");
+        one.wait_for("took").parse::<f64>().unwrap()
+    };
+    let alone = burst();
+    // With a context, done with its work, and with all the weight: that would leave a ten thousandth.
+    let idle = sized(&host, 1, "burst 10 2000");
+    let beside = burst();
+    assert!(beside < 20.0 * alone, "{beside} us beside {alone}");
+    end([idle]);
+}
+
+#[test]
+fn a_host_function_may_wait_for_a_thread_that_waits_for_the_gpu() {
+    let Some(host) = Host::new(&["", ""]) else {
+        return;
+    };
+    let mut neighbour = sized(&host, 1, "loop 2000");
+    let mut subject = sized(&host, 0, "callback");
+    go_on(&mut [&mut neighbour]);
+    subject.tell("go");
+    subject.wait_for("over");
+    end([subject, neighbour]);
+}
+
+#[test]
+fn a_kernel_may_wait_for_a_later_one_of_its_process() {
+    let Some(host) = Host::new(&["", ""]) else {
+        return;
+    };
+    let mut neighbour = sized(&host, 1, "loop 2000");
+    let mut subject = sized(&host, 0, "flag");
+    go_on(&mut [&mut neighbour]);
+    subject.tell("go");
+    subject.wait_for("over");
+    end([subject, neighbour]);
+}
+
+#[test]
+fn pitfall_78_a_kernel_that_never_ends_ends_with_its_worker_and_others_go_on() {
+    let Some(host) = Host::new(&["longest-kernel = \"1s\"", ""]) else {
+        return;
+    };
+    let mut neighbour = sized(&host, 1, "loop 2000");
+    go_on(&mut [&mut neighbour]);
+    let endless = host.client(0, "endless");
+    let code: u32 = endless.wait_for("code").parse().unwrap();
+    assert_ne!(code, 0, "an endless kernel has ended well");
+    // The neighbour goes on, and so does a new process of the VM.
+    let shares = host.shares(0.5);
+    assert!(shares[1] > 0.25, "{shares:?}");
+    let mut next = sized(&host, 0, "burst 20 1000");
+    next.tell("go");
+    next.wait_for("took");
+    end([next, neighbour]);
+}
+
+#[test]
+fn pitfall_77_who_dies_with_the_lease_takes_nothing_along() {
+    let Some(host) = Host::new(&["", ""]) else {
+        return;
+    };
+    let mut neighbour = sized(&host, 1, "loop 1000");
+    go_on(&mut [&mut neighbour]);
+    for _ in 0..5 {
+        let mut victim = sized(&host, 0, "loop 3000");
+        go_on(&mut [&mut victim]);
+        victim.process.kill().unwrap();
+    }
+    // And a worker, which dies as if the host had run out of memory.
+    let mut victim = sized(&host, 0, "loop 3000");
+    go_on(&mut [&mut victim]);
+    let log = host.log();
+    let (_, worker) = log.rsplit_once("(worker ").unwrap();
+    let worker = worker.split_once(')').unwrap().0.parse().unwrap();
+    kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
+    assert!(!victim.end().success(), "its kernels cannot all have run");
+    let shares = host.shares(0.5);
+    assert!(shares[1] > 0.25, "{shares:?}");
+    end([neighbour]);
+}

@@ -1,0 +1,383 @@
+//! A process of a VM: it uses CUDA by the guest's library, over the socket that `VIRTIO_GPGPU` names, and does what its
+//! standard input says.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    io::{BufRead, Write},
+    ptr::null_mut,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::cuda::*;
+use libloading::Library;
+
+/// The variable by which this program knows that it is a client: the library to use.
+pub const LIBRARY: &str = "GPGPU_TEST_LIBRARY";
+/// What begins the lines that it says; the test harness says other things.
+pub const MARK: &str = "client: ";
+
+/// `busy` computes for so many turns and counts itself; `await_flag` runs until a number is not zero, which `raise_flag` makes it.
+const KERNELS: &CStr = c"
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry busy(.param .u64 counter, .param .u32 turns)
+{
+    .reg .pred %p;
+    .reg .b32 %r<5>;
+    .reg .b64 %d;
+    ld.param.u64 %d, [counter];
+    ld.param.u32 %r0, [turns];
+    mov.u32 %r1, 0;
+    mov.u32 %r2, 1;
+again:
+    mul.lo.u32 %r2, %r2, 1664525;
+    add.u32 %r2, %r2, 1013904223;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p, %r1, %r0;
+    @%p bra again;
+    st.global.u32 [%d+4], %r2;
+    atom.global.add.u32 %r3, [%d], 1;
+    ret;
+}
+.visible .entry await_flag(.param .u64 flag)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %d;
+    ld.param.u64 %d, [flag];
+again:
+    ld.volatile.global.u32 %r, [%d];
+    setp.eq.u32 %p, %r, 0;
+    @%p bra again;
+    ret;
+}
+.visible .entry raise_flag(.param .u64 flag)
+{
+    .reg .b32 %r;
+    .reg .b64 %d;
+    ld.param.u64 %d, [flag];
+    atom.global.exch.b32 %r, [%d], 1;
+    ret;
+}
+";
+
+/// Kernels on their way at a time in a loop, in two halves.
+const DEPTH: usize = 32;
+
+macro_rules! functions {
+    ($($name:ident($($kind:ty),*);)*) => {
+        /// The functions of CUDA's driver API that are used here.
+        #[allow(non_snake_case)]
+        struct Cuda {
+            $($name: unsafe extern "C" fn($($kind),*) -> CUresult,)*
+        }
+
+        impl Cuda {
+            fn load() -> Self {
+                // SAFETY: the library is the guest's, and each function has the type that CUDA gives it. It is never unloaded.
+                unsafe {
+                    let library = Library::new(std::env::var_os(LIBRARY).unwrap()).unwrap();
+                    let library: &Library = Box::leak(Box::new(library));
+                    Self { $($name: *library.get(stringify!($name).as_bytes()).unwrap(),)* }
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    cuInit(c_uint);
+    cuDeviceGet(*mut c_int, c_int);
+    cuDevicePrimaryCtxRetain(*mut CUcontext, c_int);
+    cuCtxSetCurrent(CUcontext);
+    cuModuleLoadData(*mut CUmodule, *const c_char);
+    cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
+    cuMemAlloc_v2(*mut CUdeviceptr, usize);
+    cuMemsetD32_v2(CUdeviceptr, c_uint, usize);
+    cuMemcpyDtoH_v2(*mut c_void, CUdeviceptr, usize);
+    cuStreamCreate(*mut CUstream, c_uint);
+    cuStreamSynchronize(CUstream);
+    cuCtxSynchronize();
+    cuEventCreate(*mut CUevent, c_uint);
+    cuEventRecord(CUevent, CUstream);
+    cuEventSynchronize(CUevent);
+    cuLaunchHostFunc(CUstream, unsafe extern "C" fn(*mut c_void), *mut c_void);
+    cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
+}
+
+#[track_caller]
+fn check(code: CUresult) {
+    assert_eq!(code, CUDA_SUCCESS);
+}
+
+/// Something that can be called from every thread: handles are numbers to who holds them.
+struct Client {
+    cuda: Cuda,
+    context: CUcontext,
+    busy: CUfunction,
+    await_flag: CUfunction,
+    raise_flag: CUfunction,
+    /// How many kernels have counted themselves, and something for them to write to.
+    counter: CUdeviceptr,
+    /// What two of the kernels are about.
+    flag: CUdeviceptr,
+}
+
+// SAFETY: CUDA's handles may be used from every thread.
+unsafe impl Sync for Client {}
+
+fn say(text: &str) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "\n{MARK}{text}").unwrap();
+    output.flush().unwrap();
+}
+
+fn hear() -> Vec<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Client {
+    fn new() -> Self {
+        let cuda = Cuda::load();
+        let (mut device, mut context, mut module) = (0, null_mut(), null_mut());
+        let (mut counter, mut flag) = (0, 0);
+        let mut functions = [null_mut(); 3];
+        // SAFETY: every pointer is to a value that lives across its call.
+        unsafe {
+            check((cuda.cuInit)(0));
+            check((cuda.cuDeviceGet)(&mut device, 0));
+            check((cuda.cuDevicePrimaryCtxRetain)(&mut context, device));
+            check((cuda.cuCtxSetCurrent)(context));
+            check((cuda.cuModuleLoadData)(&mut module, KERNELS.as_ptr()));
+            for (function, name) in
+                functions
+                    .iter_mut()
+                    .zip([c"busy", c"await_flag", c"raise_flag"])
+            {
+                check((cuda.cuModuleGetFunction)(function, module, name.as_ptr()));
+            }
+            check((cuda.cuMemAlloc_v2)(&mut counter, 8));
+            check((cuda.cuMemAlloc_v2)(&mut flag, 4));
+            check((cuda.cuMemsetD32_v2)(counter, 0, 2));
+            check((cuda.cuMemsetD32_v2)(flag, 0, 1));
+            check((cuda.cuCtxSynchronize)());
+        }
+        let [busy, await_flag, raise_flag] = functions;
+        Self {
+            cuda,
+            context,
+            busy,
+            await_flag,
+            raise_flag,
+            counter,
+            flag,
+        }
+    }
+
+    fn stream(&self) -> CUstream {
+        let mut stream = null_mut();
+        // SAFETY: the pointer is to a value that lives across the call. 1 is CU_STREAM_NON_BLOCKING.
+        check(unsafe { (self.cuda.cuStreamCreate)(&mut stream, 1) });
+        stream
+    }
+
+    fn launch(
+        &self,
+        function: CUfunction,
+        stream: CUstream,
+        mut address: CUdeviceptr,
+        mut turns: u32,
+    ) {
+        let mut arguments = [(&raw mut address).cast(), (&raw mut turns).cast::<c_void>()];
+        // SAFETY: the kernels take these arguments, or the first of them, and they live across the call.
+        check(unsafe {
+            (self.cuda.cuLaunchKernel)(
+                function,
+                1,
+                1,
+                1,
+                1,
+                1,
+                1,
+                0,
+                stream,
+                arguments.as_mut_ptr(),
+                null_mut(),
+            )
+        });
+    }
+
+    fn busy(&self, stream: CUstream, turns: u32) {
+        self.launch(self.busy, stream, self.counter, turns);
+    }
+
+    fn synchronize(&self, stream: CUstream) -> CUresult {
+        // SAFETY: the stream is one of ours.
+        unsafe { (self.cuda.cuStreamSynchronize)(stream) }
+    }
+
+    /// How many kernels have counted themselves.
+    fn counted(&self) -> u32 {
+        let mut value = 0_u32;
+        // SAFETY: the value lives across the call, and has as many bytes.
+        check(unsafe { (self.cuda.cuMemcpyDtoH_v2)((&raw mut value).cast(), self.counter, 4) });
+        value
+    }
+
+    /// So many turns take about so long here; the launches that it takes to find out.
+    fn turns(&self, stream: CUstream, wanted: Duration) -> (u32, u32) {
+        let (mut turns, mut launches) = (64_u32, 0);
+        loop {
+            let begin = Instant::now();
+            self.busy(stream, turns);
+            check(self.synchronize(stream));
+            launches += 1;
+            if begin.elapsed() >= wanted || turns >= 1 << 28 {
+                return (turns, launches);
+            }
+            turns *= 2;
+        }
+    }
+}
+
+/// Serves one test: says `ready`, does what one line says, says how it went.
+pub fn run() {
+    let client = Client::new();
+    say("ready");
+    let line = hear();
+    let number = |index: usize| line[index].parse::<u64>().unwrap();
+    match &line[0][..] {
+        // `loop MICROSECONDS`: kernels as long as that, until the standard input ends.
+        "loop" => keep_busy(&client, Duration::from_micros(number(1))),
+        // `burst COUNT MICROSECONDS`: so many kernels; how long they took, in microseconds.
+        "burst" => {
+            let stream = client.stream();
+            let (turns, before) = client.turns(stream, Duration::from_micros(number(2)));
+            say("sized");
+            hear();
+            let begin = Instant::now();
+            (0..number(1)).for_each(|_| client.busy(stream, turns));
+            check(client.synchronize(stream));
+            let took = begin.elapsed().as_micros();
+            assert_eq!(u64::from(client.counted()), number(1) + u64::from(before));
+            say(&format!("took {took}"));
+        }
+        "callback" => callback(&client),
+        "flag" => later_kernel(&client),
+        // `endless`: a kernel that never ends; what synchronising says of it.
+        "endless" => {
+            let stream = client.stream();
+            client.launch(client.await_flag, stream, client.flag, 0);
+            say("launched");
+            say(&format!("code {}", client.synchronize(stream)));
+        }
+        other => panic!("{other}"),
+    }
+    // CUDA's end is the process's.
+}
+
+fn keep_busy(client: &Client, wanted: Duration) {
+    let stream = client.stream();
+    let (turns, mut launches) = client.turns(stream, wanted);
+    say("sized");
+    hear();
+    static OVER: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        let mut rest = String::new();
+        while std::io::stdin()
+            .lock()
+            .read_line(&mut rest)
+            .is_ok_and(|read| read > 0)
+        {}
+        OVER.store(true, Ordering::Relaxed);
+    });
+    let mut events: [CUevent; 2] = [null_mut(); 2];
+    for event in &mut events {
+        // SAFETY: the pointer is to a value that lives across the call.
+        check(unsafe { (client.cuda.cuEventCreate)(event, 0) });
+    }
+    let mut half = 0;
+    while !OVER.load(Ordering::Relaxed) {
+        (0..DEPTH / 2).for_each(|_| client.busy(stream, turns));
+        launches += DEPTH as u32 / 2;
+        // SAFETY: the events and the stream are ours; one that was never recorded is over.
+        unsafe {
+            check((client.cuda.cuEventRecord)(events[half % 2], stream));
+            check((client.cuda.cuEventSynchronize)(events[(half + 1) % 2]));
+        }
+        half += 1;
+        if half == 2 {
+            say("running");
+        }
+    }
+    check(client.synchronize(stream));
+    assert_eq!(client.counted(), launches);
+    say(&format!("done {launches}"));
+}
+
+/// A host function that waits for a thread that launches a kernel and waits for that.
+fn callback(client: &Client) {
+    static OVER: Mutex<bool> = Mutex::new(false);
+    static CHANGED: Condvar = Condvar::new();
+    unsafe extern "C" fn until_over(_: *mut c_void) {
+        let mut over = OVER.lock().unwrap();
+        while !*over {
+            over = CHANGED.wait(over).unwrap();
+        }
+    }
+    let (first, second) = (client.stream(), client.stream());
+    let (turns, _) = client.turns(first, Duration::from_millis(2));
+    say("sized");
+    hear();
+    for _ in 0..4 {
+        *OVER.lock().unwrap() = false;
+        client.busy(first, turns);
+        // SAFETY: the function uses nothing but two statics.
+        check(unsafe { (client.cuda.cuLaunchHostFunc)(first, until_over, null_mut()) });
+        client.busy(first, turns);
+        std::thread::scope(|scope| {
+            let second = second as usize;
+            scope.spawn(move || {
+                let second = second as CUstream;
+                // SAFETY: the context is this process's.
+                check(unsafe { (client.cuda.cuCtxSetCurrent)(client.context) });
+                for _ in 0..4 {
+                    client.busy(second, turns);
+                    check(client.synchronize(second));
+                }
+                *OVER.lock().unwrap() = true;
+                CHANGED.notify_all();
+            });
+            check(client.synchronize(first));
+        });
+    }
+    say("over");
+}
+
+/// A kernel that runs until a later one, in another stream, has run.
+fn later_kernel(client: &Client) {
+    let (first, second) = (client.stream(), client.stream());
+    let (turns, _) = client.turns(first, Duration::from_millis(2));
+    say("sized");
+    hear();
+    for _ in 0..5 {
+        // SAFETY: the flag is memory of this size.
+        check(unsafe { (client.cuda.cuMemsetD32_v2)(client.flag, 0, 1) });
+        // SAFETY: no arguments.
+        check(unsafe { (client.cuda.cuCtxSynchronize)() });
+        client.launch(client.await_flag, first, client.flag, 0);
+        // Longer than a lease lasts.
+        (0..10).for_each(|_| client.busy(second, turns));
+        client.launch(client.raise_flag, second, client.flag, 0);
+        check(client.synchronize(first));
+        check(client.synchronize(second));
+    }
+    say("over");
+}

@@ -1,0 +1,240 @@
+//! The service with a policy, and the processes of its VMs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::client::{LIBRARY, MARK};
+
+/// A watchdog for what never comes.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// What is there to run on.
+pub struct Parts {
+    /// The service's program.
+    program: PathBuf,
+    /// The guest's `libcuda.so.1`.
+    library: PathBuf,
+    /// The folder of the software GPU's library; none on a GPU.
+    software_gpu: Option<PathBuf>,
+}
+
+impl Parts {
+    /// What `cargo xtask test` has staged. The program lies in the directory above this one's own, wherever that was
+    /// brought to.
+    pub fn find() -> Option<Self> {
+        let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
+            eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
+            return None;
+        };
+        let on_gpu = std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda");
+        let beside = std::env::current_exe().unwrap();
+        let beside = beside.parent().and_then(Path::parent).unwrap();
+        let program = Some(beside.join("vhost-device-gpgpu"))
+            .filter(|program| program.exists())
+            .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into());
+        Some(Self {
+            program,
+            library: stage.join("lib/virtio-gpgpu/libcuda.so.1"),
+            software_gpu: (!on_gpu).then(|| stage.join("software-gpu")),
+        })
+    }
+}
+
+/// A running service with VMs of the names `vm0`, `vm1` …
+pub struct Host {
+    parts: Parts,
+    process: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    /// With one VM for each of `policies`: the lines that it has in the policy beside its name and socket.
+    pub fn new(policies: &[&str]) -> Option<Self> {
+        let parts = Parts::find()?;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut policy = String::new();
+        for (number, own) in policies.iter().enumerate() {
+            let socket = at(&format!("vm{number}"));
+            policy += &format!("[[vm]]\nname = \"vm{number}\"\nsocket = {socket:?}\n{own}\n\n");
+        }
+        fs::write(at("policy.toml"), policy).unwrap();
+        let mut command = Command::new(&parts.program);
+        command.arg("--config").arg(at("policy.toml"));
+        command.arg(format!("--metrics=unix:{}", at("metrics").display()));
+        match &parts.software_gpu {
+            Some(folder) => command
+                .args(["--gpu", "software", "--software-gpu"])
+                .arg(folder),
+            None => command.args(["--gpu", "cuda"]),
+        };
+        let log = fs::File::create(at("log")).unwrap();
+        let process = command.stderr(log).spawn().unwrap();
+        let host = Self {
+            parts,
+            process,
+            dir,
+        };
+        host.wait_for("the sockets", || {
+            (0..policies.len())
+                .all(|number| host.at(&format!("vm{number}")).exists())
+                .then_some(())
+        });
+        Some(host)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Waits until something is there.
+    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            let log = || fs::read_to_string(self.at("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "{what} never comes:\n{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A process of a VM, that is told what to do.
+    pub fn client(&self, vm: usize, order: &str) -> Client {
+        let test = ["--exact", "client_of_a_vm", "--nocapture", "--quiet"];
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(test)
+            .env(LIBRARY, &self.parts.library)
+            .env(
+                "VIRTIO_GPGPU",
+                format!("unix:{}", self.at(&format!("vm{vm}")).display()),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, lines) = channel();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            let own = lines.filter_map(|line| Some(line.strip_prefix(MARK)?.to_owned()));
+            own.map(|line| tell.send(line))
+                .take_while(Result::is_ok)
+                .count()
+        });
+        let mut client = Client {
+            input: process.stdin.take(),
+            process,
+            lines,
+        };
+        client.wait_for("ready");
+        client.tell(order);
+        client
+    }
+
+    /// Seconds of GPU time that each VM has had.
+    pub fn gpu_seconds(&self) -> BTreeMap<String, f64> {
+        let mut stream = UnixStream::connect(self.at("metrics")).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let mut all = BTreeMap::new();
+        for line in text.lines() {
+            let Some(rest) = line.strip_prefix("virtio_gpgpu_gpu_seconds_total{") else {
+                continue;
+            };
+            let (labels, value) = rest.rsplit_once("} ").unwrap();
+            let vm = labels
+                .split(',')
+                .find_map(|label| label.strip_prefix("vm=\"")?.strip_suffix('"'));
+            *all.entry(vm.unwrap().to_owned()).or_insert(0.0) += value.parse::<f64>().unwrap();
+        }
+        all
+    }
+
+    /// The GPU time that each VM is given from now on, until it is `seconds` in all.
+    pub fn shares(&self, seconds: f64) -> Vec<f64> {
+        let before = self.gpu_seconds();
+        let had = |after: &BTreeMap<String, f64>| -> Vec<f64> {
+            after
+                .iter()
+                .map(|(vm, had)| had - before.get(vm).copied().unwrap_or(0.0))
+                .collect()
+        };
+        self.wait_for("GPU time", || {
+            let had = had(&self.gpu_seconds());
+            (had.iter().sum::<f64>() >= seconds).then_some(had)
+        })
+    }
+
+    /// What the service has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.at("log")).unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// A process of a VM.
+pub struct Client {
+    /// The process.
+    pub process: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Client {
+    /// Tells it something.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until it says something that begins with `word`, and returns the rest of it.
+    pub fn wait_for(&self, word: &str) -> String {
+        loop {
+            let line = self
+                .lines
+                .recv_timeout(LIMIT)
+                .unwrap_or_else(|_| panic!("no {word}"));
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Ends its input, and waits until it ends.
+    pub fn end(mut self) -> ExitStatus {
+        self.input = None;
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
