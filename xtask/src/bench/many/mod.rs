@@ -68,6 +68,8 @@ pub struct Vm {
     pub name: &'static str,
     /// What each process does.
     pub load: Load,
+    /// What tells how much of the GPU's time a unit takes, where the load leaves gaps even when it is alone.
+    pub reference: Option<Load>,
     /// How many processes.
     pub processes: usize,
 }

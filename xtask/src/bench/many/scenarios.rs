@@ -113,6 +113,7 @@ impl<'a> Measured<'a> {
         Vm {
             name,
             load: Load::new(&words),
+            reference: None,
             processes,
         }
     }
@@ -136,6 +137,9 @@ impl<'a> Measured<'a> {
                 .arguments
                 .extend(["--blocks".to_owned(), QUARTER.to_owned()]);
         }
+        let mut waiting = self.vm("1 ms kernels, each waited for", 1, 1000.0, "--load sync");
+        let ahead = self.vm("", 1, 1000.0, "--load kernels --depth 8");
+        waiting.reference = Some(ahead.load);
         vec![
             self.vm("100 us kernels", 1, 100.0, "--load kernels --depth 64"),
             self.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4"),
@@ -163,7 +167,7 @@ impl<'a> Measured<'a> {
                 100.0,
                 "--load kernels --depth 1000",
             ),
-            self.vm("1 ms kernels, each waited for", 1, 1000.0, "--load sync"),
+            waiting,
             quarter,
         ]
     }
@@ -221,6 +225,8 @@ fn alone(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
     for (number, vm) in measured.unlike().iter().enumerate() {
         let mut row = VmRow::new(vm);
+        let mut vm = vm.clone();
+        vm.load = vm.reference.take().unwrap_or(vm.load);
         for side in stand
             .sides()
             .filter(|side| *side == Side::Native || *side == stand.ours())
@@ -229,7 +235,7 @@ fn alone(measured: &mut Measured) -> Result<()> {
             let seconds = measured.seconds(1.5);
             let shown = stand.run(
                 side,
-                (std::slice::from_ref(vm), number),
+                (std::slice::from_ref(&vm), number),
                 seconds,
                 &name,
                 || Ok(()),
@@ -305,6 +311,7 @@ fn weighted(measured: &mut Measured) -> Result<()> {
         .collect();
     let mut errors = Vec::new();
     let mut accounted = Vec::new();
+    let mut given: [Vec<(Side, f64)>; 3] = Default::default();
     for side in stand.sides() {
         if side == Side::Scheduled && !stand.features.policy {
             continue;
@@ -328,6 +335,10 @@ fn weighted(measured: &mut Measured) -> Result<()> {
             .map(|vm| part(&shown, &alone, vm, from, to))
             .collect();
         errors.push((side, 100.0 * weight_error(&parts, &weights)));
+        let sum: f64 = parts.iter().sum();
+        for (given, part) in given.iter_mut().zip(&parts) {
+            given.push((side, part / sum));
+        }
         if !shown.accounts.is_empty() {
             let had: Vec<f64> = shown
                 .accounts
@@ -351,6 +362,10 @@ fn weighted(measured: &mut Measured) -> Result<()> {
             &accounted,
             goal,
         );
+    }
+    for (weight, given) in WEIGHTS.iter().zip(&given) {
+        let name = format!("weight {weight} of 700: part of what the three get");
+        measured.row(&name, "", given, None);
     }
     Ok(())
 }
