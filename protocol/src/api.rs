@@ -57,7 +57,7 @@ macro_rules! with_api {
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
             0x0203 fence plain cuCtxSynchronize();
             0x0204 call guest cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
-            0x0205 call guest cuCtxSetLimit(limit: u32, value: usize);
+            0x0205 call custom cuCtxSetLimit(limit: u32, value: usize);
             0x0206 call guest cuCtxGetCacheConfig(pconfig: Out<u32>);
             0x0207 call guest cuCtxSetCacheConfig(config: u32);
             0x0208 call guest cuCtxGetSharedMemConfig(pConfig: Out<u32>);

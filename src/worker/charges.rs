@@ -14,7 +14,7 @@ use crate::account::Charge;
 struct Held {
     owner: u64,
     context: u64,
-    _charge: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 /// The charges, by the ids of what they are for.
@@ -34,9 +34,16 @@ impl Charges {
             self.held().entry(owner).or_default().push(Held {
                 owner,
                 context,
-                _charge: charge,
+                charge,
             });
         }
+    }
+
+    /// What an owner is charged, in bytes.
+    pub fn bytes(&self, owner: u64) -> u64 {
+        let all = self.held();
+        let held = all.get(&owner).into_iter().flatten();
+        held.filter_map(|held| held.charge.as_ref()).map(Charge::bytes).sum()
     }
 
     /// The owner is gone.

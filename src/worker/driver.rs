@@ -138,6 +138,8 @@ functions! {
     fn cuCtxDestroy_v2(context: CUcontext);
     fn cuCtxSetCurrent(context: CUcontext);
     fn cuCtxSynchronize();
+    fn cuCtxGetLimit(value: *mut usize, limit: CUlimit);
+    fn cuCtxSetLimit(limit: CUlimit, value: usize);
     fn cuCtxPopCurrent_v2(context: *mut CUcontext);
     fn cuCtxGetDevice(dev: *mut CUdevice);
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32);

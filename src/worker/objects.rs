@@ -26,6 +26,8 @@ pub struct Entry {
     pub context: u64,
     /// The id of the module or library that it goes with, or 0.
     pub parent: u64,
+    /// The bytes that each thread of a function or kernel has of the device's memory.
+    pub local: u32,
     /// The parameters, of a function or kernel.
     pub params: Option<Arc<[ParamInfo]>>,
 }
@@ -37,6 +39,7 @@ impl Entry {
             raw,
             context,
             parent: 0,
+            local: 0,
             params: None,
         }
     }

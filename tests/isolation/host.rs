@@ -157,6 +157,8 @@ pub struct BackEnd {
 
 /// How a back end is started.
 pub struct Options<'a> {
+    /// A policy in place of `--socket-path`, with `DIR` for where the sockets are.
+    pub config: Option<&'a str>,
     /// Arguments beside sockets and GPU.
     pub arguments: &'a [&'a str],
     /// Whether the software GPU is one that can be lost: while there is a file [`BackEnd::lost`].
@@ -168,6 +170,7 @@ pub struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         Self {
+            config: None,
             arguments: &[],
             can_be_lost: false,
             prepare: &|_| {},
@@ -175,7 +178,18 @@ impl Default for Options<'_> {
     }
 }
 
+fn write_policy(dir: &Path, text: &str) {
+    let text = text.replace("DIR", &dir.display().to_string());
+    fs::write(dir.join("policy.toml"), text).unwrap();
+}
+
 impl BackEnd {
+    /// Has another policy read.
+    pub fn reload(&self, text: &str) {
+        write_policy(self.dir.path(), text);
+        kill(self.supervisor(), Signal::SIGHUP).unwrap();
+    }
+
     /// Starts one; `None` if there is nothing to run.
     pub fn start() -> Option<Self> {
         Self::start_with(&Options::default())
@@ -195,10 +209,19 @@ impl BackEnd {
             }
         }
         let mut command = Command::new(program(&stage));
-        command
-            .arg("--socket-path")
-            .arg(dir.path().join("vm"))
-            .args(["--socket-count", "2"]);
+        let policy = dir.path().join("policy.toml");
+        match options.config {
+            Some(text) => {
+                write_policy(dir.path(), text);
+                command.arg("--config").arg(&policy);
+            }
+            None => {
+                command
+                    .arg("--socket-path")
+                    .arg(dir.path().join("vm"))
+                    .args(["--socket-count", "2"]);
+            }
+        }
         if on_gpu() {
             command.args(["--gpu", "cuda"]);
         } else {
@@ -454,6 +477,15 @@ impl Guest {
             errors: Lines::read(process.stderr.take().unwrap(), false),
             process,
         }
+    }
+
+    /// Says a line to it; its next line.
+    pub fn ask(&mut self, line: &str) -> String {
+        let from = self.said.count();
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+        self.said
+            .find(from, "")
+            .unwrap_or_else(|| panic!("no answer to {line:?}: {:?}", self.errors.since(0)))
     }
 
     /// Waits for a line.

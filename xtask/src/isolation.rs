@@ -14,7 +14,7 @@ use crate::process::{capture, run_logged};
 use crate::programs::install;
 use crate::ui::Step;
 
-const NAMES: [&str; 2] = ["guest", "no-cuda"];
+const NAMES: [&str; 3] = ["guest", "no-cuda", "limits"];
 
 /// Builds the guest programs into the stage, if their sources changed.
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod fatbin;
 
+use gpgpu_image::{Broken, ELF_MAGIC, Source};
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_NO_BINARY_FOR_GPU,
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUresult,
@@ -39,24 +40,20 @@ impl Refused {
     }
 }
 
-/// Memory that an image is read from: it has no known end until its headers or its NUL tell.
-trait Source {
-    /// `length` bytes at `offset`.
-    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused>;
+impl From<Broken> for Refused {
+    fn from(broken: Broken) -> Self {
+        Self::invalid(&broken.0)
+    }
 }
 
 /// A file's contents.
 struct Contents<'a>(&'a [u8]);
 
 impl Source for Contents<'_> {
+    type Error = Refused;
+
     fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
-        let end = offset
-            .checked_add(length)
-            .ok_or_else(|| Refused::invalid("a size in the image is too large"))?;
-        let bytes = self.0.get(offset..end);
-        bytes
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| Refused::invalid("the image ends early"))
+        Ok(gpgpu_image::Contents(self.0).bytes(offset, length)?)
     }
 }
 
@@ -64,6 +61,8 @@ impl Source for Contents<'_> {
 struct Memory(Pointer<u8>);
 
 impl Source for Memory {
+    type Error = Refused;
+
     fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refused> {
         self.0
             .at(offset)
@@ -108,7 +107,7 @@ pub fn from_file(contents: &[u8], capability: u32) -> Result<String, Refused> {
 }
 
 // A string may be shorter than four bytes: nothing behind its NUL is read.
-fn first_four(source: &impl Source) -> Result<[u8; 4], Refused> {
+fn first_four(source: &impl Source<Error = Refused>) -> Result<[u8; 4], Refused> {
     let mut first = [0; 4];
     for (i, byte) in first.iter_mut().enumerate() {
         *byte = source.bytes(i, 1)?[0];
@@ -119,10 +118,10 @@ fn first_four(source: &impl Source) -> Result<[u8; 4], Refused> {
     Ok(first)
 }
 
-fn binary(source: &impl Source, magic: u32, capability: u32) -> Option<Result<String, Refused>> {
+fn binary(source: &impl Source<Error = Refused>, magic: u32, capability: u32) -> Option<Result<String, Refused>> {
     match magic {
         fatbin::CONTAINER_MAGIC => Some(fatbin::best_ptx(source, capability)),
-        fatbin::ELF_MAGIC => Some(Err(Refused::new(
+        ELF_MAGIC => Some(Err(Refused::new(
             CUDA_ERROR_NO_BINARY_FOR_GPU,
             "a cubin holds no PTX, and this device runs nothing else; build with code=compute_80",
         ))),

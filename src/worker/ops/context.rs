@@ -7,6 +7,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use super::{image::device_attribute, library::device};
 use crate::worker::{
     dispatch::Outcome,
     driver,
@@ -236,4 +237,69 @@ pub fn cuCtxEnablePeerAccess(
         peerContext: (),
         Flags: (),
     })
+}
+
+/// The bytes of stack that a thread has by default.
+pub const DEFAULT_STACK: u32 = 1024;
+/// The bytes of `printf`'s buffer by default.
+const DEFAULT_PRINTF: u64 = 1 << 20;
+/// The bytes of kernels' own heap by default.
+const DEFAULT_HEAP: u64 = 8 << 20;
+
+/// Charges what a limit of the current context takes of the device's memory beyond what a context has anyway. What was
+/// charged before counts; it is given back with the context, for nobody can say when the driver does.
+fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
+    let context = session.current();
+    // Ids are far below that.
+    let owner = context | u64::from(limit + 1) << 56;
+    let missing = bytes.saturating_sub(session.charges.bytes(owner));
+    let charge = session.reserve(device(session), missing)?;
+    session.charges.keep(owner, context, charge);
+    Ok(())
+}
+
+/// Charges the stacks of as many threads as the device has at a time, each with `bytes` bytes: so many the driver reserves.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+pub fn reserve_stack(session: &Session, bytes: u64) -> Result<(), CUresult> {
+    let device = device(session);
+    let processors = device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let threads = device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    let more = bytes.saturating_sub(DEFAULT_STACK.into());
+    let all = more.saturating_mul(processors).saturating_mul(threads);
+    reserve_for(session, CU_LIMIT_STACK_SIZE, all)
+}
+
+/// `cuCtxSetLimit`. Where there is a memory limit, what takes memory that cannot be counted cannot be raised.
+pub fn cuCtxSetLimit(
+    session: &Session,
+    request: request::cuCtxSetLimit,
+    _: Data,
+) -> Outcome<reply::cuCtxSetLimit> {
+    let request::cuCtxSetLimit { limit, value } = request;
+    let is_limited = session.shares.get().is_some_and(|shares| shares.quota.limit().is_some());
+    let bytes = value as u64;
+    match limit {
+        CU_LIMIT_STACK_SIZE => reserve_stack(session, bytes)?,
+        CU_LIMIT_PRINTF_FIFO_SIZE => {
+            reserve_for(session, limit, bytes.saturating_sub(DEFAULT_PRINTF))?;
+        }
+        CU_LIMIT_MALLOC_HEAP_SIZE => {
+            reserve_for(session, limit, bytes.saturating_sub(DEFAULT_HEAP))?;
+        }
+        CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH | CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT if is_limited => {
+            let mut now = 0;
+            // SAFETY: the pointer is to a value that lives across the call.
+            unsafe { driver::cuCtxGetLimit(&mut now, limit)? };
+            if value > now {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY.into());
+            }
+        }
+        _ => {}
+    }
+    // SAFETY: no pointers.
+    unsafe { driver::cuCtxSetLimit(limit, value)? };
+    Ok(reply::cuCtxSetLimit { limit: (), value: () })
 }

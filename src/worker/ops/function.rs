@@ -76,6 +76,12 @@ pub struct Described {
 }
 
 impl Described {
+    /// The bytes that each of its threads has of the device's memory.
+    pub fn local(&self) -> u32 {
+        let attribute = self.attributes.get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as usize);
+        attribute.map_or(0, |found| u32::try_from(found.value).unwrap_or(0))
+    }
+
     /// What the guest is told at once; the rest it asks for.
     pub fn info(&self) -> FunctionInfo {
         let params = Few::first_of(self.params.iter().copied());

@@ -8,6 +8,11 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::{
+    account::Charge,
+    worker::{driver, images::Image, session::Session},
+};
+
 /// Bytes of each log that a guest is told.
 const LOG_BYTES: usize = 16 << 10;
 
@@ -110,6 +115,43 @@ impl Jit {
             error: text(&self.error),
             wall_time: f32::from_bits(self.value(CU_JIT_WALL_TIME) as u32),
             threads_per_block: self.value(CU_JIT_THREADS_PER_BLOCK) as u32,
+        }
+    }
+}
+
+/// A device's attribute; 0 if the driver does not know it.
+pub fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) -> u64 {
+    let mut value = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let asked = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
+    asked.map_or(0, |()| u64::try_from(value).unwrap_or(0))
+}
+
+/// Charges what an image will take of a device's memory, where there is a limit: looking through it takes its time.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_IMAGE` if nobody can say what it takes.
+pub fn reserve(
+    session: &Session,
+    device: CUdevice,
+    image: &Image,
+) -> Result<Option<Charge>, CUresult> {
+    let limit = session.shares.get().and_then(|shares| shares.quota.limit());
+    if limit.is_none() {
+        return Ok(None);
+    }
+    let major = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    let minor = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    let capability = (major * 10 + minor) as u32;
+    let (_, bytes) = image.with_nul().split_last().ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    match gpgpu_image::size::device_bytes(bytes, capability) {
+        Ok(bytes) => session.reserve(device, bytes),
+        Err(broken) => {
+            if crate::worker::may_log() {
+                tracing::info!("An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}");
+            }
+            Err(CUDA_ERROR_INVALID_IMAGE)
         }
     }
 }

@@ -9,6 +9,7 @@ use gpgpu_protocol::{
 
 use smallvec::SmallVec;
 
+use super::context::{self, DEFAULT_STACK};
 use crate::worker::{
     counts,
     dispatch::Outcome,
@@ -74,6 +75,9 @@ pub fn cuLaunchKernelEx(
     _: Data,
 ) -> Outcome<reply::cuLaunchKernelEx> {
     let function = session.objects.function(request.func)?;
+    if function.local > DEFAULT_STACK {
+        context::reserve_stack(session, function.local.into())?;
+    }
     let layout = function.params.as_deref().unwrap_or_default();
     let mut buffer = request.params.0;
     // CUDA lays parameters out in their order.

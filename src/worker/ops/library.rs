@@ -29,7 +29,7 @@ fn library(session: &Session, id: u64) -> Result<CUlibrary, CUresult> {
 }
 
 /// The device of the current context, or the client's first, as the driver numbers it.
-fn device(session: &Session) -> CUdevice {
+pub fn device(session: &Session) -> CUdevice {
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     match unsafe { driver::cuCtxGetDevice(&mut device) } {
@@ -49,6 +49,7 @@ pub fn cuLibraryLoadData(
     let image = image(session, request.image, data)?;
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
+    let charge = super::image::reserve(session, device(session), &image)?;
     let (count, options, values) = jit.arrays();
     let none: *mut *mut c_void = std::ptr::null_mut();
     let mut library = Library::handle(0);
@@ -81,6 +82,7 @@ pub fn cuLibraryLoadData(
         });
     }
     tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
+    session.charges.keep(request.library, 0, charge);
     session.images.keep(image);
     if request.eager {
         load_now(library);
@@ -102,6 +104,7 @@ pub fn cuLibraryUnload(
     session.device_memory.forget_globals(request.library);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuLibraryUnload(library)? };
+    session.charges.forget(request.library);
     Ok(reply::cuLibraryUnload { library: () })
 }
 
@@ -141,6 +144,7 @@ pub fn cuLibraryGetKernel(
         raw: Kernel::id(kernel),
         context: 0,
         parent: request.library,
+        local: described.local(),
         params: Some(described.params.into()),
     };
     session.objects.insert(request.kernel, entry);
@@ -241,6 +245,7 @@ pub fn cuLibraryGetModule(
         raw: Module::id(module),
         context: session.current(),
         parent: request.library,
+        local: 0,
         params: None,
     };
     session.objects.insert(request.module, entry);
@@ -268,6 +273,7 @@ pub fn cuKernelGetFunction(
         raw: Function::id(function),
         context: session.current(),
         parent: kernel.parent,
+        local: kernel.local,
         params: kernel.params,
     };
     session.objects.insert(request.function, entry);

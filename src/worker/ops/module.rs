@@ -11,7 +11,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{function, image::Jit};
+use super::{function, image::Jit, library::device};
 use crate::worker::{
     dispatch::{Failed, Outcome},
     driver,
@@ -67,6 +67,7 @@ pub fn cuModuleLoadDataEx(
     let image = image(session, request.image, data)?;
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
+    let charge = super::image::reserve(session, device(session), &image)?;
     let (count, options, values) = jit.arrays();
     let mut module = Module::handle(0);
     // SAFETY: the image ends with a NUL or by its own headers; the arrays live across the call.
@@ -93,6 +94,7 @@ pub fn cuModuleLoadDataEx(
         });
     }
     tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
+    session.charges.keep(request.module, session.current(), charge);
     session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
@@ -119,6 +121,7 @@ pub fn cuModuleUnload(
     session.device_memory.forget_globals(request.hmod);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuModuleUnload(module)? };
+    session.charges.forget(request.hmod);
     Ok(reply::cuModuleUnload { hmod: () })
 }
 
@@ -150,6 +153,7 @@ pub fn cuModuleGetFunction(
         raw: Function::id(function),
         context: session.current(),
         parent: request.hmod,
+        local: described.local(),
         params: Some(described.params.into()),
     };
     session.objects.insert(request.function, entry);

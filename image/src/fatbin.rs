@@ -1,0 +1,131 @@
+//! The container that nvcc's `fatbinary` writes. Its layout is not documented; what is here was seen in its output.
+//!
+//! A header of 16 bytes (magic, version, header size, size of what follows), then entries: a header whose own size is its
+//! second word, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
+
+use std::io::Read;
+
+use super::{Broken, Source};
+
+/// First word of the wrapper that `__cudaRegisterFatBinary` gets.
+pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+/// First word of the container.
+pub const CONTAINER_MAGIC: u32 = 0xba55_ed50;
+
+const HEADER_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 64;
+const KIND_PTX: u16 = 1;
+const KIND_CUBIN: u16 = 2;
+/// The payload is compressed with LZ4.
+pub const FLAG_LZ4: u64 = 0x2000;
+/// The payload is compressed with Zstandard.
+pub const FLAG_ZSTD: u64 = 0x8000;
+/// No program's code comes near; a size beyond it is a broken image.
+const MOST_BYTES: usize = 1 << 30;
+
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text, for the driver's compiler.
+    Ptx,
+    /// Code for one architecture.
+    Cubin,
+    /// Something else.
+    Other,
+}
+
+/// An entry of a container.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What it holds.
+    pub kind: Kind,
+    /// The compute capability that it is for, times ten.
+    pub arch: u32,
+    flags: u64,
+    compressed: usize,
+    decompressed: usize,
+    payload: usize,
+    payload_bytes: usize,
+}
+
+fn field<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    bytes[offset..offset + N]
+        .try_into()
+        .expect("a fixed offset in a fixed header")
+}
+
+fn size(value: u64) -> Result<usize, Broken> {
+    usize::try_from(value)
+        .ok()
+        .filter(|s| *s <= MOST_BYTES)
+        .ok_or_else(|| Broken::new("a size in the fatbin is too large"))
+}
+
+/// The entries of a container.
+///
+/// # Errors
+/// It is none, or broken.
+pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
+    let header = source.bytes(0, HEADER_BYTES)?;
+    if u32::from_le_bytes(field(&header, 0)) != CONTAINER_MAGIC {
+        return Err(Broken::new("not a fatbin").into());
+    }
+    let mut at = usize::from(u16::from_le_bytes(field(&header, 6)));
+    let end = at + size(u64::from_le_bytes(field(&header, 8)))?;
+    let mut entries = Vec::new();
+    while at + ENTRY_BYTES <= end {
+        let entry = source.bytes(at, ENTRY_BYTES)?;
+        let header_bytes = size(u64::from(u32::from_le_bytes(field(&entry, 4))))?;
+        let payload_bytes = size(u64::from_le_bytes(field(&entry, 8)))?;
+        if header_bytes < ENTRY_BYTES || at + header_bytes + payload_bytes > end {
+            return Err(Broken::new("an entry of the fatbin leaves it").into());
+        }
+        entries.push(Entry {
+            kind: match u16::from_le_bytes(field(&entry, 0)) {
+                KIND_PTX => Kind::Ptx,
+                KIND_CUBIN => Kind::Cubin,
+                _ => Kind::Other,
+            },
+            arch: u32::from_le_bytes(field(&entry, 28)),
+            flags: u64::from_le_bytes(field(&entry, 40)),
+            compressed: u32::from_le_bytes(field(&entry, 16)) as usize,
+            decompressed: size(u64::from_le_bytes(field(&entry, 56)))?,
+            payload: at + header_bytes,
+            payload_bytes,
+        });
+        at += header_bytes + payload_bytes;
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    /// What it holds, decompressed.
+    ///
+    /// # Errors
+    /// It is broken.
+    pub fn unpack<S: Source>(&self, source: &S) -> Result<Vec<u8>, S::Error> {
+        if self.flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
+            return source.bytes(self.payload, self.payload_bytes);
+        }
+        if self.compressed > self.payload_bytes {
+            return Err(Broken::new("a compressed entry leaves its payload").into());
+        }
+        let packed = source.bytes(self.payload, self.compressed)?;
+        Ok(self.decompress(&packed)?)
+    }
+
+    fn decompress(&self, packed: &[u8]) -> Result<Vec<u8>, Broken> {
+        if self.flags & FLAG_LZ4 != 0 {
+            return lz4_flex::block::decompress(packed, self.decompressed)
+                .map_err(|error| Broken(format!("LZ4: {error}")));
+        }
+        let broken = |error: &dyn std::fmt::Display| Broken(format!("Zstandard: {error}"));
+        let mut plain = Vec::new();
+        ruzstd::decoding::StreamingDecoder::new(packed)
+            .map_err(|error| broken(&error))?
+            .take(self.decompressed as u64)
+            .read_to_end(&mut plain)
+            .map_err(|error| broken(&error))?;
+        Ok(plain)
+    }
+}

@@ -1,0 +1,52 @@
+//! Module images as programs hand them over: what a fatbin holds, and what device memory an image takes.
+//!
+//! The bytes may be anybody's: what cannot be understood is an error, and nothing here takes more memory than it says.
+
+pub mod fatbin;
+mod ptx;
+pub mod size;
+
+/// First word of a cubin.
+pub const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
+
+/// What is wrong with an image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
+
+impl Broken {
+    /// An image that is broken in this way.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
+/// Memory that an image is read from: it may have no known end until its headers tell.
+pub trait Source {
+    /// Why something cannot be read.
+    type Error: From<Broken>;
+
+    /// `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// They are not there.
+    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Self::Error>;
+}
+
+/// An image that is there as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents<'a>(pub &'a [u8]);
+
+impl Source for Contents<'_> {
+    type Error = Broken;
+
+    fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Broken> {
+        let end = offset
+            .checked_add(length)
+            .ok_or_else(|| Broken::new("a size in the image is too large"))?;
+        let bytes = self.0.get(offset..end);
+        bytes
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| Broken::new("the image ends early"))
+    }
+}

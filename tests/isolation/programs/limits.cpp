@@ -1,0 +1,227 @@
+// What runs in the VMs of the tests of memory limits: it does what its standard input says, a command a line, and answers
+// each with one line.
+//
+//   info              free and all bytes as cuMemGetInfo has them, all bytes as cuDeviceTotalMem has them
+//   alloc BYTES       allocates; the code
+//   fill THREADS BYTES  allocates pieces of so many bytes in so many threads, each until it gets no more; how many, the code
+//   free              frees all of that
+//   context           makes one more context; the code
+//   uncontext         ends it
+//   module BYTES      loads a module with a variable of so many bytes; the code
+//   unload            unloads it
+//   limit WHICH VALUE cuCtxSetLimit; the code
+//   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda.h>
+#include <dlfcn.h>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+static void *library;
+
+template <typename F> static F *find(const char *name) { return (F *)dlsym(library, name); }
+
+#define FIND(NAME, SYMBOL) static auto *NAME = find<decltype(::NAME)>(SYMBOL)
+
+// Allocates in one of the other ways, and keeps what it gets.
+static std::string way(const std::string &name, size_t bytes) {
+    CUdeviceptr pointer = 0;
+    CUdevice device = 0;
+    CUstream stream = nullptr;
+    CUmemoryPool pool = nullptr;
+    CUresult code = CUDA_SUCCESS;
+    auto absent = [](const void *function) { return function == nullptr; };
+    CUmemPoolProps pool_properties{};
+    pool_properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    pool_properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    if (name == "pitch") {
+        auto *f = find<CUresult(CUdeviceptr *, size_t *, size_t, size_t, unsigned)>("cuMemAllocPitch_v2");
+        if (absent((void *)f)) return "absent";
+        size_t pitch = 0;
+        code = f(&pointer, &pitch, 1 << 20, bytes >> 20, 4);
+    } else if (name == "managed") {
+        auto *f = find<CUresult(CUdeviceptr *, size_t, unsigned)>("cuMemAllocManaged");
+        if (absent((void *)f)) return "absent";
+        code = f(&pointer, bytes, CU_MEM_ATTACH_GLOBAL);
+    } else if (name == "async") {
+        auto *f = find<CUresult(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
+        if (absent((void *)f)) return "absent";
+        code = f(&pointer, bytes, stream);
+    } else if (name == "pool") {
+        auto *make = find<CUresult(CUmemoryPool *, const CUmemPoolProps *)>("cuMemPoolCreate");
+        auto *f = find<CUresult(CUdeviceptr *, size_t, CUmemoryPool, CUstream)>("cuMemAllocFromPoolAsync");
+        if (absent((void *)make) || absent((void *)f)) return "absent";
+        code = make(&pool, &pool_properties);
+        if (code == CUDA_SUCCESS) code = f(&pointer, bytes, pool, stream);
+    } else if (name == "create") {
+        auto *f = find<CUresult(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long)>("cuMemCreate");
+        if (absent((void *)f)) return "absent";
+        CUmemGenericAllocationHandle handle;
+        code = f(&handle, bytes, &properties, 0);
+    } else if (name == "array") {
+        auto *f = find<CUresult(CUarray *, const CUDA_ARRAY_DESCRIPTOR *)>("cuArrayCreate_v2");
+        if (absent((void *)f)) return "absent";
+        CUarray array;
+        CUDA_ARRAY_DESCRIPTOR what{16384, (bytes / 16384 + 3) / 4, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+        code = f(&array, &what);
+    } else if (name == "array3d") {
+        auto *f = find<CUresult(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *)>("cuArray3DCreate_v2");
+        if (absent((void *)f)) return "absent";
+        CUarray array;
+        CUDA_ARRAY3D_DESCRIPTOR what{1024, 1024, bytes >> 22, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+        code = f(&array, &what);
+    } else if (name == "mipmap") {
+        auto *f = find<CUresult(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned)>("cuMipmappedArrayCreate");
+        if (absent((void *)f)) return "absent";
+        CUmipmappedArray array;
+        CUDA_ARRAY3D_DESCRIPTOR what{16384, (bytes / 16384 + 3) / 4, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+        code = f(&array, &what, 1);
+    } else if (name == "graph") {
+        auto *make = find<CUresult(CUgraph *, unsigned)>("cuGraphCreate");
+        auto *f = find<CUresult(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *)>("cuGraphAddMemAllocNode");
+        if (absent((void *)make) || absent((void *)f)) return "absent";
+        CUgraph graph;
+        CUgraphNode node;
+        CUDA_MEM_ALLOC_NODE_PARAMS what{};
+        what.poolProps = pool_properties;
+        what.bytesize = bytes;
+        code = make(&graph, 0);
+        if (code == CUDA_SUCCESS) code = f(&node, graph, nullptr, 0, &what);
+    } else if (name == "ipc") {
+        auto *f = find<CUresult(CUdeviceptr *, CUipcMemHandle, unsigned)>("cuIpcOpenMemHandle_v2");
+        if (absent((void *)f)) return "absent";
+        code = f(&pointer, CUipcMemHandle{}, 1);
+    } else if (name == "import") {
+        auto *f = find<CUresult(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *)>("cuImportExternalMemory");
+        if (absent((void *)f)) return "absent";
+        CUexternalMemory memory;
+        CUDA_EXTERNAL_MEMORY_HANDLE_DESC what{};
+        what.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+        what.handle.fd = 0;
+        what.size = bytes;
+        code = f(&memory, &what);
+    } else {
+        return "unknown";
+    }
+    return std::to_string((int)code);
+}
+
+static void answer(const char *what, const std::string &text) {
+    printf("%s %s\n", what, text.c_str());
+    fflush(stdout);
+}
+
+int main() {
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    FIND(cuInit, "cuInit");
+    FIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+    FIND(cuCtxSetCurrent, "cuCtxSetCurrent");
+    FIND(cuMemGetInfo, "cuMemGetInfo_v2");
+    FIND(cuDeviceTotalMem, "cuDeviceTotalMem_v2");
+    FIND(cuMemAlloc, "cuMemAlloc_v2");
+    FIND(cuMemFree, "cuMemFree_v2");
+    static auto *create = find<CUresult(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2");
+    FIND(cuCtxDestroy, "cuCtxDestroy_v2");
+    FIND(cuModuleLoadData, "cuModuleLoadData");
+    FIND(cuModuleUnload, "cuModuleUnload");
+    FIND(cuCtxSetLimit, "cuCtxSetLimit");
+    CUresult code = cuInit(0);
+    static CUcontext context;
+    if (code == CUDA_SUCCESS) code = cuDevicePrimaryCtxRetain(&context, 0);
+    if (code == CUDA_SUCCESS) code = cuCtxSetCurrent(context);
+    answer("open", std::to_string((int)code));
+    if (code != CUDA_SUCCESS) return 3;
+    static std::mutex lock;
+    static std::vector<CUdeviceptr> held;
+    std::vector<CUcontext> contexts;
+    std::vector<CUmodule> modules;
+    char line[256];
+    while (fgets(line, sizeof line, stdin)) {
+        char word[64] = "", name[64] = "";
+        size_t first = 0, second = 0;
+        sscanf(line, "%63s", word);
+        if (!strcmp(word, "info")) {
+            size_t free = 0, total = 0, device = 0;
+            code = cuMemGetInfo(&free, &total);
+            if (code == CUDA_SUCCESS) code = cuDeviceTotalMem(&device, 0);
+            answer("info", std::to_string(free) + " " + std::to_string(total) + " " + std::to_string(device) + " " + std::to_string((int)code));
+        } else if (!strcmp(word, "alloc")) {
+            sscanf(line, "%*s %zu", &first);
+            CUdeviceptr pointer = 0;
+            code = cuMemAlloc(&pointer, first);
+            if (code == CUDA_SUCCESS) held.push_back(pointer);
+            answer("alloc", std::to_string((int)code));
+        } else if (!strcmp(word, "fill")) {
+            sscanf(line, "%*s %zu %zu", &first, &second);
+            std::vector<std::thread> threads;
+            std::atomic<size_t> count = 0;
+            std::atomic<int> end = 0;
+            for (size_t i = 0; i < first; i++)
+                threads.emplace_back([&, second] {
+                    cuCtxSetCurrent(context);
+                    for (;;) {
+                        CUdeviceptr pointer = 0;
+                        CUresult code = cuMemAlloc(&pointer, second);
+                        if (code != CUDA_SUCCESS) {
+                            end = (int)code;
+                            return;
+                        }
+                        count++;
+                        std::lock_guard<std::mutex> guard(lock);
+                        held.push_back(pointer);
+                    }
+                });
+            for (auto &thread : threads) thread.join();
+            answer("fill", std::to_string(count) + " " + std::to_string(end));
+        } else if (!strcmp(word, "free")) {
+            code = CUDA_SUCCESS;
+            for (CUdeviceptr pointer : held)
+                if (CUresult freed = cuMemFree(pointer)) code = freed;
+            held.clear();
+            answer("free", std::to_string((int)code));
+        } else if (!strcmp(word, "context")) {
+            CUcontext made = nullptr;
+            code = create(&made, 0, 0);
+            if (code == CUDA_SUCCESS) contexts.push_back(made);
+            cuCtxSetCurrent(context);
+            answer("context", std::to_string((int)code));
+        } else if (!strcmp(word, "uncontext")) {
+            code = cuCtxDestroy(contexts.back());
+            contexts.pop_back();
+            cuCtxSetCurrent(context);
+            answer("uncontext", std::to_string((int)code));
+        } else if (!strcmp(word, "module")) {
+            sscanf(line, "%*s %zu", &first);
+            std::string text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 large[" +
+                               std::to_string(first) + "];\n";
+            CUmodule module = nullptr;
+            code = cuModuleLoadData(&module, text.c_str());
+            if (code == CUDA_SUCCESS) modules.push_back(module);
+            answer("module", std::to_string((int)code));
+        } else if (!strcmp(word, "unload")) {
+            code = cuModuleUnload(modules.back());
+            modules.pop_back();
+            answer("unload", std::to_string((int)code));
+        } else if (!strcmp(word, "limit")) {
+            sscanf(line, "%*s %zu %zu", &first, &second);
+            answer("limit", std::to_string((int)cuCtxSetLimit((CUlimit)first, second)));
+        } else if (!strcmp(word, "way")) {
+            sscanf(line, "%*s %63s %zu", name, &first);
+            answer("way", way(name, first));
+        } else {
+            answer("unknown", line);
+        }
+    }
+}

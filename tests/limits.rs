@@ -1,0 +1,261 @@
+//! Memory limits, as programs in VMs meet them.
+//!
+//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
+//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+
+// Some of it is for the tests of isolation.
+#[allow(dead_code)]
+#[path = "isolation/host.rs"]
+mod host;
+
+use host::{BackEnd, Guest, Options, on_gpu, wait_for};
+
+const MIB: u64 = 1 << 20;
+const OUT_OF_MEMORY: u64 = 2;
+const NOT_SUPPORTED: u64 = 801;
+
+/// What a context takes on the software GPU.
+const CONTEXT: u64 = 32;
+
+/// A back end whose VM 0 has a limit of so many MiB, and VM 1 of as many others.
+fn policy(limits: [u64; 2]) -> String {
+    let vm = |number: usize| {
+        let limit = limits[number];
+        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"{limit}MiB\"\n")
+    };
+    vm(0) + &vm(1)
+}
+
+fn start(limits: [u64; 2]) -> Option<BackEnd> {
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&policy(limits)),
+        variables: &[("VIRTIO_GPGPU_SOFTWARE_CONTEXT", "32")],
+        ..Options::default()
+    })?;
+    if !back_end.staged("isolation/limits").exists() {
+        eprintln!("skipped: the stage has no isolation/limits; run cargo xtask test");
+        return None;
+    }
+    Some(back_end)
+}
+
+/// A program that does what it is told.
+struct Program(Guest);
+
+impl Program {
+    fn start(back_end: &BackEnd, vm: usize) -> Self {
+        let this = Self::try_start(back_end, vm);
+        assert_eq!(this.0.wait_for("open"), "open 0");
+        this
+    }
+
+    fn try_start(back_end: &BackEnd, vm: usize) -> Self {
+        let command = back_end.command(vm, &back_end.staged("isolation/limits"));
+        Self(Guest::spawn(command))
+    }
+
+    /// The numbers of its answer.
+    fn ask(&mut self, line: &str) -> Vec<u64> {
+        let answer = self.0.ask(line);
+        let words = answer.split(' ').skip(1);
+        words
+            .map(|word| word.parse().unwrap_or_else(|_| panic!("{line}: {answer}")))
+            .collect()
+    }
+
+    /// Free and all bytes.
+    fn info(&mut self) -> (u64, u64) {
+        let answer = self.ask("info");
+        assert_eq!(answer[3], 0, "{answer:?}");
+        (answer[0], answer[1])
+    }
+
+    /// `fill`: how many pieces it got.
+    fn fill(&mut self, threads: usize, bytes: u64) -> u64 {
+        let answer = self.ask(&format!("fill {threads} {bytes}"));
+        assert_eq!(answer[1], OUT_OF_MEMORY, "{answer:?}");
+        answer[0]
+    }
+
+    fn succeeds(&mut self, line: &str) {
+        assert_eq!(self.ask(line), [0], "{line}");
+    }
+
+    fn has_no_room(&mut self, line: &str) {
+        assert_eq!(self.ask(line), [OUT_OF_MEMORY], "{line}");
+    }
+}
+
+/// The limit that the tests give a VM: room for some contexts and some more, in MiB.
+fn limit() -> u64 {
+    if on_gpu() { 6144 } else { 512 }
+}
+
+#[test]
+fn pitfall_72_all_that_says_how_much_memory_there_is_says_the_same() {
+    let Some(back_end) = start([limit(), 2 * limit()]) else {
+        return;
+    };
+    for (vm, limit) in [(0, limit()), (1, 2 * limit())] {
+        let mut program = Program::start(&back_end, vm);
+        let answer = program.ask("info");
+        assert_eq!(answer[1..], [limit * MIB, limit * MIB, 0]);
+        let cost = limit * MIB - answer[0];
+        if on_gpu() {
+            assert!((64 * MIB..2048 * MIB).contains(&cost), "{cost}");
+        } else {
+            assert_eq!(cost, CONTEXT * MIB);
+        }
+        // What is allocated is not free, and what is free can be allocated.
+        program.succeeds(&format!("alloc {}", 64 * MIB));
+        assert_eq!(program.info().0, answer[0] - 64 * MIB);
+        program.succeeds(&format!("alloc {}", (answer[0] - 64 * MIB) / (2 * MIB) * (2 * MIB)));
+        assert!(program.info().0 < 2 * MIB);
+    }
+}
+
+#[test]
+fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut programs: Vec<_> = (0..4).map(|_| Program::start(&back_end, 0)).collect();
+    let (free, _) = programs[0].info();
+    for piece in [4 * MIB, 48 * MIB] {
+        let counts: Vec<u64> = std::thread::scope(|scope| {
+            let running: Vec<_> = programs
+                .iter_mut()
+                .map(|program| scope.spawn(move || program.fill(16, piece)))
+                .collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let all: u64 = counts.iter().sum::<u64>() * piece;
+        assert!(all <= free, "{all} of {free}");
+        // What one was refused while another held it for a moment can be had once all are done.
+        let more: u64 = programs.iter_mut().map(|program| program.fill(1, piece)).sum();
+        assert!(all + more * piece <= free && all + (more + 1) * piece > free);
+        let left = programs[0].info().0;
+        assert!(left < piece, "{left}");
+        for program in &mut programs {
+            program.succeeds("free");
+        }
+        wait_for("all that was freed", || (programs[1].info().0 == free).then_some(()));
+    }
+    // One process can have what the others only keep.
+    for program in &mut programs {
+        program.succeeds(&format!("alloc {}", 40 * MIB));
+        program.succeeds("free");
+    }
+    let all = free / (2 * MIB) * (2 * MIB);
+    programs[3].succeeds(&format!("alloc {all}"));
+    assert!(programs[0].info().0 < 2 * MIB);
+    programs[0].has_no_room(&format!("alloc {}", 2 * MIB));
+}
+
+#[test]
+fn pitfall_71_what_a_killed_process_had_is_free_for_the_next() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut other = Program::start(&back_end, 1);
+    let apart = other.info();
+    let fresh = Program::start(&back_end, 0).info();
+    for _ in 0..3 {
+        let mut victim = Program::start(&back_end, 0);
+        wait_for("the last one's context", || (victim.info() == fresh).then_some(()));
+        victim.fill(4, 32 * MIB);
+        let mut witness = Program::try_start(&back_end, 0);
+        // Another VM's limit is its own.
+        assert_eq!(other.info(), apart);
+        victim.0.kill();
+        if witness.0.wait_for("open") == "open 0" {
+            wait_for("what was held", || (witness.info() == fresh).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn pitfall_69_contexts_count() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0);
+    let (free, total) = program.info();
+    let cost = total - free;
+    let mut contexts = 0;
+    while program.info().0 >= cost {
+        program.succeeds("context");
+        contexts += 1;
+        assert!(program.info().0 <= total - (contexts + 1) * cost);
+    }
+    assert!(contexts >= 2);
+    program.has_no_room("context");
+    // Nor for another process's.
+    let refused = Program::try_start(&back_end, 0);
+    assert_eq!(refused.0.wait_for("open"), "open 2");
+    for _ in 0..contexts {
+        program.succeeds("uncontext");
+    }
+    assert_eq!(program.info(), (free, total));
+}
+
+#[test]
+fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0);
+    let (free, _) = program.info();
+    let too_much = (limit() + 64) * MIB;
+    for way in [
+        "pitch", "managed", "async", "pool", "create", "array", "array3d", "mipmap", "graph", "ipc",
+        "import",
+    ] {
+        let answer = program.0.ask(&format!("way {way} {too_much}"));
+        let code = answer.trim_start_matches("way ");
+        let refused = [OUT_OF_MEMORY, NOT_SUPPORTED].map(|code| code.to_string());
+        assert!(code == "absent" || refused.iter().any(|refused| refused == code), "{way}: {answer}");
+        assert_eq!(program.info().0, free, "{way}");
+    }
+    // Variables of modules.
+    program.has_no_room(&format!("module {}", free + 1));
+    program.has_no_room(&format!("module {too_much}"));
+    program.succeeds(&format!("module {}", 64 * MIB));
+    let left = program.info().0;
+    assert!((free - 72 * MIB..=free - 64 * MIB).contains(&left), "{}", free - left);
+    program.has_no_room(&format!("module {left}"));
+    program.succeeds("unload");
+    assert_eq!(program.info().0, free);
+    // A context's limits: its kernels' heap, their stacks and what they print.
+    for line in [
+        format!("limit 2 {too_much}"),
+        format!("limit 1 {too_much}"),
+        format!("limit 0 {}", 400 << 10),
+    ] {
+        program.has_no_room(&line);
+        assert_eq!(program.info().0, free, "{line}");
+    }
+    program.succeeds(&format!("limit 2 {}", 72 * MIB));
+    assert_eq!(program.info().0, free - 64 * MIB);
+}
+
+#[test]
+fn pitfall_71_a_limit_below_what_is_used_stops_what_is_new_alone() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0);
+    let (free, total) = program.info();
+    program.succeeds(&format!("alloc {}", 128 * MIB));
+    let lower = (total - free) / MIB + 64;
+    back_end.reload(&policy([lower, limit()]));
+    wait_for("the new limit", || (program.info() == (0, lower * MIB)).then_some(()));
+    program.has_no_room(&format!("alloc {}", 128 * MIB));
+    // What is there is there.
+    program.succeeds("free");
+    wait_for("what was freed", || (program.info().0 == 64 * MIB).then_some(()));
+    program.succeeds(&format!("alloc {}", 64 * MIB));
+    back_end.reload(&policy([limit(), limit()]));
+    wait_for("the old limit", || (program.info().1 == total).then_some(()));
+    program.succeeds(&format!("alloc {}", 128 * MIB));
+}
