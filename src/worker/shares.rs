@@ -5,7 +5,7 @@ use std::{fs::File, io, sync::Arc};
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    account::{Account, Ledger, Quota, Shared},
+    account::{Account, Quota, Shared},
     ipc::Serving,
 };
 
@@ -14,12 +14,8 @@ use crate::{
 pub struct Shares {
     /// Leases and counters.
     pub account: Shared<Account>,
-    /// What the VM's processes hold of device memory.
-    pub ledger: Arc<Shared<Ledger>>,
-    /// The client's account in it.
+    /// What the client is charged, in the ledger of its VM.
     pub quota: Quota,
-    /// The client's place in the ledger.
-    pub slot: usize,
     /// By which the supervisor looks at the account.
     pub doorbell: File,
     /// The GPUs that the client may use, as the driver numbers them, in the order in which the guest sees them; empty for
@@ -34,12 +30,9 @@ impl Shares {
     /// It is not what it should be, or the host is out of memory.
     pub fn new(serving: Serving) -> io::Result<Self> {
         let ledger = Arc::new(Shared::map(Arc::new(serving.ledger.into()))?);
-        let slot = serving.slot as usize;
         Ok(Self {
             account: Shared::map(Arc::new(serving.account.into()))?,
-            quota: Quota::new(Arc::clone(&ledger), slot),
-            ledger,
-            slot,
+            quota: Quota::new(ledger, serving.slot as usize),
             doorbell: serving.doorbell.into(),
             gpus: serving.gpus,
         })
