@@ -19,10 +19,16 @@ fn variables_of_ptx_count_as_they_are_declared() {
     is(".global .u64 x[256][512];", MIB);
     is(".const .b32 c[1024];", 4096);
     is(".global .b32 a[1024], b[1024];", 8192);
-    is(".global .align 1 .b8 text[4] = {1, 2, 3, 4}; .global .f64 y;", 12);
+    is(
+        ".global .align 1 .b8 text[4] = {1, 2, 3, 4}; .global .f64 y;",
+        12,
+    );
     is(".global .align 4096 .b8 x;", 4096);
     is(".global .u32 x<8>;", 32);
-    is("// .global .b8 x[1048576];\n/* .global .b8 y[1048576]; */", 0);
+    is(
+        "// .global .b8 x[1048576];\n/* .global .b8 y[1048576]; */",
+        0,
+    );
     is(
         ".visible .entry k(.param .u64 .ptr .global .align 4 p) { ld.global.u32 %r1, [%rd1]; ret; }",
         0,
@@ -112,7 +118,12 @@ fn of_a_fatbin_the_largest_counts_that_the_device_runs() {
         elf(&[(true, 100 * MIB)]),
     );
     let text = b".version 8.0\n.target sm_80\n.global .b8 x[9437184];\n";
-    let image = container(&[(2, 80, &small), (2, 90, &large), (2, 100, &huge), (1, 90, text)]);
+    let image = container(&[
+        (2, 80, &small),
+        (2, 90, &large),
+        (2, 100, &huge),
+        (1, 90, text),
+    ]);
     assert_eq!(device_bytes(&image, 80), Ok(3 * MIB + OVERHEAD));
     assert!((9 * MIB..10 * MIB).contains(&device_bytes(&image, 90).unwrap()));
     assert_eq!(device_bytes(&image, 100), Ok(100 * MIB + OVERHEAD));

@@ -43,7 +43,9 @@ impl Charges {
     pub fn bytes(&self, owner: u64) -> u64 {
         let all = self.held();
         let held = all.get(&owner).into_iter().flatten();
-        held.filter_map(|held| held.charge.as_ref()).map(Charge::bytes).sum()
+        held.filter_map(|held| held.charge.as_ref())
+            .map(Charge::bytes)
+            .sum()
     }
 
     /// The owner is gone.

@@ -31,8 +31,8 @@ pub(super) fn best_ptx(
 #[cfg(test)]
 mod tests {
     use super::super::{Contents, from_file};
-    use gpgpu_image::fatbin::{FLAG_LZ4, FLAG_ZSTD};
     use super::*;
+    use gpgpu_image::fatbin::{FLAG_LZ4, FLAG_ZSTD};
     use gpgpu_protocol::cuda::CUDA_ERROR_INVALID_IMAGE;
 
     const ENTRY_BYTES: usize = 64;

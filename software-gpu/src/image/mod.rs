@@ -118,7 +118,11 @@ fn first_four(source: &impl Source<Error = Refused>) -> Result<[u8; 4], Refused>
     Ok(first)
 }
 
-fn binary(source: &impl Source<Error = Refused>, magic: u32, capability: u32) -> Option<Result<String, Refused>> {
+fn binary(
+    source: &impl Source<Error = Refused>,
+    magic: u32,
+    capability: u32,
+) -> Option<Result<String, Refused>> {
     match magic {
         fatbin::CONTAINER_MAGIC => Some(fatbin::best_ptx(source, capability)),
         ELF_MAGIC => Some(Err(Refused::new(

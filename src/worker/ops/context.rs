@@ -279,7 +279,10 @@ pub fn cuCtxSetLimit(
     _: Data,
 ) -> Outcome<reply::cuCtxSetLimit> {
     let request::cuCtxSetLimit { limit, value } = request;
-    let is_limited = session.shares.get().is_some_and(|shares| shares.quota.limit().is_some());
+    let is_limited = session
+        .shares
+        .get()
+        .is_some_and(|shares| shares.quota.limit().is_some());
     let bytes = value as u64;
     match limit {
         CU_LIMIT_STACK_SIZE => reserve_stack(session, bytes)?,
@@ -289,7 +292,9 @@ pub fn cuCtxSetLimit(
         CU_LIMIT_MALLOC_HEAP_SIZE => {
             reserve_for(session, limit, bytes.saturating_sub(DEFAULT_HEAP))?;
         }
-        CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH | CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT if is_limited => {
+        CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH | CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT
+            if is_limited =>
+        {
             let mut now = 0;
             // SAFETY: the pointer is to a value that lives across the call.
             unsafe { driver::cuCtxGetLimit(&mut now, limit)? };
@@ -301,5 +306,8 @@ pub fn cuCtxSetLimit(
     }
     // SAFETY: no pointers.
     unsafe { driver::cuCtxSetLimit(limit, value)? };
-    Ok(reply::cuCtxSetLimit { limit: (), value: () })
+    Ok(reply::cuCtxSetLimit {
+        limit: (),
+        value: (),
+    })
 }

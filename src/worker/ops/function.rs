@@ -78,7 +78,9 @@ pub struct Described {
 impl Described {
     /// The bytes that each of its threads has of the device's memory.
     pub fn local(&self) -> u32 {
-        let attribute = self.attributes.get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as usize);
+        let attribute = self
+            .attributes
+            .get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as usize);
         attribute.map_or(0, |found| u32::try_from(found.value).unwrap_or(0))
     }
 

@@ -144,12 +144,17 @@ pub fn reserve(
     let major = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     let minor = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     let capability = (major * 10 + minor) as u32;
-    let (_, bytes) = image.with_nul().split_last().ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    let (_, bytes) = image
+        .with_nul()
+        .split_last()
+        .ok_or(CUDA_ERROR_INVALID_IMAGE)?;
     match gpgpu_image::size::device_bytes(bytes, capability) {
         Ok(bytes) => session.reserve(device, bytes),
         Err(broken) => {
             if crate::worker::may_log() {
-                tracing::info!("An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}");
+                tracing::info!(
+                    "An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}"
+                );
             }
             Err(CUDA_ERROR_INVALID_IMAGE)
         }

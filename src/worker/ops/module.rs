@@ -94,7 +94,9 @@ pub fn cuModuleLoadDataEx(
         });
     }
     tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
-    session.charges.keep(request.module, session.current(), charge);
+    session
+        .charges
+        .keep(request.module, session.current(), charge);
     session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
