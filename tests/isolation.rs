@@ -15,6 +15,8 @@ mod gpu;
 #[allow(dead_code)]
 mod guest;
 #[path = "isolation/host.rs"]
+// Some of it is for the tests of memory limits.
+#[allow(dead_code)]
 mod host;
 #[path = "isolation/tenants.rs"]
 mod tenants;

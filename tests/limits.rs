@@ -156,15 +156,61 @@ fn pitfall_70_threads_and_processes_get_all_of_the_limit_and_no_more() {
             (programs[1].info().0 == free).then_some(())
         });
     }
-    // One process can have what the others only keep.
-    for program in &mut programs {
-        program.succeeds(&format!("alloc {}", 40 * MIB));
-        program.succeeds("free");
+}
+
+#[test]
+fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut programs: Vec<_> = (0..4).map(|_| Program::start(&back_end, 0)).collect();
+    let (free, _) = programs[0].info();
+    for round in 0..8 {
+        // Each is kept for what the same process allocates next.
+        for program in &mut programs {
+            program.succeeds(&format!("alloc {}", 40 * MIB));
+            program.succeeds(&format!("alloc {}", MIB));
+            program.succeeds("free");
+        }
+        for program in &mut programs {
+            // A process does not wait until its worker has freed what nothing uses.
+            wait_for("all that was freed", || {
+                (program.info().0 == free).then_some(())
+            });
+        }
+        let all = free / (2 * MIB) * (2 * MIB);
+        let (one, other) = (round % 4, (round + 1) % 4);
+        programs[one].succeeds(&format!("alloc {all}"));
+        assert!(programs[other].info().0 < 2 * MIB);
+        programs[other].has_no_room(&format!("alloc {}", 2 * MIB));
+        programs[one].succeeds("free");
     }
-    let all = free / (2 * MIB) * (2 * MIB);
-    programs[3].succeeds(&format!("alloc {all}"));
-    assert!(programs[0].info().0 < 2 * MIB);
-    programs[0].has_no_room(&format!("alloc {}", 2 * MIB));
+}
+
+/// The most memory that any process of a back end has had, in bytes, but for the supervisor.
+fn peak(back_end: &BackEnd) -> u64 {
+    let children = back_end.children().into_values().flatten();
+    let peaks = children.filter_map(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kib << 10)
+    });
+    peaks.max().unwrap_or(0)
+}
+
+#[test]
+fn pitfall_73_a_flood_of_copies_takes_a_bounded_part_of_the_hosts_memory() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0);
+    program.succeeds("flood 1 1048576");
+    let before = peak(&back_end);
+    // 2 GiB behind a stream that does not move until all threads are at it.
+    program.succeeds("flood 64 33554432");
+    let more = peak(&back_end) - before;
+    assert!(more < 256 * MIB, "{} MiB more", more / MIB);
 }
 
 #[test]

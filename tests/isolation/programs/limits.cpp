@@ -10,8 +10,11 @@
 //   module BYTES      loads a module with a variable of so many bytes; the code
 //   unload            unloads it
 //   limit WHICH VALUE cuCtxSetLimit; the code
+//   flood THREADS BYTES  copies so many bytes of pageable memory in so many threads, into a stream that is held back until all
+//                     have begun; the code
 //   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -112,6 +115,56 @@ static std::string way(const std::string &name, size_t bytes) {
         return "unknown";
     }
     return std::to_string((int)code);
+}
+
+// What a stream waits for, and how many threads are about to give it a copy.
+struct Hold {
+    std::mutex lock;
+    std::condition_variable changed;
+    size_t missing;
+};
+
+static void CUDA_CB wait_for_all(void *data) {
+    auto *hold = (Hold *)data;
+    std::unique_lock<std::mutex> guard(hold->lock);
+    hold->changed.wait(guard, [&] { return hold->missing == 0; });
+}
+
+static CUresult flood(CUcontext context, size_t count, size_t bytes) {
+    FIND(cuStreamCreate, "cuStreamCreate");
+    FIND(cuLaunchHostFunc, "cuLaunchHostFunc");
+    FIND(cuMemAlloc, "cuMemAlloc_v2");
+    FIND(cuMemFree, "cuMemFree_v2");
+    FIND(cuCtxSetCurrent, "cuCtxSetCurrent");
+    FIND(cuStreamSynchronize, "cuStreamSynchronize");
+    FIND(cuStreamDestroy, "cuStreamDestroy_v2");
+    static auto *copy = find<CUresult(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    CUstream stream = nullptr;
+    CUdeviceptr to = 0;
+    Hold hold;
+    hold.missing = count;
+    CUresult code = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (code == CUDA_SUCCESS) code = cuMemAlloc(&to, bytes);
+    if (code == CUDA_SUCCESS) code = cuLaunchHostFunc(stream, wait_for_all, &hold);
+    if (code != CUDA_SUCCESS) return code;
+    std::atomic<int> worst = 0;
+    std::vector<std::thread> threads;
+    std::vector<char> from(bytes, 7);
+    for (size_t i = 0; i < count; i++)
+        threads.emplace_back([&] {
+            cuCtxSetCurrent(context);
+            {
+                std::lock_guard<std::mutex> guard(hold.lock);
+                hold.missing--;
+            }
+            hold.changed.notify_all();
+            if (CUresult code = copy(to, from.data(), bytes, stream)) worst = (int)code;
+        });
+    for (auto &thread : threads) thread.join();
+    if (worst) return (CUresult)(int)worst;
+    code = cuStreamSynchronize(stream);
+    if (code == CUDA_SUCCESS) code = cuStreamDestroy(stream);
+    return code == CUDA_SUCCESS ? cuMemFree(to) : code;
 }
 
 static void answer(const char *what, const std::string &text) {
@@ -217,6 +270,9 @@ int main() {
         } else if (!strcmp(word, "limit")) {
             sscanf(line, "%*s %zu %zu", &first, &second);
             answer("limit", std::to_string((int)cuCtxSetLimit((CUlimit)first, second)));
+        } else if (!strcmp(word, "flood")) {
+            sscanf(line, "%*s %zu %zu", &first, &second);
+            answer("flood", std::to_string((int)flood(context, first, second)));
         } else if (!strcmp(word, "way")) {
             sscanf(line, "%*s %63s %zu", name, &first);
             answer("way", way(name, first));
