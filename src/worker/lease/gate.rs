@@ -172,9 +172,14 @@ impl<W: Work> Gate<W> {
     /// Waits until it may be worth trying again.
     fn wait(&self) {
         let mut patience = PATIENCE;
+        let mut last = 0;
         let mut returned = self.lock();
         loop {
             let (word, live) = (self.lease.grant.load(SeqCst), self.live.load(SeqCst));
+            // What was waited for under another grant says nothing about this one.
+            if word != last {
+                (last, patience) = (word, PATIENCE);
+            }
             if live == word && live != 0 {
                 if self.has_room(live) {
                     return;
