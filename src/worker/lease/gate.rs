@@ -51,8 +51,10 @@ pub struct Gate<W> {
     /// Threads that have passed and are giving the GPU work.
     inside: AtomicU32,
     /// Commands that have passed.
+    passed: AtomicU64,
+    /// How many of them the GPU has been given: one that has only passed is not there to be waited for.
     given: AtomicU64,
-    /// How many of them the GPU is known to have done, under a paced grant.
+    /// How many of those it is known to have done, under a paced grant.
     done: AtomicU64,
     /// How many may be on their way under a paced grant.
     window: AtomicU64,
@@ -80,6 +82,7 @@ impl<W: Work> Drop for Inside<'_, W> {
         if gate.wants_mark.load(SeqCst) == 1 && gate.wants_mark.swap(0, SeqCst) == 1 {
             gate.work.mark();
         }
+        gate.given.fetch_add(1, SeqCst);
         gate.inside.fetch_sub(1, SeqCst);
     }
 }
@@ -107,6 +110,7 @@ impl<W: Work> Gate<W> {
             work,
             live: AtomicU32::new(0),
             inside: AtomicU32::new(0),
+            passed: AtomicU64::new(0),
             given: AtomicU64::new(0),
             done: AtomicU64::new(0),
             window: AtomicU64::new(1),
@@ -132,7 +136,7 @@ impl<W: Work> Gate<W> {
             self.inside.fetch_add(1, SeqCst);
             let live = self.live.load(SeqCst);
             if live != 0 && self.lease.grant.load(SeqCst) == live && self.has_room(live) {
-                self.given.fetch_add(1, SeqCst);
+                self.passed.fetch_add(1, SeqCst);
                 if self.dozing.load(SeqCst) == 1 {
                     self.dozing.store(0, SeqCst);
                     futex::wake(&self.lease.grant);
@@ -166,7 +170,7 @@ impl<W: Work> Gate<W> {
 
     fn has_room(&self, live: u32) -> bool {
         mode(live) == grant::OPEN
-            || self.given.load(SeqCst) - self.done.load(SeqCst) < self.window.load(SeqCst)
+            || self.passed.load(SeqCst) - self.done.load(SeqCst) < self.window.load(SeqCst)
     }
 
     /// Waits until it may be worth trying again.
@@ -245,7 +249,7 @@ impl<W: Work> Gate<W> {
         // What an earlier grant left on the GPU may be waiting for the next command: that one passes. If it had to wait for
         // room, it would for ever, for turns are shorter than its patience.
         let done = self.done.load(SeqCst);
-        let under_way = self.given.load(SeqCst) - done;
+        let under_way = self.passed.load(SeqCst) - done;
         let slice = Duration::from_micros(self.lease.slice.load(SeqCst).into());
         let window = self.pace_now().window(slice).min(self.most());
         self.window.store(under_way + window, SeqCst);
@@ -274,11 +278,11 @@ impl<W: Work> Gate<W> {
 
     /// Nobody else wants the GPU: sees how busy it is, and that it is wanted back.
     fn watch(&self, live: u32) {
-        let mut seen = self.given.load(SeqCst);
+        let mut seen = self.passed.load(SeqCst);
         let mut last = Instant::now();
         self.wants_mark.store(1, SeqCst);
         while self.holds(live) {
-            let given = self.given.load(SeqCst);
+            let given = self.passed.load(SeqCst);
             let now = Instant::now();
             // A copy that its caller waits for is not marked before it is over.
             if self.inside.load(SeqCst) > 0 || !self.work.has_passed() {
@@ -287,7 +291,7 @@ impl<W: Work> Gate<W> {
                 add(&self.counters.busy_ns, busy);
             } else if given == seen {
                 self.dozing.store(1, SeqCst);
-                if self.given.load(SeqCst) == seen {
+                if self.passed.load(SeqCst) == seen {
                     futex::wait(&self.lease.grant, live);
                 }
                 self.dozing.store(0, SeqCst);
@@ -364,7 +368,12 @@ impl<W: Work> Gate<W> {
                 // The caller sees a revocation for itself.
                 return !over;
             }
-            thread::yield_now();
+            if since.elapsed() < 2 * GRACE {
+                thread::yield_now();
+            } else {
+                // One is inside that its caller waits for.
+                thread::sleep(Duration::from_micros(200));
+            }
         }
     }
 

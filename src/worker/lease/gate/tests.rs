@@ -138,6 +138,18 @@ fn a_command_that_is_being_given_is_waited_for() {
 }
 
 #[test]
+fn a_command_that_has_only_passed_is_not_there_to_be_waited_for() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::PACED);
+    let inside = setup.gate.enter();
+    let too_early = setup.draining.recv_timeout(Duration::from_millis(50));
+    assert!(too_early.is_err(), "the GPU has nothing yet");
+    drop(inside);
+    setup.draining.recv().unwrap();
+    setup.done.send(()).unwrap();
+}
+
+#[test]
 fn under_a_paced_grant_little_is_on_its_way_and_the_idle_give_it_back() {
     let mut setup = Setup::new();
     setup.grant(4 | grant::PACED);
