@@ -88,6 +88,10 @@ pub struct Worker {
 impl Worker {
     /// Its client is closed: it has to go.
     pub fn close(&mut self, kill: bool) {
+        // One that has ended before was not ended by this: why it was is still to be told.
+        if self.process.ended().is_some() {
+            return;
+        }
         self.closed = true;
         if kill {
             self.process.kill();

@@ -97,9 +97,10 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         }
         let (status, said) = super::host::wait_for("the memory of a process that is gone", || {
             let (status, said) = back_end.run(1, &["look", &value, &most]);
-            // What the other had is back within a moment.
+            // What the other had is back within a moment; until then there may be no room for so much as a module.
             let enough = said.contains("looked") && take(&said, "looked") * 10 >= filled * 9;
-            (enough || !status.success()).then_some((status, said))
+            let failed = !status.success() && !said.contains("CUDA_ERROR_OUT_OF_MEMORY");
+            (enough || failed).then_some((status, said))
         });
         assert!(status.success(), "{status}: {said}");
         assert_eq!(take(&said, "found"), 0, "{said}");
