@@ -30,7 +30,7 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// A command's answer.
     Command {
-        /// One of [`status`].
+        /// One of [`gpgpu_protocol::layout::status`].
         status: u32,
         /// The answer, at most `wanted` bytes.
         answer: Vec<u8>,
