@@ -40,7 +40,7 @@ macro_rules! with_api {
             0x0010 call custom gpgpuRingSetup(address: u64);
             0x0011 post custom gpgpuRingWake();
             0x0012 call custom gpgpuRingAfter(position: u64);
-            0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32);
+            0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32, position: u64, over: Out<u32>);
 
             // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
             // argument is one, so the worker's side is written by hand: the host's number may be another.

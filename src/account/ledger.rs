@@ -19,27 +19,63 @@ pub struct Ledger {
     pub asked: [AtomicU32; GPUS],
     /// Futexes, by GPU: a process was charged less than before.
     pub given: [AtomicU32; GPUS],
-    /// Bytes charged, by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once that
-    /// is gone.
-    pub charged: [[AtomicU64; CLIENTS]; GPUS],
-    /// What of that the worker only keeps, for what is allocated next: it gives it back when it is asked.
-    pub kept: [[AtomicU64; CLIENTS]; GPUS],
+    /// A [`Holding`] by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once that is
+    /// gone.
+    pub held: [[AtomicU64; CLIENTS]; GPUS],
+}
+
+/// What is charged is a multiple of this, in bytes: drivers hand physical memory out in such pieces.
+pub const GRANULE: u64 = 2 << 20;
+
+/// What clients hold of a GPU's memory.
+///
+/// A client's is one word, so that whoever reads it sees what is charged and what of that is only kept as they were at one
+/// time: memory that is kept in one look and gone in the next would count twice, or not at all.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Bytes charged.
+    pub charged: u64,
+    /// Bytes of that which the worker only keeps, for what is allocated next: it gives them back when it is asked.
+    pub kept: u64,
+}
+
+impl Holding {
+    /// What a client holds that has so many bytes, and only keeps so many of them.
+    pub fn of(bytes: u64, kept: u64) -> Self {
+        let charged = bytes.div_ceil(GRANULE).min(u32::MAX.into()) * GRANULE;
+        let kept = kept / GRANULE * GRANULE;
+        Self {
+            charged,
+            kept: kept.min(charged),
+        }
+    }
+
+    /// The word of a slot, in whose halves are granules.
+    pub fn word(self) -> u64 {
+        (self.charged / GRANULE) << 32 | self.kept / GRANULE
+    }
+
+    /// What a slot says. Any number is a word.
+    pub fn read(slot: &AtomicU64) -> Self {
+        let word = slot.load(Ordering::Acquire);
+        Self {
+            charged: (word >> 32) * GRANULE,
+            kept: (word & u64::from(u32::MAX)) * GRANULE,
+        }
+    }
 }
 
 // SAFETY: made of atomic integers alone.
 unsafe impl Words for Ledger {}
 
-fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> u64 {
-    slots.fold(0, |sum, slot| {
-        sum.saturating_add(slot.load(Ordering::Relaxed))
-    })
-}
-
-fn others(slots: Option<&[AtomicU64; CLIENTS]>, client: usize) -> impl Iterator<Item = &AtomicU64> {
-    let slots = slots.into_iter().flatten().enumerate();
+/// The sum of at most [`CLIENTS`] slots, which is far below 2⁶⁴.
+fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> Holding {
     slots
-        .filter(move |(other, _)| *other != client)
-        .map(|(_, slot)| slot)
+        .map(Holding::read)
+        .fold(Holding::default(), |sum, one| Holding {
+            charged: sum.charged + one.charged,
+            kept: sum.kept + one.kept,
+        })
 }
 
 impl Ledger {
@@ -53,10 +89,11 @@ impl Ledger {
         Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
-    /// Says what a context costs, in bytes by GPU.
+    /// Says what a context costs, in bytes by GPU. None shares a granule with anything else.
     pub fn set_context_costs(&self, costs: &[u64]) {
         for (word, cost) in self.context.iter().zip(costs) {
-            word.store(*cost, Ordering::Relaxed);
+            let cost = cost.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
+            word.store(cost, Ordering::Relaxed);
         }
     }
 
@@ -68,25 +105,20 @@ impl Ledger {
 
     /// What all clients together are charged on a GPU.
     pub fn used(&self, gpu: usize) -> u64 {
-        sum(self.charged.get(gpu).into_iter().flatten())
+        sum(self.held.get(gpu).into_iter().flatten()).charged
     }
 
-    /// What all clients but one are charged on a GPU.
-    pub fn used_by_others(&self, gpu: usize, client: usize) -> u64 {
-        sum(others(self.charged.get(gpu), client))
-    }
-
-    /// What all clients but one only keep on a GPU.
-    pub fn kept_by_others(&self, gpu: usize, client: usize) -> u64 {
-        sum(others(self.kept.get(gpu), client))
+    /// What all clients but one hold on a GPU.
+    pub fn others(&self, gpu: usize, client: usize) -> Holding {
+        let slots = self.held.get(gpu).into_iter().flatten().enumerate();
+        sum(slots
+            .filter(|(other, _)| *other != client)
+            .map(|(_, slot)| slot))
     }
 
     /// A client is gone, and with it all that it held.
     pub fn clear(&self, client: usize) {
-        for slot in self.kept.iter().filter_map(|gpu| gpu.get(client)) {
-            slot.store(0, Ordering::Relaxed);
-        }
-        for (slots, given) in self.charged.iter().zip(&self.given) {
+        for (slots, given) in self.held.iter().zip(&self.given) {
             if let Some(slot) = slots.get(client)
                 && slot.swap(0, Ordering::Relaxed) > 0
             {

@@ -11,8 +11,8 @@ mod shared;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use ledger::{CLIENTS, Ledger};
-pub use quota::{Charge, GRANULE, Quota};
+pub use ledger::{CLIENTS, GRANULE, Holding, Ledger};
+pub use quota::{Charge, Quota, Room};
 pub use shared::{Shared, Words};
 
 /// As many GPUs as any host has.

@@ -8,18 +8,20 @@
 use std::{
     fs::File,
     os::fd::AsRawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use gpgpu_protocol::{cuda::*, futex};
 
-use super::{GPUS, Ledger, Shared};
+use super::{GPUS, Holding, Ledger, Shared};
 
-/// What is charged is a multiple of this, in bytes: drivers hand physical memory out in such pieces.
-pub const GRANULE: u64 = 2 << 20;
-/// How long a process waits for others to give back what they only keep.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process waits for others to give back what they only keep: they are asked, and do it at once unless their
+/// driver is busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One lock of this process at a time, whichever GPU it is for: the kernel takes a process that holds one lock and waits
 /// for another for a single thread, and may see a deadlock where there is none.
@@ -76,14 +78,56 @@ impl Drop for Turn<'_> {
 struct Inner {
     ledger: Arc<Shared<Ledger>>,
     slot: usize,
-    /// What this client holds on each GPU, in bytes, before it is rounded.
-    held: Mutex<[u64; GPUS]>,
+    /// What this client holds on each GPU.
+    held: Mutex<[Held; GPUS]>,
+}
+
+/// What a client holds of a GPU's memory, in bytes, before it is rounded.
+#[derive(Debug, Default, Clone, Copy)]
+struct Held {
+    all: u64,
+    kept: u64,
+}
+
+impl Held {
+    fn rounded(self) -> Holding {
+        Holding::of(self.all, self.kept)
+    }
 }
 
 impl Inner {
-    fn held(&self) -> MutexGuard<'_, [u64; GPUS]> {
+    fn held(&self) -> MutexGuard<'_, [Held; GPUS]> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Changes what is held of a GPU, and tells the VM's other processes.
+    fn change(&self, gpu: usize, change: impl FnOnce(&mut Held)) {
+        let mut held = self.held();
+        let was = held[gpu].rounded();
+        change(&mut held[gpu]);
+        let now = held[gpu].rounded();
+        if was == now {
+            return;
+        }
+        self.ledger.held[gpu][self.slot].store(now.word(), Ordering::Release);
+        drop(held);
+        if now.charged < was.charged {
+            let given = &self.ledger.given[gpu];
+            given.fetch_add(1, Ordering::Release);
+            futex::wake(given);
+        }
+    }
+}
+
+/// What a VM may have of a GPU's memory and what it has, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The most that it may have.
+    pub limit: u64,
+    /// What all its processes are charged.
+    pub used: u64,
+    /// What of that other processes only keep.
+    pub kept_by_others: u64,
 }
 
 /// A client's account in its VM's ledger.
@@ -97,6 +141,8 @@ pub struct Charge {
     quota: Quota,
     gpu: usize,
     bytes: u64,
+    /// Whether it counts as kept; changed under the lock on what is held.
+    is_kept: AtomicBool,
 }
 
 /// A GPU's number in the ledger.
@@ -114,7 +160,7 @@ impl Quota {
         Self(Arc::new(Inner {
             ledger,
             slot,
-            held: Mutex::new([0; GPUS]),
+            held: Mutex::new([Held::default(); GPUS]),
         }))
     }
 
@@ -122,10 +168,17 @@ impl Quota {
         &self.0.ledger
     }
 
-    /// What the VM may have of a GPU, and what it has: both in bytes; `None` where there is no limit.
-    pub fn room(&self, gpu: CUdevice) -> Option<(u64, u64)> {
-        let limit = self.ledger().limit()?;
-        Some((limit, self.ledger().used(number(gpu).ok()?)))
+    /// What the VM may have of a GPU, and what it has; `None` where there is no limit.
+    pub fn room(&self, gpu: CUdevice) -> Option<Room> {
+        let (ledger, gpu) = (self.ledger(), number(gpu).ok()?);
+        let limit = ledger.limit()?;
+        let own = ledger.held[gpu].get(self.0.slot).map(Holding::read);
+        let others = ledger.others(gpu, self.0.slot);
+        Some(Room {
+            limit,
+            used: others.charged + own.unwrap_or_default().charged,
+            kept_by_others: others.kept,
+        })
     }
 
     /// The limit, in bytes.
@@ -145,7 +198,7 @@ impl Quota {
     pub fn reserve(&self, gpu: CUdevice, bytes: u64) -> Result<Charge, CUresult> {
         let gpu = number(gpu)?;
         let ledger = self.ledger();
-        let slot = ledger.charged[gpu]
+        let slot = ledger.held[gpu]
             .get(self.0.slot)
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let turn = match ledger.limit() {
@@ -153,28 +206,32 @@ impl Quota {
             None => None,
         };
         let mut held = self.0.held();
-        let holds = held[gpu]
+        let was = held[gpu].rounded();
+        let all = held[gpu]
+            .all
             .checked_add(bytes)
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let charged = holds
-            .checked_next_multiple_of(GRANULE)
-            .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let was = held[gpu].next_multiple_of(GRANULE);
+        let holds = Held { all, ..held[gpu] };
+        let now = holds.rounded();
+        if now.charged < all {
+            // More than a slot can say.
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
         if turn.is_some()
             && let Some(limit) = ledger.limit()
+            && now.charged > was.charged
+            && ledger.others(gpu, self.0.slot).charged + now.charged > limit
         {
-            let others = ledger.used_by_others(gpu, self.0.slot);
-            if charged > was && others.saturating_add(charged) > limit {
-                return Err(CUDA_ERROR_OUT_OF_MEMORY);
-            }
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         held[gpu] = holds;
-        slot.store(charged, Ordering::Relaxed);
+        slot.store(now.word(), Ordering::Release);
         drop(turn);
         Ok(Charge {
             quota: self.clone(),
             gpu,
             bytes,
+            is_kept: AtomicBool::new(false),
         })
     }
 
@@ -189,16 +246,15 @@ impl Quota {
         let ledger = self.ledger();
         loop {
             let given = ledger.given[number].load(Ordering::Acquire);
-            let kept = ledger.kept_by_others(number, self.0.slot);
             let result = self.reserve(gpu, bytes);
-            let (Err(_), Some((limit, used))) = (&result, self.room(gpu)) else {
+            let (Err(_), Some(room)) = (&result, self.room(gpu)) else {
                 return result;
             };
-            let missing = used.saturating_add(bytes).saturating_sub(limit);
+            let missing = room.used.saturating_add(bytes).saturating_sub(room.limit);
             let left = deadline.saturating_duration_since(Instant::now());
-            // What others kept a moment ago they may have given by now, and then it is worth another look.
+            // What was given back meanwhile makes it worth another look.
             let moved = ledger.given[number].load(Ordering::Acquire) != given;
-            if left.is_zero() || (kept < missing && !moved) {
+            if left.is_zero() || (room.kept_by_others < missing && !moved) {
                 return result;
             }
             if !moved {
@@ -207,20 +263,6 @@ impl Quota {
                 futex::wait_for(&ledger.given[number], given, left);
             }
         }
-    }
-
-    /// Says how many of the charged bytes are only kept.
-    pub fn set_kept(&self, gpu: CUdevice, bytes: u64) {
-        if let Ok(gpu) = number(gpu)
-            && let Some(slot) = self.ledger().kept[gpu].get(self.0.slot)
-        {
-            slot.store(bytes, Ordering::Release);
-        }
-    }
-
-    /// What other processes of the VM only keep of a GPU's memory, in bytes.
-    pub fn kept_by_others(&self, gpu: CUdevice) -> u64 {
-        number(gpu).map_or(0, |gpu| self.ledger().kept_by_others(gpu, self.0.slot))
     }
 
     /// How often processes of the VM were asked for what they only keep.
@@ -241,20 +283,32 @@ impl Charge {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Says whether the memory is only kept, for what is allocated next: whoever keeps it gives it back when
+    /// [`Quota::asked`] changes. It is so until the charge is dropped, or this says otherwise.
+    pub fn set_kept(&self, is_kept: bool) {
+        self.quota.0.change(self.gpu, |held| {
+            if self.is_kept.swap(is_kept, Ordering::Relaxed) != is_kept {
+                held.kept = match is_kept {
+                    true => held.kept + self.bytes,
+                    false => held.kept - self.bytes,
+                };
+            }
+        });
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let inner = &self.quota.0;
-        let mut held = inner.held();
-        held[self.gpu] = held[self.gpu].saturating_sub(self.bytes);
-        let charged = held[self.gpu].next_multiple_of(GRANULE);
-        let slot = &inner.ledger.charged[self.gpu][inner.slot];
-        if slot.swap(charged, Ordering::Release) != charged {
-            let given = &inner.ledger.given[self.gpu];
-            given.fetch_add(1, Ordering::Release);
-            futex::wake(given);
-        }
+        let kept = if *self.is_kept.get_mut() {
+            self.bytes
+        } else {
+            0
+        };
+        self.quota.0.change(self.gpu, |held| {
+            held.all -= self.bytes;
+            held.kept -= kept;
+        });
     }
 }
 

@@ -415,19 +415,16 @@ impl DeviceMemory {
         kept: u64,
     ) -> (usize, usize) {
         let free = (free as u64).saturating_add(kept);
-        let quota = self.quota.get();
-        let Some((quota, (limit, used))) =
-            quota.and_then(|quota| Some((quota, quota.room(device)?)))
-        else {
+        let room = self.quota.get().and_then(|quota| quota.room(device));
+        let Some(room) = room else {
             return ((free as usize).min(total), total);
         };
-        let total = limit.min(total as u64);
+        let total = room.limit.min(total as u64);
         // Other processes give back what they only keep when it is needed here.
-        let others = quota.kept_by_others(device);
-        let room = limit
-            .saturating_sub(used)
+        let room = (room.limit)
+            .saturating_sub(room.used)
             .saturating_add(kept)
-            .saturating_add(others);
+            .saturating_add(room.kept_by_others);
         (free.min(room).min(total) as usize, total as usize)
     }
 

@@ -309,32 +309,44 @@ impl Ring {
             .cast())
     }
 
-    /// Whether what a slot's request waits for can still come: the error of the context or its streams, if not.
+    /// Whether the request of a slot, whose record ends at `position`, is over: nothing will be written to the slot any
+    /// more. Where the slot says otherwise, somebody has overwritten it, or the record.
     ///
     /// # Errors
     ///
-    /// The driver's code.
-    pub fn status(&self, session: &Session, slot: u32, sequence: u32) -> Result<(), CUresult> {
+    /// The error of the context or its streams that keeps the fences from coming.
+    pub fn is_over(
+        &self,
+        session: &Session,
+        slot: u32,
+        sequence: u32,
+        position: u64,
+    ) -> Result<bool, CUresult> {
+        // Before the look at what is pending: that is noted before the command counts as done.
+        let is_answered = self.has_reached(position);
         let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         if pending.sequence != sequence {
             // Not carried out yet, or without a fence.
-            return Ok(());
+            return Ok(is_answered);
         }
         session.enter(pending.context)?;
+        let mut is_over = is_answered;
         for stream in pending.streams {
-            // A stream that was destroyed ends its work all the same.
+            // A stream that was destroyed ends its work all the same, but nobody can say when.
             let Ok(raw) = session.objects.raw::<Stream>(stream) else {
+                is_over = false;
                 continue;
             };
             // SAFETY: the stream is the driver's and lives.
             match unsafe { driver::cuStreamQuery(raw as CUstream) } {
-                Ok(()) | Err(CUDA_ERROR_NOT_READY) => {}
+                Ok(()) => {}
+                Err(CUDA_ERROR_NOT_READY) => is_over = false,
                 Err(code) => return Err(code),
             }
         }
-        Ok(())
+        Ok(is_over)
     }
 
     /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.

@@ -305,16 +305,8 @@ impl Client {
     }
 
     fn request_by_ring<R: Request>(&self, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
-        ring.request(
-            thread::tag(),
-            stream,
-            || self.wake(),
-            || {
-                self.is_served(None)
-                    .map_err(|_| Failure::Os(libc::ENOTCONN))
-            },
-        )
-        .map_err(|failure| failed::<R>(&failure))
+        ring.request(thread::tag(), stream, || self.wake(), || self.is_served())
+            .map_err(|failure| failed::<R>(&failure))
     }
 
     fn wait_by_ring<R: Request>(
@@ -323,7 +315,7 @@ impl Client {
         ticket: Ticket,
         answer: &mut Vec<u8>,
     ) -> Result<Waited> {
-        ring.wait(ticket, answer, || self.is_served(Some(ticket)))
+        ring.wait(ticket, answer, || self.is_done(ticket))
             .inspect_err(|code| {
                 log::say(Level::Debug, || {
                     format!("{}: {code} while waiting", R::NAME)
@@ -349,11 +341,21 @@ impl Client {
         self.transport.post(thread::tag(), &stream)
     }
 
-    /// Whether the worker lives, and what the ticket waits for can still come.
-    fn is_served(&self, ticket: Option<Ticket>) -> Result {
-        let (slot, sequence) = ticket.map_or((0, 0), |ticket| ticket.name());
+    /// Whether the worker is done with what the ticket stands for; an error says that it is gone, or that it never will be.
+    fn is_done(&self, ticket: Ticket) -> Result<bool> {
+        let Ticket {
+            slot,
+            sequence,
+            position,
+        } = ticket;
         let mut stream = Vec::new();
-        encode(&request::gpgpuFenceStatus { slot, sequence }, &mut stream);
+        let question = request::gpgpuFenceStatus {
+            slot,
+            sequence,
+            position,
+            over: true,
+        };
+        encode(&question, &mut stream);
         let mut answer = [0; 64];
         let submission = Submission {
             thread: thread::tag(),
@@ -366,10 +368,18 @@ impl Client {
             .transport
             .submit(submission)
             .map_err(|failure| failed::<request::gpgpuFenceStatus>(&failure))?;
-        match decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?.0 {
-            CUDA_SUCCESS => Ok(()),
-            code => Err(code),
+        match decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])? {
+            (CUDA_SUCCESS, Some(reply)) => Ok(reply.over != 0),
+            (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
+            (code, _) => Err(code),
         }
+    }
+
+    /// Whether the worker lives, for who waits for nothing but that it goes on.
+    fn is_served(&self) -> std::result::Result<(), Failure> {
+        self.is_done(Ticket::default())
+            .map(drop)
+            .map_err(|_| Failure::Os(libc::ENOTCONN))
     }
 
     fn exchange_by_queue<R: Request>(
@@ -416,15 +426,9 @@ impl Client {
         thread::with_stream_buffer(|stream| {
             encode(request, stream);
             let posted = match &self.ring {
-                Some(ring) if R::RINGS && Ring::fits(stream.len()) => ring.post(
-                    thread::tag(),
-                    stream,
-                    || self.wake(),
-                    || {
-                        self.is_served(None)
-                            .map_err(|_| Failure::Os(libc::ENOTCONN))
-                    },
-                ),
+                Some(ring) if R::RINGS && Ring::fits(stream.len()) => {
+                    ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
+                }
                 _ => {
                     self.follow_ring::<R>(stream);
                     self.transport.post(thread::tag(), stream)

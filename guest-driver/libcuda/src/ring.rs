@@ -12,10 +12,11 @@ use std::{
 };
 
 use gpgpu_protocol::{
+    cuda::*,
     futex,
     ring::{
         Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, MAX_RECORD_BYTES, NO_SLOT, Producer,
-        RING_BYTES, Record, SLOTS,
+        RING_BYTES, Record, SLOT_FENCES, SLOTS,
     },
 };
 
@@ -60,18 +61,15 @@ struct Block {
     pending: Option<Ticket>,
 }
 
-/// A request that is under way.
-#[derive(Debug, Clone, Copy)]
+/// A request that is under way; by default one that never was.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Ticket {
-    slot: u32,
-    sequence: u32,
-}
-
-impl Ticket {
-    /// Its slot and sequence, as a question to the worker names it.
-    pub fn name(&self) -> (u32, u32) {
-        (self.slot, self.sequence)
-    }
+    /// Its slot.
+    pub slot: u32,
+    /// The value that says that the slot's words are its own.
+    pub sequence: u32,
+    /// Where its record ends.
+    pub position: u64,
 }
 
 /// What a wait came to.
@@ -150,7 +148,11 @@ impl Ring {
         let slot = self.claim();
         self.area.slot(slot as usize).clear();
         match self.append(slot, thread, commands, wake, ask) {
-            Ok(sequence) => Ok(Ticket { slot, sequence }),
+            Ok((sequence, position)) => Ok(Ticket {
+                slot,
+                sequence,
+                position,
+            }),
             Err(failure) => {
                 self.free(slot);
                 Err(failure)
@@ -165,19 +167,20 @@ impl Ring {
         commands: &[u8],
         wake: impl FnOnce() -> Result<(), Failure>,
         mut ask: impl FnMut() -> Result<(), Failure>,
-    ) -> Result<u32, Failure> {
+    ) -> Result<(u32, u64), Failure> {
         let mut patience = Patience::new();
         loop {
             let mut state = locked(&self.producer);
             let sequence = state.sequence.wrapping_add(1).max(1);
             if state.producer.append(slot, sequence, thread, commands) {
                 state.sequence = sequence;
+                let position = state.producer.tail();
                 let must_wake = state.producer.must_wake();
                 drop(state);
                 if must_wake {
                     wake()?;
                 }
-                return Ok(sequence);
+                return Ok((sequence, position));
             }
             drop(state);
             // The worker is behind by a whole ring: it is awake, and not helped by looks at what it writes.
@@ -208,54 +211,47 @@ impl Ring {
         self.slot_free.notify_one();
     }
 
-    /// Waits until the request is over, and takes its answer; `ask` tells whether that can still happen.
+    /// Waits until the request is over, and takes its answer; `ask` tells whether the worker is done with it.
     ///
     /// # Errors
     ///
-    /// What `ask` returned. The slot is then lost, for a late write may still come.
-    pub fn wait<E>(
+    /// What `ask` returned: the slot is then lost, for a late write may still come. `CUDA_ERROR_UNKNOWN` if the worker is
+    /// done with the request and no answer is there: this process has overwritten it, or the record.
+    pub fn wait(
         &self,
         ticket: Ticket,
         answer: &mut Vec<u8>,
-        mut ask: impl FnMut() -> Result<(), E>,
-    ) -> Result<Waited, E> {
-        let slot = self.area.slot(ticket.slot as usize);
+        mut ask: impl FnMut() -> Result<bool, CUresult>,
+    ) -> Result<Waited, CUresult> {
         let mut patience = Patience::new();
-        let fences = loop {
-            if let Some(fences) = slot.answered(ticket.sequence) {
-                break fences;
+        let waited = loop {
+            if let Some(waited) = self.outcome(ticket) {
+                break Ok(waited);
             }
-            if patience.pause() {
-                ask()?;
+            // What the worker wrote before it said so is to be seen now.
+            if patience.pause() && ask()? {
+                break self.outcome(ticket).ok_or(CUDA_ERROR_UNKNOWN);
             }
         };
-        if fences != ELSEWHERE {
-            for index in 0..fences as usize {
-                while slot.fence(index).load(Ordering::Acquire) != ticket.sequence {
-                    if patience.pause() {
-                        ask()?;
-                    }
-                }
-            }
-        }
-        slot.take(answer);
+        self.area.slot(ticket.slot as usize).take(answer);
         self.free(ticket.slot);
-        Ok(if fences == ELSEWHERE {
-            Waited::Elsewhere
-        } else {
-            Waited::Over
-        })
+        waited
+    }
+
+    /// What a request came to, once it is over.
+    fn outcome(&self, ticket: Ticket) -> Option<Waited> {
+        let slot = self.area.slot(ticket.slot as usize);
+        match slot.answered(ticket.sequence)? {
+            ELSEWHERE => Some(Waited::Elsewhere),
+            fences => (0..SLOT_FENCES.min(fences as usize))
+                .all(|index| slot.fence(index).load(Ordering::Acquire) == ticket.sequence)
+                .then_some(Waited::Over),
+        }
     }
 
     /// Whether the request is over.
     fn is_over(&self, ticket: Ticket) -> bool {
-        let slot = self.area.slot(ticket.slot as usize);
-        match slot.answered(ticket.sequence) {
-            None => false,
-            Some(ELSEWHERE) => true,
-            Some(fences) => (0..fences as usize)
-                .all(|index| slot.fence(index).load(Ordering::Acquire) == ticket.sequence),
-        }
+        self.outcome(ticket).is_some()
     }
 
     /// Takes a data block that is free, or whose copy is over.

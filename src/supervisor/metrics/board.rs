@@ -11,7 +11,7 @@ use std::{
 
 use super::{ClientStatus, ENDS, End, GpuStatus, Status, Totals, VmStatus, oom::Oom};
 use crate::{
-    account::{Account, GPUS, Ledger, Shared},
+    account::{Account, GPUS, Holding, Ledger, Shared},
     policy::VmPolicy,
     supervisor::{client::Who, usage::Usage},
 };
@@ -228,9 +228,9 @@ impl Board {
         for client in &mut state.there {
             // Only the places that somebody has: the others' pages may never have been touched.
             let charged = |gpu: &u32| {
-                let slots = vm.ledger.charged.get(*gpu as usize);
+                let slots = vm.ledger.held.get(*gpu as usize);
                 let slot = slots.and_then(|slots| slots.get(client.slot as usize));
-                slot.map_or(0, |slot| slot.load(Relaxed))
+                slot.map_or(0, |slot| Holding::read(slot).charged)
             };
             let mut all = 0_u64;
             for (gpu, sum) in gpus.iter().zip(&mut memory) {
@@ -344,7 +344,8 @@ mod tests {
             account::add(&account.counters.launches, 5);
             account.counters.queued.store(3, Relaxed);
         }
-        ledger.charged[2][1].store(4096, Relaxed);
+        let memory = 6 * account::GRANULE;
+        ledger.held[2][1].store(Holding::of(memory, 0).word(), Relaxed);
         let before = board.status().vms.remove(0);
         assert_eq!((before.totals.launches, before.queued_commands), (10, 6));
         assert_eq!(before.clients.len(), 2);
@@ -354,7 +355,7 @@ mod tests {
                 .iter()
                 .map(|gpu| (gpu.gpu, gpu.memory_bytes))
                 .collect::<Vec<_>>(),
-            [(0, 0), (2, 4096)]
+            [(0, 0), (2, memory)]
         );
         assert_eq!(before.memory_limit_bytes, Some(1 << 30));
 

@@ -7,7 +7,7 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::pool::{Backend, Patience, Shape};
+use super::pool::{self, Backend, Patience, Shape};
 use crate::{
     account::{Charge, Quota},
     worker::{driver, external},
@@ -37,7 +37,15 @@ pub struct Chunks {
 pub struct Memory {
     handle: CUmemGenericAllocationHandle,
     /// Dropped after the memory was released.
-    _charge: Option<Charge>,
+    charge: Option<Charge>,
+}
+
+impl pool::Memory for Memory {
+    fn set_kept(&self, is_kept: bool) {
+        if let Some(charge) = &self.charge {
+            charge.set_kept(is_kept);
+        }
+    }
 }
 
 impl Drop for Memory {
@@ -215,10 +223,7 @@ impl Backend for Chunks {
         let mut handle = 0;
         // SAFETY: the pointers are to values that live across the call.
         unsafe { driver::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0)? };
-        let memory = Memory {
-            handle,
-            _charge: charge,
-        };
+        let memory = Memory { handle, charge };
         self.map(&memory, address, bytes, devices)?;
         Ok(memory)
     }
@@ -263,12 +268,6 @@ impl Backend for Chunks {
             .quota
             .as_ref()
             .and_then(|quota| quota.room(self.device));
-        room.is_some_and(|(limit, used)| used.saturating_add(bytes) > limit)
-    }
-
-    fn set_kept(&self, bytes: u64) {
-        if let Some(quota) = &self.quota {
-            quota.set_kept(self.device, bytes);
-        }
+        room.is_some_and(|room| room.used.saturating_add(bytes) > room.limit)
     }
 }

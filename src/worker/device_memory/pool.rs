@@ -38,10 +38,16 @@ pub enum Patience {
     ForOthers,
 }
 
+/// Physical memory of a chunk; it is released when this is dropped and it is mapped nowhere.
+pub trait Memory {
+    /// It is in no allocation, and can be given back at any time; or it is in one again.
+    fn set_kept(&self, is_kept: bool);
+}
+
 /// What a pool has done by the driver.
 pub trait Backend {
-    /// Physical memory; it is released when this is dropped and it is mapped nowhere.
-    type Memory;
+    /// What chunks are made of.
+    type Memory: Memory;
 
     /// Makes `bytes` bytes of memory and maps them for these devices.
     ///
@@ -71,8 +77,6 @@ pub trait Backend {
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
     /// Memory of which others had descriptors is gone: they are to drop it.
     fn released(&self);
-    /// So many bytes are in no allocation, and can be given back at any time.
-    fn set_kept(&self, _bytes: u64) {}
     /// Whether so many bytes are more than there may be, whatever the device has.
     fn is_over_limit(&self, _bytes: u64) -> bool {
         false
@@ -127,10 +131,6 @@ struct State<M> {
     /// Chunks without allocations, those unused for longest first.
     idle: VecDeque<u64>,
     idle_bytes: u64,
-    /// Bytes that are being given back.
-    leaving_bytes: u64,
-    /// What was said last of the bytes that are only kept.
-    said_kept: u64,
     /// How many shared chunks were made.
     shared_made: u32,
     /// Who may use the memory: the device itself, and those of whose contexts it was used.
@@ -139,32 +139,39 @@ struct State<M> {
     released: Vec<u32>,
 }
 
-impl<M> State<M> {
+impl<M: Memory> State<M> {
     fn containing(&mut self, address: u64) -> Option<(u64, &mut Chunk<M>)> {
         let (&start, chunk) = self.chunks.range_mut(..=address).next_back()?;
         (address - start < chunk.bytes).then_some((start, chunk))
     }
 
-    fn set_idle(&mut self, start: u64, bytes: u64) {
-        self.idle.push_back(start);
-        self.idle_bytes += bytes;
+    fn set_idle(&mut self, start: u64) {
+        if let Some(chunk) = self.chunks.get(&start) {
+            self.idle.push_back(start);
+            self.idle_bytes += chunk.bytes;
+            chunk.memory.set_kept(true);
+        }
     }
 
-    fn set_busy(&mut self, start: u64, bytes: u64) {
-        if let Some(index) = self.idle.iter().position(|idle| *idle == start) {
-            self.idle.remove(index);
-            self.idle_bytes -= bytes;
-        }
+    /// The idle chunk at an index is in use.
+    fn set_busy(&mut self, index: usize) -> Option<(u64, &mut Chunk<M>)> {
+        let start = self.idle.remove(index)?;
+        let chunk = self.chunks.get_mut(&start)?;
+        self.idle_bytes -= chunk.bytes;
+        chunk.memory.set_kept(false);
+        Some((start, chunk))
     }
 
     /// Takes a place for a small allocation out of a shared chunk.
     fn carve(&mut self, bytes: u64) -> Option<u64> {
         let address = self.pieces.take(bytes)?;
         let (start, chunk) = self.containing(address)?;
-        let (was, whole) = (chunk.used, chunk.bytes);
+        let was = chunk.used;
         chunk.used += bytes;
-        if was == 0 {
-            self.set_busy(start, whole);
+        if was == 0
+            && let Some(index) = self.idle.iter().position(|idle| *idle == start)
+        {
+            self.set_busy(index);
         }
         Some(address)
     }
@@ -176,15 +183,13 @@ impl<M> State<M> {
             let chunk = &self.chunks[start];
             !chunk.is_shared && chunk.bytes == bytes
         })?;
-        let start = self.idle.remove(index)?;
-        self.idle_bytes -= bytes;
-        if let Some(chunk) = self.chunks.get_mut(&start) {
-            chunk.used = bytes;
-        }
+        let (start, chunk) = self.set_busy(index)?;
+        chunk.used = bytes;
         Some(start)
     }
 
-    /// Takes the oldest idle chunks out of the tables until no more than `keep` bytes are idle.
+    /// Takes the oldest idle chunks out of the tables until no more than `keep` bytes are idle. They count as kept until the
+    /// driver has them back.
     fn evict(&mut self, keep: u64) -> Vec<(u64, Chunk<M>)> {
         let mut gone = Vec::new();
         while self.idle_bytes > keep {
@@ -199,7 +204,6 @@ impl<M> State<M> {
             if chunk.is_shared {
                 self.pieces.take_whole(start, chunk.bytes);
             }
-            self.leaving_bytes += chunk.bytes;
             if chunk.is_exported {
                 self.released.push(chunk.number);
             }
@@ -239,8 +243,6 @@ impl<B: Backend> Pool<B> {
             numbers: HashMap::new(),
             idle: VecDeque::new(),
             idle_bytes: 0,
-            leaving_bytes: 0,
-            said_kept: 0,
             shared_made: 0,
             devices: vec![shape.device],
             released: Vec::new(),
@@ -257,16 +259,6 @@ impl<B: Backend> Pool<B> {
 
     fn state(&self) -> MutexGuard<'_, State<B::Memory>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Says what is only kept, if that has changed.
-    fn say_kept(&self, state: &mut State<B::Memory>) {
-        // What is on its way back is free only when the driver has it.
-        let kept = state.idle_bytes + state.leaving_bytes;
-        if state.said_kept != kept {
-            state.said_kept = kept;
-            self.backend.set_kept(kept);
-        }
     }
 
     /// Whether an address lies in the window.
@@ -297,13 +289,11 @@ impl<B: Backend> Pool<B> {
     /// A place for `taken` bytes, if there is one without the driver's help.
     pub fn try_allocate(&self, taken: u64) -> Option<u64> {
         let mut state = self.state();
-        let found = if taken < WHOLE_BYTES {
+        if taken < WHOLE_BYTES {
             state.carve(taken)
         } else {
             state.reuse(taken)
-        };
-        self.say_kept(&mut state);
-        found
+        }
     }
 
     /// A place for `taken` bytes.
@@ -413,14 +403,13 @@ impl<B: Backend> Pool<B> {
             return state.idle_bytes;
         };
         chunk.used -= taken;
-        let (used, bytes, is_shared) = (chunk.used, chunk.bytes, chunk.is_shared);
+        let (used, is_shared) = (chunk.used, chunk.is_shared);
         if is_shared {
             state.pieces.give(address, taken);
         }
         if used == 0 {
-            state.set_idle(start, bytes);
+            state.set_idle(start);
         }
-        self.say_kept(&mut state);
         state.idle_bytes
     }
 
@@ -442,19 +431,15 @@ impl<B: Backend> Pool<B> {
         let any = !gone.is_empty();
         for (start, chunk) in gone {
             let bytes = chunk.bytes;
-            let is_free = self.backend.unmap(start, bytes);
-            if is_free {
+            if self.backend.unmap(start, bytes) {
                 drop(chunk);
+                let mut state = self.state();
+                state.addresses.give(start, bytes + self.shape.granularity);
             } else {
                 // It is still there, and so counts as used.
+                chunk.memory.set_kept(false);
                 std::mem::forget(chunk);
             }
-            let mut state = self.state();
-            if is_free {
-                state.addresses.give(start, bytes + self.shape.granularity);
-            }
-            state.leaving_bytes -= bytes;
-            self.say_kept(&mut state);
         }
         any
     }

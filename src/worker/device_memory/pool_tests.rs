@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use proptest::prelude::*;
@@ -22,6 +25,9 @@ struct Table {
     left: u64,
     creations: u32,
     refuses_device: Option<CUdevice>,
+    /// Bytes that can be given back at any time.
+    kept: u64,
+    refuses_unmap: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -29,11 +35,28 @@ struct Fake(Arc<Mutex<Table>>);
 
 /// Gives its bytes back when it is dropped.
 #[derive(Debug)]
-struct Bytes(Fake, u64);
+struct Bytes(Fake, u64, AtomicBool);
+
+impl Memory for Bytes {
+    fn set_kept(&self, is_kept: bool) {
+        assert_ne!(self.2.swap(is_kept, Relaxed), is_kept);
+        let kept = &mut self.0.table().kept;
+        *kept = if is_kept {
+            *kept + self.1
+        } else {
+            *kept - self.1
+        };
+    }
+}
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.0.table().left += self.1;
+        let mut table = self.0.table();
+        table.left += self.1;
+        // In one step: whoever looks never finds it both kept and free, nor neither.
+        if self.2.load(Relaxed) {
+            table.kept -= self.1;
+        }
     }
 }
 
@@ -67,13 +90,14 @@ impl Backend for Fake {
         table.left -= bytes;
         table.creations += 1;
         table.mapped.insert(address, (bytes, devices.to_vec()));
-        Ok(Bytes(self.clone(), bytes))
+        Ok(Bytes(self.clone(), bytes, AtomicBool::new(false)))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> bool {
-        let (mapped, _) = self.table().mapped.remove(&address).unwrap();
+        let mut table = self.table();
+        let (mapped, _) = table.mapped.remove(&address).unwrap();
         assert_eq!(mapped, bytes);
-        true
+        !table.refuses_unmap
     }
 
     fn grant(&self, address: u64, _: u64, device: CUdevice) -> Result<(), CUresult> {
@@ -122,6 +146,37 @@ fn small_allocations_share_a_chunk_and_large_ones_have_their_own() {
     assert_eq!(taken, 42 * MIB);
     assert!(fake.table().mapped[&large].0 == taken);
     assert!(pool.owns(first) && pool.owns(large) && !pool.owns(START - 1));
+}
+
+#[test]
+fn pitfall_68_what_is_in_no_allocation_counts_as_kept_until_it_is_back() {
+    let (fake, pool) = pool(1 << 30, 1 << 30);
+    let kept = || fake.table().kept;
+    let (large, large_taken) = allocate(&pool, 40 * MIB).unwrap();
+    let small: Vec<_> = (0..2).map(|_| allocate(&pool, MIB).unwrap()).collect();
+    assert_eq!(kept(), 0);
+    pool.free(large, large_taken);
+    assert_eq!(kept(), 40 * MIB);
+    pool.free(small[0].0, small[0].1);
+    assert_eq!(kept(), 40 * MIB, "the chunk is in use");
+    pool.free(small[1].0, small[1].1);
+    let chunk = kept() - 40 * MIB;
+    assert!(chunk >= 2 * MIB);
+    // In use again.
+    pool.try_allocate(large_taken).unwrap();
+    assert_eq!(kept(), chunk);
+    allocate(&pool, 512).unwrap();
+    assert_eq!(kept(), 0);
+    pool.free(large, large_taken);
+    assert!(pool.trim(0));
+    assert_eq!(kept(), 0);
+    // What the driver does not take back is nobody's to have.
+    let (large, large_taken) = allocate(&pool, 40 * MIB).unwrap();
+    pool.free(large, large_taken);
+    fake.table().refuses_unmap = true;
+    let left = fake.table().left;
+    pool.trim(0);
+    assert_eq!((kept(), fake.table().left), (0, left));
 }
 
 #[test]

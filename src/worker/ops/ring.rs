@@ -75,7 +75,7 @@ pub fn gpgpuEventMark(
     })
 }
 
-/// Whether what a request waits for can still come.
+/// Whether what a request waits for can still come, or has come already.
 pub fn gpgpuFenceStatus(
     session: &Session,
     request: request::gpgpuFenceStatus,
@@ -84,10 +84,12 @@ pub fn gpgpuFenceStatus(
     let ring = ring(session)?;
     // Who asks has waited for long; should the flag of the ring have been spoiled, this mends it.
     ring.wake();
-    ring.status(session, request.slot, request.sequence)?;
+    let over = ring.is_over(session, request.slot, request.sequence, request.position)?;
     Ok(reply::gpgpuFenceStatus {
         slot: (),
         sequence: (),
+        position: (),
+        over: over.into(),
     })
 }
 
