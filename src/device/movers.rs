@@ -184,9 +184,9 @@ impl Movers {
         !self.under_way.is_empty()
     }
 
-    /// Forgets that a client's end waits for its moves.
-    pub fn forget_late(&mut self, client: u32) {
-        self.late.remove(&client);
+    /// Forgets that a client's end waits for its moves; `true` says that it did: its worker is gone.
+    pub fn forget_late(&mut self, client: u32) -> bool {
+        self.late.remove(&client).is_some()
     }
 
     /// Whether moves of a client are under way.

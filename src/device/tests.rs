@@ -1,7 +1,9 @@
-//! The state machine without a VMM: a ring in memory, and a supervisor that says nothing.
+//! The state machine without a VMM: rings in memory, and a supervisor, workers and movers that say what a test has them say.
 
 use std::{
-    os::fd::BorrowedFd,
+    collections::BTreeSet,
+    fs::File,
+    os::fd::{AsFd, BorrowedFd},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -9,107 +11,242 @@ use std::{
 use gpgpu_protocol::{
     api,
     layout::{
-        CONTROL_QUEUE, ControlAnswer, ControlHeader, MAX_CLIENTS, Open, VERSION, control, status,
+        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
+        MAX_CLIENTS, NUM_QUEUES, Open, VERSION, control, status,
     },
 };
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
-use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
-use zerocopy::{FromBytes, IntoBytes};
+use vm_memory::{
+    Bytes, FileOffset, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap,
+    GuestRegionMmap, MmapRegion,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{queue::Queue, vm::Vm, watch::Watch};
+use super::{
+    client::MOVER_BYTES,
+    queue::{Memory, Queue},
+    vm::Vm,
+    watch::Watch,
+};
 use crate::{
-    ipc,
-    supervisor::link::{DeviceEnd, SupervisorEnd, ToSupervisor},
+    ipc::{
+        self, ToWorker, WorkerEnd,
+        mover::{FromMover, MoverEnd, ToMover},
+    },
+    supervisor::link::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
 };
 
-const AVAIL: u64 = 0x1000;
-const USED: u64 = 0x2000;
-const ANSWER: u64 = 0x4000;
+/// Each ring: its descriptors, then what is available, then what was used.
+const RING_BYTES: u64 = 0x5000;
+const AVAIL: u64 = 0x2000;
+const USED: u64 = 0x3000;
+const ENTRIES: u16 = 512;
+/// Where requests and answers are put, one after the other.
+const HEAP: u64 = NUM_QUEUES as u64 * RING_BYTES;
+const GUEST_BYTES: u64 = 0x10_0000;
 
-/// Notes whether the clock is wanted.
-struct Clock(Arc<Mutex<bool>>);
+/// A file, as memory of a guest or of a GPU.
+fn file(bytes: u64) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
 
-impl Watch for Clock {
-    fn add(&self, _: BorrowedFd<'_>, _: usize, _: bool) -> std::io::Result<()> {
+/// A guest's memory, in a file as a mover needs it.
+fn guest_memory() -> Memory {
+    let at = FileOffset::new(file(GUEST_BYTES), 0);
+    let map = MmapRegion::from_file(at, GUEST_BYTES as usize).unwrap();
+    let region = GuestRegionMmap::new(map, GuestAddress(0)).unwrap();
+    GuestMemoryAtomic::new(GuestMemoryMmap::from_regions(vec![region]).unwrap())
+}
+
+/// The ring of a queue, set up and running.
+fn ring(memory: &Memory, queue: usize) -> VringRwLock {
+    let ring = VringRwLock::new(memory.clone(), ENTRIES).unwrap();
+    let base = queue as u64 * RING_BYTES;
+    ring.set_queue_info(base, base + AVAIL, base + USED)
+        .unwrap();
+    ring.set_queue_size(ENTRIES);
+    ring.set_queue_ready(true);
+    ring.set_enabled(true);
+    ring
+}
+
+/// What the device has asked of the event loop.
+#[derive(Default)]
+struct Asked {
+    clock: bool,
+    slots: BTreeSet<usize>,
+}
+
+impl Watch for Arc<Mutex<Asked>> {
+    fn add(&self, _: BorrowedFd<'_>, slot: usize, _: bool) -> std::io::Result<()> {
+        self.lock().unwrap().slots.insert(slot);
         Ok(())
     }
 
-    fn remove(&self, _: BorrowedFd<'_>, _: usize, _: bool) {}
+    fn remove(&self, _: BorrowedFd<'_>, slot: usize, _: bool) {
+        self.lock().unwrap().slots.remove(&slot);
+    }
 
     fn tick(&self, wanted: bool) {
-        *self.0.lock().unwrap() = wanted;
+        self.lock().unwrap().clock = wanted;
     }
 }
 
-fn open() -> Open {
-    Open {
-        header: ControlHeader {
-            kind: control::OPEN.into(),
-            client: 0.into(),
-        },
-        version: VERSION.into(),
-        pid: 1.into(),
-        api_digest: api::digest().into(),
-        name: [b'x'; 16],
+/// A device and all that it talks to.
+struct Rig {
+    memory: Memory,
+    vm: Vm,
+    supervisor: SupervisorEnd,
+    asked: Arc<Mutex<Asked>>,
+    made_available: [u16; NUM_QUEUES],
+    descriptors: [u16; NUM_QUEUES],
+    heap: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let memory = guest_memory();
+        let (ours, theirs) = ipc::pair().unwrap();
+        let asked = Arc::<Mutex<Asked>>::default();
+        let watch = Box::new(Arc::clone(&asked));
+        let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), watch);
+        for (queue, state) in vm.queues.iter_mut().enumerate() {
+            state.attach(&ring(&memory, queue));
+        }
+        Self {
+            memory,
+            vm,
+            supervisor: SupervisorEnd::new(ours),
+            asked,
+            made_available: [0; NUM_QUEUES],
+            descriptors: [0; NUM_QUEUES],
+            heap: HEAP,
+        }
+    }
+
+    fn write(&self, value: &(impl IntoBytes + Immutable + ?Sized), at: u64) {
+        let memory = self.memory.memory();
+        memory
+            .write_slice(value.as_bytes(), GuestAddress(at))
+            .unwrap();
+    }
+
+    fn read<T: FromBytes + IntoBytes + KnownLayout>(&self, at: u64) -> T {
+        let mut value = T::new_zeroed();
+        let memory = self.memory.memory();
+        memory
+            .read_slice(value.as_mut_bytes(), GuestAddress(at))
+            .unwrap();
+        value
+    }
+
+    /// Makes a chain available, of the head of what the device reads and room for an answer; `more` bytes of each lie
+    /// behind. Says where the answer comes.
+    fn send(
+        &mut self,
+        queue: usize,
+        head: &(impl IntoBytes + Immutable + ?Sized),
+        more: u64,
+    ) -> u64 {
+        let base = queue as u64 * RING_BYTES;
+        let request = self.heap;
+        let answer = request + head.as_bytes().len() as u64 + more;
+        let room = 8;
+        self.heap = answer + room;
+        self.write(head, request);
+        let first = self.descriptors[queue];
+        let parts = [
+            (request, answer - request, VRING_DESC_F_NEXT),
+            (answer, room, VRING_DESC_F_WRITE),
+        ];
+        for (number, (address, bytes, flags)) in (first..).zip(parts) {
+            let at = base + u64::from(number) * 16;
+            self.write(&address, at);
+            self.write(&(bytes as u32), at + 8);
+            self.write(&(flags as u16), at + 12);
+            self.write(&(number + 1), at + 14);
+        }
+        self.descriptors[queue] += parts.len() as u16;
+        let entry = u64::from(self.made_available[queue]);
+        self.write(&first, base + AVAIL + 4 + entry * 2);
+        self.make_available(queue, 1);
+        answer
+    }
+
+    /// Makes so many more entries of the ring available, whatever is in them, and kicks.
+    fn make_available(&mut self, queue: usize, entries: u16) {
+        self.made_available[queue] += entries;
+        let base = queue as u64 * RING_BYTES;
+        self.write(&self.made_available[queue], base + AVAIL + 2);
+        self.vm.process(queue);
+    }
+
+    /// How many chains of a queue were given back.
+    fn used(&self, queue: usize) -> u16 {
+        self.read(queue as u64 * RING_BYTES + USED + 2)
+    }
+
+    /// The status that a request was answered with.
+    fn status(&self, answer: u64) -> u32 {
+        self.read::<ControlAnswer>(answer).status.get()
+    }
+
+    fn open(&mut self) -> u64 {
+        let open = Open {
+            header: header(control::OPEN, 0),
+            version: VERSION.into(),
+            pid: 1.into(),
+            api_digest: api::digest().into(),
+            name: [b'x'; 16],
+        };
+        self.send(CONTROL_QUEUE, &open, 0)
+    }
+
+    /// The next thing that the supervisor is asked for.
+    fn next(&self) -> Option<ToSupervisor> {
+        self.supervisor.recv().unwrap()
+    }
+
+    /// Lets the device hear what was said on its channels.
+    fn hear(&mut self) {
+        let slots = self.asked.lock().unwrap().slots.clone();
+        for slot in slots {
+            self.vm.worker_speaks(slot);
+        }
+    }
+}
+
+fn header(kind: u32, client: u32) -> ControlHeader {
+    ControlHeader {
+        kind: kind.into(),
+        client: client.into(),
     }
 }
 
 /// A worker that never says that it is ready is given up, and its client answered.
 #[test]
 fn pitfall_83_opening_has_an_end() {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
-    let descriptor = |at: u64, address: u64, len: u32, flags: u32, next: u16| {
-        memory.write_obj(address, GuestAddress(at)).unwrap();
-        memory.write_obj(len, GuestAddress(at + 8)).unwrap();
-        memory
-            .write_obj(flags as u16, GuestAddress(at + 12))
-            .unwrap();
-        memory.write_obj(next, GuestAddress(at + 14)).unwrap();
-    };
-    descriptor(0, 0x3000, size_of::<Open>() as u32, VRING_DESC_F_NEXT, 1);
-    descriptor(16, ANSWER, 8, VRING_DESC_F_WRITE, 0);
-    memory
-        .write_slice(open().as_bytes(), GuestAddress(0x3000))
-        .unwrap();
-    memory.write_obj(1u16, GuestAddress(AVAIL + 2)).unwrap();
-
-    let memory = GuestMemoryAtomic::new(memory);
-    let (ours, theirs) = ipc::pair().unwrap();
-    let supervisor = SupervisorEnd::new(ours);
-    let wanted = Arc::new(Mutex::new(false));
-    let clock = Box::new(Clock(Arc::clone(&wanted)));
-    let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), clock);
-    let vring = VringRwLock::new(memory.clone(), 16).unwrap();
-    vring.set_queue_info(0, AVAIL, USED).unwrap();
-    vring.set_queue_ready(true);
-    vring.set_enabled(true);
-    vm.queues[CONTROL_QUEUE].attach(&vring);
-    vm.process(CONTROL_QUEUE);
-
-    let used = || -> u16 { memory.memory().read_obj(GuestAddress(USED + 2)).unwrap() };
-    let Some(ToSupervisor::StartWorker { client, pid: 1, .. }) = supervisor.recv().unwrap() else {
+    let mut rig = Rig::new();
+    let answer = rig.open();
+    let Some(ToSupervisor::StartWorker { client, pid: 1, .. }) = rig.next() else {
         panic!("no worker was asked for");
     };
-    let mover = ToSupervisor::StartMover { gpu: 0 };
-    assert_eq!(supervisor.recv().unwrap(), Some(mover));
-    assert!(*wanted.lock().unwrap());
-    vm.tick(Instant::now() + Duration::from_secs(1));
-    assert_eq!(used(), 0);
-    assert!(*wanted.lock().unwrap());
+    assert_eq!(rig.next(), Some(ToSupervisor::StartMover { gpu: 0 }));
+    let clock = |rig: &Rig| rig.asked.lock().unwrap().clock;
+    assert!(clock(&rig));
+    rig.vm.tick(Instant::now() + Duration::from_secs(1));
+    assert_eq!(rig.used(CONTROL_QUEUE), 0);
+    assert!(clock(&rig));
 
-    vm.tick(Instant::now() + Duration::from_secs(600));
-    assert_eq!(used(), 1);
-    assert!(!*wanted.lock().unwrap());
+    rig.vm.tick(Instant::now() + Duration::from_secs(600));
+    assert_eq!(rig.used(CONTROL_QUEUE), 1);
+    assert!(!clock(&rig));
     let close = ToSupervisor::CloseWorker { client, kill: true };
-    assert_eq!(supervisor.recv().unwrap(), Some(close));
-    let mut answer = [0; 8];
-    memory
-        .memory()
-        .read_slice(&mut answer, GuestAddress(ANSWER))
-        .unwrap();
-    let answer = ControlAnswer::read_from_bytes(&answer).unwrap();
-    assert_eq!(answer.status.get(), status::NO_RESOURCES);
+    assert_eq!(rig.next(), Some(close));
+    assert_eq!(rig.status(answer), status::NO_RESOURCES);
 }
 
 /// A chain that comes between the look at an empty ring and the wish for kicks is taken: its driver was told not to kick.
@@ -119,21 +256,17 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
         queue: Queue,
         looks: u32,
     }
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
-    memory.write_obj(0x3000u64, GuestAddress(0)).unwrap();
-    memory.write_obj(8u32, GuestAddress(8)).unwrap();
-    let memory = GuestMemoryAtomic::new(memory);
-    let vring = VringRwLock::new(memory.clone(), 16).unwrap();
-    vring.set_queue_info(0, AVAIL, USED).unwrap();
-    vring.set_queue_ready(true);
-    vring.set_enabled(true);
+    let memory = guest_memory();
+    let guest = memory.memory();
+    guest.write_obj(HEAP, GuestAddress(0)).unwrap();
+    guest.write_obj(8u32, GuestAddress(8)).unwrap();
+    let ring = ring(&memory, 0);
     for comes_at in 0..8 {
         let mut device = Device {
             queue: Queue::new(CONTROL_QUEUE),
             looks: 0,
         };
-        device.queue.attach(&vring);
-        let guest = memory.memory();
+        device.queue.attach(&ring);
         let available: u16 = guest.read_obj(GuestAddress(AVAIL + 2)).unwrap();
         let mut taken = 0;
         // Whenever the device turns to the queue, the driver may have been faster.
@@ -167,43 +300,16 @@ fn pitfall_79_a_chain_that_comes_while_the_device_looks_is_not_left() {
 /// A guest that opens clients as fast as it can has them started at a rate, in their order, and no more than there may be.
 #[test]
 fn workers_are_started_at_a_rate() {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10000)]).unwrap();
-    let descriptor = |at: u64, address: u64, len: u32, flags: u32, next: u16| {
-        memory.write_obj(address, GuestAddress(at)).unwrap();
-        memory.write_obj(len, GuestAddress(at + 8)).unwrap();
-        memory
-            .write_obj(flags as u16, GuestAddress(at + 12))
-            .unwrap();
-        memory.write_obj(next, GuestAddress(at + 14)).unwrap();
-    };
-    descriptor(0, 0x3000, size_of::<Open>() as u32, VRING_DESC_F_NEXT, 1);
-    descriptor(16, ANSWER, 8, VRING_DESC_F_WRITE, 0);
-    memory
-        .write_slice(open().as_bytes(), GuestAddress(0x3000))
-        .unwrap();
+    let mut rig = Rig::new();
+    rig.open();
     // The same chain, again and again.
     let opens = 300;
-    memory
-        .write_obj(opens as u16, GuestAddress(AVAIL + 2))
-        .unwrap();
-
-    let memory = GuestMemoryAtomic::new(memory);
-    let (ours, theirs) = ipc::pair().unwrap();
-    let supervisor = SupervisorEnd::new(ours);
-    let clock = Box::new(Clock(Arc::default()));
-    let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), clock);
-    let vring = VringRwLock::new(memory.clone(), 512).unwrap();
-    vring.set_queue_info(0, AVAIL, USED).unwrap();
-    vring.set_queue_size(512);
-    vring.set_queue_ready(true);
-    vring.set_enabled(true);
-    vm.queues[CONTROL_QUEUE].attach(&vring);
-    vm.process(CONTROL_QUEUE);
+    rig.make_available(CONTROL_QUEUE, opens - 1);
 
     let mut last = 0;
-    let mut asked = || {
+    let mut asked = |rig: &Rig| {
         let mut count = 0;
-        while let Some(message) = supervisor.recv().unwrap() {
+        while let Some(message) = rig.next() {
             if let ToSupervisor::StartWorker { client, .. } = message {
                 assert!(client > last, "in their order");
                 last = client;
@@ -212,20 +318,162 @@ fn workers_are_started_at_a_rate() {
         }
         count
     };
-    let at_once = asked();
+    let at_once = asked(&rig);
     assert!((1..100).contains(&at_once), "{at_once} at once");
-    let refused: u16 = memory.memory().read_obj(GuestAddress(USED + 2)).unwrap();
-    assert_eq!(usize::from(refused), opens - MAX_CLIENTS);
+    let refused = usize::from(rig.used(CONTROL_QUEUE));
+    assert_eq!(refused, usize::from(opens) - MAX_CLIENTS);
     let begin = Instant::now();
     let mut all = at_once;
     for second in 1..60 {
-        vm.tick(begin + Duration::from_secs(second));
-        let more = asked();
+        rig.vm.tick(begin + Duration::from_secs(second));
+        let more = asked(&rig);
         assert!(more <= 21, "{more} in a second");
         all += more;
     }
     assert_eq!(all, MAX_CLIENTS, "each has its turn");
     // Those that were not asked for have nothing that a reset would wait for.
-    vm.reset();
-    assert_eq!(vm.leaving.len(), MAX_CLIENTS);
+    rig.vm.reset();
+    assert_eq!(rig.vm.leaving.len(), MAX_CLIENTS);
+}
+
+/// A client whose worker is gone while a mover copies for it.
+struct Copying {
+    rig: Rig,
+    client: u32,
+    command: u64,
+    mover: MoverEnd,
+    seq: u64,
+}
+
+impl Copying {
+    fn new() -> Self {
+        let mut rig = Rig::new();
+        let opened = rig.open();
+        let Some(ToSupervisor::StartWorker { client, .. }) = rig.next() else {
+            panic!("no worker was asked for");
+        };
+        let (ours, channel) = ipc::pair().unwrap();
+        let worker = WorkerEnd::new(ours);
+        rig.vm
+            .supervisor_says(ToDevice::WorkerStarted { client, channel });
+        worker.ready(status::OK).unwrap();
+        let device = file(MOVER_BYTES);
+        worker.export(1, MOVER_BYTES, 0, device.as_fd()).unwrap();
+        let (ours, channel) = ipc::pair().unwrap();
+        let mover = MoverEnd::new(ours);
+        rig.vm
+            .supervisor_says(ToDevice::MoverStarted { gpu: 0, channel });
+        mover.send(FromMover::Ready);
+        rig.hear();
+        assert_eq!(rig.status(opened), status::OK);
+
+        let stream = [0; 8];
+        let head = CommandHeader {
+            client: client.into(),
+            thread: 1.into(),
+            stream_bytes: (stream.len() as u32).into(),
+            answer_bytes: 0.into(),
+            in_bytes: MOVER_BYTES.into(),
+            out_bytes: 0.into(),
+            data_offset: 0.into(),
+        };
+        let head = [head.as_bytes(), &stream].concat();
+        let command = rig.send(COMMAND_QUEUE, &head[..], MOVER_BYTES);
+        assert!(matches!(worker.recv(), Ok(Some(ToWorker::Setup { .. }))));
+        let Ok(Some(ToWorker::Command { seq, .. })) = worker.recv() else {
+            panic!("no command came");
+        };
+        worker.r#move(seq, (1, 0), 0, &[]).unwrap();
+        rig.hear();
+        let mut buffer = Vec::new();
+        assert!(matches!(mover.recv(&mut buffer), Ok(ToMover::File { .. })));
+        let export = mover.recv(&mut buffer);
+        assert!(matches!(export, Ok(ToMover::Export { .. })));
+        assert!(matches!(mover.recv(&mut buffer), Ok(ToMover::Move(what)) if what.seq == seq));
+        Self {
+            rig,
+            client,
+            command,
+            mover,
+            seq,
+        }
+    }
+
+    fn worker_exits(&mut self) {
+        let client = self.client;
+        self.rig.vm.supervisor_says(ToDevice::WorkerExited {
+            client,
+            code: 0,
+            signal: 9,
+        });
+    }
+
+    fn close(&mut self) -> u64 {
+        let close = header(control::CLOSE, self.client);
+        self.rig.send(CONTROL_QUEUE, &close, 0)
+    }
+
+    /// The mover has done what it was asked for, or is gone.
+    fn moves_end(&mut self, done: bool) {
+        if done {
+            let seq = self.seq;
+            self.mover.send(FromMover::Moved { seq, done });
+            self.rig.hear();
+        } else {
+            self.rig
+                .vm
+                .supervisor_says(ToDevice::MoverExited { gpu: 0 });
+        }
+    }
+}
+
+/// The end of a client whose worker is gone waits for what a mover does for it, and then comes.
+#[test]
+fn the_end_of_a_client_waits_for_its_moves() {
+    for (close_first, done) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut copying = Copying::new();
+        // Before its worker is gone, or after.
+        let mut close = close_first.then(|| copying.close());
+        copying.worker_exits();
+        close = close.or_else(|| Some(copying.close()));
+        let used = |copying: &Copying, queue| copying.rig.used(queue);
+        assert_eq!(used(&copying, CONTROL_QUEUE), 1, "the OPEN alone");
+        assert_eq!(used(&copying, COMMAND_QUEUE), 0);
+        copying.moves_end(done);
+        assert_eq!(used(&copying, CONTROL_QUEUE), 2);
+        assert_eq!(copying.rig.status(close.unwrap()), status::OK);
+        assert_eq!(used(&copying, COMMAND_QUEUE), 1);
+        let answer: CommandAnswer = copying.rig.read(copying.command);
+        assert_eq!(answer.status.get(), status::CLIENT_DEAD);
+        assert!(!copying.rig.vm.is_leaving());
+    }
+}
+
+/// A reset waits for what a mover does, and for workers that are there: nothing more is heard of one that is gone.
+#[test]
+fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
+    for (gone, closed, done) in [
+        (true, false, true),
+        (true, false, false),
+        (true, true, true),
+        (false, false, true),
+        (false, true, false),
+    ] {
+        let mut copying = Copying::new();
+        if gone {
+            copying.worker_exits();
+        }
+        if closed {
+            copying.close();
+        }
+        copying.rig.vm.reset();
+        assert!(copying.rig.vm.is_moving() && copying.rig.vm.is_leaving());
+        copying.moves_end(done);
+        assert!(!copying.rig.vm.is_moving());
+        assert_eq!(copying.rig.vm.is_leaving(), !gone, "{closed} {done}");
+        copying.worker_exits();
+        assert!(!copying.rig.vm.is_leaving());
+        let used = copying.rig.used(COMMAND_QUEUE);
+        assert_eq!(used, 0, "what was before the reset is the driver's no more");
+    }
 }

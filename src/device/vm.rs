@@ -600,8 +600,9 @@ impl Vm {
             let Some(mut client) = self.clients.remove(&id) else {
                 continue;
             };
-            self.movers.forget_late(id);
-            let gone = matches!(client.phase, Phase::Waiting { .. } | Phase::Dead);
+            // Of a worker that is gone nothing is heard again; its moves are waited for as such.
+            let gone = self.movers.forget_late(id)
+                || matches!(client.phase, Phase::Waiting { .. } | Phase::Dead);
             let (channel, _) = client.end();
             if let Some(channel) = channel {
                 self.unwatch(channel);
