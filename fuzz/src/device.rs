@@ -514,6 +514,12 @@ impl Rig {
     /// The supervisor starts a worker that it was asked for, or cannot.
     fn answer_supervisor(&mut self, how: u8) {
         if self.asked.is_empty() {
+            // Or what was asked for last is a mover, which there is not now.
+            if how & 1 != 0
+                && let Some(gpu) = self.movers_asked.pop_first()
+            {
+                self.vm.supervisor_says(ToDevice::MoverFailed { gpu });
+            }
             return;
         }
         let client = self.asked.remove(usize::from(how >> 1) % self.asked.len());
@@ -618,7 +624,7 @@ impl Rig {
                 }
                 4 => {
                     let number = match input.u8() & 1 {
-                        0 => worker.exports + 1,
+                        0 => worker.exports.wrapping_add(1),
                         _ => input.number(),
                     };
                     worker.exports = number;
@@ -721,6 +727,10 @@ impl Rig {
         assert!(
             !self.vm.is_leaving(),
             "something is waited for that cannot come"
+        );
+        assert!(
+            self.slots.0.lock().expect("poisoned").is_empty(),
+            "a channel is listened to for nobody"
         );
     }
 }
