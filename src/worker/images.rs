@@ -316,6 +316,25 @@ mod tests {
     }
 
     #[test]
+    fn however_small_the_images_are_no_more_than_so_many_are_kept() {
+        let images = Images::default();
+        let number = |number: usize| Arc::new(Image::new(number.to_le_bytes().to_vec()));
+        images.lock().kept.extend((0..MAX_KEPT).map(number));
+        images.keep(number(MAX_KEPT));
+        images.keep(number(MAX_KEPT + 1));
+        assert_eq!(images.lock().kept.len(), MAX_KEPT);
+        let found = |number: usize| {
+            let bytes = number.to_le_bytes();
+            let found = images.find(1, bytes.len() as u64, &hash(&bytes));
+            let _ = images.take(1);
+            found
+        };
+        for (number, kept) in [(0, false), (1, false), (2, true), (MAX_KEPT + 1, true)] {
+            assert_eq!(found(number), Ok(kept), "{number}");
+        }
+    }
+
+    #[test]
     fn images_that_never_end_are_bounded() {
         let images = Images::default();
         assert_eq!(

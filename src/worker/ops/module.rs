@@ -241,3 +241,64 @@ pub fn gpgpuModuleFunctions(
     }
     Ok(reply::gpgpuModuleFunctions { hmod: (), names })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::ops::library::cuLibraryLoadData;
+    use gpgpu_protocol::api::{Library, object_id};
+
+    /// What begins as the wrapper of a fatbin holds an address that the driver would follow: it never gets there, whichever way it came.
+    #[test]
+    fn the_wrapper_of_a_fatbin_is_no_image() {
+        let session = Session::default();
+        let wrapper = [0x4662_43b1_u32, 1, 0x1000, 0, 0, 0].map(u32::to_le_bytes);
+        let bytes = wrapper.as_flattened();
+        let beside = Data {
+            input: bytes.as_ptr().cast(),
+            input_bytes: bytes.len(),
+            ..Data::none()
+        };
+        // It comes beside the command, or has arrived before.
+        for (id, data) in [(0, beside), (7, Data::none())] {
+            let arrive = || {
+                let _ = session.images.take(7);
+                let part = (0, bytes.len());
+                let copy = |to: &mut [u8]| to.copy_from_slice(bytes);
+                session.images.write(7, bytes.len() as u64, part, copy)
+            };
+            arrive().unwrap();
+            let module = request::cuModuleLoadDataEx {
+                module: object_id::<Module>(1),
+                image: id,
+                options: Vec::new(),
+                eager: false,
+                log: false,
+            };
+            let module = cuModuleLoadDataEx(&session, module, data)
+                .map(drop)
+                .map_err(|failed| failed.code);
+            arrive().unwrap();
+            let library = request::cuLibraryLoadData {
+                library: object_id::<Library>(1),
+                image: id,
+                options: Vec::new(),
+                eager: false,
+                log: false,
+            };
+            let library = cuLibraryLoadData(&session, library, data)
+                .map(drop)
+                .map_err(|failed| failed.code);
+            assert_eq!(module, Err(CUDA_ERROR_INVALID_IMAGE));
+            assert_eq!(library, Err(CUDA_ERROR_INVALID_IMAGE));
+        }
+        // The fatbin itself is one.
+        let fatbin = 0xba55_ed50_u32.to_le_bytes();
+        let data = Data {
+            input: fatbin.as_ptr().cast(),
+            input_bytes: fatbin.len(),
+            ..Data::none()
+        };
+        assert_eq!(image(&session, 0, data).unwrap().with_nul()[..4], fatbin);
+    }
+}
