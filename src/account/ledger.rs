@@ -52,7 +52,7 @@ impl Holding {
 
     /// The word of a slot, in whose halves are granules.
     pub fn word(self) -> u64 {
-        (self.charged / GRANULE) << 32 | self.kept / GRANULE
+        ((self.charged / GRANULE) << 32) | (self.kept / GRANULE)
     }
 
     /// What a slot says. Any number is a word.
