@@ -3,47 +3,26 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 
 use crate::artifacts::Stage;
-use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
 use crate::cuda::Cuda;
+use crate::make::MakeFolder;
 use crate::paths::Paths;
-use crate::process::{capture, run_logged};
-use crate::programs::install;
+use crate::process::capture;
 use crate::ui::Step;
-
-const NAMES: [&str; 3] = ["guest", "no-cuda", "limits"];
 
 /// Builds the guest programs into the stage, if their sources changed.
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
-    let source = paths.root.join("tests/isolation/programs");
-    let target = stage.dir.join("isolation");
-    let digest = Inputs::default()
-        .text("1")
-        .text(&cuda.home.to_string_lossy())
-        .tree(&source)?
-        .digest();
-    if is_fresh(&target, &digest) {
-        return Ok(());
-    }
-    let step = Step::new("isolation programs");
-    unmark(&target);
-    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
-    let mut command = Command::new("make");
-    command.args(["-j2", "-C"]).arg(&source);
-    command
-        .arg(format!("CUDA={}", cuda.home.display()))
-        .arg(format!("OUT={}", work.path().display()));
-    let log = paths.logs().join("isolation-build.log");
-    run_logged(&mut command, Some(&step), &log)?;
-    for name in NAMES {
-        install(&work.path().join(name), &target.join(name))?;
-    }
-    mark_fresh(&target, &digest)?;
-    step.done("");
-    Ok(())
+    let folder = MakeFolder {
+        source: "tests/isolation/programs",
+        part: "isolation",
+        label: "isolation programs",
+        programs: &["guest", "no-cuda", "limits"],
+        data: &[],
+    };
+    folder.build(paths, cuda, stage)
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ mod initramfs;
 mod isolation;
 mod kernel;
 mod kit;
+mod make;
 mod paths;
 mod pitfalls;
 mod process;

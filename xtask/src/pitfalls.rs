@@ -2,23 +2,24 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::Stage;
-use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
 use crate::cuda::Cuda;
 use crate::initramfs::{Archive, Job, SHIMS};
 use crate::kit::Kit;
+use crate::make::MakeFolder;
 use crate::paths::Paths;
-use crate::process::{run_logged, run_status};
-use crate::programs::install;
+use crate::process::run_status;
 use crate::runner::{self, Backend, Gpu};
 use crate::ui::Step;
 use crate::vm;
 
+const SOURCE: &str = "tests/pitfalls";
+/// Their folder in a stage.
+const PART: &str = "pitfalls";
 const LIST: &str = "pitfalls.toml";
 /// Seconds that all tests of one program may take together, emulated.
 const LIMIT: u64 = 1200;
@@ -142,8 +143,9 @@ impl Outcome {
     }
 }
 
-fn load(stage: &Stage) -> Result<Vec<Program>> {
-    let path = dir(stage).join(LIST);
+/// The programs that `pitfalls.toml` in `dir` lists.
+fn load(dir: &Path) -> Result<Vec<Program>> {
+    let path = dir.join(LIST);
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let list: List =
@@ -152,44 +154,21 @@ fn load(stage: &Stage) -> Result<Vec<Program>> {
 }
 
 fn dir(stage: &Stage) -> PathBuf {
-    stage.dir.join("pitfalls")
+    stage.dir.join(PART)
 }
 
 /// Builds the programs into the stage, if their sources changed.
 pub fn build(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
-    let source = paths.root.join("tests/pitfalls");
-    let target = dir(stage);
-    let digest = Inputs::default()
-        .text("1")
-        .text(&cuda.home.to_string_lossy())
-        .tree(&source)?
-        .digest();
-    if is_fresh(&target, &digest) {
-        return Ok(());
-    }
-    let step = Step::new("pitfall programs");
-    unmark(&target);
-    let work = tempfile::tempdir().context("cannot create a scratch folder")?;
-    let mut command = Command::new("make");
-    command.args(["-j2", "-C"]).arg(&source);
-    command
-        .arg(format!("CUDA={}", cuda.home.display()))
-        .arg(format!("OUT={}", work.path().display()));
-    run_logged(
-        &mut command,
-        Some(&step),
-        &paths.logs().join("pitfalls-build.log"),
-    )?;
-    install(&source.join(LIST), &target.join(LIST))?;
-    for program in load(stage)? {
-        install(
-            &work.path().join(&program.name),
-            &target.join(&program.name),
-        )?;
-    }
-    mark_fresh(&target, &digest)?;
-    step.done("");
-    Ok(())
+    let programs = load(&paths.root.join(SOURCE))?;
+    let names: Vec<&str> = programs.iter().map(|program| &program.name[..]).collect();
+    let folder = MakeFolder {
+        source: SOURCE,
+        part: PART,
+        label: "pitfall programs",
+        programs: &names,
+        data: &[LIST],
+    };
+    folder.build(paths, cuda, stage)
 }
 
 /// How commands go over a socket.
@@ -217,7 +196,7 @@ pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<(&Backend, Route)>) -> Resul
     let backend = backend.map(|(backend, _)| backend);
     let step = Step::new(format!("pitfalls: {label}"));
     let mut outcome = Outcome::default();
-    for program in load(&kit.stage)?
+    for program in load(&dir(&kit.stage))?
         .iter()
         .filter(|program| program.ways.iter().any(|of| of == way))
     {
@@ -264,7 +243,7 @@ pub fn on_host(kit: &Kit, gpu: Gpu, backend: Option<(&Backend, Route)>) -> Resul
 /// Runs them in one VM, connected to the back end's first socket.
 pub fn in_vm(kit: &Kit, backend: &Backend) -> Result<Outcome> {
     let step = Step::new("pitfalls: vm");
-    let programs: Vec<Program> = load(&kit.stage)?
+    let programs: Vec<Program> = load(&dir(&kit.stage))?
         .into_iter()
         .filter(|program| program.ways.iter().any(|of| of == "vm"))
         .collect();
