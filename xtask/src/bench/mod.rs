@@ -3,6 +3,7 @@
 mod chart;
 mod many;
 mod measure;
+mod page;
 pub mod programs;
 mod report;
 mod rows;
@@ -71,8 +72,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     if options.render {
         let paths = Paths::find()?;
-        report::render(&paths)?;
-        many::render(&paths)?;
+        report::PAGE.render(&paths)?;
+        many::PAGE.render(&paths)?;
         return Ok(true);
     }
     let fallback = tempfile::tempdir()?;
@@ -264,7 +265,7 @@ fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result
         if options.results.is_none()
             && let Some(paths) = paths
         {
-            report::render(paths)?;
+            report::PAGE.render(paths)?;
         }
     }
     Ok(results.errors.is_empty())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -11,6 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
 use super::many::{is_many, median};
+use super::page::Page;
 use super::rows::{Goal, Row};
 use crate::kit::Kit;
 use crate::paths::Paths;
@@ -18,8 +19,6 @@ use crate::process::capture;
 
 /// The file beside a bundle's programs that says which version they were built from.
 pub const VERSION_FILE: &str = "version";
-const BEGIN: &str = "<!-- results: written by `cargo xtask bench --render` -->";
-const END: &str = "<!-- end of results -->";
 
 /// One row of the results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -295,50 +294,21 @@ pub fn table(rows: &[Figure]) -> Table {
     table
 }
 
-/// Puts the results of `benches/results` between the marks of `docs/performance.md`.
-pub fn render(paths: &Paths) -> Result<()> {
-    let page = paths.root.join("docs/performance.md");
-    let text =
-        fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
-    let fresh = with_results(&text, &paths.root.join("benches/results"))?;
-    if fresh != text {
-        fs::write(&page, fresh).with_context(|| format!("cannot write {}", page.display()))?;
-    }
-    println!("{}", page.display());
-    Ok(())
-}
+/// Where all but the results of many VMs are shown.
+pub const PAGE: Page = Page {
+    file: "docs/performance.md",
+    shows: |path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+            && !is_many(path)
+    },
+    text: tables,
+};
 
-/// `page` with the results in `dir` between its marks.
-fn with_results(page: &str, dir: &Path) -> Result<String> {
-    between_marks("docs/performance.md", page, &tables(dir)?)
-}
-
-/// `page`, called `name`, with `text` between its marks.
-pub fn between_marks(name: &str, page: &str, text: &str) -> Result<String> {
-    let at = |mark| {
-        page.find(mark)
-            .with_context(|| format!("{name} lacks {mark}"))
-    };
-    let (begin, end) = (at(BEGIN)? + BEGIN.len(), at(END)?);
-    Ok(format!("{}\n{text}{}", &page[..begin], &page[end..]))
-}
-
-fn tables(dir: &Path) -> Result<String> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-                && !is_many(path)
-        })
-        .collect();
-    files.sort();
+fn tables(files: &[PathBuf]) -> Result<String> {
     let mut all = Vec::new();
     for path in files {
-        let results: Results = serde_json::from_str(&fs::read_to_string(&path)?)
+        let results: Results = serde_json::from_str(&fs::read_to_string(path)?)
             .with_context(|| format!("{} is malformed", path.display()))?;
         all.push((path, results));
     }
@@ -422,12 +392,6 @@ mod tests {
 
     #[test]
     fn the_page_shows_what_was_measured() {
-        let paths = Paths::find().unwrap();
-        let page = fs::read_to_string(paths.root.join("docs/performance.md")).unwrap();
-        let fresh = with_results(&page, &paths.root.join("benches/results")).unwrap();
-        assert!(
-            fresh == page,
-            "docs/performance.md is out of date: cargo xtask bench --render"
-        );
+        PAGE.assert_current();
     }
 }

@@ -29,8 +29,8 @@ use crate::ui::{self, Step};
 use figures::Series;
 pub use figures::median;
 use load::Load;
+pub use report::{PAGE, is_many};
 use report::{Results, VmRow};
-pub use report::{is_many, render};
 use service::{Features, Service};
 
 /// Between two looks at what the service says of its VMs.
@@ -363,7 +363,7 @@ fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result
         if options.results.is_none()
             && let Some(paths) = paths
         {
-            render(paths)?;
+            PAGE.render(paths)?;
         }
     }
     Ok(results.errors.is_empty())

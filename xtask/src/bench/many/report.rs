@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::service::Role;
 use super::{Side, Vm};
-use crate::bench::report::{Machine, between_marks, number};
-use crate::paths::Paths;
+use crate::bench::page::Page;
+use crate::bench::report::{Machine, number};
 
 /// The end of the names of such results, beside those of single programs.
 pub const SUFFIX: &str = "-many.json";
@@ -239,34 +239,20 @@ fn fine(value: Option<&f64>) -> String {
     })
 }
 
-/// Puts the results of `benches/results` between the marks of `docs/sharing.md`.
-pub fn render(paths: &Paths) -> Result<()> {
-    let page = paths.root.join("docs/sharing.md");
-    let text =
-        fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
-    let fresh = with_results(&text, &paths.root.join("benches/results"))?;
-    if fresh != text {
-        fs::write(&page, fresh).with_context(|| format!("cannot write {}", page.display()))?;
-    }
-    println!("{}", page.display());
-    Ok(())
-}
+/// Where the results of many VMs are shown.
+pub const PAGE: Page = Page {
+    file: "docs/sharing.md",
+    shows: is_many,
+    text: tables,
+};
 
-fn with_results(page: &str, dir: &Path) -> Result<String> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_many(path))
-        .collect();
-    files.sort();
+fn tables(files: &[PathBuf]) -> Result<String> {
     let mut text = String::new();
     if files.is_empty() {
         text.push_str("\nThere are no results of an NVIDIA GPU yet.\n");
     }
     for path in files {
-        let results: Results = serde_json::from_str(&fs::read_to_string(&path)?)
+        let results: Results = serde_json::from_str(&fs::read_to_string(path)?)
             .with_context(|| format!("{} is malformed", path.display()))?;
         let (met, goals) = results.score();
         let _ = writeln!(
@@ -289,7 +275,7 @@ fn with_results(page: &str, dir: &Path) -> Result<String> {
         }
     }
     text.push('\n');
-    between_marks("docs/sharing.md", page, &text)
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -312,12 +298,6 @@ mod tests {
 
     #[test]
     fn the_page_shows_what_was_measured() {
-        let paths = Paths::find().unwrap();
-        let page = fs::read_to_string(paths.root.join("docs/sharing.md")).unwrap();
-        let fresh = with_results(&page, &paths.root.join("benches/results")).unwrap();
-        assert!(
-            fresh == page,
-            "docs/sharing.md is out of date: cargo xtask bench --render"
-        );
+        PAGE.assert_current();
     }
 }
