@@ -5,6 +5,7 @@
 //! nothing to run and say so. Shares are compared by the GPU time that the service measures, not by the clock: the machine
 //! may be as busy as it likes.
 
+mod back_end;
 #[path = "fairness/client.rs"]
 mod client;
 #[path = "fairness/host.rs"]

@@ -5,6 +5,7 @@
 //! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
 //! run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
+mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
 #[path = "device/guest.rs"]

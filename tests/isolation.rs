@@ -4,6 +4,7 @@
 //! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU. Each fault's row of the table goes to standard
 //! output (`--nocapture`), and as JSON into the folder that `VIRTIO_GPGPU_TEST_OUT` names.
 
+mod back_end;
 #[path = "isolation/bystander.rs"]
 mod bystander;
 #[path = "isolation/exhaustion.rs"]

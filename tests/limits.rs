@@ -3,6 +3,7 @@
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
 //! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
+mod back_end;
 // Some of it is for the tests of isolation.
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]

@@ -3,18 +3,21 @@
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
 //! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
+mod back_end;
+
 use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
 
+use back_end::program;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -23,15 +26,6 @@ use serde_json::Value;
 
 /// Long enough for the slowest machine; reached only by what would never happen.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// The program, which lies in the directory above this one's own, wherever that was brought to.
-fn program() -> PathBuf {
-    let beside = std::env::current_exe().unwrap();
-    let beside = beside.parent().and_then(Path::parent).unwrap();
-    Some(beside.join("vhost-device-gpgpu"))
-        .filter(|program| program.exists())
-        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
-}
 
 fn stage() -> Option<PathBuf> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from);

@@ -5,6 +5,7 @@
 //! program. Where there is none, these tests have nothing to run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they
 //! run on a GPU.
 
+mod back_end;
 #[path = "device/guest.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
@@ -31,6 +32,7 @@ use vhost_device_gpgpu::{
 };
 use zerocopy::IntoBytes;
 
+use back_end::program;
 use guest::{Guest, Vmm, split};
 use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE, PEEK, UNEXPORT};
 
@@ -45,15 +47,6 @@ fn fake_worker() {
     if std::env::var_os(worker::MODE).is_some() {
         worker::run();
     }
-}
-
-/// The program, which lies in the directory above this one's own, wherever that was brought to.
-fn program() -> PathBuf {
-    let beside = std::env::current_exe().unwrap();
-    let beside = beside.parent().and_then(Path::parent).unwrap();
-    Some(beside.join("vhost-device-gpgpu"))
-        .filter(|program| program.exists())
-        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
 }
 
 /// Whether to run on a GPU in place of the software GPU.

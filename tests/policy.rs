@@ -18,6 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
+mod back_end;
 #[path = "policy/guest.rs"]
 mod guest;
 
@@ -131,7 +132,7 @@ fn fill(policy: &str, dir: &Path) -> String {
 }
 
 fn command(stage: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+    let mut command = Command::new(back_end::program());
     command
         .args(["--gpu", "software", "--software-gpu"])
         .arg(stage.join("software-gpu"))

@@ -3,6 +3,8 @@
 //! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a
 //! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
+mod back_end;
+
 use std::{
     ffi::{CStr, CString},
     fs::{self, File},
@@ -518,7 +520,7 @@ fn detach() -> ExitCode {
 fn a_host_that_cannot_is_refused() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let run = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
+        let mut command = Command::new(back_end::program());
         command
             .arg("--socket-path")
             .arg(directory.path().join("vm"))
@@ -571,7 +573,7 @@ fn the_processes_of_a_back_end_are_in() -> Result<(), Failed> {
     };
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("vm");
-    let mut back_end = Command::new(env!("CARGO_BIN_EXE_vhost-device-gpgpu"))
+    let mut back_end = Command::new(back_end::program())
         .arg("--socket-path")
         .arg(&socket)
         .args(["--gpu", "software", "--software-gpu"])

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use nix::{
     unistd::Pid,
 };
 
+use super::back_end;
 use super::client::{LIBRARY, MARK};
 
 /// A watchdog for what never comes.
@@ -32,21 +33,15 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What `cargo xtask test` has staged. The program lies in the directory above this one's own, wherever that was
-    /// brought to.
+    /// What `cargo xtask test` has staged.
     pub fn find() -> Option<Self> {
         let Some(stage) = std::env::var_os("VIRTIO_GPGPU_STAGE").map(PathBuf::from) else {
             eprintln!("skipped: VIRTIO_GPGPU_STAGE is not set; run cargo xtask test");
             return None;
         };
         let on_gpu = std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda");
-        let beside = std::env::current_exe().unwrap();
-        let beside = beside.parent().and_then(Path::parent).unwrap();
-        let program = Some(beside.join("vhost-device-gpgpu"))
-            .filter(|program| program.exists())
-            .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into());
         Some(Self {
-            program,
+            program: back_end::program(),
             library: stage.join("lib/virtio-gpgpu/libcuda.so.1"),
             software_gpu: (!on_gpu).then(|| stage.join("software-gpu")),
         })

@@ -23,6 +23,7 @@ use nix::{
 };
 
 use crate::{
+    back_end::program,
     client::{Client, raw_command},
     guest::{Guest, Vmm},
     vmm,
@@ -34,15 +35,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Whether to run on a GPU in place of the software GPU.
 pub fn on_gpu() -> bool {
     std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
-}
-
-/// The program, which lies in the directory above this one's own, wherever that was brought to.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let beside = own.parent().and_then(Path::parent).unwrap();
-    Some(beside.join("vhost-device-gpgpu"))
-        .filter(|program| program.exists())
-        .unwrap_or_else(|| env!("CARGO_BIN_EXE_vhost-device-gpgpu").into())
 }
 
 /// The folder of the software GPU, if there is one.

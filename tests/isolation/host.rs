@@ -16,6 +16,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::back_end::program;
+
 /// A watchdog for what never comes.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,16 +36,6 @@ pub fn stage() -> Option<PathBuf> {
         );
     }
     stage
-}
-
-/// The back end: the one built with this test, or where the test was carried elsewhere, the staged one.
-pub fn program(stage: &Path) -> PathBuf {
-    let built = PathBuf::from(env!("CARGO_BIN_EXE_vhost-device-gpgpu"));
-    if built.exists() {
-        built
-    } else {
-        stage.join("bin/vhost-device-gpgpu")
-    }
 }
 
 /// Waits until something is there.
@@ -208,7 +200,7 @@ impl BackEnd {
                 symlink(real, library.join(name)).unwrap();
             }
         }
-        let mut command = Command::new(program(&stage));
+        let mut command = Command::new(program());
         let policy = dir.path().join("policy.toml");
         match options.config {
             Some(text) => {

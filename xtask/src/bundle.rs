@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: one archive with all that the demo and the benchmarks need on another machine, QEMU and its libraries included.
+//! `cargo xtask bundle`: one archive with all that the demo, the benchmarks and the tests of the back end need on another machine, QEMU and its libraries included.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
 
 use crate::bench;
-use crate::isolation;
+use crate::host_tests;
 use crate::kernel::Kernel;
 use crate::kit::{Kit, busybox};
 use crate::pitfalls;
@@ -39,7 +39,7 @@ pub fn run() -> Result<()> {
     let paths = &environment.paths;
     pitfalls::build(paths, environment.cuda()?, &kit.stage)?;
     bench::programs::build(paths, environment.cuda()?, &kit.stage)?;
-    isolation::build(paths, environment.cuda()?, &kit.stage)?;
+    host_tests::build_guests(paths, environment.cuda()?, &kit.stage)?;
     let kernel = environment.kernel(KERNEL)?;
     let (_, _, guest) = kit.vm.as_ref().context("no guest was built")?;
 
@@ -60,7 +60,7 @@ pub fn run() -> Result<()> {
     fs::write(root.join(bench::VERSION_FILE), bench::version())?;
     let own = std::env::current_exe().context("this program does not know its own file")?;
     strip(&own, &root.join("bin/xtask"))?;
-    isolation::build_tests(paths, &root.join("bin/isolation-tests"))?;
+    host_tests::build(paths, &root.join(host_tests::PART))?;
     let (major, minor) = newest_glibc(&root)?;
     if (major, minor) > GLIBC {
         ui::line(format!(

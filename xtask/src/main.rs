@@ -8,8 +8,8 @@ mod cuda;
 mod debian;
 mod demo;
 mod fuzz;
+mod host_tests;
 mod initramfs;
-mod isolation;
 mod kernel;
 mod kit;
 mod make;
@@ -57,6 +57,9 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Make the archive that runs the same demo on another machine.
     Bundle,
+    /// Run the tests of an unpacked bundle; its run.sh calls this.
+    #[command(hide = true)]
+    Tests(host_tests::Options),
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -77,6 +80,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Task::Test => test::run(),
         Task::Fuzz(options) => Ok(code(fuzz::run(&options)?)),
+        Task::Tests(options) => Ok(code(host_tests::run(&options)?)),
         Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => Ok(code(bench::run(&options)?)),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),

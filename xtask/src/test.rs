@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::demo;
 use crate::fuzz;
-use crate::isolation;
+use crate::host_tests;
 use crate::kernel;
 use crate::kit::Kit;
 use crate::paths::Paths;
@@ -144,8 +144,8 @@ fn cargo_test(paths: &Paths, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Adds up the closing lines of all test programs.
-fn count(output: &str) -> (usize, usize, usize) {
+/// Adds up the closing lines of all test programs: how many tests passed, failed and were ignored.
+pub fn count(output: &str) -> (usize, usize, usize) {
     let mut sums = (0, 0, 0);
     for line in output
         .lines()
@@ -215,7 +215,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
     let built = artifacts::build(&paths, environment.cuda()?);
     let stage = tally.step("build", built)?;
     if let Some(stage) = &stage {
-        let result = isolation::build(&paths, environment.cuda()?, stage);
+        let result = host_tests::build_guests(&paths, environment.cuda()?, stage);
         tally.step("isolation programs", result)?;
     }
     let result = cargo_test(&paths, tally);

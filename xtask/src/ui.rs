@@ -72,6 +72,11 @@ impl Step {
         self.finish("ok", result.as_ref());
     }
 
+    /// Ends the work badly, with a word about that.
+    pub fn failed(mut self, result: impl AsRef<str>) {
+        self.finish("FAILED", result.as_ref());
+    }
+
     fn finish(&mut self, word: &str, result: &str) {
         self.finished = true;
         if let Some(bar) = self.bar.take() {
