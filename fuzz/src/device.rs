@@ -186,13 +186,17 @@ impl Rig {
         rig
     }
 
-    /// Does what an input says, to its end; then everything ends in order.
+    /// Does what an input says, to its end; then everything ends, in one of two orders.
     pub fn run(mut self, input: &mut Input<'_>) {
+        let reset_last = input.len() % 2 == 1;
         for _ in 0..MAX_STEPS {
             if input.is_empty() {
                 break;
             }
             self.step(input);
+        }
+        if reset_last {
+            self.end_all();
         }
         self.finish();
     }
@@ -707,15 +711,36 @@ impl Rig {
         }
     }
 
-    /// The driver resets the device, and all processes end: nothing stays behind.
-    fn finish(mut self) {
-        self.vm.reset();
-        self.settle();
+    /// The rings run, and all end that a chain may wait for: what the device has taken it gives back.
+    fn end_all(&mut self) {
+        for queue in 0..NUM_QUEUES {
+            let base = self.rings[queue].queue_next_avail();
+            self.start(queue, base);
+            self.kick(queue);
+        }
+        // Clients that wait for their turn get it, and then no worker.
+        for _ in 0..16 {
+            self.fail_asked();
+            self.end_processes();
+            self.now += Duration::from_secs(60);
+            let now = self.now;
+            self.vm.tick(now);
+            self.settle();
+        }
+        for queue in &self.vm.queues {
+            assert_eq!(queue.outstanding(), 0, "a driver waits for ever");
+        }
+    }
+
+    fn fail_asked(&mut self) {
         for client in std::mem::take(&mut self.asked) {
             let status = status::NO_RESOURCES;
             self.vm
                 .supervisor_says(ToDevice::WorkerFailed { client, status });
         }
+    }
+
+    fn end_processes(&mut self) {
         let clients: Vec<u32> = self.workers.keys().copied().collect();
         for client in clients {
             self.exit(client);
@@ -724,6 +749,14 @@ impl Rig {
         for gpu in gpus {
             self.mover_exits(gpu);
         }
+    }
+
+    /// The driver resets the device, and all processes end: nothing stays behind.
+    fn finish(mut self) {
+        self.vm.reset();
+        self.settle();
+        self.fail_asked();
+        self.end_processes();
         assert!(
             !self.vm.is_leaving(),
             "something is waited for that cannot come"

@@ -17,6 +17,11 @@ impl<'a> Input<'a> {
         self.rest.is_empty()
     }
 
+    /// How many bytes are left.
+    pub fn len(&self) -> usize {
+        self.rest.len()
+    }
+
     /// At most `count` bytes.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));

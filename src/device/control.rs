@@ -31,7 +31,7 @@ const START_BURST: u32 = 64;
 const START_PERIOD: Duration = Duration::from_millis(50);
 
 /// The most runs that a VM's workers have not mapped yet: 24 bytes each in a file, and workers may be stuck.
-const MAX_RUNS_UNDER_WAY: usize = 64 * MAX_RUNS;
+pub const MAX_RUNS_UNDER_WAY: usize = 64 * MAX_RUNS;
 
 /// The rate at which a VM's workers are started.
 pub fn start_pace() -> Pace {

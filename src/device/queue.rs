@@ -355,8 +355,7 @@ impl Queue {
         self.stopped_at.is_none() && self.running()
     }
 
-    /// Whether chains are under way.
-    #[cfg(test)]
+    /// How many chains were taken and not given back.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }

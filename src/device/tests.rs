@@ -12,7 +12,7 @@ use gpgpu_protocol::{
     api,
     layout::{
         COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
-        MAX_CLIENTS, NUM_QUEUES, Open, VERSION, control, status,
+        MAX_CLIENTS, MAX_RUNS, NUM_QUEUES, Open, Register, Run, VERSION, control, status,
     },
 };
 use vhost_user_backend::{VringRwLock, VringT};
@@ -25,6 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     client::MOVER_BYTES,
+    control::MAX_RUNS_UNDER_WAY,
     queue::{Memory, Queue},
     vm::Vm,
     watch::Watch,
@@ -205,6 +206,37 @@ impl Rig {
         self.send(CONTROL_QUEUE, &open, 0)
     }
 
+    /// A client that is served, and the end of its worker.
+    fn served(&mut self) -> (u32, WorkerEnd) {
+        let answer = self.open();
+        let (client, worker) = self.start_worker();
+        worker.ready(status::OK).unwrap();
+        self.hear();
+        assert_eq!(self.status(answer), status::OK);
+        assert!(matches!(worker.recv(), Ok(Some(ToWorker::Setup { .. }))));
+        (client, worker)
+    }
+
+    /// Starts the worker that was asked for.
+    fn start_worker(&mut self) -> (u32, WorkerEnd) {
+        let Some(ToSupervisor::StartWorker { client, .. }) = self.next() else {
+            panic!("no worker was asked for");
+        };
+        let (ours, channel) = ipc::pair().unwrap();
+        let worker = WorkerEnd::new(ours);
+        self.vm
+            .supervisor_says(ToDevice::WorkerStarted { client, channel });
+        (client, worker)
+    }
+
+    fn worker_exits(&mut self, client: u32) {
+        self.vm.supervisor_says(ToDevice::WorkerExited {
+            client,
+            code: 0,
+            signal: 9,
+        });
+    }
+
     /// The next thing that the supervisor is asked for.
     fn next(&self) -> Option<ToSupervisor> {
         self.supervisor.recv().unwrap()
@@ -247,6 +279,26 @@ fn pitfall_83_opening_has_an_end() {
     let close = ToSupervisor::CloseWorker { client, kill: true };
     assert_eq!(rig.next(), Some(close));
     assert_eq!(rig.status(answer), status::NO_RESOURCES);
+}
+
+/// A worker that talks nonsense before it is ready is ended, and its client answered and forgotten.
+#[test]
+fn an_open_whose_worker_makes_no_sense_is_answered() {
+    let mut rig = Rig::new();
+    let answer = rig.open();
+    let (client, worker) = rig.start_worker();
+    worker.unexport(1).unwrap();
+    rig.hear();
+    assert_eq!(rig.used(CONTROL_QUEUE), 1);
+    assert_eq!(rig.status(answer), status::NO_RESOURCES);
+    let close = ToSupervisor::CloseWorker { client, kill: true };
+    let asked = std::iter::from_fn(|| rig.next()).last();
+    assert_eq!(asked, Some(close));
+    assert!(rig.vm.is_leaving());
+    rig.worker_exits(client);
+    assert!(!rig.vm.is_leaving());
+    let answer = rig.send(CONTROL_QUEUE, &header(control::CLOSE, client), 0);
+    assert_eq!(rig.status(answer), status::NO_CLIENT);
 }
 
 /// A chain that comes between the look at an empty ring and the wish for kicks is taken: its driver was told not to kick.
@@ -336,6 +388,56 @@ fn workers_are_started_at_a_rate() {
     assert_eq!(rig.vm.leaving.len(), MAX_CLIENTS);
 }
 
+/// Workers that do not get on cost the host no more lists of runs than there may be.
+#[test]
+fn runs_that_workers_have_not_mapped_are_bounded() {
+    let mut rig = Rig::new();
+    let (client, worker) = rig.served();
+    let run = Run {
+        address: 0.into(),
+        length: 4096.into(),
+    };
+    let runs = vec![run; MAX_RUNS];
+    let length = MAX_RUNS as u64 * 4096;
+    let register = |number: usize| Register {
+        header: header(control::REGISTER, client),
+        address: (number as u64 * length).into(),
+        length: length.into(),
+        runs: (MAX_RUNS as u32).into(),
+        reserved: 0.into(),
+    };
+    let request = [register(0).as_bytes(), runs.as_bytes()].concat();
+    let answer = rig.send(CONTROL_QUEUE, &request[..], 0);
+    // The same chain, of another address each time.
+    let head = rig.descriptors[CONTROL_QUEUE] - 2;
+    let again = |rig: &mut Rig, number: usize| {
+        rig.write(&register(number), answer - request.len() as u64);
+        let entry = u64::from(rig.made_available[CONTROL_QUEUE]);
+        let ring = CONTROL_QUEUE as u64 * RING_BYTES + AVAIL + 4;
+        rig.write(&head, ring + entry * 2);
+        rig.make_available(CONTROL_QUEUE, 1);
+    };
+    let most = MAX_RUNS_UNDER_WAY / MAX_RUNS;
+    for number in 1..most {
+        again(&mut rig, number);
+    }
+    assert_eq!(rig.used(CONTROL_QUEUE), 1, "the OPEN alone");
+    again(&mut rig, most);
+    assert_eq!(rig.used(CONTROL_QUEUE), 2);
+    assert_eq!(rig.status(answer), status::NO_RESOURCES);
+    // One that is mapped makes room for one.
+    let Ok(Some(ToWorker::Map { seq, .. })) = worker.recv() else {
+        panic!("no registration came");
+    };
+    worker.done(seq, status::OK).unwrap();
+    rig.hear();
+    assert_eq!(rig.used(CONTROL_QUEUE), 3);
+    again(&mut rig, most);
+    assert_eq!(rig.used(CONTROL_QUEUE), 3);
+    again(&mut rig, most + 1);
+    assert_eq!(rig.used(CONTROL_QUEUE), 4);
+}
+
 /// A client whose worker is gone while a mover copies for it.
 struct Copying {
     rig: Rig,
@@ -348,15 +450,7 @@ struct Copying {
 impl Copying {
     fn new() -> Self {
         let mut rig = Rig::new();
-        let opened = rig.open();
-        let Some(ToSupervisor::StartWorker { client, .. }) = rig.next() else {
-            panic!("no worker was asked for");
-        };
-        let (ours, channel) = ipc::pair().unwrap();
-        let worker = WorkerEnd::new(ours);
-        rig.vm
-            .supervisor_says(ToDevice::WorkerStarted { client, channel });
-        worker.ready(status::OK).unwrap();
+        let (client, worker) = rig.served();
         let device = file(MOVER_BYTES);
         worker.export(1, MOVER_BYTES, 0, device.as_fd()).unwrap();
         let (ours, channel) = ipc::pair().unwrap();
@@ -365,7 +459,6 @@ impl Copying {
             .supervisor_says(ToDevice::MoverStarted { gpu: 0, channel });
         mover.send(FromMover::Ready);
         rig.hear();
-        assert_eq!(rig.status(opened), status::OK);
 
         let stream = [0; 8];
         let head = CommandHeader {
@@ -379,7 +472,6 @@ impl Copying {
         };
         let head = [head.as_bytes(), &stream].concat();
         let command = rig.send(COMMAND_QUEUE, &head[..], MOVER_BYTES);
-        assert!(matches!(worker.recv(), Ok(Some(ToWorker::Setup { .. }))));
         let Ok(Some(ToWorker::Command { seq, .. })) = worker.recv() else {
             panic!("no command came");
         };
@@ -397,15 +489,6 @@ impl Copying {
             mover,
             seq,
         }
-    }
-
-    fn worker_exits(&mut self) {
-        let client = self.client;
-        self.rig.vm.supervisor_says(ToDevice::WorkerExited {
-            client,
-            code: 0,
-            signal: 9,
-        });
     }
 
     fn close(&mut self) -> u64 {
@@ -434,7 +517,7 @@ fn the_end_of_a_client_waits_for_its_moves() {
         let mut copying = Copying::new();
         // Before its worker is gone, or after.
         let mut close = close_first.then(|| copying.close());
-        copying.worker_exits();
+        copying.rig.worker_exits(copying.client);
         close = close.or_else(|| Some(copying.close()));
         let used = |copying: &Copying, queue| copying.rig.used(queue);
         assert_eq!(used(&copying, CONTROL_QUEUE), 1, "the OPEN alone");
@@ -461,7 +544,7 @@ fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
     ] {
         let mut copying = Copying::new();
         if gone {
-            copying.worker_exits();
+            copying.rig.worker_exits(copying.client);
         }
         if closed {
             copying.close();
@@ -471,7 +554,7 @@ fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
         copying.moves_end(done);
         assert!(!copying.rig.vm.is_moving());
         assert_eq!(copying.rig.vm.is_leaving(), !gone, "{closed} {done}");
-        copying.worker_exits();
+        copying.rig.worker_exits(copying.client);
         assert!(!copying.rig.vm.is_leaving());
         let used = copying.rig.used(COMMAND_QUEUE);
         assert_eq!(used, 0, "what was before the reset is the driver's no more");

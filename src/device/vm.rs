@@ -314,8 +314,9 @@ impl Vm {
     }
 
     /// Ends a client's worker. Its commands are answered now, and the control requests that name
-    /// memory once the worker is gone.
+    /// memory once the worker is gone. A client that is still being opened is not: its `OPEN` fails.
     pub(super) fn end(&mut self, id: u32, kill: bool) {
+        self.fail_open(id, status::NO_RESOURCES);
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
@@ -439,7 +440,6 @@ impl Vm {
                 }
                 Ok(Some(message)) => self.message(id, message),
                 Err(ipc::Error::Closed) => {
-                    self.fail_open(id, status::NO_RESOURCES);
                     self.end(id, false);
                     false
                 }
@@ -447,7 +447,6 @@ impl Vm {
                     if self.log.allow() {
                         tracing::error!("Client {id}: {error}");
                     }
-                    self.fail_open(id, status::NO_RESOURCES);
                     self.end(id, true);
                     false
                 }
