@@ -244,6 +244,7 @@ impl Images {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     fn hash(bytes: &[u8]) -> Hash {
         *blake3::hash(bytes).as_bytes()
@@ -332,6 +333,31 @@ mod tests {
         for (number, kept) in [(0, false), (1, false), (2, true), (MAX_KEPT + 1, true)] {
             assert_eq!(found(number), Ok(kept), "{number}");
         }
+    }
+
+    #[test]
+    fn loads_wait_for_one_of_those_under_way_to_end() {
+        let images = Images::default();
+        let mut under_way: Vec<_> = (0..MAX_LOADING).map(|_| images.loading()).collect();
+        let (begun, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let more = 4 * MAX_LOADING;
+            for _ in 0..more {
+                scope.spawn(|| {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    let _loading = images.loading();
+                    assert!(ended.load(Ordering::SeqCst), "one too many");
+                    assert!(*images.count() <= MAX_LOADING);
+                });
+            }
+            while begun.load(Ordering::SeqCst) < more {
+                std::thread::yield_now();
+            }
+            ended.store(true, Ordering::SeqCst);
+            under_way.pop();
+        });
+        drop(under_way);
+        assert_eq!(*images.count(), 0);
     }
 
     #[test]
