@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::ExitStatus,
     sync::Arc,
@@ -81,6 +82,8 @@ pub struct Worker {
     pub deadline: Option<Instant>,
     /// Whether its client is closed.
     pub closed: bool,
+    /// Whether it was killed because its client is closed.
+    pub killed: bool,
     /// Whether it was ended for a kernel that ran too long.
     pub expired: bool,
 }
@@ -94,10 +97,16 @@ impl Worker {
         }
         self.closed = true;
         if kill {
-            self.process.kill();
+            self.kill();
         } else if self.deadline.is_none() {
             self.deadline = Some(Instant::now() + GRACE);
         }
+    }
+
+    /// It does not go by itself, or is not to be trusted to.
+    pub fn kill(&mut self) {
+        self.killed |= self.process.ended().is_none();
+        self.process.kill();
     }
 
     /// A kernel of it runs for longer than it may: it has to go.
@@ -116,10 +125,13 @@ impl Worker {
 
     /// Why it has ended; `oom` as for [`End::of`].
     pub fn end(&self, ended: ExitStatus, oom: impl FnOnce() -> bool) -> End {
-        if self.closed {
-            End::Closed
-        } else if self.expired {
+        // A process that dies closes its channel first, and so its client may be closed before it has ended: that does not
+        // make the death an end in order.
+        let in_order = self.closed && (self.killed || ended.signal().is_none());
+        if self.expired {
             End::LongestKernel
+        } else if in_order {
+            End::Closed
         } else {
             End::of(ended, oom)
         }

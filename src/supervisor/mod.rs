@@ -617,6 +617,7 @@ impl Supervisor {
                     who,
                     deadline: None,
                     closed: false,
+                    killed: false,
                     expired: false,
                 };
                 self.workers.insert(token, worker);
@@ -784,7 +785,7 @@ impl Supervisor {
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
                 worker.deadline = None;
-                worker.process.kill();
+                worker.kill();
             } else {
                 let left = left.as_millis() as i32 + 1;
                 timeout = if timeout < 0 { left } else { timeout.min(left) };
