@@ -84,6 +84,19 @@ macro_rules! with_api {
             // Of memory that nothing uses any more: the library has seen the end of the context's work.
             0x030a post custom gpgpuFreeIdle(dptr: u64);
 
+            // Memory in a stream's order, and pools. What the process can keep for itself (which pool a device has, what
+            // was let in) it does.
+            0x0310 call custom cuMemAllocFromPoolAsync(dptr: Out<u64>, bytesize: usize, pool: MemPool, hStream: Stream);
+            0x0311 post custom cuMemFreeAsync(dptr: u64, hStream: Stream);
+            0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize);
+            0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>);
+            0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize);
+            0x0315 call custom cuMemPoolGetAttribute(pool: MemPool, attr: u32, value: Out<u64>);
+            0x0316 wait custom cuMemPoolSetAttribute(pool: MemPool, attr: u32, value: u64);
+            0x0317 wait custom cuMemPoolSetAccess(pool: MemPool, dev: i32, flags: u32);
+            // Memory ran out: waits until some that was freed in a stream's order is there.
+            0x0318 wait custom gpgpuReclaim(more: Out<u32>);
+
             // Copies between device and registered memory; the guest library chose the form.
             0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);
             0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream);
@@ -297,6 +310,8 @@ objects! {
     Stream = 0x60: CUstream, special &[0, CU_STREAM_LEGACY as u64];
     /// An event, by handle.
     Event = 0x70: CUevent;
+    /// A memory pool, by handle; [`default_pool`] has the ids of devices' own.
+    MemPool = 0x80: CUmemoryPool, special &[];
 }
 
 /// An object that the call creates, under an id that the guest chose and never chooses again.
@@ -320,6 +335,21 @@ impl<K: Object> Arg for Gone<K> {
 /// The id of the `serial`-th object of kind `K`.
 pub fn object_id<K: Object>(serial: u64) -> u64 {
     serial << 8 | u64::from(K::KIND)
+}
+
+/// The serial number of the first device's own pool; no object that is made has one so high.
+const DEFAULT_POOLS: u64 = 1 << 48;
+
+/// The id of the pool that a device has of its own, by the guest's number for the device.
+pub fn default_pool(device: CUdevice) -> u64 {
+    object_id::<MemPool>(DEFAULT_POOLS + u64::from(device as u32))
+}
+
+/// The device whose own pool has this id; `None` for any other id.
+pub fn device_of_default_pool(id: u64) -> Option<CUdevice> {
+    let number = (id >> 8).checked_sub(DEFAULT_POOLS)?;
+    let device = CUdevice::try_from(number).ok()?;
+    (default_pool(device) == id).then_some(device)
 }
 
 /// The kind's number in an id.
@@ -649,5 +679,22 @@ mod tests {
         assert_eq!(object_kind(id), Event::KIND);
         assert!(!Event::SPECIAL.contains(&id));
         assert_ne!(id, object_id::<Stream>(7));
+    }
+
+    #[test]
+    fn the_pool_of_a_device_is_told_from_pools_that_were_made() {
+        for device in [0, 7, CUdevice::MAX] {
+            let id = default_pool(device);
+            assert_eq!(object_kind(id), MemPool::KIND);
+            assert_eq!(device_of_default_pool(id), Some(device));
+        }
+        for id in [
+            0,
+            object_id::<MemPool>(1),
+            default_pool(0) + 1,
+            default_pool(-1),
+        ] {
+            assert_eq!(device_of_default_pool(id), None, "{id:#x}");
+        }
     }
 }

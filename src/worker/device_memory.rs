@@ -5,6 +5,9 @@
 //! noted ([`ranges`]), so questions about addresses need no driver.
 
 mod driver;
+mod freed;
+mod mempool;
+mod ordered;
 mod pool;
 mod ranges;
 mod space;
@@ -21,8 +24,16 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use self::{driver::Chunks, pool::Pool, ranges::Ranges};
+use self::{
+    driver::{Chunks, DriverEvents},
+    freed::Freed,
+    mempool::MemPools,
+    ordered::Reaper,
+    pool::Pool,
+    ranges::Ranges,
+};
 pub use self::{
+    ordered::enter_stream,
     pool::Place,
     ranges::{Range, Source},
 };
@@ -64,6 +75,10 @@ pub struct DeviceMemory {
     quota: OnceLock<Quota>,
     /// What the driver's own allocations are charged, by their addresses.
     charges: Mutex<HashMap<u64, Charge>>,
+    /// What was freed in a stream's order and is not over.
+    freed: Freed<DriverEvents>,
+    reaper: Reaper,
+    mempools: MemPools,
 }
 
 /// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
@@ -113,7 +128,7 @@ impl Trimmer {
                 }
             }
             drop(now);
-            device.pool.trim(KEEP_LONG);
+            device.pool.trim(KEEP_LONG.max(device.pool.promised()));
         }
     }
 }
@@ -130,7 +145,7 @@ impl Device {
                 let asked = quota.asked(device);
                 if asked != seen {
                     seen = asked;
-                    this.pool.trim(0);
+                    this.pool.press();
                 }
             }
         });
@@ -174,7 +189,7 @@ impl DeviceMemory {
     pub fn give_kept(&self, device: CUdevice) {
         let found = read(&self.devices).get(&device).cloned().flatten();
         if let Some(device) = found {
-            device.pool.trim(0);
+            device.pool.press();
         }
     }
 
@@ -236,12 +251,25 @@ impl DeviceMemory {
     }
 
     fn note(&self, start: u64, bytes: u64, context: u64, device: CUdevice, source: Source) {
+        self.note_in(start, bytes, (context, device), source, 0);
+    }
+
+    /// Notes a range of a memory pool, or of none, with the context and the device that it goes with.
+    fn note_in(
+        &self,
+        start: u64,
+        bytes: u64,
+        (context, device): (u64, CUdevice),
+        source: Source,
+        mempool: u64,
+    ) {
         self.ranges.insert(Range {
             start,
             bytes,
             context,
             device,
             source,
+            mempool,
             id: FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed),
             sync_memops: false,
         });
@@ -250,7 +278,7 @@ impl DeviceMemory {
     /// `cuMemAlloc` where there is memory at hand: it takes no driver, and never blocks. `None` says nothing but that
     /// [`DeviceMemory::allocate`] has to be asked.
     pub fn try_alloc_cached(&self, context: u64, bytes: u64) -> Option<CUdeviceptr> {
-        if bytes == 0 || cuda::has_failed() || self.ranges.len() >= MAX_ALLOCATIONS {
+        if bytes == 0 || cuda::has_failed() || self.has_many() {
             return None;
         }
         let device = *read(&self.contexts).get(&context)?;
@@ -275,19 +303,28 @@ impl DeviceMemory {
         if bytes == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if bytes > total as u64 || self.ranges.len() >= MAX_ALLOCATIONS {
+        if bytes > total as u64 || self.has_many() {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         let ordinal = self.device_of(context)?;
+        let (address, source) = self.make(ordinal, bytes)?;
+        self.note(address, bytes, context, ordinal, source);
+        Ok(address)
+    }
+
+    /// Whether there are as many allocations as there may be.
+    fn has_many(&self) -> bool {
+        self.ranges.len() + self.freed.len() >= MAX_ALLOCATIONS
+    }
+
+    /// Memory of the current context's device.
+    fn make(&self, ordinal: CUdevice, bytes: u64) -> Result<(CUdeviceptr, Source), CUresult> {
         if let Some(device) = self.device(ordinal)
             && !device.is_refused.load(Ordering::Relaxed)
         {
             let taken = device.pool.taken(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
             match device.pool.allocate(taken) {
-                Ok(address) => {
-                    self.note(address, bytes, context, ordinal, Source::Pool { taken });
-                    return Ok(address);
-                }
+                Ok(address) => return Ok((address, Source::Pool { taken })),
                 Err(code) if code == CUDA_ERROR_OUT_OF_MEMORY || device.pool.has_chunks() => {
                     return Err(code);
                 }
@@ -316,8 +353,7 @@ impl DeviceMemory {
         if let Some(charge) = charge {
             self.charges().insert(address, charge);
         }
-        self.note(address, bytes, context, ordinal, Source::Driver);
-        Ok(address)
+        Ok((address, Source::Driver))
     }
 
     /// `cuMemFree`: waits for the work of the context that the memory belongs to, as the driver does.
@@ -360,24 +396,35 @@ impl DeviceMemory {
     fn give_back(&self, range: &Range) -> Result<(), CUresult> {
         match range.source {
             Source::Pool { taken } => {
-                if let Some(device) = read(&self.devices).get(&range.device).cloned().flatten() {
-                    let idle = device.pool.free(range.start, taken);
+                let device = read(&self.devices).get(&range.device).cloned().flatten();
+                let idle = device
+                    .as_ref()
+                    .map_or(0, |device| device.pool.free(range.start, taken));
+                self.count_out(range.mempool, range.device, taken);
+                if let Some(device) = device {
                     device.trimmer.notice(&device, idle);
                 }
                 Ok(())
             }
             Source::Driver => {
-                // From the moment when it is freed another thread may have the same address.
-                let charge = self.charges().remove(&range.start);
-                // SAFETY: the address is the driver's, and was not freed: it was noted until now.
-                let freed = unsafe { cuda::cuMemFree_v2(range.start) };
-                if let (Err(_), Some(charge)) = (freed, charge) {
-                    self.charges().insert(range.start, charge);
-                }
-                freed
+                self.give_to_driver(range.start)?;
+                self.count_out(range.mempool, range.device, range.taken());
+                Ok(())
             }
             Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
         }
+    }
+
+    /// Frees what `cuMemAlloc` gave.
+    fn give_to_driver(&self, start: CUdeviceptr) -> Result<(), CUresult> {
+        // From the moment when it is freed another thread may have the same address.
+        let charge = self.charges().remove(&start);
+        // SAFETY: the address is the driver's, and was not freed: it was noted until now.
+        let freed = unsafe { cuda::cuMemFree_v2(start) };
+        if let (Err(_), Some(charge)) = (freed, charge) {
+            self.charges().insert(start, charge);
+        }
+        freed
     }
 
     fn free_unknown(&self, address: CUdeviceptr) -> Result<(), CUresult> {
@@ -567,30 +614,38 @@ impl DeviceMemory {
 
     /// A context is gone, and with it what was allocated in it.
     pub fn forget_context(&self, context: u64) {
+        self.forget_freed(context);
         let Some(device) = write(&self.contexts).remove(&context) else {
             return;
         };
         let gone = self.ranges.extract(|range| range.context == context);
-        // What is the driver's own went with the context.
-        let drivers = gone.iter().filter(|range| range.source == Source::Driver);
-        for range in drivers {
-            self.charges().remove(&range.start);
+        for range in gone {
+            match range.source {
+                // A pool's may be on another device.
+                Source::Pool { taken } => {
+                    let device = read(&self.devices).get(&range.device).cloned().flatten();
+                    if let Some(device) = device {
+                        device.pool.free(range.start, taken);
+                    }
+                }
+                // What is the driver's own went with the context.
+                Source::Driver => drop(self.charges().remove(&range.start)),
+                Source::Global(_) => continue,
+            }
+            self.count_out(range.mempool, range.device, range.taken());
         }
         let device = read(&self.devices).get(&device).cloned().flatten();
         let Some(device) = device else {
             return;
         };
-        for range in gone {
-            if let Source::Pool { taken } = range.source {
-                device.pool.free(range.start, taken);
-            }
-        }
         let is_last = !read(&self.contexts)
             .values()
             .any(|other| *other == device.pool.device());
-        device
-            .pool
-            .trim(if is_last { 0 } else { device.pool.keep() });
+        if is_last {
+            device.pool.press();
+        } else {
+            device.pool.trim(device.pool.keep());
+        }
     }
 
     /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if

@@ -226,6 +226,12 @@ impl Session {
         );
     }
 
+    /// A context is about to end: nothing of this worker's own uses it any more.
+    pub fn leave(&self, context: u64) {
+        self.gates.leave(context);
+        self.device_memory.leave(context);
+    }
+
     /// A context is gone: so is everything in it.
     pub fn forget_context(&self, context: u64) {
         self.objects.remove_context(context);

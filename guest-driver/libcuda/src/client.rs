@@ -20,6 +20,7 @@ use crate::{
     border::Result,
     log::{self, Level},
     memory::Host,
+    memory_pool::Pools,
     objects::Objects,
     pointer::Pointers,
     ring::{Ring, Ticket, Waited},
@@ -65,6 +66,8 @@ pub struct Client {
     pub host: Host,
     /// Device memory that the program freed.
     pub spare: Spare,
+    /// Memory pools.
+    pub pools: Pools,
     ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
@@ -170,6 +173,7 @@ impl Client {
             pointers: Pointers::default(),
             host: Host::default(),
             spare: Spare::default(),
+            pools: Pools::default(),
             ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),

@@ -28,6 +28,7 @@ mod launch;
 mod library;
 mod log;
 mod memory;
+mod memory_pool;
 mod module;
 mod objects;
 mod occupancy;

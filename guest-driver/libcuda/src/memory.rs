@@ -13,7 +13,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    pointer::{Kind, Range},
+    pointer::{Kind, Origin, Range},
     spare, thread,
     transport::{Failure, Pinned, Transport},
 };
@@ -145,6 +145,7 @@ fn note_device(client: &Client, start: u64, bytes: usize) {
         bytes: bytes as u64,
         context,
         kind: Kind::Device,
+        origin: Origin::Call,
     });
 }
 
@@ -205,6 +206,7 @@ fn note_host(
         bytes: bytes as u64,
         context: thread::current_context(),
         kind,
+        origin: Origin::Call,
     });
     Ok(())
 }
@@ -294,13 +296,7 @@ cuda! {
             return dptr.set(spare);
         }
         let request = request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize: spare::length_for(bytesize) };
-        let reply = client.call(&request).or_else(|code| match code {
-            CUDA_ERROR_OUT_OF_MEMORY => {
-                client.give_back_spare();
-                client.call(&request)
-            }
-            other => Err(other),
-        })?;
+        let reply = client.allocate(|| client.call(&request))?;
         note_device(client, reply.dptr, bytesize);
         dptr.set(reply.dptr)
     }
@@ -309,13 +305,7 @@ cuda! {
     fn cuMemAllocPitch_v2(dptr: OutPtr<CUdeviceptr>, pPitch: OutPtr<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) {
         let client = client()?;
         let request = request::cuMemAllocPitch_v2 { dptr: !dptr.is_null(), pPitch: !pPitch.is_null(), WidthInBytes, Height, ElementSizeBytes };
-        let reply = client.call(&request).or_else(|code| match code {
-            CUDA_ERROR_OUT_OF_MEMORY => {
-                client.give_back_spare();
-                client.call(&request)
-            }
-            other => Err(other),
-        })?;
+        let reply = client.allocate(|| client.call(&request))?;
         note_device(client, reply.dptr, reply.pPitch.saturating_mul(Height));
         pPitch.set(reply.pPitch)?;
         dptr.set(reply.dptr)
@@ -324,11 +314,11 @@ cuda! {
     /// `cuMemFree`.
     fn cuMemFree_v2(dptr: CUdeviceptr) {
         let client = client()?;
-        let range = client.pointers.find(dptr).filter(|range| range.start == dptr && range.kind == Kind::Device);
+        let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
         client.disown(dptr);
         if let Some(range) = range {
             client.pointers.remove(dptr);
-            match client.spare(range.context, dptr, range.bytes as usize) {
+            match client.spare(&range) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(code) => {

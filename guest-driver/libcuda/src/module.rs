@@ -18,7 +18,7 @@ use crate::{
     function::FunctionData,
     image::{self, Jit},
     objects::Known,
-    pointer::{Kind, Range},
+    pointer::{Kind, Origin, Range},
     thread,
 };
 
@@ -103,6 +103,7 @@ pub fn note_global(client: &Client, start: u64, bytes: usize) {
             bytes: bytes as u64,
             context,
             kind: Kind::Device,
+            origin: Origin::Image,
         });
     }
 }

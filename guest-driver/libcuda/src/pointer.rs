@@ -34,6 +34,22 @@ pub enum Kind {
     },
 }
 
+/// What gave the program its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A call that allocates or registers.
+    Call,
+    /// A module or library: the memory is one of its variables.
+    Image,
+    /// A memory pool, of a device.
+    Pool {
+        /// Its handle.
+        pool: u64,
+        /// The device.
+        device: CUdevice,
+    },
+}
+
 /// A range of memory that the device can reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
@@ -45,6 +61,8 @@ pub struct Range {
     pub context: u64,
     /// What it is.
     pub kind: Kind,
+    /// Where it comes from.
+    pub origin: Origin,
 }
 
 impl Range {
@@ -53,6 +71,13 @@ impl Range {
         match self.kind {
             Kind::Device => address,
             Kind::Host { device, .. } => device + (address - self.start),
+        }
+    }
+
+    /// Whether device memory is freed by an address: a variable of an image is not, whatever it is.
+    pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
+        move |range| {
+            range.start == address && range.kind == Kind::Device && range.origin != Origin::Image
         }
     }
 
@@ -77,7 +102,7 @@ struct Recent {
 thread_local! {
     // No destructor, so that it can be used while the thread is being torn down.
     static RECENTS: RefCell<Recent> = const {
-        let nothing = Range { start: 0, bytes: 0, context: 0, kind: Kind::Device };
+        let nothing = Range { start: 0, bytes: 0, context: 0, kind: Kind::Device, origin: Origin::Call };
         RefCell::new(Recent { state: 0, ranges: [nothing; RECENT], count: 0, oldest: 0 })
     };
 }
@@ -289,7 +314,13 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         } else {
             range.far(range.start)
         };
+    let pool = match range.origin {
+        Origin::Pool { pool, device } => Some((pool, device)),
+        _ => None,
+    };
     Ok(match attribute {
+        // Memory of a pool is the device's.
+        CU_POINTER_ATTRIBUTE_CONTEXT if pool.is_some() => Value::Word(0),
         CU_POINTER_ATTRIBUTE_CONTEXT => Value::Word(range.context),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Half(if on_host {
             CU_MEMORYTYPE_HOST
@@ -301,14 +332,16 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(false),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
-            Value::Half(client.objects.context_device(range.context).unwrap_or(0) as u32)
+            let of_context = || client.objects.context_device(range.context);
+            let device = pool.map(|(_, device)| device).or_else(of_context);
+            Value::Half(device.unwrap_or(0) as u32)
         }
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Flag(false),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Word(range.far(range.start)),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Word(range.bytes),
         CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Word(0),
-        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(0),
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(pool.map_or(0, |(pool, _)| pool)),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
         CU_POINTER_ATTRIBUTE_BUFFER_ID if !client.is_corrupted() => {
             let id = client.pointers.buffer_id(range.start);
@@ -374,6 +407,7 @@ mod tests {
             bytes,
             context: 1,
             kind: Kind::Device,
+            origin: Origin::Call,
         }
     }
 
@@ -401,6 +435,7 @@ mod tests {
                 flags: 0,
                 registered: true,
             },
+            origin: Origin::Call,
         });
         let range = pointers.find(0x9800).unwrap();
         assert_eq!((range.start, range.far(0x5800)), (0x5000, 0x9800));

@@ -14,7 +14,10 @@ use std::{
 
 use gpgpu_protocol::{api::request, cuda::*};
 
-use crate::client::{Client, Scope};
+use crate::{
+    client::{Client, Scope},
+    pointer::{Origin, Range},
+};
 
 /// The largest allocation that is kept: beyond the driver's own blocks, freed memory is gone at once.
 const LARGEST: usize = 1 << 20;
@@ -121,20 +124,21 @@ impl Spare {
 }
 
 impl Client {
-    /// Frees memory of a context for the program, once nothing uses it any more, and keeps it if that makes sense; `false` if
-    /// the host is to wait for that.
+    /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense; `false`
+    /// if the host is to wait for that. A memory pool's goes back to its pool.
     ///
     /// # Errors
     ///
     /// What earlier work of the context came to: as natively, memory is freed when nothing uses it any more.
-    pub fn spare(&self, context: u64, address: u64, bytes: usize) -> Result<bool, CUresult> {
+    pub fn spare(&self, range: &Range) -> Result<bool, CUresult> {
+        let (context, address, bytes) = (range.context, range.start, range.bytes as usize);
         if self.ring().is_none() || context != crate::thread::current_context() {
             return Ok(false);
         }
         if !self.is_idle(Scope::All) {
             self.call(&request::cuCtxSynchronize {})?;
         }
-        if self.spare.keep(context, address, bytes) {
+        if range.origin == Origin::Call && self.spare.keep(context, address, bytes) {
             return Ok(true);
         }
         if self.is_corrupted() {

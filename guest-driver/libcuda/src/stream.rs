@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The context of a stream; the default streams belong to the current one.
-fn context(handle: CUstream) -> Result<u64> {
+pub fn context(handle: CUstream) -> Result<u64> {
     let client = client()?;
     let id = Stream::id(handle);
     if id <= CU_STREAM_PER_THREAD as u64 {

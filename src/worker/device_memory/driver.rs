@@ -7,7 +7,10 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::pool::{self, Backend, Patience, Shape};
+use super::{
+    freed::Events,
+    pool::{self, Backend, Patience, Shape},
+};
 use crate::{
     account::{Charge, Quota},
     worker::{driver, external},
@@ -202,6 +205,40 @@ fn free(start: u64, bytes: u64) {
     // SAFETY: nothing was mapped in it.
     if let Err(code) = unsafe { driver::cuMemAddressFree(start, bytes as usize) } {
         tracing::debug!("cuMemAddressFree: {code}");
+    }
+}
+
+/// Events by the host's driver.
+#[derive(Debug, Default)]
+pub struct DriverEvents;
+
+impl Events for DriverEvents {
+    fn make(&self) -> Result<u64, CUresult> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)? };
+        Ok(event as u64)
+    }
+
+    fn record(&self, event: u64, stream: u64) -> Result<(), CUresult> {
+        // SAFETY: the event is the driver's and lives: its context is not about to end. The stream is the client's.
+        unsafe { driver::cuEventRecord(event as CUevent, stream as CUstream) }
+    }
+
+    fn is_over(&self, event: u64) -> Result<bool, CUresult> {
+        // SAFETY: as above.
+        match unsafe { driver::cuEventQuery(event as CUevent) } {
+            Ok(()) => Ok(true),
+            Err(CUDA_ERROR_NOT_READY) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn end(&self, event: u64) {
+        // SAFETY: as above, and nobody uses it any more.
+        if let Err(code) = unsafe { driver::cuEventDestroy_v2(event as CUevent) } {
+            tracing::debug!("cuEventDestroy: {code}");
+        }
     }
 }
 

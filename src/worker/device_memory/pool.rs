@@ -9,7 +9,10 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What allocations are aligned to, in bytes: CUDA promises 256 and gives 512.
 pub const ALIGNMENT: u64 = 512;
 /// Allocations from this size on have a chunk of their own.
-const WHOLE_BYTES: u64 = 32 << 20;
+pub const WHOLE_BYTES: u64 = 32 << 20;
 /// The first shared chunk. Making one takes the driver as long as making a small one.
 const FIRST_SHARED_BYTES: u64 = 16 << 20;
 /// Shared chunks at most.
@@ -225,6 +228,10 @@ pub struct Pool<B: Backend> {
     discards: Mutex<u64>,
     /// When memory was given back last of which others had descriptors.
     dropped: Mutex<Option<Instant>>,
+    /// Idle bytes that the program has asked to keep.
+    promised: AtomicU64,
+    /// How often all that was idle was given back because memory had run out.
+    pressures: AtomicU64,
 }
 
 impl<B: Backend> Pool<B> {
@@ -254,6 +261,8 @@ impl<B: Backend> Pool<B> {
             granting: Mutex::new(vec![shape.device]),
             discards: Mutex::new(0),
             dropped: Mutex::default(),
+            promised: AtomicU64::new(0),
+            pressures: AtomicU64::new(0),
         }
     }
 
@@ -343,7 +352,7 @@ impl<B: Backend> Pool<B> {
         if patience == Patience::ForOthers {
             // What another thread is giving back just now counts too.
             if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
-                && (self.trim(0) || *self.discards() != discards)
+                && (self.press() || *self.discards() != discards)
             {
                 made = create(Patience::None);
             }
@@ -369,7 +378,7 @@ impl<B: Backend> Pool<B> {
         };
         let late: Vec<CUdevice> = state.devices[devices.len()..].to_vec();
         static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-        let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let chunk = Chunk {
             memory,
             bytes,
@@ -415,7 +424,29 @@ impl<B: Backend> Pool<B> {
 
     /// How many bytes of idle chunks may be kept.
     pub fn keep(&self) -> u64 {
-        self.shape.keep
+        self.shape.keep.max(self.promised())
+    }
+
+    /// How many bytes of idle chunks are to be kept as long as nobody lacks memory.
+    pub fn promised(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed)
+    }
+
+    /// Says how many that is from now on.
+    pub fn promise(&self, bytes: u64) {
+        self.promised.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives all idle chunks back, for memory has run out somewhere; `false` if there were none. What was promised is void.
+    pub fn press(&self) -> bool {
+        self.pressures.fetch_add(1, Ordering::Relaxed);
+        self.promise(0);
+        self.trim(0)
+    }
+
+    /// How often that was so.
+    pub fn pressures(&self) -> u64 {
+        self.pressures.load(Ordering::Relaxed)
     }
 
     /// Gives idle chunks back until no more than `keep` bytes are idle; `false` if there was nothing to give back.

@@ -373,3 +373,32 @@ proptest! {
         prop_assert!(pool.state().addresses.take_whole(START + GRANULARITY, (64 << 30) - GRANULARITY));
     }
 }
+
+#[test]
+fn pitfall_68_what_is_promised_stays_until_memory_runs_out() {
+    let (fake, pool) = pool(128 * MIB, 0);
+    let (address, taken) = allocate(&pool, 96 * MIB).unwrap();
+    pool.promise(96 * MIB);
+    pool.free(address, taken);
+    pool.trim(pool.keep());
+    assert_eq!(fake.table().left, 32 * MIB);
+    assert_eq!(pool.pressures(), 0);
+    // Another size needs the memory.
+    let (_, other) = allocate(&pool, 64 * MIB).unwrap();
+    assert_eq!(other, 64 * MIB);
+    assert_eq!((pool.pressures(), pool.promised()), (1, 0));
+    assert_eq!(fake.table().left, 64 * MIB);
+}
+
+#[test]
+fn an_allocation_is_given_back_in_parts_as_well() {
+    let (fake, pool) = pool(64 * MIB, 0);
+    let (address, taken) = allocate(&pool, 4 * MIB).unwrap();
+    pool.free(address + MIB, MIB);
+    pool.free(address, MIB);
+    assert_eq!(allocate(&pool, 2 * MIB).unwrap(), (address, 2 * MIB));
+    pool.free(address + 2 * MIB, taken - 2 * MIB);
+    pool.free(address, 2 * MIB);
+    assert!(pool.trim(0));
+    assert_eq!(fake.table().left, 64 * MIB);
+}

@@ -7,6 +7,8 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
+use super::pool::ALIGNMENT;
+
 /// Where a range comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -34,6 +36,8 @@ pub struct Range {
     pub device: CUdevice,
     /// Where it comes from.
     pub source: Source,
+    /// The id of the memory pool that it counts in; 0 for none.
+    pub mempool: u64,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: no other range of the process has it, then or later.
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
@@ -41,6 +45,14 @@ pub struct Range {
 }
 
 impl Range {
+    /// The bytes that are given back with it.
+    pub fn taken(&self) -> u64 {
+        match self.source {
+            Source::Pool { taken } => taken,
+            _ => self.bytes.next_multiple_of(ALIGNMENT),
+        }
+    }
+
     /// Whether `bytes` bytes at `address`, which lies in the range, do too.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         bytes <= self.bytes - (address - self.start)

@@ -21,8 +21,9 @@ const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
@@ -44,6 +45,13 @@ fn text(buffer: &[c_char]) -> String {
 }
 
 fn attribute(attribute: CUdevice_attribute, dev: CUdevice) -> AttributeValue {
+    // These are this worker's own, whatever the driver has.
+    if attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED {
+        return AttributeValue {
+            result: CUDA_SUCCESS,
+            value: 1,
+        };
+    }
     let mut value = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     let asked = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, dev) };

@@ -121,7 +121,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
     let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    session.gates.leave(context);
+    session.leave(context);
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev)? };
     table.remove(&dev);
@@ -145,7 +145,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
         return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
     }
     if let Some(context) = table.get(&dev) {
-        session.gates.leave(*context);
+        session.leave(*context);
     }
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxReset_v2(dev)? };
@@ -212,7 +212,7 @@ pub fn cuCtxDestroy_v2(
     if primary(session).values().any(|id| *id == request.ctx) || context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT.into());
     }
-    session.gates.leave(request.ctx);
+    session.leave(request.ctx);
     // SAFETY: the handle is the driver's and lives.
     unsafe { driver::cuCtxDestroy_v2(Context::handle(context))? };
     session.forget_context(request.ctx);

@@ -92,6 +92,8 @@ pub fn cuMemGetInfo_v2(
     _: request::cuMemGetInfo_v2,
     _: Data,
 ) -> Outcome<reply::cuMemGetInfo_v2> {
+    // Where a context has failed, what follows says so.
+    let _ = session.device_memory.reap_all(session);
     let (free, total) = session.device_memory.info()?;
     Ok(reply::cuMemGetInfo_v2 { free, total })
 }

@@ -13,6 +13,7 @@ mod image;
 mod launch;
 mod library;
 mod memory;
+mod memory_pool;
 mod module;
 mod ring;
 
@@ -26,5 +27,6 @@ pub use function::*;
 pub use launch::*;
 pub use library::*;
 pub use memory::*;
+pub use memory_pool::*;
 pub use module::*;
 pub use ring::*;

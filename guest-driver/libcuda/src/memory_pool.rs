@@ -1,0 +1,380 @@
+//! Memory pools, and memory in a stream's order.
+//!
+//! Which pools there are, which of them a device has and who was let in is known here; what a pool has is the host's to say.
+
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gpgpu_protocol::{
+    api::{MemPool, Object, default_pool, device_of_default_pool, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{InPtr, OutPtr},
+    border::Result,
+    client::{Client, client},
+    cuda,
+    device::device,
+    launch::Shape,
+    pointer::{Kind, Origin, Range},
+    stream, thread,
+};
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Pools {
+    table: Mutex<Table>,
+    /// Whether something was ever freed in a stream's order: then memory can come back by itself.
+    any_freed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The devices of the pools that were made.
+    made: HashMap<u64, CUdevice>,
+    /// The pools that devices have in place of their own.
+    current: HashMap<CUdevice, u64>,
+    /// The other devices that a pool's memory is for.
+    access: HashMap<(u64, CUdevice), CUmemAccess_flags>,
+}
+
+impl Pools {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The device of a pool; `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
+    fn device(&self, pool: u64) -> Result<CUdevice> {
+        let own = device_of_default_pool(pool).filter(|own| device(*own).is_ok());
+        let made = || self.table().made.get(&pool).copied();
+        own.or_else(made).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// The pool that a device has.
+    fn current(&self, device: CUdevice) -> u64 {
+        let table = self.table();
+        let current = table.current.get(&device).copied();
+        current.unwrap_or_else(|| default_pool(device))
+    }
+}
+
+impl Client {
+    /// Allocates by `ask`. Where the host has no memory, what is kept here is given back first; then what was freed in a stream's
+    /// order is waited for.
+    pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        match ask() {
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
+            other => return other,
+        }
+        let mut is_last = !self.pools.any_freed.load(Ordering::Relaxed);
+        loop {
+            match ask() {
+                Err(CUDA_ERROR_OUT_OF_MEMORY) if !is_last => {}
+                other => return other,
+            }
+            // Where there is nothing more, somebody else may have brought the last of it back.
+            is_last = self.call(&request::gpgpuReclaim { more: true })?.more == 0;
+        }
+    }
+}
+
+fn allocate(
+    dptr: OutPtr<CUdeviceptr>,
+    bytesize: usize,
+    pool: Option<CUmemoryPool>,
+    (shape, hStream): (Shape, CUstream),
+) -> Result {
+    let client = client()?;
+    dptr.required()?;
+    let hStream = stream::lower(shape, hStream)?;
+    let context = stream::context(hStream as CUstream)?;
+    let pool = match pool {
+        Some(pool) => MemPool::id(pool),
+        None => {
+            let device = client.objects.context_device(context);
+            client
+                .pools
+                .current(device.ok_or(CUDA_ERROR_INVALID_CONTEXT)?)
+        }
+    };
+    let device = client.pools.device(pool)?;
+    // As natively: no memory, and no error.
+    if bytesize == 0 {
+        return dptr.set(0);
+    }
+    let request = request::cuMemAllocFromPoolAsync {
+        dptr: true,
+        bytesize,
+        pool,
+        hStream,
+    };
+    let start = client.allocate(|| client.call(&request))?.dptr;
+    client.pointers.insert(Range {
+        start,
+        bytes: bytesize as u64,
+        context,
+        kind: Kind::Device,
+        origin: Origin::Pool { pool, device },
+    });
+    dptr.set(start)
+}
+
+fn free(dptr: CUdeviceptr, (shape, hStream): (Shape, CUstream)) -> Result {
+    let client = client()?;
+    let hStream = stream::lower(shape, hStream)?;
+    let context = stream::context(hStream as CUstream)?;
+    if dptr == 0 {
+        return Ok(());
+    }
+    client.disown(dptr);
+    let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
+    let request = request::cuMemFreeAsync { dptr, hStream };
+    // The legacy stream's context is the current one.
+    let is_known = client.objects.knows_stream(hStream)
+        && client.objects.contains(context)
+        && thread::has_context(client);
+    let is_pools = |range: &Range| matches!(range.origin, Origin::Pool { .. });
+    if range.is_some() {
+        client.pointers.remove(dptr);
+    }
+    let freed = if is_known && range.as_ref().is_some_and(is_pools) {
+        client.post(&request)
+    } else {
+        client.call(&request).map(drop)
+    };
+    match (freed, range) {
+        (Ok(()), _) => client.pools.any_freed.store(true, Ordering::Relaxed),
+        (Err(_), Some(range)) => client.pointers.insert(range),
+        (Err(_), None) => {}
+    }
+    freed
+}
+
+fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Result {
+    let client = client()?;
+    pool.required()?;
+    let properties = properties.get()?;
+    if properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED
+        || !properties.win32SecurityAttributes.is_null()
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // Memory of the host, or for other processes, there is none.
+    if properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE
+        || properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE
+    {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let dev = properties.location.id;
+    device(dev)?;
+    let id = client.new_id::<MemPool>();
+    client.call(&request::cuMemPoolCreate {
+        pool: id,
+        dev,
+        maxSize: properties.maxSize,
+    })?;
+    client.pools.table().made.insert(id, dev);
+    pool.set(MemPool::handle(id))
+}
+
+fn destroy(pool: CUmemoryPool) -> Result {
+    let client = client()?;
+    let pool = MemPool::id(pool);
+    client.pools.device(pool)?;
+    if device_of_default_pool(pool).is_some() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    client.call(&request::cuMemPoolDestroy { pool })?;
+    let mut table = client.pools.table();
+    table.made.remove(&pool);
+    // A device that had it has its own again.
+    table.current.retain(|_, current| *current != pool);
+    table.access.retain(|(of, _), _| *of != pool);
+    Ok(())
+}
+
+fn set_current(dev: CUdevice, pool: CUmemoryPool) -> Result {
+    let client = client()?;
+    device(dev)?;
+    let pool = MemPool::id(pool);
+    if client.pools.device(pool)? != dev {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    client.pools.table().current.insert(dev, pool);
+    Ok(())
+}
+
+/// The device that a location is.
+fn of_location(location: CUmemLocation) -> Result<CUdevice> {
+    if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    device(location.id)?;
+    Ok(location.id)
+}
+
+/// The device of memory that is of a kind.
+fn of_kind(location: InPtr<CUmemLocation>, kind: CUmemAllocationType) -> Result<CUdevice> {
+    if kind != CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Err(if kind == CU_MEM_ALLOCATION_TYPE_MANAGED {
+            CUDA_ERROR_NOT_SUPPORTED
+        } else {
+            CUDA_ERROR_INVALID_VALUE
+        });
+    }
+    of_location(location.get()?)
+}
+
+/// Whether an attribute is an `int`; the others are 64 bits long.
+fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
+    match attribute {
+        CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+            ..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => Ok(true),
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD..=CU_MEMPOOL_ATTR_USED_MEM_HIGH => Ok(false),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+cuda! {
+    /// `cuMemAllocAsync`: from the pool that the stream's device has.
+    fn cuMemAllocAsync(dptr: OutPtr<CUdeviceptr>, bytesize: usize, hStream: CUstream) {
+        allocate(dptr, bytesize, None, (Shape::Legacy, hStream))
+    }
+
+    fn cuMemAllocAsync_ptsz(dptr: OutPtr<CUdeviceptr>, bytesize: usize, hStream: CUstream) {
+        allocate(dptr, bytesize, None, (Shape::PerThread, hStream))
+    }
+
+    /// `cuMemAllocFromPoolAsync`.
+    fn cuMemAllocFromPoolAsync(dptr: OutPtr<CUdeviceptr>, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) {
+        allocate(dptr, bytesize, Some(pool), (Shape::Legacy, hStream))
+    }
+
+    fn cuMemAllocFromPoolAsync_ptsz(dptr: OutPtr<CUdeviceptr>, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) {
+        allocate(dptr, bytesize, Some(pool), (Shape::PerThread, hStream))
+    }
+
+    /// `cuMemFreeAsync`, of memory of a pool or of `cuMemAlloc`'s; NULL is nothing.
+    fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) {
+        free(dptr, (Shape::Legacy, hStream))
+    }
+
+    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) {
+        free(dptr, (Shape::PerThread, hStream))
+    }
+
+    fn cuDeviceGetDefaultMemPool(pool_out: OutPtr<CUmemoryPool>, dev: CUdevice) {
+        device(dev)?;
+        pool_out.set(MemPool::handle(default_pool(dev)))
+    }
+
+    fn cuDeviceGetMemPool(pool: OutPtr<CUmemoryPool>, dev: CUdevice) {
+        device(dev)?;
+        pool.set(MemPool::handle(client()?.pools.current(dev)))
+    }
+
+    fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
+        set_current(dev, pool)
+    }
+
+    /// `cuMemGetDefaultMemPool`: as `cuDeviceGetDefaultMemPool`, by location.
+    fn cuMemGetDefaultMemPool(pool_out: OutPtr<CUmemoryPool>, location: InPtr<CUmemLocation>, kind: CUmemAllocationType) {
+        client()?;
+        pool_out.required()?;
+        pool_out.set(MemPool::handle(default_pool(of_kind(location, kind)?)))
+    }
+
+    /// `cuMemGetMemPool`: as `cuDeviceGetMemPool`, by location.
+    fn cuMemGetMemPool(pool: OutPtr<CUmemoryPool>, location: InPtr<CUmemLocation>, kind: CUmemAllocationType) {
+        let client = client()?;
+        pool.required()?;
+        pool.set(MemPool::handle(client.pools.current(of_kind(location, kind)?)))
+    }
+
+    /// `cuMemSetMemPool`: as `cuDeviceSetMemPool`, by location.
+    fn cuMemSetMemPool(location: InPtr<CUmemLocation>, kind: CUmemAllocationType, pool: CUmemoryPool) {
+        client()?;
+        set_current(of_kind(location, kind)?, pool)
+    }
+
+    /// `cuMemPoolCreate`: of a device's memory, for this process alone.
+    fn cuMemPoolCreate(pool: OutPtr<CUmemoryPool>, poolProps: InPtr<CUmemPoolProps>) {
+        create(pool, poolProps)
+    }
+
+    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed. A device's own pool stays.
+    fn cuMemPoolDestroy(pool: CUmemoryPool) {
+        destroy(pool)
+    }
+
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) {
+        let client = client()?;
+        let pool = MemPool::id(pool);
+        client.pools.device(pool)?;
+        client.call(&request::cuMemPoolTrimTo { pool, minBytesToKeep }).map(drop)
+    }
+
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: OutPtr<c_void>) {
+        let client = client()?;
+        let pool = MemPool::id(pool);
+        client.pools.device(pool)?;
+        let value = value.required()?.raw();
+        let is_flag = is_flag(attr)?;
+        let answer = client.call(&request::cuMemPoolGetAttribute { pool, attr, value: true })?.value;
+        if is_flag {
+            OutPtr::nested(value).set(answer as i32)
+        } else {
+            OutPtr::nested(value).set(answer)
+        }
+    }
+
+    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        let client = client()?;
+        let pool = MemPool::id(pool);
+        client.pools.device(pool)?;
+        let value = if is_flag(attr)? {
+            u64::from(InPtr::<i32>::nested(value).get()? != 0)
+        } else {
+            InPtr::<u64>::nested(value).get()?
+        };
+        client.call(&request::cuMemPoolSetAttribute { pool, attr, value }).map(drop)
+    }
+
+    /// `cuMemPoolSetAccess`: a device's own access cannot be taken away.
+    fn cuMemPoolSetAccess(pool: CUmemoryPool, map: InPtr<CUmemAccessDesc>, count: usize) {
+        let client = client()?;
+        let pool = MemPool::id(pool);
+        let own = client.pools.device(pool)?;
+        for index in 0..count {
+            let wish = map.at(index)?;
+            let dev = of_location(wish.location)?;
+            client.call(&request::cuMemPoolSetAccess { pool, dev, flags: wish.flags })?;
+            if dev != own {
+                client.pools.table().access.insert((pool, dev), wish.flags);
+            }
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolGetAccess(flags: OutPtr<CUmemAccess_flags>, memPool: CUmemoryPool, location: InPtr<CUmemLocation>) {
+        let client = client()?;
+        flags.required()?;
+        let pool = MemPool::id(memPool);
+        let own = client.pools.device(pool)?;
+        let dev = of_location(location.get()?)?;
+        if dev == own {
+            return flags.set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        }
+        let known = client.pools.table().access.get(&(pool, dev)).copied();
+        flags.set(known.unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE))
+    }
+}

@@ -1,0 +1,426 @@
+//! What was freed in a stream's order, until the stream has come to the free.
+//!
+//! Behind each free its stream has an event. What the same stream is given next may lie in the same bytes at once, for
+//! whatever uses it comes later in the stream; everybody else has them when the event is over. Frees without an event, because
+//! there are too many, are over when their context has done all its work.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{pool::WHOLE_BYTES, ranges::Source};
+
+/// The batches of a stream that have an event of their own; what is freed later shares the last one's.
+const BATCHES: usize = 32;
+/// Events of all streams together, from which on a stream has one batch only.
+const MANY_EVENTS: usize = 4 << 10;
+/// Events at most.
+const MOST_EVENTS: usize = 64 << 10;
+/// Events of a context that are kept for the next frees.
+const SPARE_EVENTS: usize = 64;
+
+/// What marks points in streams.
+pub trait Events {
+    /// Makes an event in the thread's current context.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn make(&self) -> Result<u64, CUresult>;
+    /// Records it in a stream of its context.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    fn record(&self, event: u64, stream: u64) -> Result<(), CUresult>;
+    /// Whether the stream has come to where it was recorded last. The event's context is current.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code: that of a kernel that failed, say.
+    fn is_over(&self, event: u64) -> Result<bool, CUresult>;
+    /// Ends it.
+    fn end(&self, event: u64);
+}
+
+/// A stream: its context's id and its own, which is 0 for the context's legacy stream.
+pub type StreamKey = (u64, u64);
+
+/// Memory that was freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Where it starts.
+    pub start: u64,
+    /// Its bytes.
+    pub taken: u64,
+    /// Its device.
+    pub device: CUdevice,
+    /// The id of the context that it was made in.
+    pub context: u64,
+    /// The id of the memory pool that it counts in; 0 for none.
+    pub mempool: u64,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl Block {
+    /// Whether `taken` bytes of it can be given out for a context. What is the driver's own goes with the context that it was
+    /// made in, and as a whole; so does a chunk.
+    fn is_for(&self, context: u64, taken: u64) -> bool {
+        match self.source {
+            Source::Pool { .. } => self.taken == taken || self.taken < WHOLE_BYTES,
+            _ => self.taken == taken && self.context == context,
+        }
+    }
+
+    /// Cuts the first `taken` bytes off.
+    fn split(&mut self, taken: u64) -> Self {
+        let part = |start, taken| Self {
+            start,
+            taken,
+            source: Source::Pool { taken },
+            ..*self
+        };
+        let first = part(self.start, taken);
+        *self = part(self.start + taken, self.taken - taken);
+        first
+    }
+}
+
+/// Frees that one event is behind.
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    event: Option<u64>,
+    /// By their addresses.
+    blocks: HashMap<u64, Block>,
+}
+
+/// One stream's frees.
+#[derive(Debug, Default)]
+struct Queue {
+    batches: VecDeque<Batch>,
+    /// Memory pool, bytes, address and the batch's number.
+    sizes: BTreeSet<(u64, u64, u64, u64)>,
+}
+
+impl Queue {
+    fn insert(&mut self, index: usize, block: Block) {
+        let batch = &mut self.batches[index];
+        let size = (block.mempool, block.taken, block.start, batch.number);
+        self.sizes.insert(size);
+        batch.blocks.insert(block.start, block);
+    }
+
+    /// Takes a whole batch out.
+    fn remove(&mut self, index: usize) -> Option<Batch> {
+        let batch = self.batches.remove(index)?;
+        for block in batch.blocks.values() {
+            let size = (block.mempool, block.taken, block.start, batch.number);
+            self.sizes.remove(&size);
+        }
+        Some(batch)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: BTreeMap<StreamKey, Queue>,
+    /// How many batches there have been.
+    batches: u64,
+    /// How many events there are in batches.
+    events: usize,
+    /// Events for the next frees, by context.
+    spare: HashMap<u64, Vec<u64>>,
+    /// Contexts that are about to end: their events are the driver's to end.
+    leaving: Vec<u64>,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Freed<E> {
+    events: E,
+    state: Mutex<State>,
+    count: AtomicUsize,
+}
+
+/// What [`Freed::over`] found.
+#[derive(Debug, Default)]
+pub struct Over {
+    /// What is everybody's again.
+    pub blocks: Vec<Block>,
+    /// What a context has failed with whose events are not over for that.
+    pub failed: Option<CUresult>,
+}
+
+impl<E: Events> Freed<E> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many pieces of memory there are.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An event is no batch's any more.
+    fn keep(&self, state: &mut State, context: u64, event: Option<u64>) {
+        let Some(event) = event else {
+            return;
+        };
+        state.events -= 1;
+        let spare = state.spare.entry(context).or_default();
+        if spare.len() < SPARE_EVENTS {
+            spare.push(event);
+        } else {
+            self.events.end(event);
+        }
+    }
+
+    /// Frees memory when a stream, whose handle is `raw` and whose context is current, has done what it was given.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code; then nothing was freed.
+    pub fn push(&self, key: StreamKey, raw: u64, block: Block) -> Result<(), CUresult> {
+        let (context, _) = key;
+        let mut state = self.state();
+        let is_full = state.events >= MANY_EVENTS;
+        if let Some(queue) = state.queues.get_mut(&key)
+            && let Some(last) = queue.batches.len().checked_sub(1)
+            && (last + 1 >= BATCHES || is_full)
+        {
+            // The batch is then over a little later than it would be.
+            if let Some(event) = queue.batches[last].event {
+                self.events.record(event, raw)?;
+            }
+            queue.insert(last, block);
+            self.count.fetch_add(1, Ordering::SeqCst);
+            return Ok(());
+        }
+        let event = if state.events >= MOST_EVENTS || state.leaving.contains(&context) {
+            None
+        } else {
+            state.events += 1;
+            let spare = state.spare.get_mut(&context).and_then(Vec::pop);
+            drop(state);
+            // Where the stream has no room the driver waits, so nobody is to wait for this thread.
+            let event = spare.map_or_else(|| self.events.make(), Ok);
+            let recorded = event.and_then(|event| {
+                let recorded = self.events.record(event, raw);
+                recorded
+                    .map(|()| event)
+                    .inspect_err(|_| self.events.end(event))
+            });
+            state = self.state();
+            match recorded {
+                Ok(event) if !state.leaving.contains(&context) => Some(event),
+                Ok(_) | Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+                    state.events -= 1;
+                    None
+                }
+                Err(code) => {
+                    state.events -= 1;
+                    return Err(code);
+                }
+            }
+        };
+        state.batches += 1;
+        let batch = Batch {
+            number: state.batches,
+            event,
+            blocks: HashMap::new(),
+        };
+        let queue = state.queues.entry(key).or_default();
+        queue.batches.push_back(batch);
+        queue.insert(queue.batches.len() - 1, block);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Takes `taken` bytes of a memory pool that this very stream has freed: the smallest piece that has them.
+    pub fn take(&self, key: StreamKey, mempool: u64, taken: u64) -> Option<Block> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut state = self.state();
+        let queue = state.queues.get_mut(&key)?;
+        let &size = queue.sizes.range((mempool, taken, 0, 0)..).next()?;
+        let (of, bytes, start, number) = size;
+        if of != mempool {
+            return None;
+        }
+        let found = queue.batches.binary_search_by_key(&number, |of| of.number);
+        let index = found.ok()?;
+        let batch = &mut queue.batches[index];
+        if !batch.blocks.get(&start)?.is_for(key.0, taken) {
+            return None;
+        }
+        let mut rest = batch.blocks.remove(&start)?;
+        queue.sizes.remove(&size);
+        if bytes != taken {
+            let first = rest.split(taken);
+            queue.insert(index, rest);
+            return Some(first);
+        }
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        if batch.blocks.is_empty() {
+            let event = queue.batches.remove(index).and_then(|batch| batch.event);
+            if queue.batches.is_empty() {
+                state.queues.remove(&key);
+            }
+            self.keep(&mut state, key.0, event);
+        }
+        Some(rest)
+    }
+
+    /// Takes what is over: of one context, which is current, or of all those that `enter` makes current.
+    pub fn over(&self, only: Option<u64>, mut enter: impl FnMut(u64) -> bool) -> Over {
+        let mut over = Over::default();
+        if self.is_empty() {
+            return over;
+        }
+        let mut state = self.state();
+        let from = only.unwrap_or(0);
+        let to = only.unwrap_or(u64::MAX);
+        let keys: Vec<_> = state.queues.range((from, 0)..=(to, u64::MAX)).collect();
+        let keys: Vec<_> = keys.into_iter().map(|(key, _)| *key).collect();
+        let mut entered = only;
+        for key in keys {
+            let (context, _) = key;
+            if state.leaving.contains(&context) {
+                continue;
+            }
+            if entered != Some(context) {
+                if !enter(context) {
+                    continue;
+                }
+                entered = Some(context);
+            }
+            let mut index = 0;
+            while let Some(queue) = state.queues.get_mut(&key)
+                && let Some(batch) = queue.batches.get(index)
+            {
+                let Some(event) = batch.event else {
+                    index += 1;
+                    continue;
+                };
+                match self.events.is_over(event) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(code) => {
+                        over.failed = Some(code);
+                        break;
+                    }
+                }
+                let batch = queue.remove(index);
+                if queue.batches.is_empty() {
+                    state.queues.remove(&key);
+                }
+                if let Some(batch) = batch {
+                    over.blocks.extend(batch.blocks.into_values());
+                    self.keep(&mut state, context, batch.event);
+                }
+            }
+        }
+        self.count.fetch_sub(over.blocks.len(), Ordering::SeqCst);
+        over
+    }
+
+    /// The contexts with frees that have no event, and the number of the latest batch.
+    pub fn unmarked(&self) -> (Vec<u64>, u64) {
+        let state = self.state();
+        let has_unmarked = |queue: &Queue| queue.batches.iter().any(|batch| batch.event.is_none());
+        let queues = state.queues.iter().filter(|(_, queue)| has_unmarked(queue));
+        let mut contexts: Vec<_> = queues.map(|((context, _), _)| *context).collect();
+        contexts.dedup();
+        (contexts, state.batches)
+    }
+
+    /// Takes the frees of a context that have no event, up to a batch: the context has done all that it was given before.
+    pub fn take_unmarked(&self, context: u64, latest: u64) -> Vec<Block> {
+        self.take_where(context, |batch| {
+            batch.event.is_none() && batch.number <= latest
+        })
+    }
+
+    fn take_where(&self, context: u64, which: impl Fn(&Batch) -> bool) -> Vec<Block> {
+        let mut state = self.state();
+        let mut blocks = Vec::new();
+        let mut events = Vec::new();
+        for (_, queue) in state.queues.range_mut((context, 0)..=(context, u64::MAX)) {
+            let mut index = 0;
+            while let Some(batch) = queue.batches.get(index) {
+                if !which(batch) {
+                    index += 1;
+                } else if let Some(batch) = queue.remove(index) {
+                    blocks.extend(batch.blocks.into_values());
+                    events.push(batch.event);
+                }
+            }
+        }
+        state.queues.retain(|_, queue| !queue.batches.is_empty());
+        for event in events {
+            self.keep(&mut state, context, event);
+        }
+        self.count.fetch_sub(blocks.len(), Ordering::SeqCst);
+        blocks
+    }
+
+    /// A context is about to end: nothing here uses its events any more.
+    pub fn leave(&self, context: u64) {
+        let mut state = self.state();
+        state.leaving.push(context);
+        state.spare.remove(&context);
+        let mut gone = 0;
+        for (_, queue) in state.queues.range_mut((context, 0)..=(context, u64::MAX)) {
+            for batch in &mut queue.batches {
+                gone += usize::from(batch.event.take().is_some());
+            }
+        }
+        state.events -= gone;
+    }
+
+    /// A context is gone, and so is all work in it: takes what was freed in its streams.
+    pub fn forget_context(&self, context: u64) -> Vec<Block> {
+        let blocks = self.take_where(context, |_| true);
+        let mut state = self.state();
+        // The driver has ended them with it.
+        state.spare.remove(&context);
+        state.leaving.retain(|other| *other != context);
+        blocks
+    }
+
+    /// Takes all that `which` says, whether it is over or not.
+    pub fn extract(&self, which: impl Fn(&Block) -> bool) -> Vec<Block> {
+        let mut state = self.state();
+        let mut blocks = Vec::new();
+        for queue in state.queues.values_mut() {
+            for batch in &mut queue.batches {
+                let number = batch.number;
+                for (_, block) in batch.blocks.extract_if(|_, block| which(block)) {
+                    let size = (block.mempool, block.taken, block.start, number);
+                    queue.sizes.remove(&size);
+                    blocks.push(block);
+                }
+            }
+        }
+        self.count.fetch_sub(blocks.len(), Ordering::SeqCst);
+        blocks
+    }
+}
+
+#[cfg(test)]
+#[path = "freed_tests.rs"]
+mod tests;

@@ -1,0 +1,514 @@
+//! Allocations in a stream's order, by memory pools.
+//!
+//! An allocation is there when the call returns, which is earlier than the stream comes to it. What is freed is nobody's
+//! address from then on, and somebody's memory again when the stream has come to the free ([`freed`]): that is looked at by
+//! whoever needs memory, and now and then by a thread.
+
+use std::{
+    sync::{
+        Condvar, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Object, Stream},
+    cuda::*,
+};
+
+use super::{
+    DeviceMemory, cuda, driver_info,
+    freed::{Block, StreamKey},
+    is_allocation, pool,
+    ranges::Source,
+    read,
+};
+use crate::worker::session::Session;
+
+/// How long the thread pauses between two looks: at first, and as long as nothing is over ever longer.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long an allocation waits at most for something to be over: what its stream does may wait for the program.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Gives back what is over, where nobody else looks.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    /// The thread has nothing to look at.
+    is_idle: AtomicBool,
+    /// What is to be freed by `cuMemFree`, which may block.
+    slow: Mutex<Vec<Block>>,
+    wake: (Mutex<()>, Condvar),
+    started: OnceLock<bool>,
+}
+
+impl Reaper {
+    /// There is something to look at.
+    fn notice(&self, session: &Session) {
+        let Some(session) = session.whole.get() else {
+            return;
+        };
+        let serve = || serve(session);
+        let started = || {
+            thread::Builder::new()
+                .name("reap".into())
+                .spawn(serve)
+                .is_ok()
+        };
+        self.started.get_or_init(started);
+        if self.is_idle.load(Ordering::SeqCst) {
+            let (lock, changed) = &self.wake;
+            let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            changed.notify_one();
+        }
+    }
+
+    fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn serve(session: &'static Session) {
+    let memory = &session.device_memory;
+    let reaper = &memory.reaper;
+    let has_work = || !memory.freed.is_empty() || !reaper.slow().is_empty();
+    loop {
+        {
+            let (lock, changed) = &reaper.wake;
+            let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            reaper.is_idle.store(true, Ordering::SeqCst);
+            while !has_work() {
+                lock = changed.wait(lock).unwrap_or_else(PoisonError::into_inner);
+            }
+            reaper.is_idle.store(false, Ordering::SeqCst);
+        }
+        let mut pause = SHORTEST_PAUSE;
+        while has_work() {
+            thread::sleep(pause);
+            let any = memory.reap_all(session).is_ok_and(|any| any) | memory.free_slow(session);
+            pause = if any {
+                SHORTEST_PAUSE
+            } else {
+                (pause * 2).min(LONGEST_PAUSE)
+            };
+        }
+    }
+}
+
+/// The stream with an id: as the key of what it frees, and the driver's handle. Its context is current then.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream, `CUDA_ERROR_INVALID_CONTEXT` without a context.
+pub fn enter_stream(session: &Session, id: u64) -> Result<(StreamKey, u64), CUresult> {
+    let raw = session.objects.raw::<Stream>(id)?;
+    if Stream::SPECIAL.contains(&id) {
+        return match session.current() {
+            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+            context => Ok(((context, 0), raw)),
+        };
+    }
+    let entry = session.objects.entry::<Stream>(id);
+    let context = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?.context;
+    session.enter(context)?;
+    Ok(((context, id), raw))
+}
+
+impl DeviceMemory {
+    /// The device of a memory pool, by the driver's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
+    fn mempool(&self, session: &Session, mempool: u64) -> Result<CUdevice, CUresult> {
+        self.mempools.device(mempool, |device| session.gpu(device))
+    }
+
+    fn pressures(&self, device: CUdevice) -> u64 {
+        let found = read(&self.devices).get(&device).cloned().flatten();
+        found.map_or(0, |device| device.pool.pressures())
+    }
+
+    /// `cuMemPoolCreate`, on a device by the driver's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` for one too many.
+    pub fn create_mempool(
+        &self,
+        mempool: u64,
+        device: CUdevice,
+        most: u64,
+    ) -> Result<(), CUresult> {
+        self.mempools.create(mempool, device, most)
+    }
+
+    /// `cuMemPoolDestroy`: what was allocated from it stays until it is freed.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::mempool::MemPools::destroy`].
+    pub fn destroy_mempool(&self, mempool: u64) -> Result<(), CUresult> {
+        let device = self.mempools.destroy(mempool)?;
+        self.trim_to_promise(device);
+        Ok(())
+    }
+
+    /// `cuMemPoolTrimTo`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the error of a context in which memory was freed.
+    pub fn trim_mempool(&self, session: &Session, mempool: u64, most: u64) -> Result<(), CUresult> {
+        let device = self.mempool(session, mempool)?;
+        self.reap_all(session)?;
+        self.mempools.trim(mempool, most);
+        self.trim_to_promise(device);
+        Ok(())
+    }
+
+    /// `cuMemPoolGetAttribute`.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::mempool::MemPools::get`]; the error of a context in which memory was freed.
+    pub fn mempool_attribute(
+        &self,
+        session: &Session,
+        mempool: u64,
+        attribute: CUmemPool_attribute,
+    ) -> Result<u64, CUresult> {
+        let device = self.mempool(session, mempool)?;
+        self.reap_all(session)?;
+        self.mempools
+            .get(mempool, attribute, self.pressures(device))
+    }
+
+    /// `cuMemPoolSetAttribute`.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::mempool::MemPools::set`]; the error of a context in which memory was freed.
+    pub fn set_mempool_attribute(
+        &self,
+        session: &Session,
+        mempool: u64,
+        attribute: CUmemPool_attribute,
+        value: u64,
+    ) -> Result<(), CUresult> {
+        let device = self.mempool(session, mempool)?;
+        self.reap_all(session)?;
+        self.mempools
+            .set(mempool, attribute, value, self.pressures(device))?;
+        if attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD {
+            self.trim_to_promise(device);
+        }
+        Ok(())
+    }
+
+    /// Lets another device, by the driver's number, use the memory of a pool. Nothing is taken away again: what another device
+    /// was let in to it can use as long as the process lives.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the driver's code.
+    pub fn set_mempool_access(
+        &self,
+        session: &Session,
+        mempool: u64,
+        device: CUdevice,
+        flags: CUmemAccess_flags,
+    ) -> Result<(), CUresult> {
+        let own = self.mempool(session, mempool)?;
+        match flags {
+            CU_MEM_ACCESS_FLAGS_PROT_NONE if device != own => Ok(()),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device != own => match self.device(own) {
+                Some(own) => own.pool.share(device),
+                // Memory of `cuMemAlloc` is let other devices use by contexts.
+                None => Err(CUDA_ERROR_INVALID_DEVICE),
+            },
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Ok(()),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Gives idle memory back, but for what pools are to keep.
+    fn trim_to_promise(&self, device: CUdevice) {
+        self.promise(device);
+        let found = read(&self.devices).get(&device).cloned().flatten();
+        if let Some(device) = found {
+            device.pool.trim(device.pool.keep());
+        }
+    }
+
+    fn promise(&self, device: CUdevice) {
+        let found = read(&self.devices).get(&device).cloned().flatten();
+        if let Some(found) = found {
+            let kept = self.mempools.kept(device, found.pool.pressures());
+            found.pool.promise(kept);
+        }
+    }
+
+    /// Memory is no memory pool's any more.
+    pub(super) fn count_out(&self, mempool: u64, device: CUdevice, taken: u64) {
+        if mempool != 0 {
+            self.mempools
+                .give_back(mempool, taken, self.pressures(device));
+            self.promise(device);
+        }
+    }
+
+    /// `cuMemAllocFromPoolAsync` in a stream, whose context is current.
+    ///
+    /// It waits for nothing that was freed in a stream's order: where memory is lacking, [`Self::reclaim`] does.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_INVALID_HANDLE` if there is no such pool,
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver's code.
+    pub fn allocate_ordered(
+        &self,
+        session: &Session,
+        key: StreamKey,
+        mempool: u64,
+        bytes: u64,
+    ) -> Result<CUdeviceptr, CUresult> {
+        let (context, _) = key;
+        if bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if cuda::has_failed() {
+            driver_info()?;
+        }
+        let device = self.mempool(session, mempool)?;
+        let own = self.device_of(context)?;
+        let chunks = self.device(device);
+        let taken = match &chunks {
+            Some(chunks) => chunks.pool.taken(bytes),
+            None => bytes.checked_next_multiple_of(pool::ALIGNMENT),
+        };
+        let taken = taken.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        if let Some(block) = self.freed.take(key, mempool, taken) {
+            // It counts in the pool until now, and from now on.
+            self.note_in(block.start, bytes, (context, device), block.source, mempool);
+            return Ok(block.start);
+        }
+        if self.has_many() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.mempools.reserve(mempool, taken)?;
+        let made = self.find_place(context, (own, device), bytes, taken);
+        let pressures = self.pressures(device);
+        self.mempools
+            .settle(mempool, taken, pressures, made.is_ok());
+        let (address, source) = made?;
+        self.note_in(address, bytes, (context, device), source, mempool);
+        Ok(address)
+    }
+
+    /// A place on a device for an allocation of a stream of a context, whose own device is `own`.
+    fn find_place(
+        &self,
+        context: u64,
+        (own, device): (CUdevice, CUdevice),
+        bytes: u64,
+        taken: u64,
+    ) -> Result<(CUdeviceptr, Source), CUresult> {
+        let chunks = self.device(device);
+        if let Some(chunks) = &chunks {
+            if own != device {
+                chunks.pool.share(own)?;
+            }
+            let source = Source::Pool { taken };
+            if let Some(address) = chunks.pool.try_allocate(taken) {
+                return Ok((address, source));
+            }
+            let over = self.freed.over(Some(context), |_| true);
+            if !over.blocks.is_empty() {
+                self.settle_freed(over.blocks);
+                if let Some(address) = chunks.pool.try_allocate(taken) {
+                    return Ok((address, source));
+                }
+            }
+        }
+        let (_, total) = driver_info()?;
+        if own == device {
+            if bytes > total as u64 {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            return self.make(device, bytes);
+        }
+        match chunks {
+            Some(chunks) => {
+                let address = chunks.pool.allocate(taken)?;
+                Ok((address, Source::Pool { taken }))
+            }
+            // `cuMemAlloc`'s memory is the current context's.
+            None => Err(CUDA_ERROR_NOT_SUPPORTED),
+        }
+    }
+
+    /// `cuMemFreeAsync` in a stream, whose context is current.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
+    pub fn free_ordered(
+        &self,
+        session: &Session,
+        key: StreamKey,
+        raw: u64,
+        address: CUdeviceptr,
+    ) -> Result<(), CUresult> {
+        let Some(range) = self.ranges.remove(address, is_allocation) else {
+            driver_info()?;
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        let block = Block {
+            start: range.start,
+            taken: range.taken(),
+            device: range.device,
+            context: range.context,
+            mempool: range.mempool,
+            source: range.source,
+        };
+        if let Err(code) = self.freed.push(key, raw, block) {
+            self.ranges.insert(range);
+            return Err(code);
+        }
+        self.reaper.notice(session);
+        Ok(())
+    }
+
+    /// Gives back what is over in any context; says whether there was something.
+    ///
+    /// # Errors
+    ///
+    /// What a context has failed with in which memory was freed.
+    pub fn reap_all(&self, session: &Session) -> Result<bool, CUresult> {
+        if self.freed.is_empty() {
+            return Ok(false);
+        }
+        let current = session.current();
+        let over = self
+            .freed
+            .over(None, |context| session.enter(context).is_ok());
+        if session.current() != current {
+            // A context that was destroyed meanwhile is found out by whoever uses it.
+            let _ = session.enter(current);
+        }
+        let any = !over.blocks.is_empty();
+        self.settle_freed(over.blocks);
+        match over.failed {
+            Some(code) => Err(code),
+            None => Ok(any),
+        }
+    }
+
+    /// Memory ran out: waits until something is over that was freed in a stream's order, and gives it back; `false` if there is
+    /// nothing more, or it is not over for long.
+    ///
+    /// # Errors
+    ///
+    /// What a context has failed with in which memory was freed.
+    pub fn reclaim(&self, session: &Session) -> Result<bool, CUresult> {
+        let start = Instant::now();
+        loop {
+            if self.reap_all(session)? | self.free_slow(session) | self.free_unmarked(session)? {
+                return Ok(true);
+            }
+            if self.freed.is_empty() || start.elapsed() > LONGEST_WAIT {
+                return Ok(false);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for the contexts in which something was freed without an event, and gives that back.
+    fn free_unmarked(&self, session: &Session) -> Result<bool, CUresult> {
+        let (contexts, latest) = self.freed.unmarked();
+        let current = session.current();
+        let mut any = false;
+        for context in contexts {
+            if session.enter(context).is_err() {
+                continue;
+            }
+            // SAFETY: no arguments.
+            unsafe { cuda::cuCtxSynchronize() }?;
+            let blocks = self.freed.take_unmarked(context, latest);
+            any |= !blocks.is_empty();
+            self.settle_freed(blocks);
+        }
+        if session.current() != current {
+            let _ = session.enter(current);
+        }
+        Ok(any)
+    }
+
+    /// Gives back what is over, at once where that does not block.
+    fn settle_freed(&self, blocks: Vec<Block>) {
+        let mut idle: Vec<(CUdevice, u64)> = Vec::new();
+        for block in blocks {
+            match block.source {
+                Source::Pool { taken } => {
+                    let device = read(&self.devices).get(&block.device).cloned().flatten();
+                    if let Some(device) = device {
+                        let bytes = device.pool.free(block.start, taken);
+                        idle.retain(|(other, _)| *other != block.device);
+                        idle.push((block.device, bytes));
+                    }
+                    self.mempools.give_back(
+                        block.mempool,
+                        block.taken,
+                        self.pressures(block.device),
+                    );
+                }
+                _ => self.reaper.slow().push(block),
+            }
+        }
+        for (device, bytes) in idle {
+            self.promise(device);
+            let device = read(&self.devices).get(&device).cloned().flatten();
+            if let Some(device) = device {
+                device.trimmer.notice(&device, bytes);
+            }
+        }
+    }
+
+    /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does.
+    fn free_slow(&self, session: &Session) -> bool {
+        let blocks = std::mem::take(&mut *self.reaper.slow());
+        let any = !blocks.is_empty();
+        for block in blocks {
+            if session.enter(block.context).is_err() {
+                // It went with its context.
+                drop(self.charges().remove(&block.start));
+            } else if let Err(code) = self.give_to_driver(block.start) {
+                tracing::debug!("cuMemFree: {code}");
+            }
+            self.count_out(block.mempool, block.device, block.taken);
+        }
+        any
+    }
+
+    /// A context is about to end.
+    pub fn leave(&self, context: u64) {
+        self.freed.leave(context);
+    }
+
+    /// A context is gone: what was freed in its streams is over, and what was the driver's own of its memory is gone.
+    pub(super) fn forget_freed(&self, context: u64) {
+        let of_driver = |block: &Block| block.context == context && block.source == Source::Driver;
+        let mut gone = self.freed.extract(of_driver);
+        gone.extend(self.reaper.slow().extract_if(.., |block| of_driver(block)));
+        for block in gone {
+            drop(self.charges().remove(&block.start));
+            self.count_out(block.mempool, block.device, block.taken);
+        }
+        self.settle_freed(self.freed.forget_context(context));
+    }
+}

@@ -1,0 +1,148 @@
+//! Memory pools, and memory in a stream's order.
+
+use gpgpu_protocol::api::{reply, request};
+
+use crate::worker::{
+    device_memory::enter_stream,
+    dispatch::Outcome,
+    session::{Data, Session},
+};
+
+/// `cuMemAllocFromPoolAsync`, and `cuMemAllocAsync` once the library has found the pool.
+pub fn cuMemAllocFromPoolAsync(
+    session: &Session,
+    request: request::cuMemAllocFromPoolAsync,
+    _: Data,
+) -> Outcome<reply::cuMemAllocFromPoolAsync> {
+    let (key, _) = enter_stream(session, request.hStream)?;
+    // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
+    let bytes = if request.dptr { request.bytesize } else { 0 };
+    let memory = &session.device_memory;
+    let dptr = memory.allocate_ordered(session, key, request.pool, bytes as u64)?;
+    Ok(reply::cuMemAllocFromPoolAsync {
+        dptr,
+        bytesize: (),
+        pool: (),
+        hStream: (),
+    })
+}
+
+/// `cuMemFreeAsync`.
+pub fn cuMemFreeAsync(
+    session: &Session,
+    request: request::cuMemFreeAsync,
+    _: Data,
+) -> Outcome<reply::cuMemFreeAsync> {
+    let (key, raw) = enter_stream(session, request.hStream)?;
+    session
+        .device_memory
+        .free_ordered(session, key, raw, request.dptr)?;
+    Ok(reply::cuMemFreeAsync {
+        dptr: (),
+        hStream: (),
+    })
+}
+
+/// `cuMemPoolCreate`.
+pub fn cuMemPoolCreate(
+    session: &Session,
+    request: request::cuMemPoolCreate,
+    _: Data,
+) -> Outcome<reply::cuMemPoolCreate> {
+    let device = session.gpu(request.dev)?;
+    session
+        .device_memory
+        .create_mempool(request.pool, device, request.maxSize as u64)?;
+    Ok(reply::cuMemPoolCreate {
+        pool: (),
+        dev: (),
+        maxSize: (),
+    })
+}
+
+/// `cuMemPoolDestroy`.
+pub fn cuMemPoolDestroy(
+    session: &Session,
+    request: request::cuMemPoolDestroy,
+    _: Data,
+) -> Outcome<reply::cuMemPoolDestroy> {
+    session.device_memory.destroy_mempool(request.pool)?;
+    Ok(reply::cuMemPoolDestroy { pool: () })
+}
+
+/// `cuMemPoolTrimTo`.
+pub fn cuMemPoolTrimTo(
+    session: &Session,
+    request: request::cuMemPoolTrimTo,
+    _: Data,
+) -> Outcome<reply::cuMemPoolTrimTo> {
+    session
+        .device_memory
+        .trim_mempool(session, request.pool, request.minBytesToKeep as u64)?;
+    Ok(reply::cuMemPoolTrimTo {
+        pool: (),
+        minBytesToKeep: (),
+    })
+}
+
+/// `cuMemPoolGetAttribute`.
+pub fn cuMemPoolGetAttribute(
+    session: &Session,
+    request: request::cuMemPoolGetAttribute,
+    _: Data,
+) -> Outcome<reply::cuMemPoolGetAttribute> {
+    let value = session
+        .device_memory
+        .mempool_attribute(session, request.pool, request.attr)?;
+    Ok(reply::cuMemPoolGetAttribute {
+        pool: (),
+        attr: (),
+        value,
+    })
+}
+
+/// `cuMemPoolSetAttribute`.
+pub fn cuMemPoolSetAttribute(
+    session: &Session,
+    request: request::cuMemPoolSetAttribute,
+    _: Data,
+) -> Outcome<reply::cuMemPoolSetAttribute> {
+    session.device_memory.set_mempool_attribute(
+        session,
+        request.pool,
+        request.attr,
+        request.value,
+    )?;
+    Ok(reply::cuMemPoolSetAttribute {
+        pool: (),
+        attr: (),
+        value: (),
+    })
+}
+
+/// `cuMemPoolSetAccess`, for one device.
+pub fn cuMemPoolSetAccess(
+    session: &Session,
+    request: request::cuMemPoolSetAccess,
+    _: Data,
+) -> Outcome<reply::cuMemPoolSetAccess> {
+    let device = session.gpu(request.dev)?;
+    session
+        .device_memory
+        .set_mempool_access(session, request.pool, device, request.flags)?;
+    Ok(reply::cuMemPoolSetAccess {
+        pool: (),
+        dev: (),
+        flags: (),
+    })
+}
+
+/// Waits until memory that was freed in a stream's order is there, and says whether some is.
+pub fn gpgpuReclaim(
+    session: &Session,
+    _: request::gpgpuReclaim,
+    _: Data,
+) -> Outcome<reply::gpgpuReclaim> {
+    let more = session.device_memory.reclaim(session)?;
+    Ok(reply::gpgpuReclaim { more: more.into() })
+}
