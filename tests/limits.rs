@@ -188,7 +188,58 @@ fn pitfall_68_what_is_only_kept_is_free_for_every_process() {
         assert!(programs[other].info().0 < 2 * MIB);
         programs[other].has_no_room(&format!("alloc {}", 2 * MIB));
         programs[one].succeeds("free");
+        wait_for("all that was freed", || {
+            (programs[other].info().0 == free).then_some(())
+        });
     }
+}
+
+#[test]
+fn pitfall_68_memory_of_pools_counts_and_what_is_freed_in_a_streams_order_is_free() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let mut one = Program::start(&back_end, 0);
+    let mut other = Program::start(&back_end, 0);
+    let (free, _) = one.info();
+    let all = free / (2 * MIB) * (2 * MIB);
+    for round in 0..6 {
+        // Whether a pool is to keep what it had or not, it is there for whoever lacks memory.
+        let threshold = if round < 3 { 0 } else { u64::MAX };
+        one.succeeds(&format!("threshold {threshold}"));
+        one.succeeds(&format!("async {}", all - 64 * MIB));
+        one.succeeds(&format!("async {}", 64 * MIB));
+        assert!(one.info().0 < 2 * MIB);
+        one.has_no_room(&format!("async {}", 2 * MIB));
+        other.has_no_room(&format!("alloc {}", 2 * MIB));
+        other.has_no_room(&format!("async {}", 2 * MIB));
+        assert_eq!(one.ask("reserved"), [all, all, 0]);
+        one.succeeds("freeasync");
+        // The same process need not wait, whatever it allocates next.
+        if round % 3 == 1 {
+            one.succeeds(&format!("alloc {all}"));
+            one.succeeds("freeasync");
+        }
+        // Nobody uses the program meanwhile.
+        wait_for("what was freed", || (other.info().0 == free).then_some(()));
+        let kept = if round == 3 || round == 5 { all } else { 0 };
+        assert_eq!(one.ask("reserved"), [0, kept, 0], "round {round}");
+        other.succeeds(&format!("alloc {all}"));
+        one.has_no_room(&format!("async {}", 2 * MIB));
+        assert_eq!(one.ask("reserved"), [0, 0, 0]);
+        other.succeeds("freeasync");
+        wait_for("what was freed", || (one.info().0 == free).then_some(()));
+    }
+    // Nor does anything stay of a process that was killed.
+    one.succeeds(&format!("async {}", all / 2));
+    one.succeeds("freeasync");
+    one.succeeds(&format!("async {}", all / 4));
+    one.0.kill();
+    let cost = limit() * MIB - other.info().1 + CONTEXT_CHARGE * MIB;
+    wait_for("what was held", || {
+        (other.info().0 >= free + if on_gpu() { 0 } else { cost }).then_some(())
+    });
+    other.succeeds(&format!("async {all}"));
 }
 
 /// The most memory that any process of a back end has had, in bytes, but for the supervisor.
@@ -273,9 +324,13 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let mut program = Program::start(&back_end, 0);
     let (free, _) = program.info();
     let too_much = (limit() + 64) * MIB;
+    for way in ["async", "pool"] {
+        program.has_no_room(&format!("way {way} {too_much}"));
+        program.has_no_room(&format!("way {way} {}", free + 2 * MIB));
+        assert_eq!(program.info().0, free, "{way}");
+    }
     for way in [
-        "pitch", "managed", "async", "pool", "create", "array", "array3d", "mipmap", "graph",
-        "ipc", "import",
+        "pitch", "managed", "create", "array", "array3d", "mipmap", "graph", "ipc", "import",
     ] {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");

@@ -397,18 +397,17 @@ impl DeviceMemory {
         match range.source {
             Source::Pool { taken } => {
                 let device = read(&self.devices).get(&range.device).cloned().flatten();
-                let idle = device
-                    .as_ref()
-                    .map_or(0, |device| device.pool.free(range.start, taken));
-                self.count_out(range.mempool, range.device, taken);
                 if let Some(device) = device {
+                    let pressures = device.pool.pressures();
+                    let idle = device.pool.free(range.start, taken);
+                    self.count_out(range.mempool, &device, taken, pressures);
                     device.trimmer.notice(&device, idle);
                 }
                 Ok(())
             }
             Source::Driver => {
                 self.give_to_driver(range.start)?;
-                self.count_out(range.mempool, range.device, range.taken());
+                self.mempools.give_back(range.mempool, range.taken(), None);
                 Ok(())
             }
             Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
@@ -625,14 +624,18 @@ impl DeviceMemory {
                 Source::Pool { taken } => {
                     let device = read(&self.devices).get(&range.device).cloned().flatten();
                     if let Some(device) = device {
+                        let pressures = device.pool.pressures();
                         device.pool.free(range.start, taken);
+                        self.count_out(range.mempool, &device, taken, pressures);
                     }
                 }
                 // What is the driver's own went with the context.
-                Source::Driver => drop(self.charges().remove(&range.start)),
-                Source::Global(_) => continue,
+                Source::Driver => {
+                    self.charges().remove(&range.start);
+                    self.mempools.give_back(range.mempool, range.taken(), None);
+                }
+                Source::Global(_) => {}
             }
-            self.count_out(range.mempool, range.device, range.taken());
         }
         let device = read(&self.devices).get(&device).cloned().flatten();
         let Some(device) = device else {

@@ -1,4 +1,4 @@
-// Built with --default-stream per-thread: the default stream of each thread is its own (pitfall 21).
+// Built with --default-stream per-thread: the default stream of each thread is its own (pitfalls 21, 68).
 #include "harness.h"
 #include <cuda_runtime.h>
 
@@ -66,6 +66,42 @@ PITFALL(21, many_threads_default_streams) {
         });
     for (auto &thread : threads)
         thread.join();
+}
+
+PITFALL(68, allocations_are_in_the_threads_default_stream) {
+    unsigned *flag;
+    CKR(cudaHostAlloc(&flag, 4, cudaHostAllocMapped));
+    cudaMemPool_t pool;
+    CKR(cudaDeviceGetDefaultMemPool(&pool, 0));
+    int no = 0;
+    CKR(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+    *flag = 0;
+    hold<<<1, 1>>>(flag, 15'000'000'000ll);
+    // Behind the kernel of this thread nothing of the other thread waits.
+    unsigned *mine, got = 0;
+    CKR(cudaMallocAsync(&mine, 1 << 20, 0));
+    CKR(cudaMemsetAsync(mine, 0, 1 << 20, 0));
+    add<<<1, 1>>>(mine, 5);
+    unsigned *result;
+    CKR(cudaMallocAsync(&result, 4, 0));
+    CKR(cudaMemcpyAsync(result, mine, 4, cudaMemcpyDeviceToDevice, 0));
+    CKR(cudaFreeAsync(mine, 0));
+    std::thread([&] {
+        unsigned seen = 0, *others;
+        CKR(cudaMallocAsync(&others, 1 << 20, 0));
+        CKR(cudaMemsetAsync(others, 0xff, 1 << 20, 0));
+        CKR(cudaMemcpyAsync(&seen, others, 4, cudaMemcpyDeviceToHost, 0));
+        CKR(cudaStreamSynchronize(0));
+        EXPECT(seen == ~0u, "%x", seen);
+        CKR(cudaFreeAsync(others, 0));
+        CKR(cudaStreamSynchronize(cudaStreamPerThread));
+    }).join();
+    CKR_IS(cudaStreamQuery(0), cudaErrorNotReady);
+    *(volatile unsigned *)flag = 1;
+    CKR(cudaMemcpyAsync(&got, result, 4, cudaMemcpyDeviceToHost, 0));
+    CKR(cudaFreeAsync(result, 0));
+    CKR(cudaStreamSynchronize(0));
+    EXPECT(got == 5, "%u", got);
 }
 
 PITFALL_MAIN

@@ -1,5 +1,5 @@
 // The runtime API: last error, properties, symbols, launches by <<<>>>, both APIs on one stream
-// (pitfalls 1, 16, 20, 28, 30 to 32, 49, 55, 58).
+// (pitfalls 1, 16, 20, 28, 30 to 32, 49, 55, 58, 68).
 #include "harness.h"
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -386,6 +386,59 @@ PITFALL(58, runtime_reset) {
         CKR(cudaMemcpyToSymbol(variable, &changed, 4));
         CKR(cudaDeviceReset());
     }
+}
+
+PITFALL(68, runtime_pools) {
+    int supported = 0, handles = -1;
+    CKR(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, 0));
+    CKR(cudaDeviceGetAttribute(&handles, cudaDevAttrMemoryPoolSupportedHandleTypes, 0));
+    OBSERVE("hw.handle_types", handles);
+    if (!supported)
+        pitfall::skip("no memory pools");
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    cudaMemPool_t pool, own, now;
+    CKR(cudaMemPoolCreate(&pool, &properties));
+    CKR(cudaDeviceGetDefaultMemPool(&own, 0));
+    CKR(cudaDeviceGetMemPool(&now, 0));
+    EXPECT(own == now && own != pool, "the device's pool is another");
+    unsigned long long threshold = ~0ull, used = 0, reserved = 0;
+    CKR(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    cudaStream_t stream;
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (unsigned round = 0; round < 20; round++) {
+        unsigned *word, *other, got[2] = {};
+        CKR(cudaMallocFromPoolAsync(&word, 4 << 20, pool, stream));
+        CKR(cudaMallocAsync(&other, 1000, stream));
+        EXPECT(word != other, "one address twice");
+        CKR(cudaMemsetAsync(word, 0, 4 << 20, stream));
+        CKR(cudaMemsetAsync(other, 0, 1000, stream));
+        step<<<1, 1, 0, stream>>>(word, 3, round);
+        step<<<1, 1, 0, stream>>>(other, 3, round + 1);
+        CKR(cudaGetLastError());
+        CKR(cudaMemcpyAsync(&got[0], word, 4, cudaMemcpyDeviceToHost, stream));
+        CKR(cudaMemcpyAsync(&got[1], other, 4, cudaMemcpyDeviceToHost, stream));
+        CKR(cudaFreeAsync(word, stream));
+        CKR(cudaStreamSynchronize(stream));
+        EXPECT(got[0] == round && got[1] == round + 1, "%u and %u", got[0], got[1]);
+        CKR(cudaFree(other));
+    }
+    CKR(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    CKR(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    EXPECT(used == 0 && reserved >= 4 << 20, "%llu bytes used, %llu reserved", used, reserved);
+    CKR(cudaMemPoolTrimTo(pool, 0));
+    CKR(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    EXPECT(reserved == 0, "%llu bytes reserved after a trim to 0", reserved);
+    CKR(cudaDeviceSetMemPool(0, pool));
+    CKR(cudaDeviceGetMemPool(&now, 0));
+    EXPECT(now == pool, "the pool was not set");
+    CKR(cudaMemPoolDestroy(pool));
+    CKR(cudaDeviceGetMemPool(&now, 0));
+    EXPECT(now == own, "the destroyed pool is the device's");
+    void *much = nullptr;
+    CKR_IS(cudaMallocAsync(&much, 1ull << 50, stream), cudaErrorMemoryAllocation);
+    CKR_IS(cudaGetLastError(), cudaErrorMemoryAllocation);
 }
 
 PITFALL_MAIN

@@ -264,7 +264,9 @@ impl<E: Events> Freed<E> {
         let found = queue.batches.binary_search_by_key(&number, |of| of.number);
         let index = found.ok()?;
         let batch = &mut queue.batches[index];
-        if !batch.blocks.get(&start)?.is_for(key.0, taken) {
+        // What comes later in other streams comes after the stream's event, where CUDA has them wait for this stream: the
+        // legacy one, say.
+        if batch.event.is_none() || !batch.blocks.get(&start)?.is_for(key.0, taken) {
             return None;
         }
         let mut rest = batch.blocks.remove(&start)?;

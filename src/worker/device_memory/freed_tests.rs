@@ -217,6 +217,7 @@ fn what_has_no_event_is_over_when_its_context_has_done_all() {
     fake.lock().refuses = Some(CUDA_ERROR_OUT_OF_MEMORY);
     push(&freed, STREAM, 0x1000, 512);
     fake.lock().refuses = None;
+    assert_eq!(freed.take(STREAM, POOL, 512), None);
     push(&freed, STREAM, 0x2000, 512);
     fake.finish(STREAM.1);
     assert_eq!(over(&freed), [0x2000]);

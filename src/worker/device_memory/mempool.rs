@@ -164,16 +164,19 @@ impl MemPools {
         }
     }
 
-    /// Memory of a pool was given back, if it is still there: the pool keeps it up to its threshold.
-    pub fn give_back(&self, id: u64, taken: u64, pressures: u64) {
+    /// Memory of a pool, if that is still there, was given back: the pool keeps it up to its threshold. `pressures` is from
+    /// before that, for memory may have run out since; `None` says that the memory is the driver's, which keeps nothing.
+    pub fn give_back(&self, id: u64, taken: u64, pressures: Option<u64>) {
         if id != 0
             && let Some(pool) = self.map().get_mut(&id)
         {
-            pool.look(pressures);
             pool.used = pool.used.saturating_sub(taken);
-            pool.kept += taken;
-            let threshold = pool.threshold;
-            pool.trim(threshold);
+            if let Some(pressures) = pressures {
+                pool.look(pressures);
+                pool.kept += taken;
+                let threshold = pool.threshold;
+                pool.trim(threshold);
+            }
         }
     }
 
@@ -277,17 +280,17 @@ mod tests {
         assert_eq!(pools.device(id, |device| Ok(device + 4)), Ok(5));
         let ask = |attribute| pools.get(id, attribute, 0).unwrap();
         allocate(&pools, id, 8 * MIB).unwrap();
-        pools.give_back(id, 8 * MIB, 0);
+        pools.give_back(id, 8 * MIB, Some(0));
         assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
         let threshold = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         pools.set(id, threshold, u64::MAX, 0).unwrap();
         for _ in 0..3 {
             allocate(&pools, id, 8 * MIB).unwrap();
             allocate(&pools, id, MIB).unwrap();
-            pools.give_back(id, 8 * MIB, 0);
+            pools.give_back(id, 8 * MIB, Some(0));
             assert_eq!(ask(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
             assert_eq!(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 9 * MIB);
-            pools.give_back(id, MIB, 0);
+            pools.give_back(id, MIB, Some(0));
         }
         assert_eq!(pools.kept(5, 0), 9 * MIB);
         assert_eq!(pools.kept(1, 0), 0);
@@ -303,6 +306,14 @@ mod tests {
             pools.get(id, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 1),
             Ok(2 * MIB)
         );
+        // So is what was given back before and is counted afterwards.
+        pools.set(id, threshold, u64::MAX, 1).unwrap();
+        allocate(&pools, id, MIB).unwrap();
+        pools.give_back(id, MIB, Some(0));
+        assert_eq!(pools.kept(5, 1), 0);
+        allocate(&pools, id, MIB).unwrap();
+        pools.give_back(id, MIB, None);
+        assert_eq!(pools.kept(5, 1), 0);
         for mark in [
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
             CU_MEMPOOL_ATTR_USED_MEM_HIGH,
@@ -349,7 +360,7 @@ mod tests {
         assert_eq!(pools.destroy(id), Ok(3));
         assert_eq!(pools.destroy(id), Err(CUDA_ERROR_INVALID_HANDLE));
         // What is given back later counts nowhere.
-        pools.give_back(id, MIB, 0);
+        pools.give_back(id, MIB, Some(0));
         for serial in 0..MOST as u64 {
             pools.create(object_id::<MemPool>(serial), 0, 0).unwrap();
         }

@@ -19,7 +19,7 @@ use gpgpu_protocol::{
 };
 
 use super::{
-    DeviceMemory, cuda, driver_info,
+    Device, DeviceMemory, cuda, driver_info,
     freed::{Block, StreamKey},
     is_allocation, pool,
     ranges::Source,
@@ -40,6 +40,8 @@ const LOOK: Duration = Duration::from_micros(200);
 pub struct Reaper {
     /// The thread has nothing to look at.
     is_idle: AtomicBool,
+    /// Held by who looks what is over, until that is given back.
+    turn: Mutex<()>,
     /// What is to be freed by `cuMemFree`, which may block.
     slow: Mutex<Vec<Block>>,
     wake: (Mutex<()>, Condvar),
@@ -65,6 +67,10 @@ impl Reaper {
             let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
             changed.notify_one();
         }
+    }
+
+    fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
@@ -253,12 +259,11 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory is no memory pool's any more.
-    pub(super) fn count_out(&self, mempool: u64, device: CUdevice, taken: u64) {
+    /// Memory of a device was given back, and is no memory pool's any more; `pressures` is from before that.
+    pub(super) fn count_out(&self, mempool: u64, device: &Device, taken: u64, pressures: u64) {
         if mempool != 0 {
-            self.mempools
-                .give_back(mempool, taken, self.pressures(device));
-            self.promise(device);
+            self.mempools.give_back(mempool, taken, Some(pressures));
+            self.promise(device.pool.device());
         }
     }
 
@@ -327,12 +332,13 @@ impl DeviceMemory {
             if let Some(address) = chunks.pool.try_allocate(taken) {
                 return Ok((address, source));
             }
-            let over = self.freed.over(Some(context), |_| true);
-            if !over.blocks.is_empty() {
+            {
+                let _turn = self.reaper.turn();
+                let over = self.freed.over(Some(context), |_| true);
                 self.settle_freed(over.blocks);
-                if let Some(address) = chunks.pool.try_allocate(taken) {
-                    return Ok((address, source));
-                }
+            }
+            if let Some(address) = chunks.pool.try_allocate(taken) {
+                return Ok((address, source));
             }
         }
         let (_, total) = driver_info()?;
@@ -384,12 +390,14 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Gives back what is over in any context; says whether there was something.
+    /// Gives back what is over in any context; says whether there was something. All that was over when this was called is
+    /// given back, whoever has found it.
     ///
     /// # Errors
     ///
     /// What a context has failed with in which memory was freed.
     pub fn reap_all(&self, session: &Session) -> Result<bool, CUresult> {
+        let _turn = self.reaper.turn();
         if self.freed.is_empty() {
             return Ok(false);
         }
@@ -457,17 +465,18 @@ impl DeviceMemory {
                 Source::Pool { taken } => {
                     let device = read(&self.devices).get(&block.device).cloned().flatten();
                     if let Some(device) = device {
+                        let pressures = device.pool.pressures();
                         let bytes = device.pool.free(block.start, taken);
+                        self.mempools
+                            .give_back(block.mempool, taken, Some(pressures));
                         idle.retain(|(other, _)| *other != block.device);
                         idle.push((block.device, bytes));
                     }
-                    self.mempools.give_back(
-                        block.mempool,
-                        block.taken,
-                        self.pressures(block.device),
-                    );
                 }
-                _ => self.reaper.slow().push(block),
+                _ => {
+                    self.mempools.give_back(block.mempool, block.taken, None);
+                    self.reaper.slow().push(block);
+                }
             }
         }
         for (device, bytes) in idle {
@@ -490,7 +499,6 @@ impl DeviceMemory {
             } else if let Err(code) = self.give_to_driver(block.start) {
                 tracing::debug!("cuMemFree: {code}");
             }
-            self.count_out(block.mempool, block.device, block.taken);
         }
         any
     }
@@ -503,11 +511,16 @@ impl DeviceMemory {
     /// A context is gone: what was freed in its streams is over, and what was the driver's own of its memory is gone.
     pub(super) fn forget_freed(&self, context: u64) {
         let of_driver = |block: &Block| block.context == context && block.source == Source::Driver;
-        let mut gone = self.freed.extract(of_driver);
-        gone.extend(self.reaper.slow().extract_if(.., |block| of_driver(block)));
-        for block in gone {
-            drop(self.charges().remove(&block.start));
-            self.count_out(block.mempool, block.device, block.taken);
+        let _turn = self.reaper.turn();
+        let gone = self.freed.extract(of_driver);
+        for block in &gone {
+            self.mempools.give_back(block.mempool, block.taken, None);
+        }
+        let slow: Vec<_> = (self.reaper.slow())
+            .extract_if(.., |block| of_driver(block))
+            .collect();
+        for block in gone.into_iter().chain(slow) {
+            self.charges().remove(&block.start);
         }
         self.settle_freed(self.freed.forget_context(context));
     }

@@ -4,7 +4,11 @@
 //   info              free and all bytes as cuMemGetInfo has them, all bytes as cuDeviceTotalMem has them
 //   alloc BYTES       allocates; the code
 //   fill THREADS BYTES  allocates pieces of so many bytes in so many threads, each until it gets no more; how many, the code
+//   async BYTES       allocates by cuMemAllocAsync; the code
 //   free              frees all of that
+//   freeasync         frees it by cuMemFreeAsync, and waits for nothing; the code
+//   threshold BYTES   what the device's own pool keeps; the code
+//   reserved          the bytes that the pool has in use, and those that it has reserved
 //   context           makes one more context; the code
 //   uncontext         ends it
 //   module BYTES      loads a module with a variable of so many bytes; the code
@@ -190,6 +194,11 @@ int main() {
     FIND(cuModuleLoadData, "cuModuleLoadData");
     FIND(cuModuleUnload, "cuModuleUnload");
     FIND(cuCtxSetLimit, "cuCtxSetLimit");
+    FIND(cuMemAllocAsync, "cuMemAllocAsync");
+    FIND(cuMemFreeAsync, "cuMemFreeAsync");
+    FIND(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool");
+    static auto *set_attribute = find<decltype(::cuMemPoolSetAttribute)>("cuMemPoolSetAttribute");
+    static auto *get_attribute = find<decltype(::cuMemPoolGetAttribute)>("cuMemPoolGetAttribute");
     CUresult code = cuInit(0);
     static CUcontext context;
     if (code == CUDA_SUCCESS) code = cuDevicePrimaryCtxRetain(&context, 0);
@@ -244,6 +253,32 @@ int main() {
                 if (CUresult freed = cuMemFree(pointer)) code = freed;
             held.clear();
             answer("free", std::to_string((int)code));
+        } else if (!strcmp(word, "async")) {
+            sscanf(line, "%*s %zu", &first);
+            CUdeviceptr pointer = 0;
+            code = cuMemAllocAsync(&pointer, first, nullptr);
+            if (code == CUDA_SUCCESS) held.push_back(pointer);
+            answer("async", std::to_string((int)code));
+        } else if (!strcmp(word, "freeasync")) {
+            code = CUDA_SUCCESS;
+            for (CUdeviceptr pointer : held)
+                if (CUresult freed = cuMemFreeAsync(pointer, nullptr)) code = freed;
+            held.clear();
+            answer("freeasync", std::to_string((int)code));
+        } else if (!strcmp(word, "threshold")) {
+            sscanf(line, "%*s %zu", &first);
+            cuuint64_t value = first;
+            CUmemoryPool pool = nullptr;
+            code = cuDeviceGetDefaultMemPool(&pool, 0);
+            if (code == CUDA_SUCCESS) code = set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value);
+            answer("threshold", std::to_string((int)code));
+        } else if (!strcmp(word, "reserved")) {
+            cuuint64_t used = 0, reserved = 0;
+            CUmemoryPool pool = nullptr;
+            code = cuDeviceGetDefaultMemPool(&pool, 0);
+            if (code == CUDA_SUCCESS) code = get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+            if (code == CUDA_SUCCESS) code = get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+            answer("reserved", std::to_string(used) + " " + std::to_string(reserved) + " " + std::to_string((int)code));
         } else if (!strcmp(word, "context")) {
             CUcontext made = nullptr;
             code = create(&made, 0, 0);
