@@ -95,21 +95,22 @@ impl Service {
         }
     }
 
-    fn program(&self, arguments: &[&str]) -> Command {
+    /// A staged program as the VM has it run.
+    fn program(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.stage.join("bin/gpgpu-run"));
-        let name = arguments[0];
-        command
-            .arg(self.stage.join("programs/driver").join(name))
-            .args(&arguments[1..])
-            .env(
-                "VIRTIO_GPGPU",
-                format!("unix:{}", self.path("vm").display()),
-            );
+        command.arg(self.stage.join(name)).args(arguments).env(
+            "VIRTIO_GPGPU",
+            format!("unix:{}", self.path("vm").display()),
+        );
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        let output = self.program(arguments).output().unwrap();
+    fn add_vectors(&self) -> Output {
+        let mut command = self.program(
+            "programs/driver/vector-addition-driver",
+            &["--size", "4096"],
+        );
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         output
     }
@@ -199,7 +200,7 @@ fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
     assert!(totals(&before).all(|(_, value)| value == 0.0), "{before:?}");
     assert_eq!(before["virtio_gpgpu_weight{}"], 100.0);
 
-    service.run(&["vector-addition-driver", "--size", "4096"]);
+    service.add_vectors();
     service.wait_until(&ends("closed"), |ended| ended == 1.0);
     let first = service.metrics();
     assert!(first[LAUNCHES] >= 1.0, "{first:?}");
@@ -217,7 +218,7 @@ fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
     assert_eq!(first["virtio_gpgpu_pinned_bytes{}"], 0.0);
 
     // The same again counts as much again.
-    service.run(&["vector-addition-driver", "--size", "4096"]);
+    service.add_vectors();
     service.wait_until(&ends("closed"), |ended| ended == 2.0);
     let second = service.metrics();
     assert_eq!(second[LAUNCHES], 2.0 * first[LAUNCHES]);
@@ -229,9 +230,10 @@ fn what_a_program_does_is_counted_and_stays_counted_when_it_is_gone() {
 fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it() {
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
-    // Some seconds of kernels: the worker dies while they run.
+    // Kernels until its standard input ends: the worker dies while they run.
     let victim = service
-        .program(&["matrix-multiplication-driver", "--size", "1024"])
+        .program("isolation/guest", &["work"])
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -248,7 +250,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     for field in ["client", "name", "guest_process", "worker"] {
         assert_eq!(opened[field], client[field], "{field}");
     }
-    assert_eq!(client["name"], "matrix-multipli");
+    assert_eq!(client["name"], "guest");
     let worker = Pid::from_raw(client["worker"].as_u64().unwrap() as i32);
 
     // So does top.
@@ -266,7 +268,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     assert!(json["vms"][0]["gpu_share"].is_f64(), "{json}");
     let table = top("--once");
     assert!(
-        table.contains(" matrix-multipli (") && table.contains(" 1 clients\n"),
+        table.contains(" guest (") && table.contains(" 1 clients\n"),
         "{table}"
     );
 
