@@ -1,4 +1,4 @@
-// Memory pools, and allocation in a stream's order (pitfalls 17, 67, 68).
+// Memory pools, and allocation in a stream's order (pitfalls 17, 30, 68, 73).
 #include "driver.h"
 
 static const size_t MIB = 1 << 20;
@@ -421,6 +421,98 @@ PITFALL(68, many_threads_and_streams) {
     EXPECT(ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 48 * MIB, "%llu bytes reserved",
            ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
     CK(cuMemPoolDestroy(pool));
+}
+
+// Two devices, the first of which reaches the second's memory, each with its primary context.
+struct Two {
+    Gpu first;
+    CUdevice device = 1;
+    CUcontext context = nullptr;
+
+    Two() {
+        int count = 0, can = 0;
+        CK(cuDeviceGetCount(&count));
+        if (count < 2)
+            pitfall::skip("one device");
+        CK(cuDeviceCanAccessPeer(&can, first.device, device));
+        if (!can)
+            pitfall::skip("the devices cannot reach each other's memory");
+        CK(cuDevicePrimaryCtxRetain(&context, device));
+    }
+};
+
+PITFALL(68, memory_of_another_devices_pool) {
+    Two two;
+    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {two.first.device}};
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {two.device}};
+    CUmemoryPool pool = nullptr;
+    CK(cuMemPoolCreate(&pool, &properties));
+    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CK(cuMemPoolGetAccess(&access, pool, &here));
+    EXPECT(access == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access %d before it was given", (int)access);
+    CUmemAccessDesc wish = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CK(cuMemPoolSetAccess(pool, &wish, 1));
+    CK(cuMemPoolGetAccess(&access, pool, &here));
+    EXPECT(access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "access %d after it was given", (int)access);
+    // Made in a stream of the pool's device, used and freed in one of the other.
+    CK(cuCtxSetCurrent(two.context));
+    CUstream theirs = new_stream();
+    std::vector<unsigned> got(1024);
+    for (unsigned round = 0; round < 20; round++) {
+        CK(cuCtxSetCurrent(two.context));
+        CUdeviceptr memory = from_pool(pool, 4096, theirs);
+        CK(cuMemsetD32Async(memory, round, 1024, theirs));
+        CK(cuStreamSynchronize(theirs));
+        int ordinal = -1;
+        CK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+        EXPECT(ordinal == two.device, "device %d", ordinal);
+        CK(cuCtxSetCurrent(two.first.context));
+        CUstream ours = new_stream();
+        LAUNCH(two.first.function("step"), 1, 1, ours, memory, 3u, 1u);
+        CK(cuMemcpyDtoHAsync(got.data(), memory, 4096, ours));
+        CK(cuMemFreeAsync(memory, ours));
+        CK(cuStreamSynchronize(ours));
+        CK(cuStreamDestroy(ours));
+        EXPECT(got[0] == round * 3 + 1, "round %u: %u", round, got[0]);
+        EXPECT_WORDS(got.data() + 1, 1023, round);
+    }
+    EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
+    wish.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    CK(cuMemPoolSetAccess(pool, &wish, 1));
+    CK(cuMemPoolGetAccess(&access, pool, &here));
+    EXPECT(access == CU_MEM_ACCESS_FLAGS_PROT_NONE, "access %d after it was taken", (int)access);
+    // Each device has its own pool, which its streams allocate from whatever context is current.
+    CUmemoryPool own = nullptr, of = nullptr;
+    CK(cuDeviceGetDefaultMemPool(&own, two.device));
+    CUdeviceptr memory = 0;
+    CK(cuCtxSetCurrent(two.context));
+    CK(cuMemAllocAsync(&memory, 4096, theirs));
+    CK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory));
+    EXPECT(of == own, "memory of another pool than the device's");
+    CK(cuMemFreeAsync(memory, theirs));
+    EXPECT(cuDeviceSetMemPool(two.first.device, pool) != CUDA_SUCCESS, "a device has another device's pool");
+    CK(cuStreamSynchronize(theirs));
+    CK(cuMemPoolDestroy(pool));
+}
+
+PITFALL(30, pools_after_a_failed_kernel) {
+    Gpu gpu;
+    CUmemoryPool pool = new_pool(gpu);
+    CUstream stream = new_stream();
+    CUdeviceptr freed = from_pool(pool, 40 * MIB, stream), kept = from_pool(pool, 4096, stream);
+    CK(cuStreamSynchronize(stream));
+    LAUNCH(gpu.function("illegal_store"), 1, 32, stream, CUdeviceptr(0x10));
+    CUresult code = cuMemFreeAsync(freed, stream);
+    EXPECT(code == CUDA_SUCCESS || code == CUDA_ERROR_ILLEGAL_ADDRESS, "a free behind the kernel returns %d", (int)code);
+    CK_IS(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CUdeviceptr memory = 0;
+    CK_IS(cuMemAllocFromPoolAsync(&memory, 4096, pool, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CK_IS(cuMemAllocAsync(&memory, 4096, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CK_IS(cuMemFreeAsync(kept, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    OBSERVE("trim", cuMemPoolTrimTo(pool, 0));
+    OBSERVE("destroy", cuMemPoolDestroy(pool));
 }
 
 PITFALL(73, a_flood_of_frees_behind_a_stream_that_does_not_move) {
