@@ -104,7 +104,6 @@ PITFALL(68, one_stream_reuses_in_order_and_nobody_waits) {
             CK(cuMemFreeAsync(memory, stream));
         }
         EXPECT(!gate.is_open(), "the gate is open");
-        OBSERVE("used_high_pieces", (int)(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) / (count * 4)));
         gate.open();
         CK(cuStreamSynchronize(stream));
     }
@@ -195,9 +194,6 @@ PITFALL(68, reserved_follows_the_threshold) {
     CUdeviceptr memory = from_pool(pool, 5 * MIB, stream);
     EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= 5 * MIB, "the high-water mark does not rise");
     CK(cuMemFreeAsync(memory, stream));
-    cuuint64_t one = 1;
-    OBSERVE("set_high_mark_to_one", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &one));
-    OBSERVE("set_used", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &one));
     CK(cuStreamSynchronize(stream));
     CK(cuMemPoolDestroy(pool));
 }
@@ -273,9 +269,6 @@ PITFALL(17, pool_memory_is_known_until_it_is_freed) {
     EXPECT(ordinal == gpu.device, "device %d", ordinal);
     CK(cuMemGetAddressRange(&base, &size, memory + 100));
     EXPECT(base == memory && size >= 12345, "0x%llx and %zu bytes", base, size);
-    CUcontext context = nullptr;
-    CUresult asked = cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, memory);
-    OBSERVE("context", asked == CUDA_SUCCESS ? context != nullptr : -1);
     CK(cuMemFreeAsync(memory, stream));
     CK(cuStreamSynchronize(stream));
     EXPECT(cuMemFreeAsync(memory, stream) != CUDA_SUCCESS, "freed twice");
@@ -511,8 +504,7 @@ PITFALL(30, pools_after_a_failed_kernel) {
     CK_IS(cuMemAllocFromPoolAsync(&memory, 4096, pool, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     CK_IS(cuMemAllocAsync(&memory, 4096, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     CK_IS(cuMemFreeAsync(kept, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
-    OBSERVE("trim", cuMemPoolTrimTo(pool, 0));
-    OBSERVE("destroy", cuMemPoolDestroy(pool));
+    EXPECT(cuMemPoolTrimTo(pool, 0) != CUDA_ERROR_INVALID_HANDLE, "the pool is gone");
 }
 
 PITFALL(73, a_flood_of_frees_behind_a_stream_that_does_not_move) {

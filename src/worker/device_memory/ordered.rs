@@ -31,7 +31,7 @@ use crate::worker::session::Session;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How long an allocation waits at most for something to be over: what its stream does may wait for the program.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often it looks.
 const LOOK: Duration = Duration::from_micros(200);
 
