@@ -18,6 +18,8 @@ static void every_call_with(const Gpu &gpu, uint64_t handle) {
     auto context = (CUcontext)handle;
     auto module = (CUmodule)handle;
     auto function = (CUfunction)handle;
+    auto pool = (CUmemoryPool)handle;
+    cuuint64_t long_value = 0;
     CUevent good;
     CK(cuEventCreate(&good, 0));
     CUdeviceptr word = device_words(4);
@@ -38,7 +40,15 @@ static void every_call_with(const Gpu &gpu, uint64_t handle) {
     REFUSED(cuLaunchHostFunc(stream, [](void *) {}, nullptr));
     REFUSED(try_launch(gpu.function("step"), 1, 1, stream, word, 1u, 1u));
     REFUSED(cuEventRecord(good, stream));
+    REFUSED(cuMemAllocAsync(&address, 64, stream));
+    REFUSED(cuMemFreeAsync(word, stream));
     REFUSED(cuStreamDestroy(stream));
+    REFUSED(cuMemAllocFromPoolAsync(&address, 64, pool, nullptr));
+    REFUSED(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &long_value));
+    REFUSED(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &long_value));
+    REFUSED(cuMemPoolTrimTo(pool, 0));
+    REFUSED(cuDeviceSetMemPool(gpu.device, pool));
+    REFUSED(cuMemPoolDestroy(pool));
     REFUSED(cuEventRecord(event, nullptr));
     REFUSED(cuEventQuery(event));
     REFUSED(cuEventSynchronize(event));
