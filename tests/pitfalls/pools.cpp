@@ -147,6 +147,36 @@ PITFALL(68, the_legacy_stream_orders_what_it_reuses) {
     CK(cuMemPoolDestroy(pool));
 }
 
+PITFALL(68, large_pageable_copies_of_pool_memory) {
+    Gpu gpu;
+    CUmemoryPool pool = new_pool(gpu);
+    CUstream streams[] = {new_stream(), new_stream(false), nullptr};
+    const size_t bytes = 36 * MIB;
+    std::vector<char> from(bytes), got(bytes);
+    CUdeviceptr copy = 0;
+    CK(cuMemAlloc(&copy, bytes));
+    for (unsigned round = 0; round < 9; round++) {
+        CUstream stream = streams[round / 2 % 3];
+        pattern(from.data(), bytes, round);
+        CUdeviceptr memory = from_pool(pool, bytes, stream);
+        CK(cuMemcpyHtoDAsync(memory, from.data(), bytes, stream));
+        CK(cuMemcpyDtoDAsync(copy, memory, bytes, stream));
+        CK(cuMemFreeAsync(memory, stream));
+        // Mostly the very same bytes, and what the stream has yet to read is not overwritten.
+        memory = from_pool(pool, bytes, stream);
+        std::fill(from.begin(), from.end(), 0x55);
+        CK(cuMemcpyHtoDAsync(memory, from.data(), bytes, stream));
+        CK(cuMemFreeAsync(memory, stream));
+        CK(cuMemcpyDtoHAsync(got.data(), copy, bytes, stream));
+        CK(cuStreamSynchronize(stream));
+        pattern(from.data(), bytes, round);
+        EXPECT(from == got, "round %u", round);
+    }
+    EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
+    CK(cuMemFree(copy));
+    CK(cuMemPoolDestroy(pool));
+}
+
 PITFALL(68, reserved_follows_the_threshold) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu);
