@@ -1,0 +1,349 @@
+//! Workers: one for each client, and some for clients to come.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use event_manager::{EventOps, EventSet, Events};
+use gpgpu_protocol::layout::{MAX_CLIENTS, status};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::{
+    Source, Supervisor,
+    client::{Name, Warm, Who, Worker},
+    link::ToDevice,
+    metrics::End,
+    placement::{self, Placed},
+    process::{Process, reason},
+};
+use crate::{
+    account::{Account, Shared},
+    ipc,
+};
+
+impl Supervisor {
+    /// Starts a worker ahead of need, if one is due.
+    pub(super) fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
+        let label = match &self.vms[..] {
+            [only] => only.socket.path().as_os_str(),
+            _ => "waiting".as_ref(),
+        };
+        self.spare.fill(&self.config.device, label, now);
+        if !self.warm.is_due(now) {
+            return;
+        }
+        let token = self.token(Source::Worker(0));
+        match self.start_process(Path::new("warm"), token, None, ops) {
+            Ok((process, channel)) => {
+                tracing::debug!("Worker {} waits for a client", process.id());
+                self.sources.insert(token, Source::Worker(token));
+                let worker = Warm {
+                    process,
+                    channel,
+                    token,
+                };
+                self.warm.add(worker, now);
+            }
+            Err(error) => {
+                self.sources.remove(&token);
+                let (_, wait) = self.warm.died(|_| false, now);
+                tracing::warn!("Cannot start a worker ahead of need: {error}; again in {wait:?}");
+            }
+        }
+    }
+
+    /// A worker for a client of a device: a warm one, or a fresh one. It is told that it serves.
+    fn find_worker(
+        &mut self,
+        path: &Path,
+        serving: ipc::Serving<Arc<File>>,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<Warm> {
+        let message = ipc::Message::serve(serving);
+        while let Some(mut worker) = self.warm.take(Instant::now()) {
+            // One that has died is noticed here or by its event, whichever comes first.
+            if worker.process.ended().is_none() && tell(&worker.channel, &message).is_ok() {
+                return Ok(worker);
+            }
+            self.sources.remove(&worker.token);
+            let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
+            let _ = ops.remove(events);
+        }
+        let token = self.token(Source::Worker(0));
+        let worker = self
+            .start_process(path, token, Some(&message), ops)
+            .map(|(process, channel)| Warm {
+                process,
+                channel,
+                token,
+            })
+            .inspect_err(|_| {
+                self.sources.remove(&token);
+            })?;
+        self.sources.insert(token, Source::Worker(token));
+        Ok(worker)
+    }
+
+    /// A worker for the client at a place of a VM's ledger, and what it shares with the supervisor.
+    fn serve(
+        &mut self,
+        vm: usize,
+        slot: u32,
+        path: &Path,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<(Warm, Arc<Shared<Account>>, Option<u32>)> {
+        let gpus = self.gpus_for(vm);
+        let first = gpus.first().copied();
+        let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
+        let serving = ipc::Serving {
+            account: Arc::clone(account.file()),
+            ledger: Arc::clone(self.vms[vm].ledger.file()),
+            doorbell: Arc::clone(&doorbell),
+            cache: self.vms[vm].cache.clone(),
+            slot,
+            gpus,
+        };
+        let worker = self.find_worker(path, serving, ops)?;
+        self.leases.join(worker.token, vm, &account, &doorbell);
+        Ok((worker, account, first))
+    }
+
+    /// The GPUs for a new client of a VM, in the order in which it sees them.
+    fn gpus_for(&self, vm: usize) -> Vec<u32> {
+        let workers = self.workers.values().filter(|worker| !worker.closed);
+        let clients: Vec<Placed> = workers
+            .filter_map(|worker| {
+                Some(Placed {
+                    vm: worker.vm,
+                    weight: self.vms[worker.vm].policy.weight,
+                    gpu: worker.gpu?,
+                })
+            })
+            .collect();
+        let charged = |gpu: u32| {
+            let vms = self.vms.iter();
+            vms.map(|vm| vm.ledger.used(gpu as usize)).sum()
+        };
+        let policy = &self.vms[vm].policy;
+        let allowed = policy.gpus.clone();
+        let allowed = allowed.unwrap_or_else(|| (0..self.config.gpus).collect());
+        placement::order(allowed, (vm, policy.weight), &clients, charged)
+    }
+
+    /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
+    /// starts: it must not take itself for one that has none, which ends where it has no GPU.
+    fn start_process(
+        &self,
+        path: &Path,
+        token: u32,
+        first: Option<&ipc::Message>,
+        ops: &mut EventOps<'_>,
+    ) -> io::Result<(Process, ipc::DeviceEnd)> {
+        let (ours, theirs) = ipc::pair()?;
+        let channel = ipc::DeviceEnd::new(ours);
+        if let Some(message) = first {
+            tell(&channel, message)?;
+        }
+        let program = &self.config.worker;
+        let process = program.start_heard(theirs, path.as_os_str(), &self.voices)?;
+        ops.add(Events::with_data(&process, token, EventSet::IN))
+            .map_err(io::Error::other)?;
+        Ok((process, channel))
+    }
+
+    pub(super) fn start_worker(
+        &mut self,
+        key: u32,
+        client: u32,
+        pid: u32,
+        name: &[u8; 16],
+        ops: &mut EventOps<'_>,
+    ) {
+        let began = Instant::now();
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        let vm = &self.vms[device.vm];
+        let path = vm.socket.path().to_owned();
+        let who = Arc::new(Who {
+            vm: vm.policy.name.clone(),
+            path: path.clone(),
+            client,
+            name: Name(name).to_string(),
+            guest_process: pid,
+        });
+        let vm = device.vm;
+        let is_new = device.workers.len() < MAX_CLIENTS && !device.workers.contains_key(&client);
+        let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
+        let found = match slot {
+            Some(slot) => self.serve(vm, slot, &path, ops),
+            None => Err(io::Error::other("it has as many workers as it may have")),
+        };
+        if let (Err(_), Some(slot)) = (&found, slot) {
+            self.vms[vm].give_slot(slot);
+        }
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        let answer = match found {
+            Ok((worker, account, gpu)) => {
+                let Warm {
+                    process,
+                    channel,
+                    token,
+                } = worker;
+                let slot = slot.unwrap_or_default();
+                self.board.opened(vm, &who, process.id(), slot, &account);
+                self.voices.assign(process.id(), &self.vms[vm].said);
+                if device.log.allow() {
+                    tracing::info!(
+                        vm = who.vm,
+                        client,
+                        name = who.name,
+                        guest_process = pid,
+                        worker = process.id(),
+                        "{who} opened (worker {})",
+                        process.id()
+                    );
+                    tracing::debug!("Worker {} found in {:?}", process.id(), began.elapsed());
+                    if let Some(gpu) = gpu {
+                        tracing::debug!("Worker {}: GPU {gpu} first", process.id());
+                    }
+                }
+                let worker = Worker {
+                    process,
+                    device: key,
+                    client,
+                    vm,
+                    slot,
+                    gpu,
+                    who,
+                    deadline: None,
+                    closed: false,
+                    killed: false,
+                    expired: false,
+                };
+                self.workers.insert(token, worker);
+                device.workers.insert(client, token);
+                ToDevice::WorkerStarted {
+                    client,
+                    channel: channel.into(),
+                }
+            }
+            Err(error) => {
+                self.board.refused(vm);
+                if device.log.allow() {
+                    tracing::error!(
+                        vm = who.vm,
+                        client,
+                        name = who.name,
+                        guest_process = pid,
+                        reason = End::Refused.label(),
+                        "{who}: cannot start a worker: {error}"
+                    );
+                }
+                ToDevice::WorkerFailed {
+                    client,
+                    status: status::NO_RESOURCES,
+                }
+            }
+        };
+        device.tell(&answer);
+    }
+
+    /// A worker that no client had yet is gone, if it was one.
+    fn warm_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        let found = self.warm.iter_mut().find(|worker| worker.token == token);
+        let Some(ended) = found.and_then(|worker| worker.process.ended()) else {
+            return;
+        };
+        let (worker, wait) = self
+            .warm
+            .died(|worker| worker.token == token, Instant::now());
+        self.sources.remove(&token);
+        if let Some(worker) = worker {
+            let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+            tracing::warn!(
+                worker = worker.process.id(),
+                reason = reason(ended),
+                "Worker {} died before a client came: {}; another in {wait:?}",
+                worker.process.id(),
+                reason(ended)
+            );
+        }
+    }
+
+    pub(super) fn worker_ended(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        self.warm_ended(token, ops);
+        let Some(ended) = self
+            .workers
+            .get_mut(&token)
+            .and_then(|worker| worker.process.ended())
+        else {
+            return;
+        };
+        let Some(worker) = self.workers.remove(&token) else {
+            return;
+        };
+        self.sources.remove(&token);
+        let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+        self.leases.leave(token);
+        let end = worker.end(ended, || self.board.out_of_memory());
+        self.board.ended(worker.vm, worker.process.id(), end);
+        self.vms[worker.vm].give_slot(worker.slot);
+        let device = self.devices.get_mut(&worker.device);
+        let limit = device.map(|device| {
+            device.workers.remove(&worker.client);
+            device.tell(&ToDevice::WorkerExited {
+                client: worker.client,
+                code: ended.code().unwrap_or(0) as u32,
+                signal: ended.signal().unwrap_or(0) as u32,
+            });
+            &mut device.log
+        });
+        worker.log_end(ended, end, limit);
+    }
+
+    /// Ends the workers of clients whose kernels ran for longer than they may.
+    pub(super) fn end_expired(&mut self) {
+        for token in self.leases.take_expired() {
+            if let Some(worker) = self.workers.get_mut(&token) {
+                worker.expire(self.vms[worker.vm].policy.longest_kernel);
+            }
+        }
+    }
+
+    /// Kills workers that had their time, and says in how many milliseconds the next has.
+    pub(super) fn kill_late(&mut self, now: Instant) -> i32 {
+        let mut timeout = -1;
+        for worker in self.workers.values_mut() {
+            let Some(deadline) = worker.deadline else {
+                continue;
+            };
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() {
+                worker.deadline = None;
+                worker.kill();
+            } else {
+                let left = left.as_millis() as i32 + 1;
+                timeout = if timeout < 0 { left } else { timeout.min(left) };
+            }
+        }
+        timeout
+    }
+}
+
+fn tell(channel: &ipc::DeviceEnd, message: &ipc::Message) -> io::Result<()> {
+    match channel.send(message) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
