@@ -35,6 +35,7 @@ mod kind {
     pub const READY: u32 = 65;
     pub const MOVED: u32 = 66;
     pub const CHANNEL: u32 = 129;
+    pub const WEIGHT: u32 = 130;
 }
 
 /// Which way data goes.
@@ -375,43 +376,101 @@ impl AsFd for MoverEnd {
     }
 }
 
-/// The supervisor's message to a mover: a device process's channel.
-///
-/// # Errors
-/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
-pub fn pass_channel(link: BorrowedFd<'_>, channel: BorrowedFd<'_>) -> Result<()> {
-    let kind = kind::CHANNEL;
-    let fds = [channel.as_raw_fd()];
-    if send(link, &[kind.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
+/// A VM, as the supervisor tells movers of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its number.
+    pub vm: u32,
+    /// Its weight: more than 0.
+    pub weight: u32,
+}
+
+/// What the supervisor says to a mover.
+#[derive(Debug)]
+pub enum Order {
+    /// A device process's channel, and whose it is.
+    Serve(MoverEnd, Tenant),
+    /// A VM's weight has changed.
+    Weigh(Tenant),
+}
+
+fn order(link: BorrowedFd<'_>, kind: u32, tenant: Tenant, fds: &[RawFd]) -> Result<()> {
+    let words = [kind, tenant.vm, tenant.weight];
+    if send(link, &[words.as_bytes()], fds, MsgFlags::MSG_DONTWAIT)? {
         Ok(())
     } else {
         Err(Error::Malformed("the mover does not read"))
     }
 }
 
-/// Waits for the next [`pass_channel`]; `None` once the supervisor is gone.
+/// Sends [`Order::Serve`].
+///
+/// # Errors
+/// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
+pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
+    order(link, kind::CHANNEL, tenant, &[channel.as_raw_fd()])
+}
+
+/// Sends [`Order::Weigh`].
+///
+/// # Errors
+/// As [`pass_channel`].
+pub fn set_weight(link: BorrowedFd<'_>, tenant: Tenant) -> Result<()> {
+    order(link, kind::WEIGHT, tenant, &[])
+}
+
+/// Waits for the supervisor's next word; `None` once it is gone.
 ///
 /// # Errors
 /// [`Error::Malformed`] if the supervisor is not of this build.
-pub fn take_channel(link: BorrowedFd<'_>) -> Result<Option<MoverEnd>> {
-    let mut kind = 0_u32;
-    let (len, fds) = match recv(link, kind.as_mut_bytes(), MsgFlags::empty()) {
+pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
+    let mut words = [0_u32; 3];
+    let (len, fds) = match recv(link, words.as_mut_bytes(), MsgFlags::empty()) {
         Ok(Some(received)) => received,
         Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
         Err(Error::Closed) => return Ok(None),
         Err(error) => return Err(error),
     };
-    match fds.into_iter().next() {
-        Some(channel) if len == size_of_val(&kind) && kind == kind::CHANNEL => {
-            Ok(Some(MoverEnd::new(channel)))
-        }
-        _ => Err(Error::Malformed("not a channel")),
+    let [kind, vm, weight] = words;
+    let tenant = Tenant { vm, weight };
+    match (kind, fds.into_iter().next()) {
+        _ if len != size_of_val(&words) => Err(Error::Malformed("no order")),
+        (kind::CHANNEL, Some(channel)) => Ok(Some(Order::Serve(MoverEnd::new(channel), tenant))),
+        (kind::WEIGHT, None) => Ok(Some(Order::Weigh(tenant))),
+        _ => Err(Error::Malformed("no order")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_supervisors_orders_are_what_the_mover_takes() {
+        let (ours, theirs) = super::super::pair().unwrap();
+        let (channel, other) = super::super::pair().unwrap();
+        let tenant = |vm, weight| Tenant { vm, weight };
+        pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd()).unwrap();
+        set_weight(ours.as_fd(), tenant(3, 50)).unwrap();
+        drop(channel);
+        let Some(Order::Serve(end, of)) = take_order(theirs.as_fd()).unwrap() else {
+            panic!("not a channel");
+        };
+        assert_eq!(of, tenant(3, 200));
+        end.send(FromMover::Ready);
+        assert!(matches!(
+            DeviceEnd::new(other).recv(),
+            Ok(Some(FromMover::Ready))
+        ));
+        let Some(Order::Weigh(of)) = take_order(theirs.as_fd()).unwrap() else {
+            panic!("not a weight");
+        };
+        assert_eq!(of, tenant(3, 50));
+        send(ours.as_fd(), &[&[0; 5]], &[], MsgFlags::empty()).unwrap();
+        assert!(take_order(theirs.as_fd()).is_err());
+        drop(ours);
+        assert!(take_order(theirs.as_fd()).unwrap().is_none());
+    }
 
     #[test]
     fn what_the_device_sends_is_what_the_mover_receives() {

@@ -27,6 +27,7 @@ use crate::ipc::{
 
 /// See the module's page.
 pub struct Channel {
+    vm: u32,
     number: u64,
     end: Arc<MoverEnd>,
     shared: Arc<Shared>,
@@ -39,9 +40,15 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel on which nothing was said.
-    pub fn new(number: u64, end: MoverEnd, shared: Arc<Shared>, device: CUdevice) -> Self {
+    /// A channel on which nothing was said: a VM's, with a number of its own.
+    pub fn new(
+        (vm, number): (u32, u64),
+        end: MoverEnd,
+        shared: Arc<Shared>,
+        device: CUdevice,
+    ) -> Self {
         Self {
+            vm,
             number,
             end: Arc::new(end),
             shared,
@@ -136,6 +143,7 @@ impl Channel {
             return Ok(());
         };
         self.under_way.fetch_add(1, Ordering::AcqRel);
+        let (engine, kernel) = plan.bytes();
         let (end, under_way, seq) = (Arc::clone(&self.end), Arc::clone(&self.under_way), what.seq);
         let job = Job {
             plan,
@@ -149,7 +157,7 @@ impl Channel {
             Direction::ToDevice => &self.shared.to_device,
             Direction::ToGuest => &self.shared.to_guest,
         };
-        turns.push(self.number, job);
+        turns.push(self.vm, self.number, engine + kernel, job);
         Ok(())
     }
 

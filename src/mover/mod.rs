@@ -25,7 +25,10 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    ipc,
+    ipc::{
+        self,
+        mover::{Order, Tenant},
+    },
     sandbox::{self, Role, Settings},
 };
 use channel::Channel;
@@ -110,10 +113,16 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
     // What comes by the channels may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
-    while let Some(end) = ipc::mover::take_channel(link.as_fd())? {
-        number += 1;
-        let channel = Channel::new(number, end, Arc::clone(&shared), device);
-        start("channel", context, move || channel.serve())?;
+    while let Some(order) = ipc::mover::take_order(link.as_fd())? {
+        let (Order::Serve(_, Tenant { vm, weight }) | Order::Weigh(Tenant { vm, weight })) = order;
+        for turns in [&shared.to_device, &shared.to_guest] {
+            turns.set_weight(vm, weight);
+        }
+        if let Order::Serve(end, _) = order {
+            number += 1;
+            let channel = Channel::new((vm, number), end, Arc::clone(&shared), device);
+            start("channel", context, move || channel.serve())?;
+        }
     }
     shared.log_counters();
     Ok(())

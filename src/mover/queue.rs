@@ -1,79 +1,139 @@
-//! Moves that wait for their turn: one of each VM at a time, in a circle.
+//! Moves that wait for their turn: weighted fair queueing over VMs, by bytes.
+//!
+//! Each VM has a *virtual time*, which a move advances by its bytes over the VM's weight, and the VM whose time is least is
+//! next. A VM that had nothing to move for a while starts where the others are: what it did not use is gone. Within a VM the
+//! channels take turns: however many a VM has, it has its share once.
 
 use std::{
-    collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard},
+    collections::{HashMap, VecDeque},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
+
+/// A byte at weight 1, in the unit of virtual times: far more than any weight, so that no VM's bytes are free.
+const SCALE: u128 = 1 << 32;
+
+/// A VM's moves.
+#[derive(Debug)]
+struct Line<T> {
+    weight: u32,
+    time: u128,
+    /// Channels with moves, the one whose turn it is first; each move with its bytes.
+    channels: VecDeque<(u64, VecDeque<(u64, T)>)>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// By the VM's number. As many as the back end has VMs: none is ever taken out.
+    lines: HashMap<u32, Line<T>>,
+    /// The virtual time at which the last move was taken.
+    now: u128,
+}
+
+impl<T> State<T> {
+    fn line(&mut self, vm: u32) -> &mut Line<T> {
+        self.lines.entry(vm).or_insert_with(|| Line {
+            weight: 1,
+            time: 0,
+            channels: VecDeque::new(),
+        })
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let waiting = self.lines.iter_mut();
+        let waiting = waiting.filter(|(_, line)| !line.channels.is_empty());
+        let (_, line) = waiting.min_by_key(|(vm, line)| (line.time, **vm))?;
+        let (channel, mut moves) = line.channels.pop_front()?;
+        let (bytes, first) = moves.pop_front()?;
+        if !moves.is_empty() {
+            line.channels.push_back((channel, moves));
+        }
+        self.now = line.time;
+        line.time += u128::from(bytes) * SCALE / u128::from(line.weight);
+        Some(first)
+    }
+}
 
 /// See the module's page. `T` is a move.
 #[derive(Debug)]
 pub struct Turns<T> {
-    state: Mutex<VecDeque<(u64, VecDeque<T>)>>,
+    state: Mutex<State<T>>,
     more: Condvar,
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
+        let state = State {
+            lines: HashMap::new(),
+            now: 0,
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             more: Condvar::new(),
         }
     }
 }
 
 impl<T> Turns<T> {
-    fn state(&self) -> MutexGuard<'_, VecDeque<(u64, VecDeque<T>)>> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a move at the end of a channel's line.
-    pub fn push(&self, channel: u64, what: T) {
-        let mut lines = self.state();
-        match lines.iter_mut().find(|(owner, _)| *owner == channel) {
-            Some((_, line)) => line.push_back(what),
-            None => lines.push_back((channel, VecDeque::from([what]))),
+    /// A VM's weight is this from now on; before the first word of it, it is 1.
+    pub fn set_weight(&self, vm: u32, weight: u32) {
+        self.state().line(vm).weight = weight.max(1);
+    }
+
+    /// Puts a move of so many bytes at the end of a channel's line; the channel is the VM's.
+    pub fn push(&self, vm: u32, channel: u64, bytes: u64, what: T) {
+        let mut state = self.state();
+        let now = state.now;
+        let line = state.line(vm);
+        if line.channels.is_empty() {
+            line.time = line.time.max(now);
         }
-        drop(lines);
+        let mut channels = line.channels.iter_mut();
+        match channels.find(|(owner, _)| *owner == channel) {
+            Some((_, moves)) => moves.push_back((bytes, what)),
+            None => {
+                let moves = VecDeque::from([(bytes, what)]);
+                line.channels.push_back((channel, moves));
+            }
+        }
+        drop(state);
         self.more.notify_one();
-    }
-
-    fn take(lines: &mut VecDeque<(u64, VecDeque<T>)>) -> Option<T> {
-        let (channel, mut line) = lines.pop_front()?;
-        let first = line.pop_front();
-        if !line.is_empty() {
-            lines.push_back((channel, line));
-        }
-        first
     }
 
     /// The next move, if there is one.
     pub fn next(&self) -> Option<T> {
-        Self::take(&mut self.state())
+        self.state().take()
     }
 
     /// Waits for the next move.
     pub fn wait(&self) -> T {
-        let mut lines = self.state();
+        let mut state = self.state();
         loop {
-            if let Some(what) = Self::take(&mut lines) {
+            if let Some(what) = state.take() {
                 return what;
             }
-            lines = self
+            state = self
                 .more
-                .wait(lines)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Drops all that a channel waits for.
     pub fn forget(&self, channel: u64) {
-        let mut lines = self.state();
-        let (gone, kept) = lines.drain(..).partition(|(owner, _)| *owner == channel);
-        *lines = kept;
-        drop(lines);
-        let _: VecDeque<_> = gone;
+        let mut gone = Vec::new();
+        for line in self.state().lines.values_mut() {
+            let at = line
+                .channels
+                .iter()
+                .position(|(owner, _)| *owner == channel);
+            gone.extend(at.and_then(|at| line.channels.remove(at)));
+        }
+        // What moves hold is dropped without the lock.
+        drop(gone);
     }
 }
 
@@ -81,17 +141,78 @@ impl<T> Turns<T> {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    /// Whose moves are taken next, as many as said; everybody has more.
+    fn taken(turns: &Turns<u32>, count: usize) -> HashMap<u32, usize> {
+        let mut by_vm = HashMap::new();
+        for _ in 0..count {
+            *by_vm.entry(turns.next().unwrap()).or_default() += 1;
+        }
+        by_vm
+    }
+
+    fn fill(turns: &Turns<u32>, vm: u32, channel: u64, bytes: u64, count: usize) {
+        for _ in 0..count {
+            turns.push(vm, channel, bytes, vm);
+        }
+    }
+
     #[test]
     fn a_vm_with_much_to_move_does_not_hold_up_another() {
         let turns = Turns::default();
         for number in 0..3 {
-            turns.push(1, (1, number));
+            turns.push(1, 1, MIB, (1, number));
         }
-        turns.push(2, (2, 0));
-        turns.push(3, (3, 0));
-        turns.push(2, (2, 1));
+        turns.push(2, 2, MIB, (2, 0));
+        turns.push(3, 3, MIB, (3, 0));
+        turns.push(2, 2, MIB, (2, 1));
         turns.forget(3);
         let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
         assert_eq!(order, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn pitfall_75_bytes_go_by_weight_whatever_the_length_of_moves() {
+        let turns = Turns::default();
+        for (vm, weight) in [(1, 100), (2, 200), (4, 400)] {
+            turns.set_weight(vm, weight);
+        }
+        fill(&turns, 1, 1, 4 * MIB, 1000);
+        fill(&turns, 2, 2, 4 * MIB, 1000);
+        fill(&turns, 4, 4, MIB, 4000);
+        let by_vm = taken(&turns, 1900);
+        // The last has 4 times the first's bytes in moves of a quarter.
+        assert_eq!((by_vm[&1], by_vm[&2], by_vm[&4]), (100, 200, 1600));
+        turns.set_weight(1, 800);
+        let by_vm = taken(&turns, 260);
+        assert_eq!((by_vm[&1], by_vm[&2], by_vm[&4]), (80, 20, 160));
+    }
+
+    #[test]
+    fn pitfall_75_a_vm_with_many_channels_has_its_share_once() {
+        let turns = Turns::default();
+        for channel in 0..8 {
+            fill(&turns, 1, channel, MIB, 100);
+        }
+        fill(&turns, 2, 8, MIB, 100);
+        let by_vm = taken(&turns, 100);
+        assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
+    }
+
+    #[test]
+    fn a_vm_that_had_nothing_to_move_has_saved_nothing() {
+        let turns = Turns::default();
+        fill(&turns, 1, 1, MIB, 1000);
+        taken(&turns, 500);
+        fill(&turns, 2, 2, MIB, 1000);
+        let by_vm = taken(&turns, 100);
+        assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
+        // Nor has one to pay for what it moved alone.
+        turns.forget(2);
+        taken(&turns, 200);
+        fill(&turns, 2, 2, MIB, 1000);
+        let by_vm = taken(&turns, 100);
+        assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
     }
 }

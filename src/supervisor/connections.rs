@@ -168,7 +168,9 @@ impl Supervisor {
                 Ok(Some(ToSupervisor::StartMover { gpu })) => {
                     let token =
                         || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
-                    let answer = match self.movers.connect(gpu, key, token, ops) {
+                    let tenant = self.vms[device.vm].tenant(device.vm);
+                    let user = (key, tenant);
+                    let answer = match self.movers.connect(gpu, user, token, ops) {
                         Ok(channel) => ToDevice::MoverStarted { gpu, channel },
                         Err(error) => {
                             tracing::debug!("GPU {gpu}: no mover: {error}");

@@ -93,7 +93,7 @@ pub struct Config {
     /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
     pub scheduler: bool,
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
-    /// is where [`ipc::mover::take_channel`] takes channels.
+    /// is where [`crate::ipc::mover::take_order`] takes orders.
     pub mover: Option<Program>,
     /// What a context costs on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
     pub context_costs: Vec<u64>,
@@ -177,6 +177,7 @@ impl Supervisor {
             vm.apply();
             self.leases.set_vm(number, &vm.policy);
             self.board.set_policy(number, &vm.policy);
+            self.movers.set_weight(vm.tenant(number));
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
 use event_manager::{EventOps, EventSet, Events};
 
 use super::process::{Process, Program, reason};
-use crate::ipc;
+use crate::ipc::{self, mover::Tenant};
 
 /// More GPUs than any host has.
 pub const MAX_GPUS: u32 = 64;
@@ -61,15 +61,15 @@ impl Movers {
         }
     }
 
-    /// A channel to the mover of a GPU for the device process with this key; the mover is started if need be,
-    /// and watched under `token`.
+    /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
+    /// be, and watched under `token`.
     ///
     /// # Errors
     /// There is no such mover now.
     pub fn connect(
         &mut self,
         gpu: u32,
-        key: u32,
+        (key, tenant): (u32, Tenant),
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
     ) -> io::Result<OwnedFd> {
@@ -79,7 +79,8 @@ impl Movers {
         }
         let (ours, theirs) = ipc::pair()?;
         let mover = self.running.get_mut(&gpu).ok_or(io::ErrorKind::NotFound)?;
-        ipc::mover::pass_channel(mover.link.as_fd(), theirs.as_fd()).map_err(io::Error::other)?;
+        ipc::mover::pass_channel(mover.link.as_fd(), tenant, theirs.as_fd())
+            .map_err(io::Error::other)?;
         if !mover.users.contains(&key) {
             mover.users.push(key);
         }
@@ -115,6 +116,15 @@ impl Movers {
             link: ours,
             users: Vec::new(),
         })
+    }
+
+    /// A VM's weight may have changed.
+    pub fn set_weight(&self, tenant: Tenant) {
+        for (gpu, mover) in &self.running {
+            if let Err(error) = ipc::mover::set_weight(mover.link.as_fd(), tenant) {
+                tracing::warn!("GPU {gpu}: the mover does not learn of a weight: {error}");
+            }
+        }
     }
 
     /// Ends a mover that does not do what it is asked for.

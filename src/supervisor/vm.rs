@@ -10,6 +10,7 @@ use std::{
 use super::{cache::Cache, socket::Socket, voices};
 use crate::{
     account::{CLIENTS, Ledger, Shared},
+    ipc::mover::Tenant,
     log_limit::LogLimit,
     pace::Pace,
     policy::VmPolicy,
@@ -53,6 +54,14 @@ pub struct Vm {
 }
 
 impl Vm {
+    /// What movers are told of it, by its number.
+    pub fn tenant(&self, number: usize) -> Tenant {
+        Tenant {
+            vm: number as u32,
+            weight: self.policy.weight,
+        }
+    }
+
     /// Listens for it.
     ///
     /// # Errors
