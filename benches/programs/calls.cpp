@@ -136,6 +136,30 @@ static void allocation(const Wanted& wanted) {
   report("allocate-free-1MiB", samples.median(), "us");
 }
 
+// The same in a stream's order, out of the device's own pool.
+static void allocation_in_order(const Wanted& wanted, Device& device) {
+  constexpr size_t kBytes = 1 << 20;
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(500); ++i) {
+    CUdeviceptr address = 0;
+    const double begin = now();
+    CHECK(cuMemAllocAsync(&address, kBytes, device.stream));
+    const double middle = now();
+    if (i % 100 == 0) {
+      unsigned char back = 0;
+      CHECK(cuMemsetD8Async(address, static_cast<unsigned char>(i + 1), kBytes, device.stream));
+      CHECK(cuMemcpyDtoHAsync(&back, address + kBytes - 1, 1, device.stream));
+      CHECK(cuStreamSynchronize(device.stream));
+      EXPECT(back == static_cast<unsigned char>(i + 1), "%d came back", back);
+    }
+    const double again = now();
+    CHECK(cuMemFreeAsync(address, device.stream));
+    samples.add(middle - begin + now() - again);
+  }
+  CHECK(cuStreamSynchronize(device.stream));
+  report("allocate-free-async-1MiB", samples.median(), "us");
+}
+
 // Calls that need nothing of the device, in nanoseconds.
 static void answered(const Wanted& wanted, Device& device) {
   const CUfunction function = device.function("add_one");
@@ -196,6 +220,7 @@ int main(int argc, char** argv) {
   events(wanted, device);
   small_copies(wanted);
   if (wanted("allocate-free-1MiB")) allocation(wanted);
+  if (wanted("allocate-free-async-1MiB")) allocation_in_order(wanted, device);
   answered(wanted, device);
   return 0;
 }
