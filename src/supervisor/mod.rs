@@ -84,7 +84,7 @@ pub struct Config {
     pub max_connections: usize,
     /// How device processes are started; their standard input is their [`link`].
     pub device: Program,
-    /// How workers are started; their standard input is their [`ipc::WorkerEnd`].
+    /// How workers are started; their standard input is their [`crate::ipc::WorkerEnd`].
     pub worker: Program,
     /// How many workers are kept ready for clients to come; for all sockets together.
     pub warm_workers: usize,

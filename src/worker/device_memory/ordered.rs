@@ -1,7 +1,7 @@
 //! Allocations in a stream's order, by memory pools.
 //!
 //! An allocation is there when the call returns, which is earlier than the stream comes to it. What is freed is nobody's
-//! address from then on, and somebody's memory again when the stream has come to the free ([`freed`]): that is looked at by
+//! address from then on, and somebody's memory again when the stream has come to the free ([`super::freed`]): that is looked at by
 //! whoever needs memory, and now and then by a thread.
 
 use std::{
