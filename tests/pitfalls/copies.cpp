@@ -594,6 +594,28 @@ PITFALL(82, memsets) {
 }
 
 // Every size around the powers of two, at odd offsets, pageable and pinned, synchronous and asynchronous.
+// cuMemcpy returns before the GPU has the bytes; cuMemFree waits for them, so that what is allocated next is nobody else's.
+PITFALL(18, memory_freed_behind_a_write_is_not_written_later) {
+    Gpu gpu;
+    CUfunction fill = gpu.function("fill");
+    CUstream stream = new_stream();
+    const unsigned count = 8 << 10;
+    std::vector<unsigned> old(count, ~0u), got(count);
+    for (unsigned i = 0; i < 300; i++) {
+        CUdeviceptr memory = 0, next = 0;
+        CK(cuMemAlloc(&memory, count * 4));
+        CK(cuCtxSynchronize());
+        CK(cuMemcpyHtoD(memory, old.data(), count * 4));
+        CK(cuMemFree(memory));
+        CK(cuMemAlloc(&next, count * 4));
+        LAUNCH(fill, 1, 64, stream, next, i, count);
+        CK(cuMemcpyDtoHAsync(got.data(), next, count * 4, stream));
+        CK(cuStreamSynchronize(stream));
+        EXPECT_WORDS(got.data(), count, i);
+        CK(cuMemFree(next));
+    }
+}
+
 PITFALL(82, copy_size_sweep) {
     Gpu gpu;
     const size_t room = (8 << 20) + 4096;

@@ -223,7 +223,9 @@ PITFALL(79, small_calls_of_two_threads) {
         unsigned *pinned = pinned_words(4);
         CUfunction step = gpu.function("step");
         unsigned expected = me;
+        // A synchronous copy from pageable memory may still be on its way when it returns, and the stream waits for no other.
         CK(cuMemcpyHtoD(word, &expected, 4));
+        CK(cuCtxSynchronize());
         for (unsigned i = 0; i < rounds; i++) {
             switch ((i * 7 + me) % 4) {
             case 0: {

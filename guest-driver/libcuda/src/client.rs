@@ -73,15 +73,26 @@ pub struct Client {
     corrupted: AtomicBool,
     /// Counts what gives the GPU work that the host can see the end of.
     work: AtomicU64,
+    /// Counts copies to the device whose callers did not wait for the end.
+    writes: AtomicU64,
     idle: Mutex<Idle>,
 }
 
-/// How far the count of work was when a context's work was last known to be done.
+/// How much the GPU was given.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// What the host can see the end of.
+    pub work: u64,
+    /// Copies to the device whose callers did not wait for the end.
+    writes: u64,
+}
+
+/// How much had been given when a context was last known to have done it.
 #[derive(Debug, Default)]
 struct Idle {
     context: u64,
-    /// All of its work.
-    all: u64,
+    /// All of it.
+    all: Given,
     /// The work that the legacy stream waits for.
     legacy: u64,
 }
@@ -89,9 +100,9 @@ struct Idle {
 /// What work is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All work of the context.
+    /// All work of the context, and all that was written.
     All,
-    /// What the legacy stream waits for: all but that of non-blocking streams.
+    /// The work that the legacy stream waits for: all but that of non-blocking streams.
     Legacy,
 }
 
@@ -178,6 +189,7 @@ impl Client {
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
             work: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             idle: Mutex::default(),
         };
         client.hello = client.call(&request::gpgpuHello { hello: true })?.hello;
@@ -241,15 +253,16 @@ impl Client {
 
     /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
-        self.count::<R>();
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
-        let length = thread::with_stream_buffer(|stream| {
+        let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.follow_ring::<R>(stream);
             self.transport
                 .transfer(thread::tag(), stream, data, &mut answer)
                 .map_err(|failure| failed::<R>(&failure))
-        })?;
+        });
+        self.count::<R>();
+        let length = sent?;
         match decode::<R>(&answer[..length.min(answer.len())])? {
             (CUDA_SUCCESS, Some(reply)) => Ok(reply),
             (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
@@ -269,8 +282,7 @@ impl Client {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
-        self.count::<R>();
-        let work = self.work();
+        let given = self.given();
         let mut answer = thread::take_answer_buffer();
         let outcome = thread::with_stream_buffer(|stream| {
             encode(request, stream);
@@ -284,11 +296,12 @@ impl Client {
             }
             self.exchange_by_queue::<R>(stream, input, output, &mut answer)
         });
+        self.count::<R>();
         let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
         thread::return_answer_buffer(answer);
         match decoded {
             Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
-                self.set_idle(work, Scope::All);
+                self.set_idle(given, Scope::All);
             }
             Ok((code, _)) if STICKY.contains(&code) => {
                 self.corrupted.store(true, Ordering::Relaxed);
@@ -426,10 +439,9 @@ impl Client {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call(request).map(drop);
         }
-        self.count::<R>();
-        thread::with_stream_buffer(|stream| {
+        let posted = thread::with_stream_buffer(|stream| {
             encode(request, stream);
-            let posted = match &self.ring {
+            match &self.ring {
                 Some(ring) if R::RINGS && Ring::fits(stream.len()) => {
                     ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
                 }
@@ -437,9 +449,10 @@ impl Client {
                     self.follow_ring::<R>(stream);
                     self.transport.post(thread::tag(), stream)
                 }
-            };
-            posted.map_err(|failure| failed::<R>(&failure))
-        })
+            }
+        });
+        self.count::<R>();
+        posted.map_err(|failure| failed::<R>(&failure))
     }
 
     /// The ring, if there is one and the GPU is well.
@@ -451,11 +464,12 @@ impl Client {
 
     /// Sends a `fence` request by the ring without waiting for its end.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
-        self.count::<R>();
-        thread::with_stream_buffer(|stream| {
+        let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.request_by_ring::<R>(ring, stream)
-        })
+        });
+        self.count::<R>();
+        sent
     }
 
     /// Waits for the end of what [`Client::begin`] sent; `false` if the worker left it alone.
@@ -476,19 +490,26 @@ impl Client {
         }
     }
 
+    /// Counts a request that was just sent. Never before: a thread that synchronises in between would take it for done.
     fn count<R: Request>(&self) {
         if R::IS_WORK {
-            self.work.fetch_add(1, Ordering::Relaxed);
+            self.work.fetch_add(1, Ordering::Release);
+        }
+        if matches!(R::OP, request::gpgpuWrite::OP | request::gpgpuBlockIn::OP) {
+            self.writes.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// How much work the GPU was given, to be told to [`Client::set_idle`] when a synchronisation that begins now is over.
-    pub fn work(&self) -> u64 {
-        self.work.load(Ordering::Relaxed)
+    /// How much the GPU was given, to be told to [`Client::set_idle`] when a synchronisation that begins now is over.
+    pub fn given(&self) -> Given {
+        Given {
+            work: self.work.load(Ordering::Acquire),
+            writes: self.writes.load(Ordering::Acquire),
+        }
     }
 
-    /// The current context's work up to `work` is done.
-    pub fn set_idle(&self, work: u64, scope: Scope) {
+    /// The current context has done what was `given`.
+    pub fn set_idle(&self, given: Given, scope: Scope) {
         let mut idle = self.idle();
         let context = thread::current_context();
         if idle.context != context {
@@ -497,21 +518,21 @@ impl Client {
                 ..Idle::default()
             };
         }
-        idle.legacy = work;
+        idle.legacy = given.work;
         if scope == Scope::All {
-            idle.all = work;
+            idle.all = given;
         }
     }
 
-    /// Whether the current context's work is known to be done.
+    /// Whether the current context is known to have done what it was given.
     pub fn is_idle(&self, scope: Scope) -> bool {
-        let (idle, work) = (self.idle(), self.work());
-        let done = match scope {
-            Scope::All => idle.all,
-            Scope::Legacy => idle.legacy,
+        let (idle, given) = (self.idle(), self.given());
+        let is_done = match scope {
+            Scope::All => idle.all == given,
+            Scope::Legacy => idle.legacy == given.work,
         };
         // A context in which nothing was done counts as busy, which costs little once.
-        idle.context == thread::current_context() && done == work
+        idle.context == thread::current_context() && is_done
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {

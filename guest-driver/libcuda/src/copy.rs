@@ -137,13 +137,14 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
                 synchronise(client, hStream)?;
             }
             if synchronous && hStream == 0 {
-                let work = client.work();
+                let mut given = client.given();
                 client.call(&request::cuMemcpy {
                     dst,
                     src,
                     ByteCount: bytes,
                 })?;
-                client.set_idle(work + 1, Scope::Legacy);
+                given.work += 1;
+                client.set_idle(given, Scope::Legacy);
                 Ok(())
             } else if synchronous {
                 client.call(&request)?;
@@ -198,10 +199,10 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
 }
 
 fn synchronise(client: &Client, hStream: u64) -> Result {
-    let work = client.work();
+    let given = client.given();
     client.call(&request::cuStreamSynchronize { hStream })?;
     if hStream == 0 {
-        client.set_idle(work, Scope::Legacy);
+        client.set_idle(given, Scope::Legacy);
     }
     Ok(())
 }
@@ -273,7 +274,7 @@ fn read(
 ) -> Result<bool> {
     let mut done = 0;
     while done < bytes {
-        let work = client.work();
+        let given = client.given();
         let mut under_way = Vec::new();
         while done < bytes
             && let Some(block) = ring.take_block()
@@ -304,7 +305,7 @@ fn read(
             ring.give_block(block, None);
         }
         if hStream == 0 {
-            client.set_idle(work, Scope::Legacy);
+            client.set_idle(given, Scope::Legacy);
         }
     }
     Ok(true)
