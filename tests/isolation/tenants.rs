@@ -86,8 +86,12 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
         if killed {
             arguments.push("stay");
         }
-        let filler = back_end.guest(0, &arguments);
-        let line = filler.wait_for("filled");
+        // Of what the process before it had, too.
+        let (filler, line) = super::host::wait_for("the memory of the process before", || {
+            let filler = back_end.guest(0, &arguments);
+            let line = filler.wait_for("");
+            (!line.contains("CUDA_ERROR_OUT_OF_MEMORY")).then_some((filler, line))
+        });
         let filled = take(&line, "filled");
         assert!(filled >= 64 << 20, "{line}");
         if killed {
