@@ -93,7 +93,8 @@ impl Supervisor {
                 tracing::warn!("VM {:?}: a new socket needs a restart", new.name);
             }
         }
-        tracing::info!("Policy read again: {changed} VMs have changed");
+        // Whoever reads the line may rely on it.
         self.policies_changed();
+        tracing::info!("Policy read again: {changed} VMs have changed");
     }
 }
