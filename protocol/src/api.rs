@@ -544,14 +544,22 @@ pub trait Request: Wire {
         Self::OP >> 8 != 0 && !matches!(Self::COMPLETION, Completion::Wait) && Self::Reply::BOUNDED;
     /// Whether it gives the GPU work that the host can see the end of.
     const IS_WORK: bool = is_work(Self::OP);
+    /// Whether it writes to device memory, and its caller does not wait for the bytes to be there.
+    const IS_WRITE: bool = is_write(Self::OP);
+}
+
+/// Whether an operation writes to device memory without the host seeing when the bytes arrive, but by a later command in the
+/// stream.
+const fn is_write(op: u16) -> bool {
+    use request::*;
+    matches!(op, gpgpuWrite::OP | gpgpuBlockIn::OP)
 }
 
 /// Whether an operation gives the GPU work that the host can see the end of: copies, fills, launches, and what orders them.
 pub const fn is_work(op: u16) -> bool {
     use request::*;
     match op {
-        // The host cannot see when the bytes arrive but by a later command in the stream.
-        gpgpuWrite::OP | gpgpuBlockIn::OP => false,
+        _ if is_write(op) => false,
         // Its caller waits for it.
         gpgpuBlockOut::OP => false,
         cuStreamWaitEvent::OP

@@ -187,7 +187,7 @@ impl DeviceMemory {
 
     /// Gives the memory of a device back that is only kept.
     pub fn give_kept(&self, device: CUdevice) {
-        let found = read(&self.devices).get(&device).cloned().flatten();
+        let found = self.known_device(device);
         if let Some(device) = found {
             device.pool.press();
         }
@@ -205,6 +205,11 @@ impl DeviceMemory {
         let device = current_device()?;
         write(&self.contexts).insert(context, device);
         Ok(device)
+    }
+
+    /// A device that is known to have chunks.
+    fn known_device(&self, device: CUdevice) -> Option<Arc<Device>> {
+        read(&self.devices).get(&device).cloned().flatten()
     }
 
     /// A device that has chunks.
@@ -396,11 +401,7 @@ impl DeviceMemory {
     fn give_back(&self, range: &Range) -> Result<(), CUresult> {
         match range.source {
             Source::Pool { taken } => {
-                let device = read(&self.devices).get(&range.device).cloned().flatten();
-                if let Some(device) = device {
-                    let pressures = device.pool.pressures();
-                    let idle = device.pool.free(range.start, taken);
-                    self.count_out(range.mempool, &device, taken, pressures);
+                if let Some((device, idle)) = self.give_to_pool(range, taken) {
                     device.trimmer.notice(&device, idle);
                 }
                 Ok(())
@@ -412,6 +413,15 @@ impl DeviceMemory {
             }
             Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
         }
+    }
+
+    /// Frees what came out of a chunk; returns its device, and how many bytes are idle there.
+    fn give_to_pool(&self, range: &Range, taken: u64) -> Option<(Arc<Device>, u64)> {
+        let device = self.known_device(range.device)?;
+        let pressures = device.pool.pressures();
+        let idle = device.pool.free(range.start, taken);
+        self.count_out(range.mempool, &device, taken, pressures);
+        Some((device, idle))
     }
 
     /// Frees what `cuMemAlloc` gave.
@@ -442,7 +452,7 @@ impl DeviceMemory {
     /// The driver's code.
     pub fn info(&self) -> Result<(usize, usize), CUresult> {
         let device = current_device()?;
-        let found = read(&self.devices).get(&device).cloned().flatten();
+        let found = self.known_device(device);
         let Some(found) = found else {
             return driver_info().map(|(free, total)| self.within_limit(device, free, total, 0));
         };
@@ -511,7 +521,7 @@ impl DeviceMemory {
         if device == range.device {
             return Ok(());
         }
-        match read(&self.devices).get(&range.device).cloned().flatten() {
+        match self.known_device(range.device) {
             Some(owner) => owner.pool.share(device),
             None => Ok(()),
         }
@@ -621,14 +631,7 @@ impl DeviceMemory {
         for range in gone {
             match range.source {
                 // A pool's may be on another device.
-                Source::Pool { taken } => {
-                    let device = read(&self.devices).get(&range.device).cloned().flatten();
-                    if let Some(device) = device {
-                        let pressures = device.pool.pressures();
-                        device.pool.free(range.start, taken);
-                        self.count_out(range.mempool, &device, taken, pressures);
-                    }
-                }
+                Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
                 // What is the driver's own went with the context.
                 Source::Driver => {
                     self.charges().remove(&range.start);
@@ -637,7 +640,7 @@ impl DeviceMemory {
                 Source::Global(_) => {}
             }
         }
-        let device = read(&self.devices).get(&device).cloned().flatten();
+        let device = self.known_device(device);
         let Some(device) = device else {
             return;
         };

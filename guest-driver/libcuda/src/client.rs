@@ -495,7 +495,7 @@ impl Client {
         if R::IS_WORK {
             self.work.fetch_add(1, Ordering::Release);
         }
-        if matches!(R::OP, request::gpgpuWrite::OP | request::gpgpuBlockIn::OP) {
+        if R::IS_WRITE {
             self.writes.fetch_add(1, Ordering::Release);
         }
     }

@@ -52,6 +52,9 @@ pub trait Events {
 /// A stream: its context's id and its own, which is 0 for the context's legacy stream.
 pub type StreamKey = (u64, u64);
 
+/// Memory pool, bytes, address and the batch's number.
+type Size = (u64, u64, u64, u64);
+
 /// Memory that was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
@@ -77,6 +80,11 @@ impl Block {
             Source::Pool { .. } => self.taken == taken || self.taken < WHOLE_BYTES,
             _ => self.taken == taken && self.context == context,
         }
+    }
+
+    /// Its place in [`Queue::sizes`], as one of a batch.
+    fn size(&self, batch: u64) -> Size {
+        (self.mempool, self.taken, self.start, batch)
     }
 
     /// Cuts the first `taken` bytes off.
@@ -106,14 +114,13 @@ struct Batch {
 #[derive(Debug, Default)]
 struct Queue {
     batches: VecDeque<Batch>,
-    /// Memory pool, bytes, address and the batch's number.
-    sizes: BTreeSet<(u64, u64, u64, u64)>,
+    sizes: BTreeSet<Size>,
 }
 
 impl Queue {
     fn insert(&mut self, index: usize, block: Block) {
         let batch = &mut self.batches[index];
-        let size = (block.mempool, block.taken, block.start, batch.number);
+        let size = block.size(batch.number);
         self.sizes.insert(size);
         batch.blocks.insert(block.start, block);
     }
@@ -122,7 +129,7 @@ impl Queue {
     fn remove(&mut self, index: usize) -> Option<Batch> {
         let batch = self.batches.remove(index)?;
         for block in batch.blocks.values() {
-            let size = (block.mempool, block.taken, block.start, batch.number);
+            let size = block.size(batch.number);
             self.sizes.remove(&size);
         }
         Some(batch)
@@ -383,7 +390,10 @@ impl<E: Events> Freed<E> {
     /// A context is about to end: nothing here uses its events any more.
     pub fn leave(&self, context: u64) {
         let mut state = self.state();
-        state.leaving.push(context);
+        // Once, however often an end is tried that fails.
+        if !state.leaving.contains(&context) {
+            state.leaving.push(context);
+        }
         state.spare.remove(&context);
         let mut gone = 0;
         for (_, queue) in state.queues.range_mut((context, 0)..=(context, u64::MAX)) {
@@ -412,7 +422,7 @@ impl<E: Events> Freed<E> {
             for batch in &mut queue.batches {
                 let number = batch.number;
                 for (_, block) in batch.blocks.extract_if(|_, block| which(block)) {
-                    let size = (block.mempool, block.taken, block.start, number);
+                    let size = block.size(number);
                     queue.sizes.remove(&size);
                     blocks.push(block);
                 }

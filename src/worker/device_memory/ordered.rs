@@ -23,7 +23,6 @@ use super::{
     freed::{Block, StreamKey},
     is_allocation, pool,
     ranges::Source,
-    read,
 };
 use crate::worker::session::Session;
 
@@ -135,7 +134,7 @@ impl DeviceMemory {
     }
 
     fn pressures(&self, device: CUdevice) -> u64 {
-        let found = read(&self.devices).get(&device).cloned().flatten();
+        let found = self.known_device(device);
         found.map_or(0, |device| device.pool.pressures())
     }
 
@@ -245,14 +244,14 @@ impl DeviceMemory {
     /// Gives idle memory back, but for what pools are to keep.
     fn trim_to_promise(&self, device: CUdevice) {
         self.promise(device);
-        let found = read(&self.devices).get(&device).cloned().flatten();
+        let found = self.known_device(device);
         if let Some(device) = found {
             device.pool.trim(device.pool.keep());
         }
     }
 
     fn promise(&self, device: CUdevice) {
-        let found = read(&self.devices).get(&device).cloned().flatten();
+        let found = self.known_device(device);
         if let Some(found) = found {
             let kept = self.mempools.kept(device, found.pool.pressures());
             found.pool.promise(kept);
@@ -463,7 +462,7 @@ impl DeviceMemory {
         for block in blocks {
             match block.source {
                 Source::Pool { taken } => {
-                    let device = read(&self.devices).get(&block.device).cloned().flatten();
+                    let device = self.known_device(block.device);
                     if let Some(device) = device {
                         let pressures = device.pool.pressures();
                         let bytes = device.pool.free(block.start, taken);
@@ -481,7 +480,7 @@ impl DeviceMemory {
         }
         for (device, bytes) in idle {
             self.promise(device);
-            let device = read(&self.devices).get(&device).cloned().flatten();
+            let device = self.known_device(device);
             if let Some(device) = device {
                 device.trimmer.notice(&device, bytes);
             }
