@@ -8,7 +8,7 @@ use crate::{
     log::Format,
     policy::{
         self, MAX_SOCKET_PATH, Policies, VmPolicy,
-        values::{Gpus, LongestKernel, MaxClients, Memory, Weight},
+        values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
     },
     sandbox::{Sandbox, Seccomp, Settings},
     supervisor::{Gpu, metrics::Address},
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel"]
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit"]
     )]
     pub config: Option<PathBuf>,
 
@@ -67,6 +67,11 @@ pub struct Args {
     /// How long one kernel may run, such as 10s; a process whose kernel runs longer loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub longest_kernel: LongestKernel,
+
+    /// How long the work of a process may stay on a GPU after its turn, while other VMs want the GPU and its own has had more
+    /// than its share; then the process loses the GPU
+    #[arg(long, value_name = "TIME", default_value_t)]
+    pub overrun_limit: OverrunLimit,
 
     /// What runs the guests' kernels: an NVIDIA GPU, the software GPU, or the first of them that works
     #[arg(long, value_enum, default_value_t = Gpu::Auto)]
@@ -266,6 +271,7 @@ fn vms(args: &Args) -> Result<Vec<VmPolicy>, Error> {
         weight: args.weight.0,
         max_clients: args.max_clients.0,
         longest_kernel: args.longest_kernel.0,
+        overrun_limit: args.overrun_limit.0,
         ..VmPolicy::new(socket)
     };
     Ok(sockets.into_iter().map(vm).collect())
@@ -335,7 +341,7 @@ mod tests {
 
     #[test]
     fn flags_say_what_every_vm_may_have_and_a_file_what_each() {
-        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s";
+        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s";
         let flags: Vec<&str> = flags.split(' ').collect();
         let flags = config(&flags).unwrap();
         for vm in &flags.policies.vms {
@@ -345,6 +351,7 @@ mod tests {
                 weight: 7,
                 max_clients: 3,
                 longest_kernel: Some(std::time::Duration::from_secs(10)),
+                overrun_limit: Some(std::time::Duration::from_secs(2)),
                 ..VmPolicy::new(vm.socket.clone())
             };
             assert_eq!(*vm, expected);
@@ -383,6 +390,7 @@ mod tests {
             "--weight=5",
             "--max-clients=5",
             "--longest-kernel=5s",
+            "--overrun-limit=5s",
         ] {
             assert_eq!(
                 parse(&["--config", "x", flag]),
@@ -396,6 +404,7 @@ mod tests {
             "--weight=0",
             "--max-clients=0",
             "--longest-kernel=0s",
+            "--overrun-limit=99ms",
         ] {
             assert_eq!(parse(&["-s", "x", flag]), Err(ValueValidation), "{flag}");
         }

@@ -8,10 +8,12 @@ use std::{fmt, path::PathBuf, time::Duration};
 use crate::account::CLIENTS;
 
 pub use file::Error;
-use values::{Gpus, LongestKernel, Memory};
+use values::{Gpus, LongestKernel, Memory, OverrunLimit};
 
 /// The weight of a VM that was given none.
 pub const DEFAULT_WEIGHT: u32 = 100;
+/// How long a process's work may stay on a GPU after its turn if nothing is said: longer than any kernel but those that run for ever.
+pub const DEFAULT_OVERRUN_LIMIT: Duration = Duration::from_secs(30);
 /// The greatest weight; the least is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
 /// The longest path that a socket can have, in bytes.
@@ -36,6 +38,9 @@ pub struct VmPolicy {
     pub max_clients: usize,
     /// The longest that one kernel may run; one that runs longer ends with its worker. `None` for no limit.
     pub longest_kernel: Option<Duration>,
+    /// How long a process's work may stay on a GPU after its turn, while other VMs want the GPU and this one has had more
+    /// than its share; then the process ends with its worker. `None` for no limit.
+    pub overrun_limit: Option<Duration>,
 }
 
 impl VmPolicy {
@@ -49,6 +54,7 @@ impl VmPolicy {
             weight: DEFAULT_WEIGHT,
             max_clients: CLIENTS,
             longest_kernel: None,
+            overrun_limit: Some(DEFAULT_OVERRUN_LIMIT),
         }
     }
 }
@@ -57,7 +63,7 @@ impl fmt::Display for VmPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}",
+            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}, overrun limit {}",
             self.name,
             self.socket.display(),
             Gpus(self.gpus.clone()),
@@ -65,6 +71,7 @@ impl fmt::Display for VmPolicy {
             self.weight,
             self.max_clients,
             LongestKernel(self.longest_kernel),
+            OverrunLimit(self.overrun_limit),
         )
     }
 }
@@ -94,6 +101,7 @@ impl VmPolicy {
         note!("weight", weight);
         note!("most clients", max_clients);
         note!("longest kernel", longest_kernel, LongestKernel);
+        note!("overrun limit", overrun_limit, OverrunLimit);
         *self = Self {
             socket: self.socket.clone(),
             gpus: self.gpus.clone(),

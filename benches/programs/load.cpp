@@ -1,10 +1,12 @@
 // A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for, or
 // nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
 //
-//   load --load kernels|sync|copies|mixed|idle [--kernel-us N | --iterations N] [--blocks N] [--bytes N] [--depth N]
-//        [--streams N] [--seconds S] [--start-at UNIX_TIME_MS|stdin] [--think-us N] [--calibrate]
+//   load --load kernels|sync|copies|mixed|endless|idle [--kernel-us N | --iterations N] [--blocks N] [--bytes N] [--depth N]
+//        [--streams N] [--seconds S] [--start-at UNIX_TIME_MS|stdin] [--delay-ms N] [--think-us N] [--note-ms N] [--calibrate]
 //
-// A unit of work is a kernel (kernels, sync), a copy (copies), or a copy to the device, a kernel and a copy back (mixed).
+// A unit of work is a kernel (kernels, sync), a copy (copies), or a copy to the device, a kernel and a copy back (mixed). An
+// endless load is one kernel that outlives the program; it may lose the GPU before that. Each wait of more than --note-ms is
+// noted on standard error, with the time when it began.
 // Kernels count iterations, not time: what they compute is the same however the GPU is shared out.
 #include "driver.h"
 
@@ -12,6 +14,7 @@
 
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -24,7 +27,7 @@ constexpr size_t kStampEvery = 64 << 10;
 constexpr double kBatchMicroseconds = 2000;
 constexpr double kSampleMicroseconds = 100e3;
 
-enum class Load { kKernels, kSync, kCopies, kMixed, kIdle };
+enum class Load { kKernels, kSync, kCopies, kMixed, kEndless, kIdle };
 
 struct Options {
   Load load = Load::kKernels;
@@ -37,6 +40,8 @@ struct Options {
   double seconds = 2;
   const char* start = nullptr;
   double think_us = 0;
+  double delay_ms = 0;
+  double note_ms = 1e9;
   bool calibrate = false;
 
   bool has_kernels() const { return load != Load::kCopies; }
@@ -53,7 +58,7 @@ double number(const char* name, const char* text, double least) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  static const char* const kLoads[] = {"kernels", "sync", "copies", "mixed", "idle"};
+  static const char* const kLoads[] = {"kernels", "sync", "copies", "mixed", "endless", "idle"};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--calibrate") {
@@ -64,7 +69,7 @@ Options parse(int argc, char** argv) {
     if (name == "--load") {
       const auto* found = std::find_if(std::begin(kLoads), std::end(kLoads),
                                        [&](const char* load) { return value != nullptr && strcmp(load, value) == 0; });
-      if (found == std::end(kLoads)) stop(2, "--load is kernels, sync, copies, mixed or idle%s", "");
+      if (found == std::end(kLoads)) stop(2, "--load is kernels, sync, copies, mixed, endless or idle%s", "");
       options.load = static_cast<Load>(found - kLoads);
     } else if (name == "--start-at") {
       options.start = value;
@@ -82,6 +87,10 @@ Options parse(int argc, char** argv) {
       options.streams = static_cast<int>(number("--streams", value, 1));
     } else if (name == "--seconds") {
       options.seconds = number("--seconds", value, 0);
+    } else if (name == "--delay-ms") {
+      options.delay_ms = number("--delay-ms", value, 0);
+    } else if (name == "--note-ms") {
+      options.note_ms = number("--note-ms", value, 0);
     } else if (name == "--think-us") {
       options.think_us = number("--think-us", value, 0);
     } else {
@@ -275,7 +284,9 @@ class Run {
     over(std::move(batch));
   }
   void over(std::unique_ptr<Batch> batch) {
-    waits_.add(now() - batch->given);
+    const double waited = now() - batch->given;
+    waits_.add(waited);
+    if (waited > options_.note_ms * 1e3) fprintf(stderr, "at %.0f us: waited for %.0f us\n", batch->given, waited);
     if (batch->copy) batch->copy->check();
     done_.fetch_add(per_batch_, std::memory_order_relaxed);
     idle_.push_back(std::move(batch));
@@ -309,6 +320,18 @@ void wait_for_start(const char* start) {
   }
 }
 
+// Keeps the GPU busy with one kernel until the time is up or the GPU is lost, and ends without waiting for it.
+[[noreturn]] void never_end(Kernels& kernels, CUstream stream, double until) {
+  kernels.launch(stream, std::numeric_limits<unsigned>::max());
+  CUresult result = CUDA_ERROR_NOT_READY;
+  while (result == CUDA_ERROR_NOT_READY && now() < until) {
+    usleep(10000);
+    result = cuStreamQuery(stream);
+  }
+  EXPECT(result != CUDA_SUCCESS, "the endless kernel has ended%s", "");
+  _exit(0);
+}
+
 void say(double time, uint64_t done) {
   printf("{\"t\":%.0f,\"done\":%llu}\n", time, static_cast<unsigned long long>(done));
   fflush(stdout);
@@ -340,6 +363,7 @@ int main(int argc, char** argv) {
     const double begin = now(), until = begin + options.seconds * 1e6;
     std::atomic<bool> over{false};
     say(begin, 0);
+    if (options.load == Load::kEndless) never_end(kernels, device.stream, until);
     std::thread samples([&] {
       for (int i = 1; !over; ++i) {
         const double left = begin + i * kSampleMicroseconds - now();
@@ -352,6 +376,7 @@ int main(int argc, char** argv) {
       kernels.launch(device.stream, 1);
       CHECK(cuStreamSynchronize(device.stream));
     } else {
+      usleep(static_cast<useconds_t>(options.delay_ms * 1e3));
       run.work(until);
     }
     const double end = now();

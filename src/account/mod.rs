@@ -40,14 +40,23 @@ pub struct Lease {
     pub slice: AtomicU32,
     /// Written by the supervisor: the most commands that may be on their way under a paced grant; 0 for no such bound.
     pub most: AtomicU32,
+    /// Written by the supervisor: when the turn of a paced grant ends, in nanoseconds of the monotonic clock; 0 while nobody waits for
+    /// the GPU.
+    pub until: AtomicU64,
     /// Written by the worker: how many threads wait for a grant.
     pub wants: AtomicU32,
     /// Written by the worker: the grant (number and mode's bits cleared) of which nothing is under way any more.
     pub returned: AtomicU32,
+    /// Written by the worker: the grant (as above) under which nothing more is given to the GPU, of which all but the last has
+    /// been done.
+    pub ending: AtomicU32,
     /// Written by the worker: how many commands it waits for at [`Self::pass_since`].
     pub pass_commands: AtomicU32,
     /// Written by the worker: since when, in nanoseconds of the monotonic clock; 0 for not.
     pub pass_since: AtomicU64,
+    /// Written by the worker: for how long its program mostly keeps the GPU busy before it waits for it, in nanoseconds; 0 if that is
+    /// not known.
+    pub burst_ns: AtomicU64,
     /// Written by the worker: for how long the GPU had work of it under open grants, in nanoseconds; sampled.
     pub busy_ns: AtomicU64,
 }

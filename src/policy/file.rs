@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::{
     MAX_NAME, MAX_SOCKET_PATH, Policies, VmPolicy,
-    values::{Gpus, LongestKernel, MaxClients, Memory, Weight},
+    values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
 };
 
 /// More than any host runs VMs.
@@ -45,6 +45,7 @@ struct Defaults {
     weight: Option<Weight>,
     max_clients: Option<MaxClients>,
     longest_kernel: Option<LongestKernel>,
+    overrun_limit: Option<OverrunLimit>,
 }
 
 /// One VM.
@@ -58,6 +59,7 @@ struct Section {
     weight: Option<Weight>,
     max_clients: Option<MaxClients>,
     longest_kernel: Option<LongestKernel>,
+    overrun_limit: Option<OverrunLimit>,
 }
 
 impl Policies {
@@ -147,6 +149,9 @@ impl Policies {
             let longest = section.longest_kernel.or(defaults.longest_kernel);
             let LongestKernel(longest) = longest.unwrap_or_default();
             vm.longest_kernel = longest;
+            let limit = section.overrun_limit.or(defaults.overrun_limit);
+            let OverrunLimit(limit) = limit.unwrap_or_default();
+            vm.overrun_limit = limit;
             policies.vms.push(vm);
             policies.places.push(place(&gpus_at));
         }

@@ -20,6 +20,7 @@ fn a_section_says_what_its_vm_may_have_and_the_defaults_the_rest() {
 memory = "8GiB"
 max-clients = 64
 longest-kernel = "10s"
+overrun-limit = "5s"
 
 [[vm]]
 name = "alice"
@@ -32,6 +33,7 @@ socket = "/tmp/bob.sock"
 memory = "512 MiB"
 max-clients = 2
 longest-kernel = "unlimited"
+overrun-limit = "unlimited"
 "#;
     let policies = parse(text).unwrap();
     let [alice, bob] = &policies.vms[..] else {
@@ -47,6 +49,7 @@ longest-kernel = "unlimited"
             weight: 300,
             max_clients: 64,
             longest_kernel: Some(Duration::from_secs(10)),
+            overrun_limit: Some(Duration::from_secs(5)),
         }
     );
     assert_eq!(
@@ -54,6 +57,7 @@ longest-kernel = "unlimited"
         VmPolicy {
             memory: Some(512 << 20),
             max_clients: 2,
+            overrun_limit: None,
             ..VmPolicy::new("/tmp/bob.sock".into())
         }
     );

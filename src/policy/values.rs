@@ -8,7 +8,7 @@ use serde::{
     de::{self, Visitor},
 };
 
-use super::{DEFAULT_WEIGHT, MAX_WEIGHT};
+use super::{DEFAULT_OVERRUN_LIMIT, DEFAULT_WEIGHT, MAX_WEIGHT};
 use crate::account::{CLIENTS, GPUS};
 
 /// Lifts a limit that a default sets.
@@ -36,9 +36,19 @@ pub struct MaxClients(pub usize);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongestKernel(pub Option<Duration>);
 
+/// How long a process's work may stay on the GPU after its turn; `None` for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverrunLimit(pub Option<Duration>);
+
 impl Default for Weight {
     fn default() -> Self {
         Self(DEFAULT_WEIGHT)
+    }
+}
+
+impl Default for OverrunLimit {
+    fn default() -> Self {
+        Self(Some(DEFAULT_OVERRUN_LIMIT))
     }
 }
 
@@ -170,20 +180,42 @@ impl Value for LongestKernel {
     }
 }
 
+/// A time of at least `least`, or `None` for no limit.
+fn limit(text: &str, least: Duration) -> Result<Option<Duration>, String> {
+    if text == UNLIMITED {
+        return Ok(None);
+    }
+    let time = humantime::parse_duration(text)
+        .map_err(|_| format!("{text:?} is no time such as 10s, 500ms or {UNLIMITED}"))?;
+    if time < least {
+        return Err(format!("the least time here is {least:?}"));
+    }
+    Ok(Some(time))
+}
+
 impl FromStr for LongestKernel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == UNLIMITED {
-            return Ok(Self(None));
-        }
-        let time = humantime::parse_duration(text)
-            .map_err(|_| format!("{text:?} is no time such as 10s, 500ms or {UNLIMITED}"))?;
         // Shorter than what it takes to see that a kernel runs at all.
-        if time < Duration::from_millis(1) {
-            return Err("the least time for a kernel is 1ms".to_owned());
-        }
-        Ok(Self(Some(time)))
+        limit(text, Duration::from_millis(1)).map(Self)
+    }
+}
+
+impl Value for OverrunLimit {
+    const EXPECTED: &'static str = "a time such as \"10s\", or \"unlimited\"";
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        LongestKernel::of_number(number).map(|LongestKernel(limit)| Self(limit))
+    }
+}
+
+impl FromStr for OverrunLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Shorter than the time for which a turn's end is waited for.
+        limit(text, Duration::from_millis(100)).map(Self)
     }
 }
 
@@ -229,7 +261,14 @@ macro_rules! deserialize {
     )*};
 }
 
-deserialize!(Gpus, Memory, Weight, MaxClients, LongestKernel);
+deserialize!(
+    Gpus,
+    Memory,
+    Weight,
+    MaxClients,
+    LongestKernel,
+    OverrunLimit
+);
 
 impl fmt::Display for Gpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,6 +307,12 @@ impl fmt::Display for LongestKernel {
             Some(time) => humantime::format_duration(time).fmt(f),
             None => f.write_str(UNLIMITED),
         }
+    }
+}
+
+impl fmt::Display for OverrunLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LongestKernel(self.0).fmt(f)
     }
 }
 

@@ -11,11 +11,12 @@ use std::{
 };
 
 use super::{
+    lease::Late,
     link::{SupervisorEnd, ToDevice},
     metrics::End,
     process::{Process, reason},
 };
-use crate::{ipc, log_limit::LogLimit};
+use crate::{ipc, log_limit::LogLimit, policy::VmPolicy};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
@@ -84,8 +85,8 @@ pub struct Worker {
     pub closed: bool,
     /// Whether it was killed because its client is closed.
     pub killed: bool,
-    /// Whether it was ended for a kernel that ran too long.
-    pub expired: bool,
+    /// Why it was ended, if it kept a GPU for too long.
+    pub expired: Option<Late>,
 }
 
 impl Worker {
@@ -109,17 +110,27 @@ impl Worker {
         self.process.kill();
     }
 
-    /// A kernel of it runs for longer than it may: it has to go.
-    pub fn expire(&mut self, limit: Option<Duration>) {
-        self.expired = true;
-        tracing::warn!(
-            vm = self.who.vm,
-            client = self.who.client,
-            worker = self.process.id(),
-            "{}: a kernel ran longer than {:?}, which is the VM's limit",
-            self.who,
-            limit.unwrap_or_default()
-        );
+    /// It keeps a GPU for longer than its VM's policy says: it has to go.
+    pub fn expire(&mut self, late: Late, policy: &VmPolicy) {
+        self.expired = Some(late);
+        let (vm, client, worker) = (&self.who.vm, self.who.client, self.process.id());
+        let who = &self.who;
+        match late {
+            Late::Kernel => tracing::warn!(
+                vm,
+                client,
+                worker,
+                "{who}: a kernel ran longer than {:?}, which is the VM's limit",
+                policy.longest_kernel.unwrap_or_default()
+            ),
+            Late::Overrun => tracing::warn!(
+                vm,
+                client,
+                worker,
+                "{who}: its work stayed on a GPU for {:?} after its turn, which is the VM's limit",
+                policy.overrun_limit.unwrap_or_default()
+            ),
+        }
         self.process.kill();
     }
 
@@ -128,12 +139,11 @@ impl Worker {
         // A process that dies closes its channel first, and so its client may be closed before it has ended: that does not
         // make the death an end in order.
         let in_order = self.closed && (self.killed || ended.signal().is_none());
-        if self.expired {
-            End::LongestKernel
-        } else if in_order {
-            End::Closed
-        } else {
-            End::of(ended, oom)
+        match self.expired {
+            Some(Late::Kernel) => End::LongestKernel,
+            Some(Late::Overrun) => End::Overrun,
+            None if in_order => End::Closed,
+            None => End::of(ended, oom),
         }
     }
 

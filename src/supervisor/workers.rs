@@ -228,7 +228,7 @@ impl Supervisor {
                     deadline: None,
                     closed: false,
                     killed: false,
-                    expired: false,
+                    expired: None,
                 };
                 self.workers.insert(token, worker);
                 device.workers.insert(client, token);
@@ -311,11 +311,11 @@ impl Supervisor {
         worker.log_end(ended, end, limit);
     }
 
-    /// Ends the workers of clients whose kernels ran for longer than they may.
+    /// Ends the workers of clients that kept a GPU for longer than they may.
     pub(super) fn end_expired(&mut self) {
-        for token in self.leases.take_expired() {
+        for (token, late) in self.leases.take_expired() {
             if let Some(worker) = self.workers.get_mut(&token) {
-                worker.expire(self.vms[worker.vm].policy.longest_kernel);
+                worker.expire(late, &self.vms[worker.vm].policy);
             }
         }
     }

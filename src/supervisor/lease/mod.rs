@@ -31,7 +31,7 @@ use crate::{
     policy::VmPolicy,
     supervisor::usage::Usage,
 };
-use schedule::{Action, Client, Schedule};
+use schedule::{Action, Client, Schedule, Terms};
 
 /// How much work may be on its way at a time while several VMs want the GPU.
 const SLICE: Duration = Duration::from_millis(3);
@@ -45,10 +45,19 @@ const STEP: u32 = grant::MODE + 1;
 /// What the thread's own eventfd is watched under: no client has this name.
 const ORDERS: u64 = u64::MAX;
 
+/// Why a client is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// A kernel of it ran for longer than its VM's kernels may.
+    Kernel,
+    /// Its work stayed on a GPU for too long after its turn.
+    Overrun,
+}
+
 enum Order {
     Vm {
         vm: usize,
-        weight: u32,
+        terms: Terms,
         longest_kernel: Option<Duration>,
     },
     Join {
@@ -65,7 +74,7 @@ enum Order {
 pub struct Leases {
     orders: Option<Sender<Order>>,
     bell: Arc<EventFd>,
-    expired: Receiver<Client>,
+    expired: Receiver<(Client, Late)>,
     expiry: Arc<EventFd>,
     usage: Arc<Usage>,
     thread: Option<JoinHandle<()>>,
@@ -121,11 +130,15 @@ impl Leases {
         &self.usage
     }
 
-    /// A VM's weight and the longest that its kernels may run, now or from now on.
+    /// A VM's weight and limits, now or from now on.
     pub fn set_vm(&self, vm: usize, policy: &VmPolicy) {
         self.order(Order::Vm {
             vm,
-            weight: policy.weight,
+            terms: Terms {
+                weight: policy.weight,
+                is_watched: policy.longest_kernel.is_some(),
+                overrun_limit: policy.overrun_limit,
+            },
             longest_kernel: policy.longest_kernel,
         });
     }
@@ -164,9 +177,9 @@ impl Leases {
         }
     }
 
-    /// The clients of which a kernel ran longer than it may, since this was asked last. [`Self::as_fd`] can be read when
-    /// there are any.
-    pub fn take_expired(&self) -> Vec<Client> {
+    /// The clients that kept a GPU for longer than they may, since this was asked last. [`Self::as_fd`] can be read when there
+    /// are any.
+    pub fn take_expired(&self) -> Vec<(Client, Late)> {
         let _ = self.expiry.read();
         self.expired.try_iter().collect()
     }
@@ -218,7 +231,7 @@ struct Scheduler {
     epoll: Epoll,
     bell: Arc<EventFd>,
     orders: Receiver<Order>,
-    expire: Sender<Client>,
+    expire: Sender<(Client, Late)>,
     expiry: Arc<EventFd>,
     usage: Arc<Usage>,
     /// The longest that each VM's kernels may run.
@@ -261,6 +274,7 @@ impl Scheduler {
             for gpu in 0..GPUS {
                 if due & 1 << gpu != 0 || self.looks[gpu].is_some_and(|look| look <= now) {
                     self.decide(gpu, now);
+                    self.find_overrunning(gpu, now);
                 }
             }
             self.find_expired(now);
@@ -284,12 +298,12 @@ impl Scheduler {
         match order {
             Order::Vm {
                 vm,
-                weight,
+                terms,
                 longest_kernel,
             } => {
                 self.vms.insert(vm, longest_kernel);
                 for gpu in &mut self.gpus {
-                    gpu.set_vm(vm, weight, longest_kernel.is_some());
+                    gpu.set_vm(vm, terms);
                 }
                 0
             }
@@ -303,7 +317,7 @@ impl Scheduler {
                 if let Err(error) = self.epoll.add(&*doorbell, event) {
                     // Its work would wait for ever; without the GPU's share it ends as any that cannot be served.
                     tracing::error!("A client cannot be scheduled: {error}");
-                    self.give_up(client);
+                    self.give_up(client, Late::Kernel);
                     return 0;
                 }
                 let member = Member {
@@ -358,7 +372,12 @@ impl Scheduler {
                     schedule.overrun_ended(client, now);
                 }
             }
-            schedule.wants(client, lease.wants.load(SeqCst) > 0, now);
+            let is_last = granted.out.last() == Some(&lease.ending.load(SeqCst));
+            if is_last && !granted.out.is_empty() {
+                schedule.is_ending(client, now);
+            }
+            let burst = lease.burst_ns.load(SeqCst);
+            schedule.wants(client, lease.wants.load(SeqCst) > 0, burst, now);
         }
         used
     }
@@ -373,7 +392,7 @@ impl Scheduler {
             false => look,
         };
         for action in actions {
-            let (Action::Open(client) | Action::Pace(client) | Action::Revoke(client)) = action;
+            let client = action.client();
             let Some(member) = self.clients.get_mut(&client) else {
                 continue;
             };
@@ -381,6 +400,7 @@ impl Scheduler {
             let Some(granted) = member.grants.get_mut(&gpu) else {
                 continue;
             };
+            tracing::trace!(gpu, vm = member.vm, at = now / 1000, "{action:?}");
             granted.carry_out(action, &member.account.leases[gpu], is_watched);
         }
     }
@@ -410,12 +430,23 @@ impl Scheduler {
             }
         }
         for client in expired {
-            self.give_up(client);
+            self.give_up(client, Late::Kernel);
         }
     }
 
-    fn give_up(&self, client: Client) {
-        if self.expire.send(client).is_ok() {
+    /// Finds the clients whose work stays on a GPU for too long after their turn.
+    fn find_overrunning(&mut self, gpu: usize, now: u64) {
+        for client in self.gpus[gpu].overrunning(now) {
+            let member = self.clients.get_mut(&client);
+            if let Some(member) = member.filter(|member| !member.is_expired) {
+                member.is_expired = true;
+                self.give_up(client, Late::Overrun);
+            }
+        }
+    }
+
+    fn give_up(&self, client: Client, late: Late) {
+        if self.expire.send((client, late)).is_ok() {
             let _ = self.expiry.write(1);
         }
     }
@@ -435,14 +466,17 @@ impl Granted {
             Action::Open(_) => grant::OPEN,
             Action::Pace(_) => grant::PACED,
             Action::Revoke(_) => grant::CLOSED,
+            // A worker that has the GPU for a turn looks at this all the time.
+            Action::Until(_, until) => return lease.until.store(until.unwrap_or(0), SeqCst),
         };
         // One that is widened or taken back keeps its number.
         let is_new = match action {
             Action::Open(_) => self.out.last() != Some(&self.number),
             Action::Pace(_) => true,
-            Action::Revoke(_) => false,
+            Action::Revoke(_) | Action::Until(..) => false,
         };
         if is_new {
+            lease.until.store(0, SeqCst);
             self.number = self.number.wrapping_add(STEP).max(STEP);
             self.out.push(self.number);
         }

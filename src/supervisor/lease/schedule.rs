@@ -1,18 +1,25 @@
 //! Who has a GPU next: weighted fair queueing over measured GPU time.
 //!
-//! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The VM goes next whose virtual time
-//! will be least after its turn, so shares follow weights whatever the length of kernels, and nothing is set aside for who wants nothing. A VM
-//! that comes back after a while starts where the others are, or a turn before (it cannot save more up), and one that had too much,
-//! because a kernel of it ran on, waits until the others have had as much. Deficit round robin gives the same shares; what this adds is
-//! that a VM whose turns are short goes next instead of waiting for a whole round of the others. (Demers, Keshav, Shenker: Analysis and
-//! Simulation of a Fair Queueing Algorithm, 1989; the start tags are those of Goyal, Vin, Cheng: Start-time Fair Queueing, 1996.)
+//! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The queue's is the mean of all active VMs',
+//! by weight: where a VM would be that has just its share. A VM is *eligible* unless it is ahead of the queue's time, and the eligible VM goes next whose
+//! turn will end first in virtual time. So shares follow weights whatever the length of kernels, nothing is set aside for a VM that wants nothing, and a VM
+//! with short turns has one after each turn of another VM, instead of all of them together and then a round of the others' turns. A VM that comes back
+//! after a while starts where the others are, or a turn before (it cannot save more up), and one that had too much, because a kernel of it ran on, waits
+//! until the others have had as much. (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules processors so.)
 //!
-//! Within a VM its clients take turns in the same way, so that a VM with eight processes has one VM's share.
+//! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's share.
 //!
 //! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want it too, grants are revoked, and then
-//! one client at a time has a *paced* grant for [`TURN`].
+//! one client at a time has a *paced* grant for [`TURN`], or for several turns in a row if its VM's weight brings them. The client is told when
+//! its turn ends. It says when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU has no time without work
+//! between two turns.
+//!
+//! A client whose programs wait for each short piece of work would wait for a whole round of long turns for every share of its own. So its turns are shorter,
+//! and more of them come ([`Schedule::turn`]).
 //!
 //! This module knows neither threads nor clocks: it is told what happened and when, and says what to do.
+
+mod decide;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,6 +27,14 @@ use std::{collections::BTreeMap, time::Duration};
 pub const TURN: Duration = Duration::from_millis(10);
 /// How long it has it at least when a VM that is behind comes.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
+/// The shortest turn of a client that waits for each piece of work: a change takes about half as long.
+const SHORTEST_SHARE: Duration = Duration::from_micros(250);
+/// How many turns follow each other at most before others are looked at again.
+const MOST_TURNS: u64 = 16;
+/// How many pieces of work a client has in a turn at least, if it waits for each.
+const BURSTS: u64 = 8;
+/// How long after its turn a client may say that it ends before the grant is taken back.
+const SLACK: Duration = Duration::from_millis(2);
 /// How long a revoked lease may take to come back before others go on beside it, by the driver's own time slices.
 const PATIENCE: Duration = Duration::from_millis(30);
 /// How long after several VMs wanted the GPU the one that is left has it open again: until then what it
@@ -38,6 +53,18 @@ pub enum Action {
     Pace(Client),
     /// Take the grant back.
     Revoke(Client),
+    /// Tell the client when its turn ends; `None` if nobody waits for the GPU.
+    Until(Client, Option<u64>),
+}
+
+impl Action {
+    /// The client that it is about.
+    pub fn client(self) -> Client {
+        match self {
+            Self::Open(client) | Self::Pace(client) | Self::Revoke(client) => client,
+            Self::Until(client, _) => client,
+        }
+    }
 }
 
 /// A client's grant.
@@ -45,10 +72,16 @@ pub enum Action {
 struct Held {
     is_open: bool,
     since: u64,
+    /// How long a turn of it is, in nanoseconds.
+    turn: u64,
     /// Its VM's virtual time at the end of the turn, if all of it is used.
     finish: u128,
-    /// Since when it is to come back.
-    revoked: Option<u64>,
+    /// When the client was told that its turn ends.
+    until: Option<u64>,
+    /// Since when it is to come back: it was taken back, or the client says that its turn ends.
+    ends: Option<u64>,
+    /// Whether the client says so: only the last of its work is left.
+    is_tail: bool,
 }
 
 /// A place in a queue, of a VM or of a client within its VM.
@@ -81,23 +114,35 @@ struct Vm {
     weight: u128,
     /// Whether its clients' work is always kept short.
     is_watched: bool,
+    /// How long a client of it may overrun while it has more than its share, in nanoseconds.
+    overrun_limit: Option<u64>,
     /// Where its clients' times are.
     time: u128,
-    /// How long its turns are, in nanoseconds: [`TURN`] for one that always has more to do.
+    /// How long its turns were lately, in nanoseconds: [`TURN`] for one that always has more to do and does not wait for it.
     turn: u64,
 }
 
 impl Vm {
-    /// Its virtual time after its next turn.
-    fn finish(&self) -> u128 {
-        self.place.time + u128::from(self.turn) * SCALE / self.weight
+    /// Its virtual time after its next turn, from `start` on.
+    fn finish(&self, start: u128) -> u128 {
+        start + u128::from(self.turn) * SCALE / self.weight
     }
 
-    /// Takes note of a turn that was as long as it was because there was no more to do, or was taken back.
-    fn learn(&mut self, took: u64, taken_back: bool) {
-        let took = if taken_back { nanos(TURN) } else { took };
+    /// Takes note of a turn.
+    fn learn(&mut self, took: u64) {
         self.turn = ((3 * self.turn + took) / 4).min(nanos(TURN));
     }
+}
+
+/// What is known of a VM beside who its clients are.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Its weight.
+    pub weight: u32,
+    /// Whether its clients' work is always kept short, so that one can see how long each kernel takes.
+    pub is_watched: bool,
+    /// How long a client of it may overrun while its VM has more than its share.
+    pub overrun_limit: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -106,8 +151,10 @@ struct Member {
     place: Place,
     wants: bool,
     held: Option<Held>,
-    /// A grant did not come back in time: its work is still on the GPU.
-    overruns: bool,
+    /// Since when a grant has not come back in time: its work is still on the GPU.
+    overruns: Option<u64>,
+    /// For how long its program keeps the GPU busy before it waits for it, in nanoseconds; 0 if that is not known.
+    burst: u64,
 }
 
 impl Member {
@@ -116,7 +163,7 @@ impl Member {
     }
 
     fn is_on_gpu(&self) -> bool {
-        self.held.is_some() || self.overruns
+        self.held.is_some() || self.overruns.is_some()
     }
 }
 
@@ -125,7 +172,7 @@ impl Member {
 pub struct Schedule {
     vms: BTreeMap<usize, Vm>,
     clients: BTreeMap<Client, Member>,
-    /// Where the VMs' times are.
+    /// The queue's virtual time when it was looked at last.
     time: u128,
     /// Until when times have been charged.
     charged: u64,
@@ -140,17 +187,19 @@ const fn nanos(duration: Duration) -> u64 {
 }
 
 impl Schedule {
-    /// A VM's weight, and whether its clients' work is always kept short, so that one can see how long each kernel takes.
-    pub fn set_vm(&mut self, vm: usize, weight: u32, is_watched: bool) {
+    /// What is known of a VM, now or from now on.
+    pub fn set_vm(&mut self, vm: usize, terms: Terms) {
         let entry = self.vms.entry(vm).or_insert(Vm {
             place: Place::default(),
             weight: 1,
-            is_watched,
+            is_watched: false,
+            overrun_limit: None,
             time: 0,
-            turn: 0,
+            turn: nanos(TURN),
         });
-        entry.weight = weight.max(1).into();
-        entry.is_watched = is_watched;
+        entry.weight = terms.weight.max(1).into();
+        entry.is_watched = terms.is_watched;
+        entry.overrun_limit = terms.overrun_limit.map(nanos);
     }
 
     /// A client of a VM that was set.
@@ -160,7 +209,8 @@ impl Schedule {
             place: Place::default(),
             wants: false,
             held: None,
-            overruns: false,
+            overruns: None,
+            burst: 0,
         };
         self.clients.insert(client, member);
     }
@@ -171,11 +221,24 @@ impl Schedule {
         self.clients.remove(&client);
     }
 
-    /// Whether a client waits for a grant.
-    pub fn wants(&mut self, client: Client, wants: bool, now: u64) {
+    /// Whether a client waits for a grant, and for how long its program keeps the GPU busy at a time, in nanoseconds.
+    pub fn wants(&mut self, client: Client, wants: bool, burst: u64, now: u64) {
         self.charge(now);
         if let Some(member) = self.clients.get_mut(&client) {
             member.wants = wants;
+            member.burst = burst;
+        }
+    }
+
+    /// The client gives the GPU no more work in its turn, and what is left of it there is short.
+    pub fn is_ending(&mut self, client: Client, now: u64) {
+        self.charge(now);
+        let member = self.clients.get_mut(&client);
+        if let Some(held) = member.and_then(|member| member.held.as_mut())
+            && !held.is_open
+        {
+            held.ends.get_or_insert(now);
+            held.is_tail = true;
         }
     }
 
@@ -185,11 +248,14 @@ impl Schedule {
         let Some(member) = self.clients.get_mut(&client) else {
             return;
         };
-        member.overruns = false;
+        member.overruns = None;
         if let (Some(held), Some(vm)) = (member.held.take(), self.vms.get_mut(&member.vm))
             && !held.is_open
         {
-            vm.learn(now.saturating_sub(held.since), held.revoked.is_some());
+            // Where the end did not come because there was no more to do, it says nothing.
+            let had_more = held.ends.is_some() || held.until.is_some_and(|until| until <= now);
+            let took = now.saturating_sub(held.since);
+            vm.learn(if had_more { held.turn } else { took });
         }
     }
 
@@ -197,20 +263,66 @@ impl Schedule {
     pub fn overrun_ended(&mut self, client: Client, now: u64) {
         self.charge(now);
         if let Some(member) = self.clients.get_mut(&client) {
-            member.overruns = false;
+            member.overruns = None;
         }
     }
 
     /// Whether a client has the GPU for a turn, or has not given it back yet.
     pub fn is_paced(&self) -> bool {
-        let is_paced =
-            |member: &Member| member.overruns || member.held.is_some_and(|held| !held.is_open);
+        let is_paced = |member: &Member| {
+            member.overruns.is_some() || member.held.is_some_and(|held| !held.is_open)
+        };
         self.clients.values().any(is_paced)
     }
 
     /// What each VM had of the GPU since this was asked last, in nanoseconds; not while it had it open.
     pub fn take_had(&mut self) -> BTreeMap<usize, u64> {
         std::mem::take(&mut self.had)
+    }
+
+    /// The clients that have overrun for longer than they may, in a VM that has had more than its share meanwhile. While
+    /// one that overruns gets no more than that, by the driver's time slices, nobody loses by it.
+    pub fn overrunning(&mut self, now: u64) -> Vec<Client> {
+        self.charge(now);
+        let is_over = |(name, member): (&Client, &Member)| {
+            let limit = self.vms.get(&member.vm)?.overrun_limit?;
+            let late = now.saturating_sub(member.overruns?) >= limit;
+            // Before it overran it was waited for, which nobody has to answer for with his life.
+            let margin = 2 * nanos(PATIENCE) + limit / 32;
+            (late && self.excess(member.vm) > margin).then_some(*name)
+        };
+        self.clients.iter().filter_map(is_over).collect()
+    }
+
+    /// How much more GPU time a VM had than it would have had by its weight beside the VM that had least and wants more, in
+    /// nanoseconds.
+    fn excess(&self, vm: usize) -> u64 {
+        let Some(own) = self.vms.get(&vm) else {
+            return 0;
+        };
+        let others = self
+            .vms
+            .iter()
+            .filter(|(number, of)| **number != vm && of.place.is_active);
+        let least = others.map(|(_, of)| of.place.time).min();
+        let ahead = least.map_or(0, |least| own.place.time.saturating_sub(least));
+        u64::try_from(ahead * own.weight / SCALE).unwrap_or(u64::MAX)
+    }
+
+    /// The weights of all VMs that want or have the GPU.
+    fn active_weight(&self) -> u128 {
+        let active = self.vms.values().filter(|vm| vm.place.is_active);
+        active.map(|vm| vm.weight).sum()
+    }
+
+    /// The virtual times of all active VMs on average, by weight. One that is far ahead, because a kernel of it ran on, counts
+    /// as two turns ahead of the last: its mistake is not the measure for the others.
+    fn mean_time(&self) -> Option<u128> {
+        let active = || self.vms.values().filter(|vm| vm.place.is_active);
+        let least = active().map(|vm| vm.place.time).min()?;
+        let most = |vm: &Vm| 2 * u128::from(nanos(TURN)) * SCALE / vm.weight;
+        let ahead = active().map(|vm| (vm.place.time - least).min(most(vm)) * vm.weight);
+        Some(least + ahead.sum::<u128>() / self.active_weight().max(1))
     }
 
     /// Charges what passed since the last time.
@@ -245,147 +357,6 @@ impl Schedule {
         let mut vms = self.clients.values().filter(active).map(|member| member.vm);
         let first = vms.next();
         vms.all(|vm| Some(vm) == first)
-    }
-
-    /// Decides; to be called after anything has happened, and at the time that it said last.
-    pub fn decide(&mut self, now: u64) -> (Vec<Action>, Option<u64>) {
-        self.charge(now);
-        self.place(now);
-        let is_alone = self.is_alone();
-        if !is_alone {
-            self.contended = Some(now);
-        }
-        let calm = self.contended.map_or(0, |last| last + nanos(CALM));
-        let mut actions = Vec::new();
-        self.revoke(now, &mut actions);
-        self.give(is_alone && now >= calm, &mut actions, now);
-        let to_calm = is_alone && now < calm && self.clients.values().any(Member::is_on_gpu);
-        let ends = self.clients.values().filter_map(|member| self.end(member));
-        let look = ends.chain(to_calm.then_some(calm)).min();
-        (actions, look)
-    }
-
-    /// When a client's grant is to be taken back, or not to be waited for any more.
-    fn end(&self, member: &Member) -> Option<u64> {
-        let held = member.held?;
-        if let Some(revoked) = held.revoked {
-            return Some(revoked + nanos(PATIENCE));
-        }
-        let mut waiting = self.clients.values().filter(|member| member.waits());
-        if held.is_open {
-            return waiting
-                .any(|other| other.vm != member.vm)
-                .then_some(held.since);
-        }
-        let mut is_waiting = false;
-        // One that came meanwhile and is behind need not wait for the end of the turn.
-        let someone_is_behind = waiting.any(|other| {
-            is_waiting = true;
-            let is_behind = |vm: &Vm| vm.place.came > held.since && vm.finish() < held.finish;
-            other.vm != member.vm && self.vms.get(&other.vm).is_some_and(is_behind)
-        });
-        let turn = if someone_is_behind {
-            SHORTEST_TURN
-        } else {
-            TURN
-        };
-        is_waiting.then_some(held.since + nanos(turn))
-    }
-
-    /// Gives places to those that have become active: no more than a turn behind the others.
-    fn place(&mut self, now: u64) {
-        let turn = u128::from(nanos(TURN)) * SCALE;
-        let active = self.vms.values().filter(|vm| vm.place.is_active);
-        let least = active.map(|vm| vm.place.time).min();
-        self.time = self.time.max(least.unwrap_or(0));
-        for (number, vm) in &mut self.vms {
-            let mut is_active = false;
-            let members = self.clients.values_mut();
-            for member in members.filter(|member| member.vm == *number) {
-                let wants = member.wants || member.held.is_some();
-                member
-                    .place
-                    .update(wants, vm.time.saturating_sub(turn), now);
-                is_active |= wants;
-            }
-            let start = self.time.saturating_sub(turn / vm.weight);
-            vm.place.update(is_active, start, now);
-        }
-    }
-
-    /// Takes grants back whose time is over, and gives those up that do not come.
-    fn revoke(&mut self, now: u64, actions: &mut Vec<Action>) {
-        let ended = |(name, member): (&Client, &Member)| {
-            let is_over = self.end(member).is_some_and(|end| end <= now);
-            is_over.then_some(*name)
-        };
-        let ended: Vec<Client> = self.clients.iter().filter_map(ended).collect();
-        for name in ended {
-            let Some(member) = self.clients.get_mut(&name) else {
-                continue;
-            };
-            match &mut member.held {
-                Some(held) if held.revoked.is_none() => {
-                    held.revoked = Some(now);
-                    actions.push(Action::Revoke(name));
-                }
-                _ => {
-                    member.held = None;
-                    member.overruns = true;
-                    if let Some(vm) = self.vms.get_mut(&member.vm) {
-                        vm.learn(0, true);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Gives the GPU to who is next, if it is free.
-    fn give(&mut self, may_open: bool, actions: &mut Vec<Action>, now: u64) {
-        let held = || self.clients.values().filter_map(|member| member.held);
-        if held().any(|held| held.revoked.is_some()) {
-            return;
-        }
-        let is_open = held().any(|held| held.is_open);
-        let is_paced = held().any(|held| !held.is_open);
-        let grant = |is_open, vm: &Vm| {
-            Some(Held {
-                is_open,
-                since: now,
-                finish: vm.place.time + u128::from(nanos(TURN)) * SCALE / vm.weight,
-                revoked: None,
-            })
-        };
-        if may_open || is_open {
-            // All of them are of one VM, or there would be a revocation under way.
-            for (name, member) in &mut self.clients {
-                let Some(vm) = self.vms.get(&member.vm).filter(|vm| !vm.is_watched) else {
-                    continue;
-                };
-                let is_paced = member.held.is_some_and(|held| !held.is_open);
-                if member.waits() || is_paced {
-                    member.held = grant(true, vm);
-                    self.time = self.time.max(vm.place.time);
-                    actions.push(Action::Open(*name));
-                }
-            }
-        }
-        if is_open || is_paced || self.clients.values().any(|member| member.held.is_some()) {
-            return;
-        }
-        let finish = |vm: &usize| self.vms.get(vm).map(Vm::finish);
-        let waiting = self.clients.values().filter(|member| member.waits());
-        let Some(next) = waiting.map(|member| member.vm).min_by_key(finish) else {
-            return;
-        };
-        let members = self.clients.iter_mut();
-        let of_next = members.filter(|(_, member)| member.vm == next && member.waits());
-        let first = of_next.min_by_key(|(_, member)| member.place.time);
-        if let (Some((name, member)), Some(vm)) = (first, self.vms.get_mut(&next)) {
-            member.held = grant(false, vm);
-            vm.time = vm.time.max(member.place.time);
-            actions.push(Action::Pace(*name));
-        }
     }
 }
 

@@ -23,10 +23,12 @@ pub enum End {
     OutOfMemory,
     /// There was no worker: the VM had as many clients as it may have, or the host was out of processes.
     Refused,
+    /// Its work stayed on a GPU for too long after its turn.
+    Overrun,
 }
 
 /// All there are, in the order in which they are counted.
-pub const ENDS: [End; 8] = [
+pub const ENDS: [End; 9] = [
     End::Closed,
     End::Killed,
     End::Crashed,
@@ -35,6 +37,7 @@ pub const ENDS: [End; 8] = [
     End::LongestKernel,
     End::OutOfMemory,
     End::Refused,
+    End::Overrun,
 ];
 
 impl End {
@@ -49,6 +52,7 @@ impl End {
             Self::LongestKernel => "longest_kernel",
             Self::OutOfMemory => "out_of_memory",
             Self::Refused => "refused",
+            Self::Overrun => "overrun",
         }
     }
 

@@ -25,18 +25,23 @@ pub fn note_stream(raw: u64) {
     STREAM.set(raw);
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Context {
     id: u64,
-    /// Its event for marks, once it has one.
-    event: Option<u64>,
+    /// Its events that are behind nothing just now. They end with it.
+    events: Vec<u64>,
+}
+
+/// An event behind commands of a context.
+#[derive(Debug)]
+pub struct Mark {
+    context: u64,
+    event: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     contexts: Vec<Context>,
-    /// The context and event of the last mark.
-    mark: Option<(u64, u64)>,
     /// Contexts that a thread is using here.
     in_use: Vec<u64>,
 }
@@ -67,7 +72,8 @@ impl Gpu {
     pub fn join(&self, id: u64) {
         let mut state = self.lock();
         if !state.contexts.iter().any(|context| context.id == id) {
-            state.contexts.push(Context { id, event: None });
+            let events = Vec::new();
+            state.contexts.push(Context { id, events });
         }
     }
 
@@ -75,7 +81,6 @@ impl Gpu {
     pub fn leave(&self, id: u64) {
         let mut state = self.lock();
         state.contexts.retain(|context| context.id != id);
-        state.mark = state.mark.filter(|(of, _)| *of != id);
         let _ = self
             .changed
             .wait_timeout_while(state, LONGEST_LEAVE, |state| state.in_use.contains(&id));
@@ -99,21 +104,23 @@ impl Gpu {
         done
     }
 
-    /// The event for marks of the current context.
+    /// An event of the current context.
     fn event(&self, id: u64) -> Option<u64> {
         let mut state = self.lock();
         let context = state.contexts.iter_mut().find(|context| context.id == id)?;
-        if context.event.is_none() {
-            let mut event = std::ptr::null_mut();
-            // SAFETY: the pointer is to a value that lives across the call.
-            unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }.ok()?;
-            context.event = Some(event as u64);
+        if let Some(event) = context.events.pop() {
+            return Some(event);
         }
-        context.event
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }.ok()?;
+        Some(event as u64)
     }
 }
 
 impl Work for Gpu {
+    type Mark = Mark;
+
     fn drain(&self) {
         let contexts: Vec<u64> = self.lock().contexts.iter().map(|of| of.id).collect();
         for id in contexts {
@@ -123,24 +130,36 @@ impl Work for Gpu {
         }
     }
 
-    fn mark(&self) {
-        let id = self.session.current();
-        let Some(event) = self.event(id) else {
-            return;
+    fn mark(&self) -> Option<Mark> {
+        let context = self.session.current();
+        let mark = Mark {
+            context,
+            event: self.event(context)?,
         };
         let stream = STREAM.get() as CUstream;
         // SAFETY: the event is this context's and lives as long; the stream is the one that this thread has just used.
-        if unsafe { driver::cuEventRecord(event as CUevent, stream) }.is_ok() {
-            self.lock().mark = Some((id, event));
+        match unsafe { driver::cuEventRecord(mark.event as CUevent, stream) } {
+            Ok(()) => Some(mark),
+            Err(_) => {
+                self.release(mark);
+                None
+            }
         }
     }
 
-    fn has_passed(&self) -> bool {
-        let Some((id, event)) = self.lock().mark else {
-            return true;
-        };
+    fn has_passed(&self, mark: &Mark) -> bool {
+        let event = mark.event as CUevent;
         // SAFETY: the event lives while its context does.
-        let asked = self.inside(id, || unsafe { driver::cuEventQuery(event as CUevent) });
+        let asked = self.inside(mark.context, || unsafe { driver::cuEventQuery(event) });
+        // In a context that is gone or has failed there is no work any more.
         asked != Some(Err(CUDA_ERROR_NOT_READY))
+    }
+
+    fn release(&self, mark: Mark) {
+        let mut state = self.lock();
+        let mut contexts = state.contexts.iter_mut();
+        if let Some(context) = contexts.find(|context| context.id == mark.context) {
+            context.events.push(mark.event);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod gate;
 mod gpu;
+mod pace;
 
 use std::{
     cell::Cell,

@@ -35,10 +35,10 @@ pub struct Options {
     /// What to measure on; on the software GPU, its own libcuda counts as native.
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu: Gpu,
-    /// Only rows whose name contains this; with --many, only such scenarios: alone, unlike, weights, wait, overhead,
-    /// crowd.
-    #[arg(long)]
-    pub only: Option<String>,
+    /// Only rows whose name contains one of these; with --many, only such scenarios: alone, unlike, weights, wait, overrun,
+    /// overhead, crowd.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
     /// Fewer repetitions and alternations: for trying it out.
     #[arg(long)]
     pub quick: bool,
@@ -66,6 +66,13 @@ pub struct Options {
     /// Run what an unpacked bundle in this folder holds instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether what has this name is to be measured.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    }
 }
 
 /// Measures everything that `options` asks for, prints and writes it; whether every row could be measured.
@@ -107,14 +114,12 @@ pub fn run(options: &Options) -> Result<bool> {
             .is_some_and(|(_, accel, _)| *accel == Accel::Kvm),
     };
     let mut suites = scope.suites();
-    if let Some(only) = &options.only {
-        for suite in &mut suites {
-            suite.rows.retain(|row| row.name.contains(only.as_str()));
-        }
-        suites.retain(|suite| !suite.rows.is_empty());
-        if suites.is_empty() {
-            bail!("no row's name contains {only}");
-        }
+    for suite in &mut suites {
+        suite.rows.retain(|row| options.wants(&row.name));
+    }
+    suites.retain(|suite| !suite.rows.is_empty());
+    if suites.is_empty() {
+        bail!("no row's name contains {}", options.only.join(" or "));
     }
     let log = kit.logs.join("back-end-bench.log");
     let backend = Backend::start(&kit.stage, options.gpu, 2, &log)?;
@@ -152,7 +157,7 @@ pub fn run(options: &Options) -> Result<bool> {
             }
         }
     }
-    if options.only.is_none() {
+    if options.only.is_empty() {
         let floors = bench.floors()?;
         results
             .floors
@@ -242,7 +247,7 @@ fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result
         ui::line(format!("error: {error}"));
     }
     let whole =
-        options.only.is_none() && !options.quick && !options.no_vm && results.errors.is_empty();
+        options.only.is_empty() && !options.quick && !options.no_vm && results.errors.is_empty();
     let dir = match (&options.results, paths) {
         (Some(dir), _) => Some(dir.clone()),
         (None, Some(paths)) if whole => Some(paths.root.join("benches/results")),

@@ -1,15 +1,26 @@
 //! The queue, with a GPU and clients that the test plays.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
-/// From the end of one client's work to the start of the next one's.
-const SWITCH: u64 = 50 * US;
-/// How long a client takes to ask again for what it has more to do.
-const PAUSE: u64 = 120 * US;
+/// From a grant to the start of the client's work.
+const SWITCH: u64 = 100 * US;
+/// How long before the end of its work a client says that its turn ends.
+const LEAD: u64 = 100 * US;
 /// How long an idle client keeps its grant, if it mostly comes back by then, and if not.
 const GRACE: (u64, u64) = (MS, 50 * US);
+
+/// A VM with a weight, whose work is not watched, and which may overrun.
+fn weighing(weight: u32) -> Terms {
+    Terms {
+        weight,
+        is_watched: false,
+        overrun_limit: None,
+    }
+}
 
 /// What a client does all the time.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +28,7 @@ struct Load {
     vm: usize,
     /// How long each kernel takes.
     kernel: u64,
-    /// How long it thinks after a kernel.
+    /// How long it thinks after a kernel; 0 for a program that gives kernels ahead.
     think: u64,
 }
 
@@ -26,9 +37,14 @@ struct Running {
     /// When it has something to do again, if not now.
     ready: u64,
     asked: Option<u64>,
+    wants: bool,
     holds: bool,
     is_open: bool,
-    revoked: bool,
+    /// Nothing more begins under this grant.
+    is_over: bool,
+    said_so: bool,
+    has_begun: bool,
+    until: Option<u64>,
     /// When its kernel ends.
     ends: Option<u64>,
     idle_since: Option<u64>,
@@ -39,16 +55,96 @@ struct Running {
 struct Outcome {
     worked: BTreeMap<Client, u64>,
     by_vm: BTreeMap<usize, u64>,
-    worst_wait: BTreeMap<Client, u64>,
+    waits: BTreeMap<Client, Vec<u64>>,
     /// GPU time by VM in each tenth of a second.
     windows: Vec<BTreeMap<usize, u64>>,
+}
+
+impl Outcome {
+    fn work(&mut self, id: Client, load: &Load, now: u64) {
+        *self.worked.entry(id).or_default() += load.kernel;
+        *self.by_vm.entry(load.vm).or_default() += load.kernel;
+        let window = (now / (100 * MS)) as usize;
+        let most = self.windows.len().max(window + 1);
+        self.windows.resize_with(most, BTreeMap::new);
+        *self.windows[window].entry(load.vm).or_default() += load.kernel;
+    }
+
+    fn worst_wait(&self, id: Client) -> u64 {
+        self.waits[&id].iter().copied().max().unwrap()
+    }
+
+    /// The wait that only one of a hundred kernels exceeds; those that did not wait count too.
+    fn wait_of_99_in_100(&self, id: Client, load: &Load) -> u64 {
+        let kernels = (self.worked[&id] / load.kernel) as usize;
+        let mut waits = self.waits[&id].clone();
+        waits.sort_unstable_by(|a, b| b.cmp(a));
+        waits.get(kernels / 100).copied().unwrap_or(0)
+    }
+}
+
+impl Running {
+    /// One step of a client that has the GPU; says whether the scheduler is to look.
+    fn go_on(
+        &mut self,
+        id: Client,
+        load: &Load,
+        schedule: &mut Schedule,
+        now: u64,
+        outcome: &mut Outcome,
+    ) -> bool {
+        let has_work = self.ready <= now && self.ends.is_none();
+        let is_late = |until| now + load.kernel / 2 > until && self.has_begun;
+        if !self.is_open && self.ends.is_none() && self.until.is_some_and(is_late) {
+            self.is_over = true;
+        }
+        if self.is_over {
+            let left = self.ends.map_or(0, |ends| ends.saturating_sub(now));
+            if self.ends.is_none() {
+                self.holds = false;
+                schedule.came_back(id, now);
+                return true;
+            }
+            let says_so = left <= LEAD && self.until.is_some() && !self.said_so;
+            if says_so {
+                self.said_so = true;
+                schedule.is_ending(id, now);
+            }
+            return says_so;
+        }
+        if has_work {
+            self.idle_since = None;
+            self.has_begun = true;
+            self.ends = Some(now + load.kernel);
+            // All begin together, so the first round is one in which everybody waits for everybody.
+            if let Some(asked) = self.asked.take().filter(|_| now > 200 * MS) {
+                outcome.waits.entry(id).or_default().push(now - asked);
+            }
+            // It ends its turn as its last kernel does.
+            let next = now + load.kernel + load.kernel / 2;
+            self.is_over = !self.is_open && self.until.is_some_and(|until| next > until);
+        } else if self.ends.is_none() && self.asked.is_none() && !self.is_open {
+            let since = *self.idle_since.get_or_insert(now);
+            let grace = if load.think <= GRACE.0 {
+                GRACE.0
+            } else {
+                GRACE.1
+            };
+            if now - since > grace {
+                self.holds = false;
+                schedule.came_back(id, now);
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// Plays `length` of time, in steps of ten microseconds.
 fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
     let mut schedule = Schedule::default();
     for (vm, weight) in weights.iter().enumerate() {
-        schedule.set_vm(vm, *weight, false);
+        schedule.set_vm(vm, weighing(*weight));
     }
     for (client, load) in loads.iter().enumerate() {
         schedule.join(client as Client, load.vm);
@@ -56,7 +152,6 @@ fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
     let mut clients = vec![Running::default(); loads.len()];
     let mut outcome = Outcome::default();
     let mut now = 0;
-    let mut free_at = 0;
     let mut look = Some(0);
     while now < length {
         let mut changed = look.is_some_and(|look| look <= now);
@@ -65,77 +160,55 @@ fn play(weights: &[u32], loads: &[Load], length: u64) -> Outcome {
             .filter(|client| client.ends.is_some())
             .count() as u64;
         for (name, client) in clients.iter_mut().enumerate() {
-            let load = loads[name];
+            let load = &loads[name];
             let id = name as Client;
+            let burst = if load.think > 0 { load.kernel } else { 10 * MS };
             if let Some(ends) = client.ends {
                 // Kernels that are on the GPU together slow each other down.
                 client.ends = Some(ends + 10 * US * (on_gpu - 1) / on_gpu);
                 if ends <= now {
                     client.ends = None;
                     client.ready = now + load.think;
-                    *outcome.worked.entry(id).or_default() += load.kernel;
-                    *outcome.by_vm.entry(load.vm).or_default() += load.kernel;
-                    let window = (now / (100 * MS)) as usize;
-                    let most = outcome.windows.len().max(window + 1);
-                    outcome.windows.resize_with(most, BTreeMap::new);
-                    *outcome.windows[window].entry(load.vm).or_default() += load.kernel;
-                    free_at = now + SWITCH;
+                    outcome.work(id, load, now);
                 }
             }
-            if client.holds && client.revoked && client.ends.is_none() {
-                client.holds = false;
-                client.ready = client.ready.max(now + PAUSE);
-                schedule.came_back(id, now);
-                changed = true;
+            if client.holds {
+                changed |= client.go_on(id, load, &mut schedule, now, &mut outcome);
             }
             let has_work = client.ready <= now && client.ends.is_none();
-            if client.holds && !client.revoked && client.ends.is_none() {
-                if has_work {
-                    client.idle_since = None;
-                    client.ends = Some(now + load.kernel);
-                    // All begin together, so the first round is one in which everybody waits for everybody.
-                    if let Some(asked) = client.asked.take().filter(|_| now > 200 * MS) {
-                        let wait = now - asked;
-                        let worst = outcome.worst_wait.entry(id).or_default();
-                        *worst = wait.max(*worst);
-                    }
-                } else if !client.is_open {
-                    let since = *client.idle_since.get_or_insert(now);
-                    let grace = match load.think <= GRACE.0 {
-                        true => GRACE.0,
-                        false => GRACE.1,
-                    };
-                    if now - since > grace {
-                        client.holds = false;
-                        client.idle_since = None;
-                        schedule.came_back(id, now);
-                        changed = true;
-                    }
-                }
-            }
-            if !client.holds && has_work && client.asked.is_none() {
-                client.asked = Some(now);
-                schedule.wants(id, true, now);
+            if !client.holds && has_work && !client.wants {
+                client.asked.get_or_insert(now);
+                client.wants = true;
+                schedule.wants(id, true, burst, now);
                 changed = true;
             }
         }
-        if changed && now >= free_at {
+        if changed {
             let (actions, next) = schedule.decide(now);
             look = next;
             for action in actions {
                 match action {
                     Action::Open(id) | Action::Pace(id) => {
                         let client = &mut clients[id as usize];
-                        client.holds = true;
-                        client.revoked = false;
-                        client.is_open = matches!(action, Action::Open(_));
-                        schedule.wants(id, false, now);
+                        let burst = if loads[id as usize].think > 0 {
+                            loads[id as usize].kernel
+                        } else {
+                            10 * MS
+                        };
+                        *client = Running {
+                            ready: client.ready.max(now + SWITCH),
+                            asked: client.asked,
+                            holds: true,
+                            is_open: matches!(action, Action::Open(_)),
+                            ends: client.ends,
+                            ..Running::default()
+                        };
+                        schedule.wants(id, false, burst, now);
                     }
-                    Action::Revoke(id) => clients[id as usize].revoked = true,
+                    Action::Revoke(id) => clients[id as usize].is_over = true,
+                    Action::Until(id, until) => clients[id as usize].until = until,
                 }
             }
-        } else if changed {
-            look = Some(free_at);
         }
         now += 10 * US;
     }
@@ -243,7 +316,7 @@ fn one_with_little_to_do_waits_for_one_turn_and_not_for_a_round() {
     });
     let outcome = play(&[100; 8], &loads, 3_000 * MS);
     // One kernel that runs, and another that began before the news came.
-    let worst = outcome.worst_wait[&7];
+    let worst = outcome.worst_wait(7);
     assert!(worst <= 11 * MS, "{} µs", worst / US);
 }
 
@@ -262,80 +335,93 @@ fn one_that_keeps_coming_back_gets_no_more_than_its_share() {
     assert!(share < 0.26, "{share}");
 }
 
+/// The decisions but for the ends of turns.
+fn grants(schedule: &mut Schedule, now: u64) -> Vec<Action> {
+    let (mut actions, _) = schedule.decide(now);
+    actions.retain(|action| !matches!(action, Action::Until(..)));
+    actions
+}
+
 #[test]
 fn alone_the_gpu_is_open_and_stays_so() {
     let mut schedule = Schedule::default();
-    schedule.set_vm(0, 100, false);
-    schedule.set_vm(1, 100, false);
+    schedule.set_vm(0, weighing(100));
+    schedule.set_vm(1, weighing(100));
     schedule.join(1, 0);
     schedule.join(2, 0);
-    schedule.wants(1, true, 5);
+    schedule.wants(1, true, 10 * MS, 5);
     assert_eq!(schedule.decide(5), (vec![Action::Open(1)], None));
-    schedule.wants(1, false, 6);
-    schedule.wants(2, true, 7);
+    schedule.wants(1, false, 10 * MS, 6);
+    schedule.wants(2, true, 10 * MS, 7);
     assert_eq!(schedule.decide(7), (vec![Action::Open(2)], None));
-    schedule.wants(2, false, 8);
+    schedule.wants(2, false, 10 * MS, 8);
     assert_eq!(schedule.decide(900 * MS), (vec![], None));
     assert!(schedule.take_had().is_empty(), "it is sampled instead");
     // Another VM comes: both are taken back before it gets anything.
     schedule.join(3, 1);
-    schedule.wants(3, true, 1000 * MS);
+    schedule.wants(3, true, 10 * MS, 1000 * MS);
     let (actions, _) = schedule.decide(1000 * MS);
     assert_eq!(actions, [Action::Revoke(1), Action::Revoke(2)]);
     schedule.came_back(1, 1001 * MS);
-    assert_eq!(schedule.decide(1001 * MS).0, []);
+    assert_eq!(grants(&mut schedule, 1001 * MS), []);
     schedule.came_back(2, 1002 * MS);
-    assert_eq!(schedule.decide(1002 * MS).0, [Action::Pace(3)]);
+    assert_eq!(grants(&mut schedule, 1002 * MS), [Action::Pace(3)]);
 }
 
 #[test]
 fn after_a_while_alone_it_is_open_again() {
     let mut schedule = Schedule::default();
-    schedule.set_vm(0, 100, false);
-    schedule.set_vm(1, 100, false);
+    schedule.set_vm(0, weighing(100));
+    schedule.set_vm(1, weighing(100));
     schedule.join(1, 0);
     schedule.join(2, 1);
-    schedule.wants(1, true, 0);
-    schedule.wants(2, true, 0);
-    assert_eq!(schedule.decide(0).0, [Action::Pace(1)]);
-    schedule.wants(1, false, MS);
+    schedule.wants(1, true, 10 * MS, 0);
+    schedule.wants(2, true, 10 * MS, 0);
+    assert_eq!(grants(&mut schedule, 0), [Action::Pace(1)]);
+    schedule.wants(1, false, 10 * MS, MS);
     schedule.leave(2, 2 * MS);
     let (actions, look) = schedule.decide(2 * MS);
-    assert_eq!(actions, []);
+    assert_eq!(actions, [Action::Until(1, None)]);
     let look = look.unwrap();
     assert!(look > 900 * MS, "not at once");
-    assert_eq!(schedule.decide(look).0, [Action::Open(1)]);
+    assert_eq!(grants(&mut schedule, look), [Action::Open(1)]);
 }
 
 #[test]
 fn a_lease_that_does_not_come_back_is_not_waited_for_and_is_paid_for() {
     let mut schedule = Schedule::default();
     for vm in 0..2 {
-        schedule.set_vm(vm, 100, false);
+        schedule.set_vm(vm, weighing(100));
         schedule.join(vm as Client, vm);
-        schedule.wants(vm as Client, true, 0);
+        schedule.wants(vm as Client, true, 10 * MS, 0);
     }
-    assert_eq!(schedule.decide(0).0, [Action::Pace(0)]);
-    schedule.wants(0, false, MS);
-    assert_eq!(schedule.decide(10 * MS).0, [Action::Revoke(0)]);
+    assert_eq!(grants(&mut schedule, 0), [Action::Pace(0)]);
+    schedule.wants(0, false, 10 * MS, MS);
+    assert_eq!(
+        grants(&mut schedule, 11 * MS),
+        [],
+        "it ends its turn itself"
+    );
+    assert_eq!(grants(&mut schedule, 12 * MS), [Action::Revoke(0)]);
     let (actions, look) = schedule.decide(20 * MS);
     assert_eq!(actions, []);
     let patience = look.unwrap();
-    assert_eq!(schedule.decide(patience).0, [Action::Pace(1)]);
+    assert_eq!(grants(&mut schedule, patience), [Action::Pace(1)]);
     // A kernel of client 0 runs on for half a second, beside client 1, which goes on.
-    schedule.wants(0, true, patience);
+    schedule.wants(0, true, 10 * MS, patience);
     let mut now = patience;
     for _ in 0..50 {
         now += 10 * MS;
-        for action in schedule.decide(now).0 {
+        for action in grants(&mut schedule, now) {
             match action {
                 Action::Revoke(client) => schedule.came_back(client, now),
                 Action::Pace(client) => assert_eq!(client, 1, "client 0 has had more"),
                 Action::Open(_) => panic!("two VMs want it"),
+                Action::Until(..) => {}
             }
         }
-        schedule.wants(1, true, now);
-        for action in schedule.decide(now).0 {
+        schedule.wants(1, true, 10 * MS, now);
+        for action in grants(&mut schedule, now) {
             assert_ne!(action, Action::Pace(0), "client 0 has had more");
         }
     }
@@ -347,10 +433,119 @@ fn a_lease_that_does_not_come_back_is_not_waited_for_and_is_paid_for() {
 #[test]
 fn one_that_is_watched_is_paced_even_alone() {
     let mut schedule = Schedule::default();
-    schedule.set_vm(0, 100, true);
+    schedule.set_vm(
+        0,
+        Terms {
+            is_watched: true,
+            ..weighing(100)
+        },
+    );
     schedule.join(1, 0);
-    schedule.wants(1, true, 0);
-    assert_eq!(schedule.decide(0).0, [Action::Pace(1)]);
-    schedule.wants(1, false, 1);
-    assert_eq!(schedule.decide(60_000 * MS).0, []);
+    schedule.wants(1, true, 10 * MS, 0);
+    assert_eq!(grants(&mut schedule, 0), [Action::Pace(1)]);
+    schedule.wants(1, false, 10 * MS, 1);
+    assert_eq!(grants(&mut schedule, 60_000 * MS), []);
+}
+
+#[test]
+fn one_that_waits_for_each_short_kernel_is_due_after_each_turn_of_another() {
+    let mut loads: Vec<Load> = (0..7).map(|vm| load(vm, 5 * MS)).collect();
+    let short = Load {
+        vm: 7,
+        kernel: 100 * US,
+        think: 10 * US,
+    };
+    loads.push(short);
+    let outcome = play(&[100; 8], &loads, 4_000 * MS);
+    let late = outcome.wait_of_99_in_100(7, &short);
+    assert!(late <= 15 * MS, "{} µs", late / US);
+    let worst = outcome.worst_wait(7);
+    assert!(worst <= 30 * MS, "{} µs", worst / US);
+    // It has its share all the same, less what the changes to it take.
+    let sum: u64 = outcome.by_vm.values().sum();
+    let share = outcome.by_vm[&7] as f64 / sum as f64;
+    assert!((0.08..0.14).contains(&share), "{share}");
+}
+
+#[test]
+fn turns_follow_each_other_without_a_gap() {
+    let loads = [load(0, MS), load(1, 5 * MS), load(2, 100 * US)];
+    let outcome = play(&[100; 3], &loads, 3_000 * MS);
+    let sum: u64 = outcome.by_vm.values().sum();
+    assert!(sum > 2_980 * MS, "the GPU was idle: {sum}");
+}
+
+/// Clients of some VMs each have a kernel that never ends; the last client works in turns beside them, from the time that is
+/// returned on.
+fn overrun(vms: &[usize], limit: u64) -> (Schedule, u64) {
+    let mut schedule = Schedule::default();
+    let mut now = 0;
+    for (client, vm) in vms.iter().enumerate() {
+        let terms = Terms {
+            overrun_limit: Some(Duration::from_nanos(limit)),
+            ..weighing(1)
+        };
+        schedule.set_vm(*vm, terms);
+        schedule.join(client as Client, *vm);
+        schedule.wants(client as Client, true, 10 * MS, now);
+        // Nobody gives anything back.
+        let client = client as Client;
+        while !grants(&mut schedule, now)
+            .iter()
+            .any(|action| *action == Action::Open(client) || *action == Action::Pace(client))
+        {
+            now += MS;
+        }
+        schedule.wants(client, false, 10 * MS, now);
+    }
+    let worker = vms.len() as Client;
+    schedule.set_vm(100, weighing(10_000));
+    schedule.join(worker, 100);
+    schedule.wants(worker, true, 10 * MS, now);
+    (schedule, now)
+}
+
+#[test]
+fn those_that_overrun_beside_more_weight_are_found() {
+    // Of one VM, and of one VM each.
+    for vms in [vec![0; 16], (0..16).collect()] {
+        let (mut schedule, start) = overrun(&vms, 500 * MS);
+        let mut late = BTreeSet::new();
+        for now in (0..2_000).map(|ms| start + ms * MS) {
+            for action in schedule.decide(now).0 {
+                if action == Action::Revoke(16) {
+                    schedule.came_back(16, now);
+                }
+            }
+            for client in schedule.overrunning(now) {
+                let is_early = now < start + 500 * MS;
+                assert!(vms[1] != 0 || !is_early, "it may overrun for so long");
+                schedule.leave(client, now);
+                late.insert(client);
+            }
+        }
+        assert_eq!(late, (0..16).collect(), "{vms:?}");
+    }
+}
+
+#[test]
+fn one_that_overruns_within_its_share_is_left_alone() {
+    let mut schedule = Schedule::default();
+    for vm in 0..2 {
+        let terms = Terms {
+            overrun_limit: Some(Duration::from_secs(5)),
+            ..weighing(100)
+        };
+        schedule.set_vm(vm, terms);
+        schedule.join(vm as Client, vm);
+    }
+    // One kernel of VM 0 runs on, and the GPU's own time slices give VM 1 the other half.
+    schedule.wants(0, true, 10 * MS, 0);
+    schedule.decide(0);
+    schedule.wants(0, false, 10 * MS, MS);
+    schedule.wants(1, true, 10 * MS, MS);
+    for now in (1..20_000).map(|ms| ms * MS) {
+        schedule.decide(now);
+        assert!(schedule.overrunning(now).is_empty(), "after {now}");
+    }
 }

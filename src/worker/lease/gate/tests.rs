@@ -1,6 +1,10 @@
 //! The gate before a GPU that the test plays, under grants that the test gives.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{
+    cell::Cell,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+};
 
 use super::*;
 use crate::account::Account;
@@ -9,25 +13,39 @@ use crate::account::Account;
 struct Played {
     draining: Mutex<Sender<()>>,
     done: Mutex<Receiver<()>>,
+    /// How many marks it has passed, of those that it lets be made.
+    passed: AtomicU64,
+    made: AtomicU64,
+    makes_marks: AtomicBool,
 }
 
 impl Work for Played {
+    /// Its number.
+    type Mark = u64;
+
     fn drain(&self) {
         self.draining.lock().unwrap().send(()).unwrap();
         // The end of the test is the end of all work.
         let _ = self.done.lock().unwrap().recv();
     }
 
-    fn mark(&self) {}
-
-    fn has_passed(&self) -> bool {
-        true
+    fn mark(&self) -> Option<u64> {
+        let makes_marks = self.makes_marks.load(SeqCst);
+        makes_marks.then(|| self.made.fetch_add(1, SeqCst))
     }
+
+    fn has_passed(&self, mark: &u64) -> bool {
+        *mark < self.passed.load(SeqCst)
+    }
+
+    fn release(&self, _: u64) {}
 }
 
 struct Setup {
     gate: &'static Gate<Played>,
     lease: &'static Lease,
+    /// How much may be on its way at a time, in microseconds.
+    slice: Cell<u32>,
     rung: Receiver<()>,
     draining: Receiver<()>,
     done: Sender<()>,
@@ -44,6 +62,9 @@ impl Setup {
         let work = Played {
             draining: Mutex::new(drain),
             done: Mutex::new(wait),
+            passed: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+            makes_marks: AtomicBool::new(false),
         };
         let bell = Box::new(move || {
             let _ = ring.lock().unwrap().send(());
@@ -54,6 +75,7 @@ impl Setup {
         Self {
             gate,
             lease: &account.leases[0],
+            slice: Cell::new(1000),
             rung,
             draining,
             done,
@@ -61,9 +83,26 @@ impl Setup {
     }
 
     fn grant(&self, word: u32) {
-        self.lease.slice.store(1000, SeqCst);
+        self.lease.slice.store(self.slice.get(), SeqCst);
         self.lease.grant.store(word, SeqCst);
         futex::wake(&self.lease.grant);
+    }
+
+    /// A grant for a turn, and others after it until a thread has passed: on a busy machine a turn may be over before the thread is
+    /// there. Says which was the last.
+    fn turns(&self, first: u32, passed: &Receiver<()>) -> u32 {
+        let mut number = first;
+        if self.lease.grant.load(SeqCst) != number | grant::PACED {
+            self.grant(number | grant::PACED);
+        }
+        while passed.try_recv().is_err() {
+            if self.lease.returned.load(SeqCst) == number {
+                number += 4;
+                self.grant(number | grant::PACED);
+            }
+            thread::yield_now();
+        }
+        number
     }
 
     /// Passes on a thread of its own; says when it has.
@@ -158,18 +197,17 @@ fn under_a_paced_grant_little_is_on_its_way_and_the_idle_give_it_back() {
     let second = setup.pass();
     assert!(second.try_recv().is_err());
     setup.done.send(()).unwrap();
-    second.recv().unwrap();
     // Whatever else is waited for is over.
     setup.done = channel().0;
-    while setup.lease.returned.load(SeqCst) != 4 {
+    let number = setup.turns(4, &second);
+    while setup.lease.returned.load(SeqCst) != number {
         setup.rung.recv().unwrap();
     }
     let later = setup.pass();
     while setup.lease.wants.load(SeqCst) == 0 {
         thread::yield_now();
     }
-    setup.grant(8 | grant::PACED);
-    later.recv().unwrap();
+    setup.turns(number + 4, &later);
 }
 
 #[test]
@@ -219,15 +257,92 @@ fn a_grant_that_is_widened_needs_no_return() {
 }
 
 #[test]
-fn long_commands_shorten_the_window_at_once() {
-    let slice = Duration::from_millis(3);
-    let mut pace = Pace::default();
-    assert_eq!(pace.learn(1, Duration::from_micros(100), slice), 30);
-    assert_eq!(pace.learn(30, Duration::from_millis(150), slice), 1);
-    let mut window = 1;
-    for _ in 0..30 {
-        let took = Duration::from_micros(100) * window as u32;
-        window = pace.learn(window, took, slice);
+fn a_mark_makes_room_while_later_commands_are_on_their_way() {
+    let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    // So little that there is a mark behind each.
+    setup.slice.set(0);
+    setup.grant(4 | grant::PACED);
+    drop(setup.gate.enter());
+    // One at a time until it is known how long they take.
+    let second = setup.pass();
+    setup.gate.work.passed.store(1, SeqCst);
+    let mut number = setup.turns(4, &second);
+    setup.gate.work.passed.store(2, SeqCst);
+    for _ in 0..3 {
+        number = setup.turns(number, &setup.pass());
+        setup.gate.work.passed.fetch_add(1, SeqCst);
     }
-    assert!((28..=30).contains(&window), "{window}");
+    assert!(
+        setup.draining.try_recv().is_err(),
+        "nothing was waited for as a whole"
+    );
+}
+
+#[test]
+fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::PACED);
+    drop(setup.gate.enter());
+    setup.draining.recv().unwrap();
+    setup.lease.until.store(1, SeqCst);
+    setup.done.send(()).unwrap();
+    // The turn was over before the command was done: there is nothing to announce.
+    while setup.lease.returned.load(SeqCst) != 4 {
+        setup.rung.recv().unwrap();
+    }
+    assert_eq!(setup.lease.ending.load(SeqCst), 0);
+
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.lease.until.store(0, SeqCst);
+    setup.grant(8 | grant::PACED);
+    drop(setup.gate.enter());
+    // It has been on the GPU for longer than the one before it: it may be done at any moment.
+    setup.lease.until.store(1, SeqCst);
+    while setup.lease.ending.load(SeqCst) != 8 {
+        setup.rung.recv().unwrap();
+    }
+    setup.draining.recv().unwrap();
+    assert_eq!(setup.lease.returned.load(SeqCst), 4, "it is not done");
+    let next = setup.pass();
+    assert!(next.try_recv().is_err(), "it needs another grant");
+    setup.done.send(()).unwrap();
+    while setup.lease.returned.load(SeqCst) != 8 {
+        setup.rung.recv().unwrap();
+    }
+    setup.lease.until.store(0, SeqCst);
+    setup.grant(12 | grant::OPEN);
+    next.recv().unwrap();
+}
+
+#[test]
+fn one_command_passes_in_each_turn_however_long_it_takes() {
+    let setup = Setup::new();
+    setup.lease.until.store(1, SeqCst);
+    let number = setup.turns(4, &setup.pass());
+    let second = setup.pass();
+    while setup.lease.wants.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    assert!(second.try_recv().is_err(), "the turn is over");
+    let _ = setup.done.send(());
+    setup.lease.until.store(0, SeqCst);
+    while setup.lease.returned.load(SeqCst) != number {
+        setup.rung.recv().unwrap();
+    }
+    setup.grant((number + 4) | grant::OPEN);
+    second.recv().unwrap();
+}
+
+#[test]
+fn where_kernels_have_a_limit_marks_do_not_hide_a_long_one() {
+    let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.gate.work.passed.store(u64::MAX, SeqCst);
+    setup.lease.most.store(32, SeqCst);
+    setup.grant(4 | grant::PACED);
+    drop(setup.gate.enter());
+    setup.draining.recv().unwrap();
+    assert_ne!(setup.lease.pass_since.load(SeqCst), 0);
+    setup.done.send(()).unwrap();
 }

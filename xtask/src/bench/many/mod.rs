@@ -277,10 +277,9 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     for side in [Side::Driver, Side::Scheduled] {
         if stand.sides().any(|there| there == side) {
             let log = kit.logs.join(format!("back-end-many-{}.log", side.name()));
-            let weights = scenarios::weights(real);
+            let vms = scenarios::terms(real);
             let scheduled = side == Side::Scheduled;
-            let service =
-                Service::start(&kit.stage, options.gpu, features, &weights, scheduled, &log)?;
+            let service = Service::start(&kit.stage, options.gpu, features, &vms, scheduled, &log)?;
             stand.services.push((side, service));
         }
     }
@@ -297,11 +296,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     let iterations = stand.calibrate().context("calibrating the kernel")?;
     let mut measured = scenarios::Measured::new(&stand, iterations);
     for scenario in scenarios::ALL {
-        if options
-            .only
-            .as_ref()
-            .is_some_and(|only| !scenario.name.contains(only.as_str()))
-        {
+        if !options.wants(scenario.name) {
             continue;
         }
         if Instant::now() >= end {
@@ -347,8 +342,10 @@ fn finish(options: &Options, results: &Results, paths: Option<&Paths>) -> Result
     for error in &results.errors {
         ui::line(format!("error: {error}"));
     }
-    let whole =
-        options.only.is_none() && !options.quick && !options.no_native && results.errors.is_empty();
+    let whole = options.only.is_empty()
+        && !options.quick
+        && !options.no_native
+        && results.errors.is_empty();
     let dir = match (&options.results, paths) {
         (Some(dir), _) => Some(dir.clone()),
         (None, Some(paths)) if whole => Some(paths.root.join("benches/results")),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::figures::{jain, least_jain, median, sum_between, weight_error};
 use super::load::Load;
 use super::report::{Judge, Row};
-use super::service::{Role, Usage};
+use super::service::{Role, Terms, Usage};
 use super::{Shown, Side, Stand, Vm, VmRow};
 
 /// How long a window is over which the VMs' shares are compared, and how far the next one is, in microseconds.
@@ -17,6 +17,11 @@ const ACTIVE: usize = 16;
 /// The socket of the first VM that has another weight than the rest.
 const WEIGHTED: usize = 8;
 const WEIGHTS: [u32; 3] = [100, 200, 400];
+/// The VM that has nearly all the weight, as the one before the last; the last has nearly none, and may not overrun for long.
+const HEAVY: u32 = 10_000;
+const OVERRUN_LIMIT: &str = "500ms";
+/// How many processes of it have an endless kernel.
+const ENDLESS: usize = 16;
 /// How often the side with and the one without a scheduler take turns.
 const PAIRS: usize = 5;
 
@@ -31,7 +36,7 @@ pub struct Scenario {
 }
 
 /// All of them. What one VM alone gets done comes first: the others compare with it.
-pub const ALL: [Scenario; 6] = [
+pub const ALL: [Scenario; 7] = [
     Scenario {
         name: "alone",
         title: "each VM alone",
@@ -53,6 +58,11 @@ pub const ALL: [Scenario; 6] = [
         run: wait,
     },
     Scenario {
+        name: "overrun",
+        title: "endless kernels beside a VM with all the weight",
+        run: overrun,
+    },
+    Scenario {
         name: "overhead",
         title: "one VM with and without the scheduler",
         run: overhead,
@@ -64,17 +74,24 @@ pub const ALL: [Scenario; 6] = [
     },
 ];
 
-/// The weights of the service's VMs.
-pub fn weights(real: bool) -> Vec<u32> {
+/// The terms of the service's VMs.
+pub fn terms(real: bool) -> Vec<Terms> {
     let mut all = vec![
-        100;
+        Terms::weight(100);
         if real {
             CROWD
         } else {
             WEIGHTED + WEIGHTS.len()
         }
     ];
-    all[WEIGHTED..WEIGHTED + WEIGHTS.len()].copy_from_slice(&WEIGHTS);
+    for (terms, weight) in all[WEIGHTED..].iter_mut().zip(WEIGHTS) {
+        *terms = Terms::weight(weight);
+    }
+    all.push(Terms::weight(HEAVY));
+    all.push(Terms {
+        weight: 1,
+        overrun_limit: Some(OVERRUN_LIMIT),
+    });
     all
 }
 
@@ -139,7 +156,15 @@ impl<'a> Measured<'a> {
         }
         let mut waiting = self.vm("1 ms kernels, each waited for", 1, 1000.0, "--load sync");
         let ahead = self.vm("", 1, 1000.0, "--load kernels --depth 8");
-        waiting.reference = Some(ahead.load);
+        waiting.reference = Some(ahead.load.clone());
+        // Alone, its processes hinder each other: the driver changes between them.
+        let mut several = self.vm(
+            "eight processes, 1 ms kernels",
+            8,
+            1000.0,
+            "--load kernels --depth 8",
+        );
+        several.reference = Some(ahead.load);
         vec![
             self.vm("100 us kernels", 1, 100.0, "--load kernels --depth 64"),
             self.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4"),
@@ -155,12 +180,7 @@ impl<'a> Measured<'a> {
                 1000.0,
                 &format!("--load mixed --bytes {small} --depth 4"),
             ),
-            self.vm(
-                "eight processes, 1 ms kernels",
-                8,
-                1000.0,
-                "--load kernels --depth 8",
-            ),
+            several,
             self.vm(
                 "1000 launches ahead",
                 1,
@@ -195,6 +215,25 @@ fn part(shown: &Shown, alone: &[f64], vm: usize, from: f64, to: f64) -> f64 {
     sum_between(&shown.done[vm], from, to) / ((to - from) * 1e-6) / alone[vm]
 }
 
+/// Writes down the VMs' parts of each window, for a look at the one that is least fair.
+fn note_windows(stand: &Stand<'_>, side: Side, shown: &Shown, alone: &[f64]) -> Result<()> {
+    let (from, to) = shown.span;
+    let windows = (0..).map(|number| from + f64::from(number) * STEP);
+    let parts: Vec<Vec<f64>> = windows
+        .take_while(|begin| begin + WINDOW <= to + STEP * 0.01)
+        .map(|begin| {
+            let vms = 0..alone.len();
+            vms.map(|vm| part(shown, alone, vm, begin, begin + WINDOW))
+                .collect()
+        })
+        .collect();
+    let path = stand
+        .logs
+        .join(format!("many-windows-{}.json", side.name()));
+    std::fs::write(path, serde_json::to_string(&parts)?)?;
+    Ok(())
+}
+
 fn fairness(shown: &Shown, alone: &[f64]) -> f64 {
     least_jain(alone.len(), shown.span, WINDOW, STEP, |vm, from, to| {
         part(shown, alone, vm, from, to)
@@ -226,7 +265,9 @@ fn alone(measured: &mut Measured) -> Result<()> {
     for (number, vm) in measured.unlike().iter().enumerate() {
         let mut row = VmRow::new(vm);
         let mut vm = vm.clone();
-        vm.load = vm.reference.take().unwrap_or(vm.load);
+        if let Some(load) = vm.reference.take() {
+            (vm.load, vm.processes) = (load, 1);
+        }
         for side in stand
             .sides()
             .filter(|side| *side == Side::Native || *side == stand.ours())
@@ -272,6 +313,7 @@ fn unlike(measured: &mut Measured) -> Result<()> {
     for side in stand.sides() {
         let alone = measured.alone(side)?;
         let shown = stand.run(side, (&vms, 0), measured.seconds(8.0), "unlike", || Ok(()))?;
+        note_windows(stand, side, &shown, &alone)?;
         fair.push((side, fairness(&shown, &alone)));
         sums.push((side, work(&shown, &alone)));
         if let Some(value) = accounted_fairness(&shown) {
@@ -372,7 +414,12 @@ fn weighted(measured: &mut Measured) -> Result<()> {
 
 fn wait(measured: &mut Measured) -> Result<()> {
     let stand = measured.stand;
-    let mut vms = vec![measured.vm("100 us kernels, each waited for", 1, 100.0, "--load sync")];
+    let mut vms = vec![measured.vm(
+        "100 us kernels, each waited for",
+        1,
+        100.0,
+        "--load sync --note-ms 12",
+    )];
     vms.extend((0..7).map(|_| measured.vm("5 ms kernels", 1, 5000.0, "--load kernels --depth 4")));
     let mut values: [Vec<(Side, f64)>; 4] = Default::default();
     for side in stand.sides() {
@@ -393,9 +440,47 @@ fn wait(measured: &mut Measured) -> Result<()> {
         &median,
         None,
     );
-    measured.row("the same, 99th percentile", "ms", &most, None);
-    measured.row("the same, worst", "ms", &worst, None);
+    measured.row(
+        "the same, 99th percentile",
+        "ms",
+        &most,
+        Some(Judge::AtMost(15.0)),
+    );
+    measured.row("the same, worst", "ms", &worst, Some(Judge::AtMost(30.0)));
     measured.row("the same, rate, parts of one alone", "", &parts, None);
+    Ok(())
+}
+
+/// Endless kernels begin while nobody else wants the GPU; half a second later a VM with nearly all the weight comes.
+fn overrun(measured: &mut Measured) -> Result<()> {
+    let stand = measured.stand;
+    let first = terms(stand.real).len() - 2;
+    let heavy = measured.vm(
+        "100 us kernels",
+        1,
+        100.0,
+        "--load kernels --depth 64 --delay-ms 500",
+    );
+    let processes = if stand.real { ENDLESS } else { 2 };
+    let endless = measured.vm("endless kernels", processes, 1.0, "--load endless");
+    let vms = [heavy, endless];
+    let mut values = Vec::new();
+    for side in stand.sides() {
+        let alone = stand.run(side, (&vms[..1], first), 2.0, "overrun-alone", || Ok(()))?;
+        let rate = |shown: &Shown, last: f64| {
+            let end = shown.span.1;
+            sum_between(&shown.done[0], end - last, end) / last
+        };
+        let one = rate(&alone, 1e6);
+        let shown = stand.run(side, (&vms, first), 4.5, "overrun", || Ok(()))?;
+        values.push((side, rate(&shown, 2e6) / one));
+    }
+    measured.row(
+        &format!("weight {HEAVY} beside {processes} endless processes of weight 1, after 2 s: part of one alone"),
+        "",
+        &values,
+        Some(Judge::AtLeast(0.9)),
+    );
     Ok(())
 }
 
@@ -433,6 +518,8 @@ fn overhead(measured: &mut Measured) -> Result<()> {
                 );
             }
         }
+        let path = stand.logs.join(format!("many-overhead-{number}.json"));
+        std::fs::write(path, serde_json::to_string(&rates)?)?;
         let [without, with] = rates.map(|rates| median(&rates));
         let values = [(Side::Driver, 1.0), (Side::Scheduled, with / without)];
         measured.row(

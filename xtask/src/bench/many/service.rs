@@ -40,6 +40,25 @@ impl Features {
     }
 }
 
+/// A VM's part of the policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Its weight.
+    pub weight: u32,
+    /// How long its work may stay on the GPU after its turn; the service's own default if nothing is said.
+    pub overrun_limit: Option<&'static str>,
+}
+
+impl Terms {
+    /// A weight, and nothing else.
+    pub const fn weight(weight: u32) -> Self {
+        Self {
+            weight,
+            overrun_limit: None,
+        }
+    }
+}
+
 /// A back end that serves many VMs.
 pub struct Service {
     /// Its processes and sockets.
@@ -49,27 +68,27 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts one for VMs of these weights; with `scheduled` unset, the driver shares the GPU out.
+    /// Starts one for VMs on these terms; with `scheduled` unset, the driver shares the GPU out.
     pub fn start(
         stage: &Stage,
         gpu: Gpu,
         features: Features,
-        weights: &[u32],
+        vms: &[Terms],
         scheduled: bool,
         log: &Path,
     ) -> Result<Self> {
         let mut metrics = None;
-        let backend = Backend::start_with(stage, gpu, weights.len(), log, |command, dir| {
+        let backend = Backend::start_with(stage, gpu, vms.len(), log, |command, dir| {
             if features.scheduler && !scheduled {
                 command.arg("--scheduler=false");
             }
             if features.policy {
                 let path = dir.join("policy.toml");
-                fs::write(&path, policy(dir, weights))?;
+                fs::write(&path, policy(dir, vms))?;
                 command.arg("--config").arg(path);
             } else {
                 command.arg("--socket-path").arg(dir.join("vm"));
-                command.args(["--socket-count", &weights.len().to_string()]);
+                command.args(["--socket-count", &vms.len().to_string()]);
             }
             if features.metrics {
                 let path = dir.join("metrics");
@@ -82,15 +101,18 @@ impl Service {
     }
 }
 
-fn policy(dir: &Path, weights: &[u32]) -> String {
-    weights
-        .iter()
+fn policy(dir: &Path, vms: &[Terms]) -> String {
+    vms.iter()
         .enumerate()
-        .map(|(number, weight)| {
+        .map(|(number, vm)| {
             let socket = dir.join(format!("vm{number}"));
+            let limit = vm.overrun_limit.map_or(String::new(), |limit| {
+                format!("overrun-limit = \"{limit}\"\n")
+            });
             format!(
-                "[[vm]]\nname = \"vm{number}\"\nsocket = \"{}\"\nweight = {weight}\n\n",
-                socket.display()
+                "[[vm]]\nname = \"vm{number}\"\nsocket = \"{}\"\nweight = {}\n{limit}\n",
+                socket.display(),
+                vm.weight
             )
         })
         .collect()

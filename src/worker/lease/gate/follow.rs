@@ -1,0 +1,272 @@
+//! The gate's thread: it follows what the GPU does under a grant.
+
+use std::thread;
+
+use super::*;
+
+/// How long the lease is kept for a program that waits for one kernel before it launches the next.
+pub(super) const GRACE: Duration = Duration::from_millis(1);
+/// How long it is kept for a program that took longer than that the last time.
+const SHORT_GRACE: Duration = Duration::from_micros(50);
+/// How often the GPU is looked at while nobody else wants it.
+const SAMPLE: Duration = Duration::from_millis(5);
+/// How long before the end of its work on the GPU a worker says that its turn ends, in nanoseconds: as long as it takes
+/// until another worker's first kernel is there.
+const LEAD: u64 = 120_000;
+/// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the host may be
+/// two milliseconds late.
+const LONG: u64 = 2_500_000;
+
+impl<W: Work> Gate<W> {
+    /// Follows grants; for a thread of its own.
+    pub fn serve(&self) -> ! {
+        loop {
+            let word = self.lease.grant.load(SeqCst);
+            let live = {
+                let mut returned = self.lock();
+                match self.live.load(SeqCst) {
+                    0 => self.take(word, &mut returned),
+                    live => live,
+                }
+            };
+            match mode(live) {
+                grant::PACED => self.pace(live),
+                grant::OPEN => self.watch(live),
+                _ => futex::wait(&self.lease.grant, word),
+            }
+        }
+    }
+
+    /// Whether a grant still holds; one that only changed its mode goes on as that.
+    fn holds(&self, live: u32) -> bool {
+        let word = self.lease.grant.load(SeqCst);
+        if word == live {
+            return true;
+        }
+        if number(word) == number(live) && mode(word) != grant::CLOSED {
+            let _returned = self.lock();
+            self.set_window(mode(word));
+            self.live.store(word, SeqCst);
+            self.changed.notify_all();
+        } else {
+            self.give_back(live, false);
+        }
+        false
+    }
+
+    /// Nobody else wants the GPU: sees how busy it is, and that it is wanted back.
+    fn watch(&self, live: u32) {
+        let mut seen = self.given.load(SeqCst);
+        let mut last = Instant::now();
+        let mut mark = None;
+        self.mark_at.store(0, SeqCst);
+        while self.holds(live) {
+            let given = self.given.load(SeqCst);
+            let now = Instant::now();
+            while let Some((_, next)) = self.next_mark() {
+                mark.replace(next).map(|old| self.work.release(old));
+            }
+            // A copy that its caller waits for is not marked before it is over.
+            let has_passed = |mark: &W::Mark| self.work.has_passed(mark);
+            if self.is_inside() || mark.as_ref().is_some_and(|mark| !has_passed(mark)) {
+                let busy = (now - last).as_nanos() as u64;
+                add(&self.lease.busy_ns, busy);
+                add(&self.counters.busy_ns, busy);
+            } else if given == seen {
+                self.dozing.store(1, SeqCst);
+                if self.entered.load(SeqCst) == seen {
+                    futex::wait(&self.lease.grant, live);
+                }
+                self.dozing.store(0, SeqCst);
+                last = Instant::now();
+                // What woke this thread may be over soon.
+                self.mark_at.store(0, SeqCst);
+                continue;
+            } else {
+                self.mark_at.store(0, SeqCst);
+            }
+            (seen, last) = (given, now);
+            futex::wait_for(&self.lease.grant, live, SAMPLE);
+        }
+        mark.map(|mark| self.work.release(mark));
+    }
+
+    /// Others want the GPU too: keeps what is on its way short.
+    fn pace(&self, live: u32) {
+        let is_watched = self.lease.most.load(SeqCst) != 0;
+        let mut next: Option<(u64, W::Mark)> = None;
+        let mut busy_since = monotonic();
+        let mut had_work = false;
+        while self.holds(live) {
+            let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
+            if given == done {
+                if had_work {
+                    self.learn_burst(busy_since, true);
+                }
+                if !self.comes_more(live, given) {
+                    self.give_back(live, false);
+                    break;
+                }
+                busy_since = monotonic();
+                self.began.store(busy_since, SeqCst);
+                continue;
+            }
+            had_work = true;
+            let now = monotonic();
+            let left = self.left(self.entered.load(SeqCst), now);
+            if left <= LEAD && self.is_too_late(left, now) {
+                self.learn_burst(busy_since, false);
+                self.give_back(live, true);
+                break;
+            }
+            while next.as_ref().is_none_or(|(count, _)| *count <= done) {
+                next.take().map(|(_, mark)| self.work.release(mark));
+                next = self.next_mark();
+                if next.is_none() {
+                    break;
+                }
+            }
+            match &next {
+                // A kernel that has a limit is not to be hidden by others that end beside it.
+                Some((count, mark)) if !is_watched => {
+                    if self.work.has_passed(mark) {
+                        self.finish(*count, done, true);
+                    } else {
+                        self.tell_of_room(live);
+                        self.relax(live, *count, now);
+                    }
+                }
+                _ => {
+                    self.pass(given - done);
+                    self.finish(given, done, true);
+                }
+            }
+        }
+        next.map(|(_, mark)| self.work.release(mark));
+    }
+
+    /// Takes note of a time in which the program kept the GPU busy; `is_whole` if it waited then.
+    fn learn_burst(&self, since: u64, is_whole: bool) {
+        let busy = Duration::from_nanos(monotonic().saturating_sub(since));
+        let mut pace = self.pace_now();
+        pace.learn_burst(busy, is_whole);
+        self.lease.burst_ns.store(pace.burst(), SeqCst);
+    }
+
+    /// Wakes those that wait if one more command may be on its way by now.
+    fn tell_of_room(&self, live: u32) {
+        if self.waiting.load(SeqCst) > 0 && self.has_room(live, self.entered.load(SeqCst)) {
+            let _returned = self.lock();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets a moment pass until the GPU may have come to the command with this number.
+    fn relax(&self, live: u32, count: u64, now: u64) {
+        let left = self.left(count, now);
+        if left > LONG {
+            let most = Duration::from_nanos(left + 500_000 - LONG);
+            futex::wait_for(&self.lease.grant, live, most);
+        } else {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Waits for what is under way, where the supervisor sees for how long.
+    fn pass(&self, commands: u64) {
+        let lease = self.lease;
+        lease.pass_commands.store(commands as u32, SeqCst);
+        lease.pass_since.store(monotonic(), SeqCst);
+        self.work.drain();
+        lease.pass_since.store(0, SeqCst);
+    }
+
+    /// The GPU has done the commands up to this number.
+    fn finish(&self, count: u64, done: u64, learns: bool) {
+        let now = monotonic();
+        let took = now.saturating_sub(self.began.load(SeqCst));
+        let (window, each) = {
+            let mut pace = self.pace_now();
+            if learns {
+                pace.learn(count - done, Duration::from_nanos(took));
+            }
+            (pace.window(self.slice()).min(self.most()), pace.each())
+        };
+        let _returned = self.lock();
+        self.done.store(count, SeqCst);
+        self.began.store(now, SeqCst);
+        self.each.store(each, SeqCst);
+        self.window.store(window, SeqCst);
+        self.stride.store((window / 4).max(1), SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// Whether another command passes soon, and in this turn.
+    fn comes_more(&self, live: u32, given: u64) -> bool {
+        let since = Instant::now();
+        self.idle_since.store(monotonic(), SeqCst);
+        let grace = match self.is_slow.load(SeqCst) {
+            true => SHORT_GRACE,
+            false => GRACE,
+        };
+        loop {
+            if self.given.load(SeqCst) != given {
+                self.resumed();
+                return true;
+            }
+            // A thread that waits for room has just been told that there is some.
+            let is_quiet = since.elapsed() > grace && self.waiting.load(SeqCst) == 0;
+            let is_over = is_quiet || self.is_too_late(0, monotonic());
+            let over = is_over && !self.is_inside();
+            if over || self.lease.grant.load(SeqCst) != live {
+                // The caller sees a revocation for itself.
+                return !over;
+            }
+            if since.elapsed() < 2 * GRACE {
+                thread::yield_now();
+            } else {
+                // One is inside that its caller waits for.
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// Lets nothing pass any more, waits for what is under way and says that it is over; and before that, if it is
+    /// expected to be over at once, that the turn ends.
+    fn give_back(&self, live: u32, is_ending: bool) {
+        {
+            let mut returned = self.lock();
+            // Another grant may have come: the supervisor does not wait for ever.
+            if self.live.load(SeqCst) != live {
+                return;
+            }
+            self.live.store(0, SeqCst);
+            *returned = number(live);
+        }
+        // Those that wait for room look for the next grant.
+        self.changed.notify_all();
+        let mut turns = 0_u32;
+        while self.is_inside() {
+            turns += 1;
+            if turns < 1000 {
+                thread::yield_now();
+            } else {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
+        if given > done {
+            if is_ending {
+                self.lease.ending.store(number(live), SeqCst);
+                (self.ring_bell)();
+            }
+            self.pass(given - done);
+            self.finish(given, done, is_ending);
+        }
+        self.lease.returned.store(number(live), SeqCst);
+        (self.ring_bell)();
+    }
+}
