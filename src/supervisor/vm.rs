@@ -38,11 +38,8 @@ pub struct Vm {
     pub token: u32,
     /// How many connections it has.
     pub connections: usize,
-    /// Whether the socket is being watched: not while a device process is about to accept a connection, nor
-    /// while there are as many as there may be.
+    /// Whether the socket is being watched: not while there are as many as there may be.
     pub armed: bool,
-    /// Whether a device process is about to accept a connection.
-    pub accepting: bool,
     /// Until when the socket is left alone, as the host is short of something.
     pub paused: Option<Instant>,
     /// A bound for what connections can have logged.
@@ -51,6 +48,8 @@ pub struct Vm {
     pub connects: Pace,
     /// A bound for what its workers can have logged.
     pub said: voices::Limit,
+    /// A bound for what its device processes can have logged.
+    pub reported: voices::Limit,
 }
 
 impl Vm {
@@ -89,11 +88,11 @@ impl Vm {
             token: 0,
             connections: 0,
             armed: false,
-            accepting: false,
             paused: None,
             log: LogLimit::default(),
             connects: Pace::new(CONNECT_BURST, CONNECT_PERIOD),
             said: voices::Limit::default(),
+            reported: voices::Limit::default(),
         };
         vm.apply();
         Ok(vm)
