@@ -91,18 +91,27 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// The host is out of memory or file descriptors.
 pub fn sealed_memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
-    let file = File::from(memfd_create(
-        name,
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
-    )?);
-    file.set_len(size)?;
-    fcntl(
-        &file,
-        FcntlArg::F_ADD_SEALS(
-            SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL,
-        ),
-    )?;
+    let file = memfd(name, size)?;
+    seal(&file, SealFlag::empty())?;
     Ok(file)
+}
+
+/// A memfd of `size` bytes that is still to be sealed.
+pub(crate) fn memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(name, flags)?);
+    file.set_len(size)?;
+    Ok(file)
+}
+
+/// Seals it against resizing, against `more`, and against further seals.
+pub(crate) fn seal(file: &File, more: SealFlag) -> io::Result<()> {
+    let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    fcntl(
+        file,
+        FcntlArg::F_ADD_SEALS(size | SealFlag::F_SEAL_SEAL | more),
+    )?;
+    Ok(())
 }
 
 pub(crate) fn send(

@@ -164,9 +164,8 @@ fn a_doorbell_that_is_rung_for_ever_costs_nobody_else() {
         assert_eq!(status, status::OK);
     }
     let (cpu, began) = (host.cpu(), Instant::now());
-    neighbour.works(200);
+    neighbour.works(60);
     let (used, passed) = (host.cpu() - cpu, began.elapsed());
-    eprintln!("{used:?} of the processor in {passed:?}");
     // A burst, and then a part of the time that a loop without a bound takes.
     let most = Duration::from_secs(1) + passed / 2;
     assert!(used < most, "{used:?} of {passed:?}");

@@ -169,6 +169,7 @@ impl WorkerEnd {
                 ToWorker::Serve(Serving {
                     account: next()?,
                     ledger: next()?,
+                    terms: next()?,
                     doorbell: next()?,
                     cache: fds.next(),
                     slot: header.value,

@@ -146,7 +146,7 @@ impl Supervisor {
         });
         let vms = vms.collect::<Result<Vec<Vm>, _>>()?;
         let leases = Leases::start(vms.len(), config.scheduler).map_err(Error::Leases)?;
-        let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger));
+        let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger, &vm.terms));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
         let voices = Voices::new().map_err(Error::Voices)?;

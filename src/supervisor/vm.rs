@@ -3,13 +3,13 @@
 use std::{
     fs::File,
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{cache::Cache, socket::Socket, voices};
 use crate::{
-    account::{CLIENTS, Ledger, Shared},
+    account::{CLIENTS, GPUS, Ledger, Shared, Terms},
     ipc::mover::Tenant,
     log_limit::LogLimit,
     pace::Pace,
@@ -32,6 +32,8 @@ pub struct Vm {
     pub cache: Option<Arc<File>>,
     /// What its processes hold of device memory.
     pub ledger: Arc<Shared<Ledger>>,
+    /// What they may hold.
+    pub terms: Arc<Terms>,
     /// The places in the ledger that clients have.
     slots: Vec<bool>,
     /// What the socket is watched under.
@@ -78,12 +80,14 @@ impl Vm {
             None
         });
         let ledger = Arc::new(Shared::<Ledger>::new(c"gpgpu-ledger")?);
-        ledger.set_context_costs(context_costs);
+        let terms = Arc::new(Terms::new()?);
+        terms.set_context_costs(context_costs);
         let vm = Self {
             policy,
             socket,
             cache,
             ledger,
+            terms,
             slots: vec![false; CLIENTS],
             token: 0,
             connections: 0,
@@ -101,9 +105,8 @@ impl Vm {
     /// Makes the policy known to the VM's workers.
     pub fn apply(&self) {
         let limit = self.policy.memory;
-        self.ledger.set_limit(limit);
-        let costs = self.ledger.context.iter().enumerate();
-        for (gpu, cost) in costs.map(|(gpu, cost)| (gpu, cost.load(Ordering::Relaxed))) {
+        self.terms.set_limit(limit);
+        for (gpu, cost) in (0..GPUS).map(|gpu| (gpu, self.terms.context_cost(gpu))) {
             let is_used = self
                 .policy
                 .gpus

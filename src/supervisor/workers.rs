@@ -108,6 +108,7 @@ impl Supervisor {
         let serving = ipc::Serving {
             account: Arc::clone(account.file()),
             ledger: Arc::clone(self.vms[vm].ledger.file()),
+            terms: Arc::clone(self.vms[vm].terms.file()),
             doorbell: Arc::clone(&doorbell),
             cache: self.vms[vm].cache.clone(),
             slot,
