@@ -99,7 +99,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
         .map_err(|error| Error::Io("Watching the link", error))?;
 
     front_end
-        .forward(connection.into())
+        .forward(connection)
         .map_err(|error| Error::Io("Starting to serve the connection", error))?;
     daemon
         .start(&mut front_end.listener)

@@ -103,10 +103,8 @@ fn fill_log() -> Option<usize> {
     fcntl(&log, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let mut refused = 0;
     while refused < 100 {
-        match log.write(b"nonsense of a device process\n") {
-            Ok(_) => {}
-            Err(_) => refused += 1,
-        }
+        let written = log.write_all(b"nonsense of a device process\n");
+        refused += usize::from(written.is_err());
     }
     Some(refused)
 }
