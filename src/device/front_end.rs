@@ -27,8 +27,8 @@ use crate::ipc;
 const HEAD_BYTES: usize = 12;
 /// The most descriptors of a message: the library takes no more.
 const MAX_FILES: usize = 32;
-/// The most bytes that are forwarded at a time.
-const PIECE_BYTES: usize = 4096;
+/// The most bytes that are forwarded at a time: more than any message of a VM has.
+const PIECE_BYTES: usize = 8192;
 
 /// The library's listener, and the other end of the connection that waits there.
 pub struct FrontEnd {
@@ -87,45 +87,58 @@ fn start(name: &str, from: UnixStream, to: UnixStream) -> io::Result<()> {
 /// Forwards messages until there are no more.
 fn forward(from: &UnixStream, to: &UnixStream) -> ipc::Result<()> {
     let mut piece = [0; PIECE_BYTES];
-    loop {
-        let mut head = [0; HEAD_BYTES];
-        let mut have = 0;
-        while have < HEAD_BYTES {
-            let Some(bytes) = pass(from, to, &mut head[have..])? else {
-                return Ok(());
-            };
-            have += bytes;
-        }
-        let [.., a, b, c, d] = head;
+    let mut files = Vec::new();
+    while fill(from, &mut piece[..HEAD_BYTES], &mut files)? {
+        let [a, b, c, d] = [8, 9, 10, 11].map(|at| piece[at]);
         let mut left = u32::from_ne_bytes([a, b, c, d]) as usize;
-        while left > 0 {
-            let most = left.min(PIECE_BYTES);
-            let Some(bytes) = pass(from, to, &mut piece[..most])? else {
+        // Nearly every message is one piece, so that whom it is for wakes up once.
+        let mut begin = HEAD_BYTES;
+        loop {
+            let end = PIECE_BYTES.min(begin + left);
+            if !fill(from, &mut piece[begin..end], &mut files)? {
                 return Ok(());
-            };
-            left -= bytes;
+            }
+            pass(to, &piece[..end], &mut files)?;
+            left -= end - begin;
+            if left == 0 {
+                break;
+            }
+            begin = 0;
         }
     }
+    Ok(())
 }
 
-/// Forwards what has come, as much as the buffer holds; says how much it was, and `None` at the end.
-fn pass(from: &UnixStream, to: &UnixStream, buffer: &mut [u8]) -> ipc::Result<Option<usize>> {
-    let received = match ipc::recv(from.as_fd(), buffer, MAX_FILES, MsgFlags::empty()) {
-        Ok(Some(received)) => received,
-        Ok(None) | Err(ipc::Error::Closed) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let bytes = received.len;
-    let files = received.checked()?;
-    let mut files: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
-    let mut rest = &buffer[..bytes];
-    while !rest.is_empty() {
-        let sent = ipc::send_some(to.as_fd(), rest, &files)?;
-        // They go with the first byte.
-        files.clear();
-        rest = &rest[sent..];
+/// Receives as much as the buffer holds; `false` says that there is no more.
+fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::Result<bool> {
+    let mut have = 0;
+    while have < buffer.len() {
+        let rest = &mut buffer[have..];
+        let received = match ipc::recv(from.as_fd(), rest, MAX_FILES, MsgFlags::empty()) {
+            Ok(Some(received)) => received,
+            Ok(None) | Err(ipc::Error::Closed) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        have += received.len;
+        files.extend(received.checked()?);
+        if files.len() > MAX_FILES {
+            return Err(ipc::Error::Malformed("more files than there may be"));
+        }
     }
-    Ok(Some(bytes))
+    Ok(true)
+}
+
+/// Sends all of it, with the descriptors, which are closed here then.
+fn pass(to: &UnixStream, bytes: &[u8], files: &mut Vec<OwnedFd>) -> ipc::Result<()> {
+    let mut fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut sent = 0;
+    while sent < bytes.len() {
+        sent += ipc::send_some(to.as_fd(), &bytes[sent..], &fds)?;
+        // They go with the first byte.
+        fds.clear();
+    }
+    files.clear();
+    Ok(())
 }
 
 #[cfg(test)]
