@@ -14,19 +14,18 @@ pub mod mover;
 
 use std::{
     fs::File,
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSlice},
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use nix::{
-    cmsg_space,
     errno::Errno,
     fcntl::{FcntlArg, SealFlag, fcntl},
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
-            AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-            recvmsg, sendmsg, setsockopt, socketpair, sockopt,
+            AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, setsockopt,
+            socketpair, sockopt,
         },
     },
 };
@@ -92,18 +91,27 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// The host is out of memory or file descriptors.
 pub fn sealed_memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
-    let file = File::from(memfd_create(
-        name,
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
-    )?);
-    file.set_len(size)?;
-    fcntl(
-        &file,
-        FcntlArg::F_ADD_SEALS(
-            SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL,
-        ),
-    )?;
+    let file = memfd(name, size)?;
+    seal(&file, SealFlag::empty())?;
     Ok(file)
+}
+
+/// A memfd of `size` bytes that is still to be sealed.
+pub(crate) fn memfd(name: &std::ffi::CStr, size: u64) -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(name, flags)?);
+    file.set_len(size)?;
+    Ok(file)
+}
+
+/// Seals it against resizing, against `more`, and against further seals.
+pub(crate) fn seal(file: &File, more: SealFlag) -> io::Result<()> {
+    let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    fcntl(
+        file,
+        FcntlArg::F_ADD_SEALS(size | SealFlag::F_SEAL_SEAL | more),
+    )?;
+    Ok(())
 }
 
 pub(crate) fn send(
@@ -127,45 +135,141 @@ pub(crate) fn send(
     }
 }
 
-/// A message, and the files that came with it: all of them, or none where they cannot be taken.
+/// Sends bytes on a stream, with descriptors; says how many went.
+pub(crate) fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> Result<usize> {
+    let rights = [ControlMessage::ScmRights(fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
+    let (iov, flags) = ([IoSlice::new(bytes)], MsgFlags::MSG_NOSIGNAL);
+    loop {
+        match sendmsg::<()>(socket.as_raw_fd(), &iov, rights, flags, None) {
+            Err(Errno::EINTR) => {}
+            sent => return sent.map_err(Error::io("Sending")),
+        }
+    }
+}
+
+/// What one call has received.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// How many bytes of the buffer it fills.
+    pub len: usize,
+    /// The descriptors that came with it, as many as there was room for.
+    pub fds: Vec<OwnedFd>,
+    /// Whether there were more: than the caller takes, or than this process may have open.
+    pub is_cut: bool,
+}
+
+impl Received {
+    /// The descriptors of a sender that is trusted: all that it has sent, or none where they cannot be taken.
+    pub fn all_or_none(mut self) -> Vec<OwnedFd> {
+        if self.is_cut {
+            self.fds.clear();
+        }
+        self.fds
+    }
+
+    /// The descriptors of a sender that is trusted less than this process.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if there are more than the caller takes. Those that came are closed.
+    pub fn checked(self) -> Result<Vec<OwnedFd>> {
+        match self.is_cut {
+            true => Err(Error::Malformed("more files than there may be")),
+            false => Ok(self.fds),
+        }
+    }
+}
+
+/// Receives a message with `most` descriptors at most; `None` says that there is none now.
+///
+/// # Errors
+/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for a message that is longer than the buffer. Every descriptor
+/// that has come is closed then.
 pub(crate) fn recv(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
+    most: usize,
     flags: MsgFlags,
-) -> Result<Option<(usize, Vec<OwnedFd>)>> {
-    let mut control = cmsg_space!([RawFd; MAX_MAP_FILES + 1]);
-    loop {
-        let mut iov = [IoSliceMut::new(buffer)];
-        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
-        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut control), flags) {
-            Ok(message) => message,
-            // The other end went without reading all that it was sent. This is said once, before
-            // what it has sent itself, which still counts.
-            Err(Errno::EINTR | Errno::ECONNRESET) => continue,
-            Err(Errno::EAGAIN) => return Ok(None),
-            Err(errno) => return Err(Error::io("Receiving")(errno)),
-        };
-        let mut fds = Vec::new();
-        if let Ok(cmsgs) = message.cmsgs() {
-            for cmsg in cmsgs {
-                if let ControlMessageOwned::ScmRights(raw) = cmsg {
-                    fds.extend(raw.into_iter().map(own));
-                }
-            }
+) -> Result<Option<Received>> {
+    assert!(most <= MAX_MAP_FILES + 1);
+    // Words, for the alignment of the heads in it.
+    let mut control = [0_u64; CONTROL_WORDS];
+    let mut iov = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: zeros are a value of it.
+    let mut head: libc::msghdr = unsafe { std::mem::zeroed() };
+    head.msg_iov = &raw mut iov;
+    head.msg_iovlen = 1;
+    head.msg_control = control.as_mut_ptr().cast();
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+    let len = loop {
+        head.msg_controllen = control_bytes(most);
+        // SAFETY: the head names a buffer and control data that live across the call, with their lengths.
+        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut head, flags.bits()) };
+        match usize::try_from(len) {
+            Ok(len) => break len,
+            Err(_) => match Errno::last() {
+                // The other end went without reading all that it was sent. This is said once, before
+                // what it has sent itself, which still counts.
+                Errno::EINTR | Errno::ECONNRESET => {}
+                Errno::EAGAIN => return Ok(None),
+                errno => return Err(Error::io("Receiving")(errno)),
+            },
         }
-        if message.flags.contains(MsgFlags::MSG_TRUNC) {
-            return Err(Error::Malformed("longer than any message"));
-        }
-        if message.flags.contains(MsgFlags::MSG_CTRUNC) {
-            // This process has as many open as it may, or there are more than any message has: a message without files.
-            fds.clear();
-        }
-        // Every message has a header, so nothing is the end of the channel.
-        return match message.bytes {
-            0 => Err(Error::Closed),
-            len => Ok(Some((len, fds))),
-        };
+    };
+    // SAFETY: the call has filled the head, whose control data is still there.
+    let fds = unsafe { take_descriptors(&head) };
+    let is_cut = head.msg_flags & libc::MSG_CTRUNC != 0 || fds.len() > most;
+    if head.msg_flags & libc::MSG_TRUNC != 0 {
+        return Err(Error::Malformed("longer than any message"));
     }
+    // Every message has a header, so nothing is the end of the channel.
+    match len {
+        0 => Err(Error::Closed),
+        len => Ok(Some(Received { len, fds, is_cut })),
+    }
+}
+
+/// Room for the most descriptors that any message has.
+const CONTROL_WORDS: usize = control_bytes(MAX_MAP_FILES + 1).div_ceil(size_of::<u64>());
+
+/// The bytes of control data with so many descriptors: none without any, so that the kernel makes none.
+const fn control_bytes(descriptors: usize) -> usize {
+    let bytes = (descriptors * size_of::<RawFd>()) as u32;
+    match descriptors {
+        0 => 0,
+        // SAFETY: computes with its argument alone.
+        _ => unsafe { libc::CMSG_LEN(bytes) as usize },
+    }
+}
+
+/// Every descriptor that came with a message, whatever else came, also where there were more than fit.
+///
+/// # Safety
+/// The kernel has filled the head and its control data, and this is called once for it.
+unsafe fn take_descriptors(head: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    // SAFETY: the control data is as the kernel has left it, as long as the head says.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(head) };
+    while !next.is_null() {
+        // SAFETY: it points at a head that lies in the control data as a whole.
+        let cmsg = unsafe { next.read_unaligned() };
+        if (cmsg.cmsg_level, cmsg.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // SAFETY: computes with its argument alone.
+            let before = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = cmsg.cmsg_len.saturating_sub(before) / size_of::<RawFd>();
+            // SAFETY: behind the head lie as many bytes as it says, which the kernel has cut to the control data's length.
+            fds.extend((0..count).map(|at| unsafe {
+                let fd = libc::CMSG_DATA(next).cast::<RawFd>().add(at);
+                own(fd.read_unaligned())
+            }));
+        }
+        // SAFETY: as above.
+        next = unsafe { libc::CMSG_NXTHDR(head, next) };
+    }
+    fds
 }
 
 fn own(fd: RawFd) -> OwnedFd {

@@ -72,8 +72,9 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
         Some(role::DEVICE) => {
             role::settle()?;
             let link = role::take_channel()?;
+            let front_end = device::FrontEnd::new()?;
             role::confine(Role::Device)?;
-            device::run(link)?;
+            device::run(link, front_end)?;
         }
         Some(role::WORKER) => {
             role::settle()?;

@@ -11,10 +11,6 @@ pub const CLIENTS: usize = 1024;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ledger {
-    /// Written by the supervisor: the most bytes on each GPU; 0 for no limit.
-    pub limit: AtomicU64,
-    /// Written by the supervisor: what a context costs, in bytes, as was measured on each GPU; 0 if it was not.
-    pub context: [AtomicU64; GPUS],
     /// Futexes, by GPU: a process that needs memory which others only keep has asked for it.
     pub asked: [AtomicU32; GPUS],
     /// Futexes, by GPU: a process was charged less than before.
@@ -79,30 +75,6 @@ fn sum<'a>(slots: impl Iterator<Item = &'a AtomicU64>) -> Holding {
 }
 
 impl Ledger {
-    /// Sets the limit.
-    pub fn set_limit(&self, limit: Option<u64>) {
-        self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// The limit, if there is one.
-    pub fn limit(&self) -> Option<u64> {
-        Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
-    }
-
-    /// Says what a context costs, in bytes by GPU. None shares a granule with anything else.
-    pub fn set_context_costs(&self, costs: &[u64]) {
-        for (word, cost) in self.context.iter().zip(costs) {
-            let cost = cost.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
-            word.store(cost, Ordering::Relaxed);
-        }
-    }
-
-    /// What a context on a GPU costs, in bytes.
-    pub fn context_cost(&self, gpu: usize) -> u64 {
-        let word = self.context.get(gpu);
-        word.map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
     /// What all clients together are charged on a GPU.
     pub fn used(&self, gpu: usize) -> u64 {
         sum(self.held.get(gpu).into_iter().flatten()).charged

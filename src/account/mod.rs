@@ -1,6 +1,7 @@
 //! Memory that the supervisor shares with workers: leases, counters and what device memory is charged.
 //!
-//! An [`Account`] is shared with one worker, a [`Ledger`] with all workers of one VM. Both are sealed memfds, so no process
+//! An [`Account`] is shared with one worker, a [`Ledger`] with all workers of one VM, which can all write there, and its [`Terms`]
+//! too, which they can only read. All are sealed memfds, so no process
 //! that maps one can make another fault. Whoever reads a word that another process writes takes it for what it may be:
 //! any number. No guest reaches these pages: a kernel reads registered memory alone, and the worker registers what
 //! its guest has.
@@ -8,12 +9,14 @@
 mod ledger;
 mod quota;
 mod shared;
+mod terms;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use ledger::{CLIENTS, GRANULE, Holding, Ledger};
 pub use quota::{Charge, Quota, Room};
 pub use shared::{Shared, Words};
+pub use terms::{Terms, TermsView};
 
 /// As many GPUs as any host has.
 pub const GPUS: usize = 64;

@@ -17,7 +17,7 @@ use std::{
 
 use gpgpu_protocol::{cuda::*, futex};
 
-use super::{GPUS, Holding, Ledger, Shared};
+use super::{GPUS, Holding, Ledger, Shared, TermsView};
 
 /// How long a process waits for others to give back what they only keep: they are asked, and do it at once unless their
 /// driver is busy.
@@ -77,6 +77,7 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 struct Inner {
     ledger: Arc<Shared<Ledger>>,
+    terms: TermsView,
     slot: usize,
     /// What this client holds on each GPU.
     held: Mutex<[Held; GPUS]>,
@@ -156,9 +157,10 @@ fn number(gpu: CUdevice) -> Result<usize, CUresult> {
 
 impl Quota {
     /// The account of the client that has this place in the ledger.
-    pub fn new(ledger: Arc<Shared<Ledger>>, slot: usize) -> Self {
+    pub fn new(ledger: Arc<Shared<Ledger>>, terms: TermsView, slot: usize) -> Self {
         Self(Arc::new(Inner {
             ledger,
+            terms,
             slot,
             held: Mutex::new([Held::default(); GPUS]),
         }))
@@ -171,7 +173,7 @@ impl Quota {
     /// What the VM may have of a GPU, and what it has; `None` where there is no limit.
     pub fn room(&self, gpu: CUdevice) -> Option<Room> {
         let (ledger, gpu) = (self.ledger(), number(gpu).ok()?);
-        let limit = ledger.limit()?;
+        let limit = self.limit()?;
         let own = ledger.held[gpu].get(self.0.slot).map(Holding::read);
         let others = ledger.others(gpu, self.0.slot);
         Some(Room {
@@ -183,12 +185,12 @@ impl Quota {
 
     /// The limit, in bytes.
     pub fn limit(&self) -> Option<u64> {
-        self.ledger().limit()
+        self.0.terms.limit()
     }
 
     /// What a context on a GPU costs, in bytes.
     pub fn context_cost(&self, gpu: CUdevice) -> u64 {
-        number(gpu).map_or(0, |gpu| self.ledger().context_cost(gpu))
+        number(gpu).map_or(0, |gpu| self.0.terms.context_cost(gpu))
     }
 
     /// Charges `bytes` bytes on a GPU. Allocate only then, and drop the charge if that fails.
@@ -201,7 +203,7 @@ impl Quota {
         let slot = ledger.held[gpu]
             .get(self.0.slot)
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let turn = match ledger.limit() {
+        let turn = match self.limit() {
             Some(_) => Some(Turn::take(self.0.ledger.file(), gpu)?),
             None => None,
         };
@@ -218,7 +220,7 @@ impl Quota {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         if turn.is_some()
-            && let Some(limit) = ledger.limit()
+            && let Some(limit) = self.limit()
             && now.charged > was.charged
             && ledger.others(gpu, self.0.slot).charged + now.charged > limit
         {

@@ -9,7 +9,7 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::account::GRANULE;
+use crate::account::{GRANULE, Terms};
 
 const MIB: u64 = 1 << 20;
 
@@ -21,16 +21,42 @@ fn room(limit: u64, used: u64, kept_by_others: u64) -> Room {
     }
 }
 
-fn ledger(limit: Option<u64>) -> Arc<Shared<Ledger>> {
-    let ledger = Shared::<Ledger>::new(c"test-ledger").unwrap();
-    ledger.set_limit(limit);
-    Arc::new(ledger)
+/// A VM's ledger, and its terms.
+struct Vm {
+    ledger: Arc<Shared<Ledger>>,
+    terms: Terms,
+}
+
+impl std::ops::Deref for Vm {
+    type Target = Shared<Ledger>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.ledger
+    }
+}
+
+impl Vm {
+    fn new(ledger: Shared<Ledger>, limit: Option<u64>) -> Self {
+        let terms = Terms::new().unwrap();
+        terms.set_limit(limit);
+        let ledger = Arc::new(ledger);
+        Self { ledger, terms }
+    }
+
+    fn quota(&self, slot: usize) -> Quota {
+        let terms = TermsView::map(Arc::clone(self.terms.file())).unwrap();
+        Quota::new(Arc::clone(&self.ledger), terms, slot)
+    }
+}
+
+fn ledger(limit: Option<u64>) -> Vm {
+    Vm::new(Shared::new(c"test-ledger").unwrap(), limit)
 }
 
 #[test]
 fn what_is_charged_is_rounded_once_for_all_of_a_client() {
     let ledger = ledger(Some(8 * MIB));
-    let quota = Quota::new(Arc::clone(&ledger), 3);
+    let quota = ledger.quota(3);
     let small: Vec<_> = (0..4).map(|_| quota.reserve(1, MIB / 2).unwrap()).collect();
     assert_eq!(quota.room(1), Some(room(8 * MIB, 2 * MIB, 0)));
     assert_eq!(quota.room(0), Some(room(8 * MIB, 0, 0)));
@@ -45,10 +71,10 @@ fn what_is_charged_is_rounded_once_for_all_of_a_client() {
 #[test]
 fn pitfall_71_a_ledger_never_underruns() {
     let ledger = ledger(Some(8 * MIB));
-    let quota = Quota::new(Arc::clone(&ledger), 0);
+    let quota = ledger.quota(0);
     let charge = quota.reserve(0, 8 * MIB).unwrap();
     // A limit below what is used takes nothing away, and lets nothing more be had.
-    ledger.set_limit(Some(2 * MIB));
+    ledger.terms.set_limit(Some(2 * MIB));
     assert_eq!(quota.room(0), Some(room(2 * MIB, 8 * MIB, 0)));
     assert!(quota.reserve(0, 1).is_err());
     // The supervisor clears the slot, and the worker, which was not quite gone, gives back what it had.
@@ -60,11 +86,7 @@ fn pitfall_71_a_ledger_never_underruns() {
     }
     assert!(quota.reserve(GPUS as i32, 1).is_err());
     assert!(quota.reserve(-1, 1).is_err());
-    assert!(
-        Quota::new(Arc::clone(&ledger), usize::MAX)
-            .reserve(0, 1)
-            .is_err()
-    );
+    assert!(ledger.quota(usize::MAX).reserve(0, 1).is_err());
     assert_eq!(ledger.used(0), 0);
     // Slots that hold anything.
     for slot in &ledger.held[0] {
@@ -77,10 +99,7 @@ fn pitfall_71_a_ledger_never_underruns() {
 #[test]
 fn what_another_client_only_keeps_is_asked_for() {
     let ledger = ledger(Some(8 * MIB));
-    let (keeper, other) = (
-        Quota::new(Arc::clone(&ledger), 0),
-        Quota::new(Arc::clone(&ledger), 1),
-    );
+    let (keeper, other) = (ledger.quota(0), ledger.quota(1));
     let kept = keeper.reserve(0, 6 * MIB).unwrap();
     assert!(other.reserve_patiently(0, 4 * MIB).is_err(), "it is in use");
     kept.set_kept(true);
@@ -106,10 +125,7 @@ fn what_another_client_only_keeps_is_asked_for() {
 #[test]
 fn pitfall_68_what_is_given_back_is_never_seen_twice() {
     let ledger = ledger(Some(8 * MIB));
-    let (keeper, other) = (
-        Quota::new(Arc::clone(&ledger), 0),
-        Quota::new(Arc::clone(&ledger), 1),
-    );
+    let (keeper, other) = (ledger.quota(0), ledger.quota(1));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -130,8 +146,8 @@ fn pitfall_68_what_is_given_back_is_never_seen_twice() {
 #[test]
 fn pitfall_69_contexts_share_their_granules_with_nothing() {
     let ledger = ledger(Some(8 * MIB));
-    ledger.set_context_costs(&[MIB + 1, 0, u64::MAX]);
-    let quota = Quota::new(Arc::clone(&ledger), 0);
+    ledger.terms.set_context_costs(&[MIB + 1, 0, u64::MAX]);
+    let quota = ledger.quota(0);
     assert_eq!(quota.context_cost(0), 2 * MIB);
     assert_eq!(quota.context_cost(1), 0);
     assert!(quota.reserve(2, quota.context_cost(2)).is_err());
@@ -163,7 +179,7 @@ proptest! {
         // Two threads for each client, as a worker has several.
         std::thread::scope(|scope| {
             for (slot, steps) in clients.iter().enumerate() {
-                let quota = Quota::new(Arc::clone(&ledger), slot);
+                let quota = ledger.quota(slot);
                 for _ in 0..2 {
                     let quota = quota.clone();
                     scope.spawn(move || churn(&quota, limit, steps));
@@ -177,9 +193,7 @@ proptest! {
 #[test]
 fn pitfall_70_all_of_the_limit_can_be_had_and_no_more() {
     let ledger = ledger(Some(100 * GRANULE));
-    let clients: Vec<_> = (0..8)
-        .map(|slot| Quota::new(Arc::clone(&ledger), slot))
-        .collect();
+    let clients: Vec<_> = (0..8).map(|slot| ledger.quota(slot)).collect();
     let start = Barrier::new(64);
     let held = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -216,10 +230,11 @@ impl Drop for Child {
 fn child() {
     use std::os::fd::AsFd;
     let file = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    let ledger = Arc::new(Shared::<Ledger>::map(Arc::new(file.into())).unwrap());
-    let slot = std::env::var("LEDGER_SLOT").unwrap().parse().unwrap();
-    let quota = Quota::new(Arc::clone(&ledger), slot);
-    let limit = ledger.limit().unwrap();
+    let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let (slot, limit) = (number("LEDGER_SLOT") as usize, number("LEDGER_LIMIT"));
+    let ledger = Shared::<Ledger>::map(Arc::new(file.into())).unwrap();
+    let ledger = Vm::new(ledger, Some(limit));
+    let quota = ledger.quota(slot);
     let mut number = slot as u64 + 1;
     loop {
         let steps: Vec<u16> = (0..200)
@@ -245,6 +260,7 @@ fn pitfall_77_processes_that_are_killed_hold_nobody_up() {
         let started = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "account::quota::tests::child", "--ignored"])
             .env("LEDGER_SLOT", slot.to_string())
+            .env("LEDGER_LIMIT", limit.to_string())
             .stdin(Stdio::from(file))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -284,7 +300,7 @@ fn pitfall_77_processes_that_are_killed_hold_nobody_up() {
 #[test]
 fn without_a_limit_all_is_charged_and_nothing_refused() {
     let ledger = ledger(None);
-    let quota = Quota::new(Arc::clone(&ledger), 0);
+    let quota = ledger.quota(0);
     let charge = quota.reserve(0, 1 << 50).unwrap();
     assert_eq!((quota.room(0), ledger.used(0)), (None, 1 << 50));
     drop(charge);

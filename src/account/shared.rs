@@ -4,7 +4,10 @@ use std::{
     ffi::CStr, fs::File, io, num::NonZeroUsize, ops::Deref, os::fd::AsFd, ptr::NonNull, sync::Arc,
 };
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::{
+    fcntl::SealFlag,
+    sys::mman::{MapFlags, ProtFlags, mmap, munmap},
+};
 
 use crate::ipc;
 
@@ -35,11 +38,36 @@ impl<T: Words> Shared<T> {
         Self::map(Arc::new(ipc::sealed_memfd(name, size_of::<T>() as u64)?))
     }
 
+    /// The same, that whoever else has it can only read.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; the kernel is older than Linux 5.1.
+    pub fn new_for_readers(name: &CStr) -> io::Result<Self> {
+        let file = ipc::memfd(name, size_of::<T>() as u64)?;
+        let shared = Self::map(Arc::new(file))?;
+        // This mapping stays as it is.
+        let readers = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+        ipc::seal(&shared.file, readers)?;
+        Ok(shared)
+    }
+
     /// What another process made.
     ///
     /// # Errors
     /// It is too short, or cannot be mapped.
     pub fn map(file: Arc<File>) -> io::Result<Self> {
+        Self::map_as(file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    /// What another process made to be read: who has this must not write.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub(super) fn map_to_read(file: Arc<File>) -> io::Result<Self> {
+        Self::map_as(file, ProtFlags::PROT_READ)
+    }
+
+    fn map_as(file: Arc<File>, protection: ProtFlags) -> io::Result<Self> {
         let length = const { NonZeroUsize::new(size_of::<T>()).expect("not empty") };
         if file.metadata()?.len() < length.get() as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -49,7 +77,7 @@ impl<T: Words> Shared<T> {
             mmap(
                 None,
                 length,
-                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                protection,
                 MapFlags::MAP_SHARED,
                 file.as_fd(),
                 0,

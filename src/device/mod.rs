@@ -15,6 +15,7 @@ pub mod chain;
 mod client;
 mod command;
 mod control;
+mod front_end;
 mod lost_pages;
 mod memory;
 mod movers;
@@ -26,23 +27,21 @@ pub mod watch;
 
 use std::{
     io,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::net::UnixListener,
-    },
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
-use vhost::vhost_user::{Error as VhostUserError, Listener};
+use vhost::vhost_user::Error as VhostUserError;
 use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::{
     ipc,
-    supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
+    supervisor::link::{DeviceEnd, ToDevice},
 };
 use backend::{Backend, LINK_EVENT};
+pub use front_end::FrontEnd;
 use vm::Vm;
 use watch::{Loops, Watch};
 
@@ -63,14 +62,15 @@ pub enum Error {
     VhostUser(vhost_user_backend::Error),
 }
 
-/// Serves one connection until the VMM closes it.
+/// Serves one connection until the VMM closes it. The front end was made before the process entered its sandbox, where it can make no
+/// sockets.
 ///
 /// # Errors
 /// See [`Error`]; a VMM that goes away is none.
-pub fn run(link: OwnedFd) -> Result<(), Error> {
+pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     lost_pages::install().map_err(|error| Error::Io("Installing a signal handler", error))?;
     let link = DeviceEnd::new(link);
-    let ToDevice::Serve { listener } = link.wait()? else {
+    let ToDevice::Serve { connection } = link.wait()? else {
         return Err(Error::NothingToServe);
     };
     // The state owns the link; this is for the event loop.
@@ -98,10 +98,12 @@ pub fn run(link: OwnedFd) -> Result<(), Error> {
         .register_listener(link_events.as_raw_fd(), EventSet::IN, u64::from(LINK_EVENT))
         .map_err(|error| Error::Io("Watching the link", error))?;
 
-    let mut listener = Listener::from(UnixListener::from(listener));
-    daemon.start(&mut listener).map_err(Error::VhostUser)?;
-    drop(listener);
-    backend.lock().tell_supervisor(&ToSupervisor::Accepted)?;
+    front_end
+        .forward(connection)
+        .map_err(|error| Error::Io("Starting to serve the connection", error))?;
+    daemon
+        .start(&mut front_end.listener)
+        .map_err(Error::VhostUser)?;
     let ended = daemon.wait();
     backend::finish(&mut backend.lock());
     match ended {

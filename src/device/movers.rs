@@ -29,13 +29,11 @@ use super::{
 use crate::{
     ipc::{
         self, MAX_WORKER_EXPORTS,
-        mover::{DeviceEnd, Direction, FromMover, MAX_FILES, MAX_MOVES, Message, Move},
+        mover::{DeviceEnd, Direction, FromMover, MAX_FILES, MAX_MOVES, MOVE_LIMIT, Message, Move},
     },
     supervisor::{MAX_GPUS, link::ToSupervisor},
 };
 
-/// How long a mover may take for a move; a whole queue of other VMs' moves takes a second at most.
-const MOVE_LIMIT: Duration = Duration::from_secs(30);
 /// How often a mover that is not there is asked for.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How many messages of a mover are handled before others get a turn.
@@ -484,7 +482,7 @@ impl Vm {
             link.wants_room = full;
             if let Err(error) = self.watch.add(link.end.as_fd(), link.slot, full) {
                 tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
-                self.kill_mover(gpu);
+                self.give_up_mover(gpu);
             }
         }
         for moving in refused {
@@ -581,7 +579,7 @@ impl Vm {
                     let under_way = &mut self.movers.under_way;
                     if under_way.get(&seq).is_none_or(|moving| moving.gpu != gpu) {
                         tracing::error!("GPU {gpu}: its mover sent nonsense");
-                        self.kill_mover(gpu);
+                        self.give_up_mover(gpu);
                         return false;
                     }
                     link.under_way -= 1;
@@ -595,7 +593,7 @@ impl Vm {
                 }
                 Err(error) => {
                     tracing::error!("GPU {gpu}: its mover: {error}");
-                    self.kill_mover(gpu);
+                    self.give_up_mover(gpu);
                     return false;
                 }
             }
@@ -603,26 +601,31 @@ impl Vm {
         true
     }
 
-    /// Gives up on a mover, for all that use it.
-    fn kill_mover(&mut self, gpu: u32) {
+    /// Closes the channel of a mover that makes no sense. What it was asked for waits for the end of its process.
+    fn give_up_mover(&mut self, gpu: u32) {
         self.close_mover(gpu);
-        if let Err(error) = self.link.send(&ToSupervisor::KillMover { gpu }) {
-            tracing::error!("GPU {gpu}: cannot tell the supervisor to end its mover: {error}");
+        self.tell_that_late(gpu);
+    }
+
+    /// Has the supervisor look whether a mover is stuck, which ends it then.
+    fn tell_that_late(&self, gpu: u32) {
+        if let Err(error) = self.link.send(&ToSupervisor::MoverLate { gpu }) {
+            tracing::error!("GPU {gpu}: cannot tell the supervisor of its mover: {error}");
         }
     }
 
-    /// Gives up on movers that take too long; `true` says that the clock is still wanted.
+    /// Tells of movers that take long; `true` says that the clock is still wanted.
     pub(super) fn tick_movers(&mut self, now: Instant) -> bool {
-        let late = |moving: &&Moving| now.saturating_duration_since(moving.since) > MOVE_LIMIT;
-        let stuck: BTreeSet<u32> = self
+        let is_late = |moving: &&Moving| now.saturating_duration_since(moving.since) > MOVE_LIMIT;
+        let late: BTreeSet<u32> = self
             .movers
             .under_way
             .values()
-            .filter(late)
+            .filter(is_late)
             .map(|moving| moving.gpu)
             .collect();
-        for gpu in stuck {
-            self.kill_mover(gpu);
+        for gpu in late {
+            self.tell_that_late(gpu);
         }
         self.movers.ticking = self.movers.busy();
         self.movers.ticking

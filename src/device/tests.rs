@@ -33,7 +33,7 @@ use super::{
 use crate::{
     ipc::{
         self, ToWorker, WorkerEnd,
-        mover::{FromMover, MoverEnd, ToMover},
+        mover::{FromMover, MOVE_LIMIT, MoverEnd, ToMover},
     },
     supervisor::link::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
 };
@@ -508,6 +508,26 @@ impl Copying {
                 .supervisor_says(ToDevice::MoverExited { gpu: 0 });
         }
     }
+}
+
+/// The device process cannot tell why a move takes long: the supervisor is told, and the move goes on.
+#[test]
+fn a_move_that_takes_long_is_told_of_and_still_ends() {
+    let mut copying = Copying::new();
+    while copying.rig.next().is_some() {}
+    let later = Instant::now() + MOVE_LIMIT + Duration::from_secs(1);
+    for round in 0..2 {
+        let now = later + Duration::from_secs(round);
+        copying.rig.vm.tick(now);
+        let told = Some(ToSupervisor::MoverLate { gpu: 0 });
+        assert_eq!(copying.rig.next(), told);
+        assert_eq!(copying.rig.used(COMMAND_QUEUE), 0);
+    }
+    copying.moves_end(true);
+    assert_eq!(copying.rig.used(COMMAND_QUEUE), 1);
+    while copying.rig.next().is_some() {}
+    copying.rig.vm.tick(later + Duration::from_secs(9));
+    assert_eq!(copying.rig.next(), None);
 }
 
 /// The end of a client whose worker is gone waits for what a mover does for it, and then comes.

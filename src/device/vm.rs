@@ -216,14 +216,6 @@ impl Vm {
         self.movers.busy()
     }
 
-    /// Sends a message to the supervisor.
-    ///
-    /// # Errors
-    /// See [`DeviceEnd::send`].
-    pub fn tell_supervisor(&self, message: &ToSupervisor) -> ipc::Result<()> {
-        self.link.send(message)
-    }
-
     /// Handles a message of the supervisor.
     pub fn supervisor_says(&mut self, message: ToDevice) {
         match message {

@@ -19,7 +19,8 @@ use nix::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Error, FromWorker, Handle, MAX_MESSAGE_BYTES, MapRun, Message, Result, Serving, ToWorker,
+    Error, FromWorker, Handle, MAX_MAP_FILES, MAX_MESSAGE_BYTES, MapRun, Message, Result, Serving,
+    ToWorker,
     messages::{Header, RawRun, kind},
     recv, send,
 };
@@ -56,9 +57,13 @@ impl DeviceEnd {
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
     pub fn recv<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<Option<FromWorker<'a>>> {
         buffer.resize(MAX_MESSAGE_BYTES, 0);
-        let Some((len, fds)) = recv(self.socket.as_fd(), buffer, MsgFlags::MSG_DONTWAIT)? else {
+        // An export is one file; all else has none.
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let Some(received) = recv(self.socket.as_fd(), buffer, 1, flags)? else {
             return Ok(None);
         };
+        let len = received.len;
+        let fds = received.checked()?;
         let (header, payload) = parse(&buffer[..len])?;
         let handle = match (header.kind, fds.len()) {
             (kind::EXPORT, 1) => fds.into_iter().next(),
@@ -149,8 +154,9 @@ impl WorkerEnd {
             .buffer
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (len, fds) = match recv(self.socket.as_fd(), &mut buffer, MsgFlags::empty()) {
-            Ok(Some(received)) => received,
+        let (most, flags) = (MAX_MAP_FILES + 1, MsgFlags::empty());
+        let (len, fds) = match recv(self.socket.as_fd(), &mut buffer, most, flags) {
+            Ok(Some(received)) => (received.len, received.all_or_none()),
             Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
             Err(Error::Closed) => return Ok(None),
             Err(error) => return Err(error),
@@ -163,6 +169,7 @@ impl WorkerEnd {
                 ToWorker::Serve(Serving {
                     account: next()?,
                     ledger: next()?,
+                    terms: next()?,
                     doorbell: next()?,
                     cache: fds.next(),
                     slot: header.value,

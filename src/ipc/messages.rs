@@ -110,6 +110,8 @@ pub struct Serving<F = OwnedFd> {
     pub account: F,
     /// The memory of its VM's [`Ledger`](crate::account::Ledger).
     pub ledger: F,
+    /// The memory of its VM's [`Terms`](crate::account::Terms).
+    pub terms: F,
     /// An eventfd by which the supervisor looks at the account.
     pub doorbell: F,
     /// The directory for what the driver compiles for the client's VM, if it may keep that.
@@ -289,7 +291,12 @@ impl Message {
             payload: size_of_val(&serving.gpus[..]) as u32,
             ..Header::default()
         };
-        let files = [serving.account, serving.ledger, serving.doorbell];
+        let files = [
+            serving.account,
+            serving.ledger,
+            serving.terms,
+            serving.doorbell,
+        ];
         let mut message = Self::new(header, files.into_iter().chain(serving.cache).collect());
         message.bytes.extend_from_slice(serving.gpus.as_bytes());
         message

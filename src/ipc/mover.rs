@@ -7,13 +7,18 @@
 use std::{
     fs::File,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{Error, Result, recv, send};
+use crate::account::Words;
 
 /// The most runs of one move.
 pub const MAX_RUNS: usize = 4096;
@@ -36,7 +41,14 @@ mod kind {
     pub const MOVED: u32 = 66;
     pub const CHANNEL: u32 = 129;
     pub const WEIGHT: u32 = 130;
+    pub const PROGRESS: u32 = 131;
 }
+
+/// How long a move may take once the mover has begun it: far longer than any takes on a GPU that works.
+pub const MOVE_LIMIT: Duration = Duration::from_secs(30);
+/// How many moves of one direction a mover has under way on the GPU at a time: enough that one is always being
+/// copied while others are set up or answered, and few enough that a VM's turn comes soon.
+pub const DEPTH: usize = 4;
 
 /// Which way data goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,6 +57,28 @@ pub enum Direction {
     ToDevice,
     /// From device memory into the guest's memory.
     ToGuest,
+}
+
+/// What a mover shares with the supervisor: when it began each move that it has under way.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Progress {
+    /// By direction: nanoseconds of the monotonic clock; 0 for no move.
+    pub begun: [[AtomicU64; DEPTH]; 2],
+}
+
+// SAFETY: made of atomic integers alone.
+unsafe impl Words for Progress {}
+
+impl Progress {
+    /// Whether the mover has had a move under way for longer than [`MOVE_LIMIT`] at a time, in nanoseconds of the monotonic clock.
+    pub fn is_stuck(&self, now: u64) -> bool {
+        let begun = self.begun.iter().flatten();
+        let mut begun = begun.map(|begun| begun.load(Ordering::Relaxed));
+        begun.any(|begun| {
+            begun != 0 && u128::from(now.saturating_sub(begun)) > MOVE_LIMIT.as_nanos()
+        })
+    }
 }
 
 /// The head of every message; what a field means depends on the kind.
@@ -254,10 +288,10 @@ impl DeviceEnd {
     pub fn recv(&self) -> Result<Option<FromMover>> {
         let mut head = Head::new_zeroed();
         let flags = MsgFlags::MSG_DONTWAIT;
-        let Some((len, fds)) = recv(self.socket.as_fd(), head.as_mut_bytes(), flags)? else {
+        let Some(received) = recv(self.socket.as_fd(), head.as_mut_bytes(), 0, flags)? else {
             return Ok(None);
         };
-        if len != size_of::<Head>() || !fds.is_empty() {
+        if received.len != size_of::<Head>() || received.is_cut {
             return Err(Error::Malformed("not a mover's message"));
         }
         match head.kind {
@@ -295,13 +329,18 @@ impl MoverEnd {
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
     pub fn recv(&self, buffer: &mut Vec<u8>) -> Result<ToMover> {
         buffer.resize(MAX_BYTES, 0);
-        let Some((len, fds)) = recv(self.socket.as_fd(), buffer, MsgFlags::empty())? else {
+        let Some(received) = recv(self.socket.as_fd(), buffer, 1, MsgFlags::empty())? else {
             return Err(Error::Malformed("a blocking socket would block"));
         };
+        let len = received.len;
+        let fds = received.checked()?;
         let (head, rest) = Head::read_from_prefix(&buffer[..len])
             .map_err(|_| Error::Malformed("shorter than a header"))?;
         if rest.len() != head.count as usize * size_of::<Run>() {
             return Err(Error::Malformed("not as long as it says"));
+        }
+        if fds.len() != usize::from(matches!(head.kind, kind::FILE | kind::EXPORT)) {
+            return Err(Error::Malformed("not as many files as there should be"));
         }
         let file = fds
             .into_iter()
@@ -392,6 +431,8 @@ pub enum Order {
     Serve(MoverEnd, Tenant),
     /// A VM's weight has changed.
     Weigh(Tenant),
+    /// The first: the memory of [`Progress`].
+    Report(OwnedFd),
 }
 
 fn order(link: BorrowedFd<'_>, kind: u32, tenant: Tenant, fds: &[RawFd]) -> Result<()> {
@@ -419,14 +460,23 @@ pub fn set_weight(link: BorrowedFd<'_>, tenant: Tenant) -> Result<()> {
     order(link, kind::WEIGHT, tenant, &[])
 }
 
+/// Sends [`Order::Report`].
+///
+/// # Errors
+/// As [`pass_channel`].
+pub fn pass_progress(link: BorrowedFd<'_>, progress: BorrowedFd<'_>) -> Result<()> {
+    let nobody = Tenant { vm: 0, weight: 0 };
+    order(link, kind::PROGRESS, nobody, &[progress.as_raw_fd()])
+}
+
 /// Waits for the supervisor's next word; `None` once it is gone.
 ///
 /// # Errors
 /// [`Error::Malformed`] if the supervisor is not of this build.
 pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
     let mut words = [0_u32; 3];
-    let (len, fds) = match recv(link, words.as_mut_bytes(), MsgFlags::empty()) {
-        Ok(Some(received)) => received,
+    let (len, fds) = match recv(link, words.as_mut_bytes(), 1, MsgFlags::empty()) {
+        Ok(Some(received)) => (received.len, received.all_or_none()),
         Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
         Err(Error::Closed) => return Ok(None),
         Err(error) => return Err(error),
@@ -437,6 +487,7 @@ pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
         _ if len != size_of_val(&words) => Err(Error::Malformed("no order")),
         (kind::CHANNEL, Some(channel)) => Ok(Some(Order::Serve(MoverEnd::new(channel), tenant))),
         (kind::WEIGHT, None) => Ok(Some(Order::Weigh(tenant))),
+        (kind::PROGRESS, Some(progress)) => Ok(Some(Order::Report(progress))),
         _ => Err(Error::Malformed("no order")),
     }
 }
@@ -444,6 +495,7 @@ pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::Shared;
 
     #[test]
     fn the_supervisors_orders_are_what_the_mover_takes() {
@@ -452,6 +504,7 @@ mod tests {
         let tenant = |vm, weight| Tenant { vm, weight };
         pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd()).unwrap();
         set_weight(ours.as_fd(), tenant(3, 50)).unwrap();
+        pass_progress(ours.as_fd(), channel.as_fd()).unwrap();
         drop(channel);
         let Some(Order::Serve(end, of)) = take_order(theirs.as_fd()).unwrap() else {
             panic!("not a channel");
@@ -466,10 +519,26 @@ mod tests {
             panic!("not a weight");
         };
         assert_eq!(of, tenant(3, 50));
+        let progress = take_order(theirs.as_fd()).unwrap();
+        assert!(matches!(progress, Some(Order::Report(_))));
         send(ours.as_fd(), &[&[0; 5]], &[], MsgFlags::empty()).unwrap();
         assert!(take_order(theirs.as_fd()).is_err());
         drop(ours);
         assert!(take_order(theirs.as_fd()).unwrap().is_none());
+    }
+
+    /// However long it waited for its turn before.
+    #[test]
+    fn a_mover_is_stuck_by_a_move_that_it_has_begun_long_ago() {
+        let progress = Shared::<Progress>::new(c"test").unwrap();
+        let limit = MOVE_LIMIT.as_nanos() as u64;
+        assert!(!progress.is_stuck(u64::MAX));
+        progress.begun[1][2].store(1000, Ordering::Relaxed);
+        assert!(!progress.is_stuck(1000 + limit));
+        assert!(progress.is_stuck(1001 + limit));
+        assert!(!progress.is_stuck(999), "begun after the clock was read");
+        progress.begun[1][2].store(0, Ordering::Relaxed);
+        assert!(!progress.is_stuck(1001 + limit));
     }
 
     #[test]

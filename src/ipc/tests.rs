@@ -272,3 +272,53 @@ fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
     assert!(sent.unwrap());
     assert!(matches!(worker.recv(), Err(Error::Malformed(_))));
 }
+
+/// Every end closes what it was not to get: the other end of the pipe is told once nobody has it.
+#[test]
+fn descriptors_that_no_message_has_are_closed() {
+    use std::io::Read;
+
+    use crate::supervisor::link;
+
+    let head = |kind, bytes: usize| {
+        let mut head = vec![0; bytes];
+        head[..4].copy_from_slice(&u32::to_ne_bytes(kind));
+        head
+    };
+    type End = Box<dyn Fn(OwnedFd) -> bool>;
+    let malformed = |error: Option<Error>| matches!(error, Some(Error::Malformed(_)));
+    let ends: [(usize, u32, End); 4] = [
+        (
+            size_of::<Header>(),
+            kind::DONE,
+            Box::new(move |fd| malformed(DeviceEnd::new(fd).recv(&mut Vec::new()).err())),
+        ),
+        (
+            48,
+            66,
+            Box::new(move |fd| malformed(mover::DeviceEnd::new(fd).recv().err())),
+        ),
+        (
+            48,
+            2,
+            Box::new(move |fd| malformed(mover::MoverEnd::new(fd).recv(&mut Vec::new()).err())),
+        ),
+        (
+            32,
+            67,
+            Box::new(move |fd| malformed(link::SupervisorEnd::new(fd).recv().err())),
+        ),
+    ];
+    for (number, (bytes, kind, is_refused)) in ends.iter().enumerate() {
+        for count in [1, 2, 250, 253] {
+            let (ours, theirs) = pair().unwrap();
+            let (mut reader, writer) = io::pipe().unwrap();
+            let files = vec![writer.as_raw_fd(); count];
+            let message = head(*kind, *bytes);
+            assert!(send(ours.as_fd(), &[&message], &files, MsgFlags::empty()).unwrap());
+            drop(writer);
+            assert!(is_refused(theirs), "end {number} takes {count}");
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0, "end {number} of {count}");
+        }
+    }
+}

@@ -11,12 +11,15 @@ use std::{
     },
 };
 
-use gpgpu_protocol::{cuda::CUdevice, layout::MAX_DATA_BYTES};
+use gpgpu_protocol::{
+    cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice},
+    layout::MAX_DATA_BYTES,
+};
 
 use super::{
     Shared,
     engine::{Job, MAX_SHORT},
-    export::Import,
+    export::{Import, Imported},
     guest::GuestFile,
     plan::Plan,
 };
@@ -32,6 +35,7 @@ pub struct Channel {
     end: Arc<MoverEnd>,
     shared: Arc<Shared>,
     device: CUdevice,
+    imported: Arc<Imported>,
     files: HashMap<u32, Arc<GuestFile>>,
     exports: HashMap<u64, Arc<Import>>,
     /// Exports that could not be imported: their moves are not done.
@@ -45,7 +49,7 @@ impl Channel {
         (vm, number): (u32, u64),
         end: MoverEnd,
         shared: Arc<Shared>,
-        device: CUdevice,
+        (device, imported): (CUdevice, Arc<Imported>),
     ) -> Self {
         Self {
             vm,
@@ -53,6 +57,7 @@ impl Channel {
             end: Arc::new(end),
             shared,
             device,
+            imported,
             files: HashMap::new(),
             exports: HashMap::new(),
             useless: HashSet::new(),
@@ -94,10 +99,10 @@ impl Channel {
                 if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
                     return Err(Error::Malformed("one file too many"));
                 }
-                match GuestFile::map(&file, offset, bytes) {
+                match GuestFile::new(file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
                     // Moves that name it are not done.
-                    Err(error) => tracing::warn!("Guest memory cannot be mapped: {error}"),
+                    Err(error) => tracing::warn!("Guest memory cannot be used: {error}"),
                 }
             }
             ToMover::Forget { number } => {
@@ -115,7 +120,11 @@ impl Channel {
                 if known >= MAX_EXPORTS || again {
                     return Err(Error::Malformed("one export too many"));
                 }
-                match Import::new(&handle, bytes, self.device) {
+                let share = self.imported.take(self.vm, bytes);
+                let import = share
+                    .ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+                    .and_then(|share| Import::new(&handle, share, self.device));
+                match import {
                     Ok(import) => drop(self.exports.insert(number, Arc::new(import))),
                     Err(code) => {
                         tracing::debug!("Export {number} of {bytes} bytes: error {code}");

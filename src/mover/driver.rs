@@ -7,8 +7,9 @@ use gpgpu_protocol::cuda::*;
 use crate::worker::driver::{Symbol, check, functions};
 
 pub use crate::worker::driver::{
-    cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuInit, cuMemHostGetDevicePointer_v2,
-    cuMemHostRegister_v2, cuMemHostUnregister, cuMemcpyAsync, cuModuleGetFunction, is_present,
+    cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuDeviceTotalMem_v2, cuInit,
+    cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemHostUnregister, cuMemcpyAsync,
+    cuModuleGetFunction, is_present,
 };
 
 functions! {

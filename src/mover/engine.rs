@@ -20,10 +20,14 @@ use super::{
     plan::{Copy, Plan},
     queue::Turns,
 };
+use crate::{
+    account::{self, Shared},
+    ipc::mover::{self, DEPTH},
+};
 
-/// How many moves of one direction are under way on the GPU at a time: enough that one is always being
-/// copied while others are set up or answered, and few enough that a VM's turn comes soon.
-const DEPTH: usize = 4;
+/// When each move was begun, as the supervisor sees it.
+pub type Progress = Shared<mover::Progress>;
+
 /// The most copies that the kernel is given at a time.
 pub const MAX_SHORT: usize = 10 << 10;
 /// Threads of a block of the kernel.
@@ -65,6 +69,9 @@ struct Slot {
     list: *mut Copy,
     list_device: CUdeviceptr,
     job: Option<Job>,
+    /// Which word of what the supervisor sees says when the move was begun.
+    place: (usize, usize),
+    progress: Arc<Progress>,
 }
 
 /// The moves of one direction.
@@ -78,18 +85,24 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// An engine for the context that is current.
+    /// An engine for the context that is current; `direction` is its index in [`Progress::begun`](crate::ipc::mover::Progress::begun).
     ///
     /// # Errors
     /// The driver's own code.
-    pub fn new(turns: Arc<Turns<Job>>) -> Result<Self, CUresult> {
+    pub fn new(
+        turns: Arc<Turns<Job>>,
+        direction: usize,
+        progress: &Arc<Progress>,
+    ) -> Result<Self, CUresult> {
         let (mut module, mut gather) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the image and the name are NUL-terminated; the pointers are to values that live across the calls.
         unsafe {
             driver::cuModuleLoadData(&mut module, KERNEL.as_ptr().cast())?;
             driver::cuModuleGetFunction(&mut gather, module, c"gather".as_ptr())?;
         }
-        let slots = (0..DEPTH).map(|_| Slot::new()).collect::<Result<_, _>>()?;
+        let slots = (0..DEPTH)
+            .map(|slot| Slot::new((direction, slot), Arc::clone(progress)))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             turns,
             gather,
@@ -140,7 +153,7 @@ impl Engine {
 }
 
 impl Slot {
-    fn new() -> Result<Self, CUresult> {
+    fn new(place: (usize, usize), progress: Arc<Progress>) -> Result<Self, CUresult> {
         let (mut stream, mut event) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (mut list, mut list_device) = (std::ptr::null_mut(), 0);
         let bytes = MAX_SHORT * size_of::<Copy>();
@@ -157,10 +170,13 @@ impl Slot {
             list: list.cast(),
             list_device,
             job: None,
+            place,
+            progress,
         })
     }
 
     fn start(&mut self, gather: CUfunction, job: Job, counters: &Counters) -> Result<(), Lost> {
+        self.note_begin(account::monotonic());
         let issued = self.issue(gather, &job.plan);
         let (engine, kernel) = job.plan.bytes();
         self.job = Some(job);
@@ -211,10 +227,17 @@ impl Slot {
         unsafe { driver::cuEventRecord(self.event, self.stream) }
     }
 
+    /// Says when a move was begun, or by 0 that there is none.
+    fn note_begin(&self, time: u64) {
+        let (direction, slot) = self.place;
+        self.progress.begun[direction][slot].store(time, Ordering::Relaxed);
+    }
+
     fn finish(&mut self, done: bool) {
         if let Some(job) = self.job.take() {
             // Memory that was given back meanwhile is free before anyone hears of the end of the move.
             drop(job.held);
+            self.note_begin(0);
             (job.done)(done);
         }
     }

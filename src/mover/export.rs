@@ -1,10 +1,66 @@
 //! Device memory of workers, imported here.
+//!
+//! An import takes addresses, and a mover's are for all VMs. So what a VM has imported together is bounded by the GPU's memory, of which
+//! it cannot have more; twice that, since what is given back is told of by another channel than what is exported.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::{
+    collections::HashMap,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use gpgpu_protocol::cuda::*;
 
 use super::driver;
+
+/// What each VM has imported, in bytes.
+#[derive(Debug)]
+pub struct Imported {
+    most: u64,
+    by_vm: Mutex<HashMap<u32, u64>>,
+}
+
+impl Imported {
+    /// For a GPU with so many bytes of memory.
+    pub fn new(memory: u64) -> Self {
+        Self {
+            most: memory.saturating_mul(2),
+            by_vm: Mutex::default(),
+        }
+    }
+
+    fn by_vm(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        self.by_vm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a VM import so many bytes more, if it may.
+    pub fn take(self: &Arc<Self>, vm: u32, bytes: u64) -> Option<Share> {
+        let mut by_vm = self.by_vm();
+        let has = by_vm.entry(vm).or_default();
+        *has = has.checked_add(bytes).filter(|sum| *sum <= self.most)?;
+        Some(Share {
+            of: Arc::clone(self),
+            vm,
+            bytes,
+        })
+    }
+}
+
+/// Bytes of a VM's bound, until this is dropped.
+#[derive(Debug)]
+pub struct Share {
+    of: Arc<Imported>,
+    vm: u32,
+    bytes: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(has) = self.of.by_vm().get_mut(&self.vm) {
+            *has -= self.bytes;
+        }
+    }
+}
 
 /// An import: mapped for this mover's device until it is dropped. The memory is the worker's, who
 /// gets it back only once it is not mapped here any more.
@@ -12,63 +68,29 @@ use super::driver;
 pub struct Import {
     address: CUdeviceptr,
     bytes: u64,
+    _share: Share,
 }
 
 impl Import {
-    /// Maps what `handle` stands for: `bytes` bytes of memory of device `dev`. The context is current.
+    /// Maps what `handle` stands for: memory of device `dev`, of as many bytes as the share has. The context is current.
     ///
     /// # Errors
     /// It is not such memory, or the driver's own code.
-    pub fn new(handle: &OwnedFd, bytes: u64, dev: CUdevice) -> Result<Self, CUresult> {
+    pub fn new(handle: &OwnedFd, share: Share, dev: CUdevice) -> Result<Self, CUresult> {
+        let bytes = share.bytes;
         let mut memory = 0;
         let shared = handle.as_raw_fd() as usize as *mut std::ffi::c_void;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         // SAFETY: the pointer is to a value that lives across the call; the descriptor is open.
         unsafe { driver::cuMemImportFromShareableHandle(&mut memory, shared, kind)? };
-        let mapped = Self::map(memory, bytes, dev);
+        let mapped = map(memory, bytes, dev);
         // SAFETY: the handle was just given; a mapping keeps the memory itself.
         let _ = unsafe { driver::cuMemRelease(memory) };
-        mapped
-    }
-
-    fn map(
-        memory: CUmemGenericAllocationHandle,
-        bytes: u64,
-        dev: CUdevice,
-    ) -> Result<Self, CUresult> {
-        let mut properties = CUmemAllocationProp {
-            type_: CU_MEM_ALLOCATION_TYPE_INVALID,
-            requestedHandleTypes: 0,
-            location: CUmemLocation::default(),
-            win32HandleMetaData: std::ptr::null_mut(),
-            allocFlags: CUmemAllocationFlags::default(),
-        };
-        let mut address = 0;
-        let length = bytes as usize;
-        // SAFETY: pointers are to values that live across the calls; the handle is the driver's.
-        unsafe {
-            driver::cuMemGetAllocationPropertiesFromHandle(&mut properties, memory)?;
-            let location = properties.location;
-            if (location.type_, location.id) != (CU_MEM_LOCATION_TYPE_DEVICE, dev) {
-                return Err(CUDA_ERROR_INVALID_DEVICE);
-            }
-            driver::cuMemAddressReserve(&mut address, length, 0, 0, 0)?;
-            let access = CUmemAccessDesc {
-                location,
-                flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            };
-            let mapped = driver::cuMemMap(address, length, 0, memory, 0);
-            let mapped = mapped.and_then(|()| {
-                driver::cuMemSetAccess(address, length, &access, 1).inspect_err(|_| {
-                    let _ = driver::cuMemUnmap(address, length);
-                })
-            });
-            if let Err(code) = mapped {
-                let _ = driver::cuMemAddressFree(address, length);
-                return Err(code);
-            }
-        }
-        Ok(Self { address, bytes })
+        mapped.map(|address| Self {
+            address,
+            bytes,
+            _share: share,
+        })
     }
 
     /// The address of `bytes` bytes from `offset` on; `None` if they are not all in it.
@@ -86,5 +108,63 @@ impl Drop for Import {
             let _ = driver::cuMemUnmap(self.address, length);
             let _ = driver::cuMemAddressFree(self.address, length);
         }
+    }
+}
+
+fn map(
+    memory: CUmemGenericAllocationHandle,
+    bytes: u64,
+    dev: CUdevice,
+) -> Result<CUdeviceptr, CUresult> {
+    let mut properties = CUmemAllocationProp {
+        type_: CU_MEM_ALLOCATION_TYPE_INVALID,
+        requestedHandleTypes: 0,
+        location: CUmemLocation::default(),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationFlags::default(),
+    };
+    let mut address = 0;
+    let length = bytes as usize;
+    // SAFETY: pointers are to values that live across the calls; the handle is the driver's.
+    unsafe {
+        driver::cuMemGetAllocationPropertiesFromHandle(&mut properties, memory)?;
+        let location = properties.location;
+        if (location.type_, location.id) != (CU_MEM_LOCATION_TYPE_DEVICE, dev) {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
+        driver::cuMemAddressReserve(&mut address, length, 0, 0, 0)?;
+        let access = CUmemAccessDesc {
+            location,
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        let mapped = driver::cuMemMap(address, length, 0, memory, 0);
+        let mapped = mapped.and_then(|()| {
+            driver::cuMemSetAccess(address, length, &access, 1).inspect_err(|_| {
+                let _ = driver::cuMemUnmap(address, length);
+            })
+        });
+        if let Err(code) = mapped {
+            let _ = driver::cuMemAddressFree(address, length);
+            return Err(code);
+        }
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_imports_twice_the_gpus_memory_at_most_whatever_others_do() {
+        let imported = Arc::new(Imported::new(100));
+        let first = imported.take(1, 150).unwrap();
+        assert!(imported.take(1, 51).is_none());
+        assert!(imported.take(1, u64::MAX).is_none());
+        let _second = imported.take(1, 50).unwrap();
+        let _other = imported.take(2, 200).unwrap();
+        drop(first);
+        let _again = imported.take(1, 150).unwrap();
+        assert!(imported.take(1, 1).is_none());
     }
 }

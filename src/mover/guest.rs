@@ -1,7 +1,9 @@
-//! Guest memory: mapped as a whole, registered with CUDA in chunks as copies need them.
+//! Guest memory: mapped and registered with CUDA in chunks as copies need them.
 //!
 //! Registering pins a chunk's pages, and takes milliseconds; so a chunk stays registered until
 //! more than [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping.
+//!
+//! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a mover are for all VMs.
 
 use std::{
     collections::HashMap,
@@ -35,48 +37,44 @@ const HOPELESS: Duration = Duration::from_secs(30);
 /// How many are let go at a time where the driver has no room.
 const EVICTED: usize = 16;
 
-/// A mapping of a part of a guest's memory.
+/// A part of a guest's memory.
 #[derive(Debug)]
 pub struct GuestFile {
     id: u64,
-    base: NonNull<c_void>,
+    file: OwnedFd,
+    offset: u64,
     bytes: u64,
+    /// The size of the file's pages, of which mappings are multiples.
+    page: u64,
     /// When registering failed though there was room: then it will again, for a while.
     hopeless: Mutex<Option<Instant>>,
 }
 
-// SAFETY: the address is only passed to the driver; the mapping lives as long as this.
-unsafe impl Send for GuestFile {}
-// SAFETY: as above.
-unsafe impl Sync for GuestFile {}
-
 impl GuestFile {
-    /// Maps `bytes` bytes from `offset` of a file.
+    /// Takes `bytes` bytes from `offset` of a file.
     ///
     /// # Errors
-    /// The range is not of whole pages, the file is not memory, or the host is out of addresses.
-    pub fn map(file: &OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
+    /// The range is not of whole pages, or the file is not memory.
+    pub fn new(file: OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Pages of another file system may take for ever to come, and be written back to a disk.
-        let system = fstatfs(file)?.filesystem_type();
-        if system != TMPFS_MAGIC && system != HUGETLBFS_MAGIC {
-            return Err(io::Error::other("it is not in memory"));
-        }
+        let system = fstatfs(&file)?;
+        let page = match system.filesystem_type() {
+            TMPFS_MAGIC => PAGE_BYTES,
+            HUGETLBFS_MAGIC => u64::try_from(system.block_size()).unwrap_or(PAGE_BYTES),
+            _ => return Err(io::Error::other("it is not in memory")),
+        };
         let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
-        let start = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let length = usize::try_from(bytes)
-            .ok()
-            .filter(|_| whole(offset) && whole(bytes) && offset.checked_add(bytes).is_some())
-            .and_then(NonZeroUsize::new)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { mmap(None, length, protection, flags, file, start)? };
+        let end = offset.checked_add(bytes);
+        if !whole(offset) || !whole(bytes) || bytes == 0 || end.is_none_or(|end| end > MAX_OFFSET) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         Ok(Self {
             id: LAST.fetch_add(1, Ordering::Relaxed),
-            base,
+            file,
+            offset,
             bytes,
+            page: page.max(PAGE_BYTES),
             hopeless: Mutex::new(None),
         })
     }
@@ -86,15 +84,58 @@ impl GuestFile {
         self.bytes
     }
 
-    fn chunk_bytes(&self, index: u64) -> u64 {
-        CHUNK_BYTES.min(self.bytes - index * CHUNK_BYTES)
+    /// Maps a chunk.
+    fn map(&self, index: u64) -> io::Result<Mapping> {
+        let within = index * CHUNK_BYTES;
+        let bytes = CHUNK_BYTES.min(self.bytes - within);
+        let start = self.offset + within;
+        let first = start - start % self.page;
+        let end = (start + bytes).next_multiple_of(self.page);
+        let length = usize::try_from(end - first).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let length = NonZeroUsize::new(length).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { mmap(None, length, protection, flags, &self.file, first as i64)? };
+        Ok(Mapping {
+            base,
+            length,
+            before: (start - first) as usize,
+            bytes: bytes as usize,
+        })
     }
 }
 
-impl Drop for GuestFile {
+/// The largest offset in a file that a mapping can name, less the largest page.
+const MAX_OFFSET: u64 = (1 << 63) - (1 << 34);
+
+/// A mapping of a chunk, and of as much around it as its first and last page hold.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<c_void>,
+    length: NonZeroUsize,
+    /// Bytes before the chunk.
+    before: usize,
+    /// Bytes of the chunk.
+    bytes: usize,
+}
+
+// SAFETY: the address is only passed to the driver; the mapping lives as long as this.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// The chunk's first byte.
+    fn start(&self) -> *mut c_void {
+        self.base.as_ptr().wrapping_byte_add(self.before)
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping's, and no chunk of it is registered any more: each holds the file.
-        let _ = unsafe { munmap(self.base, self.bytes as usize) };
+        // SAFETY: the mapping is this value's own; what was registered of it is not any more.
+        let _ = unsafe { munmap(self.base, self.length.get()) };
     }
 }
 
@@ -103,26 +144,30 @@ impl Drop for GuestFile {
 pub struct Chunk {
     file: Arc<GuestFile>,
     offset: u64,
+    mapping: Mapping,
     /// Where kernels and copies find it.
     device: CUdeviceptr,
 }
 
 impl Chunk {
     fn register(file: &Arc<GuestFile>, index: u64) -> Result<Self, CUresult> {
-        let offset = index * CHUNK_BYTES;
-        let start = file.base.as_ptr().wrapping_byte_add(offset as usize);
-        let bytes = file.chunk_bytes(index) as usize;
+        let mapping = file.map(index).map_err(|error| {
+            tracing::debug!("Guest memory cannot be mapped: {error}");
+            CUDA_ERROR_OUT_OF_MEMORY
+        })?;
+        let start = mapping.start();
         let mut device = 0;
-        // SAFETY: the range is mapped, and stays so while this holds the file.
+        // SAFETY: the range is mapped, and stays so while this holds the mapping.
         unsafe {
-            driver::cuMemHostRegister_v2(start, bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
+            driver::cuMemHostRegister_v2(start, mapping.bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
             driver::cuMemHostGetDevicePointer_v2(&mut device, start, 0).inspect_err(|_| {
                 let _ = driver::cuMemHostUnregister(start);
             })?;
         }
         Ok(Self {
             file: Arc::clone(file),
-            offset,
+            offset: index * CHUNK_BYTES,
+            mapping,
             device,
         })
     }
@@ -130,10 +175,8 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let base = self.file.base.as_ptr();
-        let start = base.wrapping_byte_add(self.offset as usize);
-        // SAFETY: registered when this was made, and no copy holds it any more.
-        let _ = unsafe { driver::cuMemHostUnregister(start) };
+        // SAFETY: registered when this was made, and no copy holds it any more. It is mapped until after this.
+        let _ = unsafe { driver::cuMemHostUnregister(self.mapping.start()) };
     }
 }
 
@@ -289,17 +332,49 @@ mod tests {
     use super::*;
     use crate::ipc::sealed_memfd;
 
+    fn memory(bytes: u64) -> OwnedFd {
+        sealed_memfd(c"test", bytes).unwrap().into()
+    }
+
     #[test]
-    fn only_whole_pages_of_memory_are_mapped() {
-        let memory = OwnedFd::from(sealed_memfd(c"test", 4 * PAGE_BYTES).unwrap());
-        let map = |offset, bytes| GuestFile::map(&memory, offset, bytes);
-        assert_eq!(map(PAGE_BYTES, PAGE_BYTES).unwrap().bytes(), PAGE_BYTES);
-        assert!(map(1, PAGE_BYTES).is_err());
-        assert!(map(0, 1).is_err());
-        assert!(map(0, 0).is_err());
-        assert!(map(u64::MAX - 4095, PAGE_BYTES).is_err());
-        assert!(map(PAGE_BYTES, u64::MAX - 4095).is_err());
+    fn only_whole_pages_of_memory_are_taken() {
+        let new = |offset, bytes| GuestFile::new(memory(4 * PAGE_BYTES), offset, bytes);
+        assert_eq!(new(PAGE_BYTES, PAGE_BYTES).unwrap().bytes(), PAGE_BYTES);
+        assert!(new(1, PAGE_BYTES).is_err());
+        assert!(new(0, 1).is_err());
+        assert!(new(0, 0).is_err());
+        assert!(new(u64::MAX - 4095, PAGE_BYTES).is_err());
+        assert!(new(PAGE_BYTES, u64::MAX - 4095).is_err());
         let program = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-        assert!(GuestFile::map(&program, 0, PAGE_BYTES).is_err());
+        assert!(GuestFile::new(program, 0, PAGE_BYTES).is_err());
+    }
+
+    #[test]
+    fn a_chunk_is_the_part_of_the_file_that_it_should_be() {
+        use std::os::unix::fs::FileExt;
+        let file = sealed_memfd(c"test", 3 * CHUNK_BYTES).unwrap();
+        let last = 2 * PAGE_BYTES + CHUNK_BYTES;
+        file.write_all_at(b"chunk", last).unwrap();
+        let part = GuestFile::new(file.into(), 2 * PAGE_BYTES, CHUNK_BYTES + PAGE_BYTES).unwrap();
+        assert_eq!(part.map(0).unwrap().bytes as u64, CHUNK_BYTES);
+        let mapping = part.map(1).unwrap();
+        assert_eq!(mapping.bytes as u64, PAGE_BYTES);
+        // SAFETY: mapped, and nobody writes there.
+        let bytes = unsafe { std::slice::from_raw_parts(mapping.start().cast::<u8>(), 5) };
+        assert_eq!(bytes, b"chunk");
+    }
+
+    /// A process has 128 TiB of addresses, and a mover's are for all VMs.
+    #[test]
+    fn memory_that_is_named_takes_no_addresses() {
+        let whole = 64 << 40;
+        let named: Vec<_> = (0..64)
+            .map(|_| Arc::new(GuestFile::new(memory(whole), 0, whole).unwrap()))
+            .collect();
+        let last = whole / CHUNK_BYTES - 1;
+        let mapped: Vec<_> = named.iter().map(|file| file.map(last).unwrap()).collect();
+        let other = GuestFile::new(memory(CHUNK_BYTES), 0, CHUNK_BYTES).unwrap();
+        other.map(0).unwrap();
+        drop(mapped);
     }
 }

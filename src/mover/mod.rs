@@ -32,7 +32,8 @@ use crate::{
     sandbox::{self, Role, Settings},
 };
 use channel::Channel;
-use engine::{Counters, Engine, Job};
+use engine::{Counters, Engine, Job, Progress};
+use export::Imported;
 use guest::Chunks;
 use queue::Turns;
 
@@ -48,6 +49,9 @@ pub enum Error {
     /// The device cannot be used.
     #[error("GPU {0} cannot be used: {1} ({name})", name = result_name(*.1).unwrap_or("unknown"))]
     Cuda(i32, CUresult),
+    /// What is shared with the supervisor cannot be mapped.
+    #[error("Cannot share the progress of moves: {0}")]
+    Progress(#[source] io::Error),
     /// The host is out of threads.
     #[error("Cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -96,12 +100,24 @@ impl SharedContext {
 pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error> {
     let failed = |code| Error::Cuda(ordinal, code);
     let (device, context) = open(ordinal)?;
+    let progress = match ipc::mover::take_order(link.as_fd())? {
+        Some(Order::Report(progress)) => Arc::new(progress.into()),
+        None => return Ok(()),
+        Some(_) => return Err(ipc::Error::Malformed("no memory for progress").into()),
+    };
+    let progress = Progress::map(progress).map_err(Error::Progress)?;
+    let progress = Arc::new(progress);
+    let mut memory = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuDeviceTotalMem_v2(&mut memory, device) }.map_err(failed)?;
+    let imported = Arc::new(Imported::new(memory as u64));
     let shared = Arc::new(Shared::default());
-    for (name, turns) in [
+    let engines = [
         ("to-device", &shared.to_device),
         ("to-guest", &shared.to_guest),
-    ] {
-        let engine = Engine::new(Arc::clone(turns)).map_err(failed)?;
+    ];
+    for (direction, (name, turns)) in engines.into_iter().enumerate() {
+        let engine = Engine::new(Arc::clone(turns), direction, &progress).map_err(failed)?;
         let shared = Arc::clone(&shared);
         start(name, context, move || {
             let lost = engine.run(&shared.counters);
@@ -114,12 +130,16 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
     while let Some(order) = ipc::mover::take_order(link.as_fd())? {
-        let (Order::Serve(_, Tenant { vm, weight }) | Order::Weigh(Tenant { vm, weight })) = order;
+        let (Order::Serve(_, Tenant { vm, weight }) | Order::Weigh(Tenant { vm, weight })) = order
+        else {
+            continue;
+        };
         for turns in [&shared.to_device, &shared.to_guest] {
             turns.set_weight(vm, weight);
         }
         if let Order::Serve(end, _) = order {
             number += 1;
+            let device = (device, Arc::clone(&imported));
             let channel = Channel::new((vm, number), end, Arc::clone(&shared), device);
             start("channel", context, move || channel.serve())?;
         }

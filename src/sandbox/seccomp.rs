@@ -156,7 +156,7 @@ const COMMON_X86: &[Rule] = rules! {
 const COMMON_X86: &[Rule] = &[];
 
 const DEVICE: &[Rule] = rules! {
-    /// The VMM's connection, from the socket that the supervisor listens at.
+    /// The connection of the vhost-user library, from a listener of this process's own.
     SYS_accept4;
     /// What is due later.
     SYS_timerfd_create;

@@ -123,11 +123,11 @@ fn belongs(directory: &File, owners: &[u32], to_nobody_else: u32) -> io::Result<
 fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
     let (ours, theirs) = ipc::pair()?;
     let mut process = program.start(theirs, path.as_os_str())?;
-    let received = ipc::recv(ours.as_fd(), &mut [0; 1], MsgFlags::empty());
+    let received = ipc::recv(ours.as_fd(), &mut [0; 1], 1, MsgFlags::empty());
     let directory = received
         .ok()
         .flatten()
-        .and_then(|(_, files)| files.into_iter().next());
+        .and_then(|received| received.all_or_none().into_iter().next());
     process.wait(Instant::now() + DETACHED);
     directory
         .map(File::from)

@@ -16,7 +16,7 @@ use super::{
     metrics::End,
     process::{Process, reason},
 };
-use crate::{ipc, log_limit::LogLimit, policy::VmPolicy};
+use crate::{ipc, log_limit::LogLimit, pace::Pace, policy::VmPolicy};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
@@ -31,12 +31,16 @@ pub struct Device {
     pub link_token: u32,
     /// Its VM.
     pub vm: usize,
-    /// Whether it has accepted its connection.
-    pub accepted: bool,
     /// Keys of workers by client.
     pub workers: HashMap<u32, u32>,
     /// A bound for what its guest can have logged.
     pub log: LogLimit,
+    /// A bound for what it says. One that says more has been taken over.
+    pub messages: Pace,
+    /// A bound for the workers that it has started. It keeps to less by itself.
+    pub starts: Pace,
+    /// Whether it was ended for what it said.
+    pub is_given_up: bool,
 }
 
 impl Device {

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io,
+    os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
 
@@ -17,17 +18,29 @@ use super::{
     spare::Spare,
     vm::CONNECT_PERIOD,
 };
-use crate::{ipc, log_limit::LogLimit};
+use crate::{ipc, log_limit::LogLimit, pace::Pace};
 
 /// How long a socket is left alone whose next connection can neither be served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many messages of a device process are handled before others get their turn.
+const BATCH: usize = 16;
+/// Messages that a device process may send at once, and how long until it may send one more. It has a few for each client, all of
+/// which a reset closes at once.
+const MESSAGE_BURST: u32 = 2048;
+/// See [`MESSAGE_BURST`].
+const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
+/// Workers that a device process may start at once, and how long until it may start one more. It takes half as many at once, so
+/// that what is held up on its way does not count against it.
+const START_BURST: u32 = 128;
+/// See [`START_BURST`].
+const START_PERIOD: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Watches the listeners that may have another connection.
     pub(super) fn arm(&mut self, ops: &mut EventOps<'_>) {
         for vm in &mut self.vms {
             let full = vm.connections >= self.config.max_connections;
-            let wanted = !vm.accepting && !full && vm.paused.is_none();
+            let wanted = !full && vm.paused.is_none();
             if wanted == vm.armed {
                 continue;
             }
@@ -63,59 +76,68 @@ impl Supervisor {
         self.vms.iter().filter_map(|vm| vm.paused).min()
     }
 
-    /// Starts a device process for the connection that waits at a listener.
+    /// Accepts a connection, and starts a device process for it.
     pub(super) fn connect(&mut self, index: usize, ops: &mut EventOps<'_>) {
-        let key = self.token(Source::Device(0));
-        let path = self.vms[index].socket.path().to_owned();
-        match self.start_device(key, index, ops) {
-            Ok(device) => {
+        let accepted = match self.vms[index].socket.accept() {
+            Ok(None) => return,
+            Ok(Some(connection)) => Ok(connection),
+            Err(error) => {
                 let vm = &mut self.vms[index];
+                // It would be there for ever.
+                if !vm.socket.reject() {
+                    vm.paused = Some(Instant::now() + PAUSE);
+                }
+                Err(error)
+            }
+        };
+        let key = self.token(Source::Device(0));
+        let started =
+            accepted.and_then(|connection| self.start_device(key, index, connection, ops));
+        let vm = &mut self.vms[index];
+        let path = vm.socket.path().display();
+        match started {
+            Ok(device) => {
+                let process = device.process.id();
                 tracing::info!(
                     vm = vm.policy.name,
-                    device = device.process.id(),
-                    "{}: VM connected (process {})",
-                    path.display(),
-                    device.process.id()
+                    device = process,
+                    "{path}: VM connected (process {process})",
                 );
-                self.devices.insert(key, device);
-                self.sources.insert(key, Source::Device(key));
+                self.voices.assign(process, &vm.reported);
                 vm.connections += 1;
-                vm.accepting = true;
                 self.board.set_connections(index, vm.connections);
                 let now = Instant::now();
                 if !vm.connects.take(now) {
                     vm.paused = Some(now + CONNECT_PERIOD);
                 }
+                self.devices.insert(key, device);
+                self.sources.insert(key, Source::Device(key));
             }
             Err(error) => {
-                self.sources.remove(&key);
-                let vm = &mut self.vms[index];
                 if vm.log.allow() {
                     tracing::error!(
                         vm = vm.policy.name,
                         reason = %error,
-                        "{}: cannot start a device process: {error}",
-                        path.display()
+                        "{path}: cannot start a device process: {error}",
                     );
                 }
-                // It would be there for ever.
-                if !vm.socket.reject() {
-                    vm.paused = Some(Instant::now() + PAUSE);
-                }
+                self.sources.remove(&key);
             }
         }
     }
 
+    /// Gives a connection to a device process: the one that waits, or a fresh one.
     fn start_device(
         &mut self,
         key: u32,
         index: usize,
+        connection: UnixStream,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
-        let socket = &self.vms[index].socket;
+        let connection = connection.into();
+        let message = ToDevice::Serve { connection };
         let serve = |spare: Spare| {
-            let listener = socket.listener().try_clone()?.into();
-            let told = spare.link.send(&ToDevice::Serve { listener });
+            let told = spare.link.send(&message);
             told.map(|()| spare).map_err(io::Error::other)
         };
         let spare = self.spare.take(Instant::now());
@@ -124,7 +146,8 @@ impl Supervisor {
             // There was none, or it has died.
             _ => serve(Spare::start(
                 &self.config.device,
-                socket.path().as_os_str(),
+                self.vms[index].socket.path().as_os_str(),
+                &self.voices,
             )?)?,
         };
         let Spare { process, link } = started;
@@ -137,60 +160,79 @@ impl Supervisor {
             link,
             link_token,
             vm: index,
-            accepted: false,
             workers: HashMap::new(),
             log: LogLimit::default(),
+            messages: Pace::new(MESSAGE_BURST, MESSAGE_PERIOD),
+            starts: Pace::new(START_BURST, START_PERIOD),
+            is_given_up: false,
         })
     }
 
-    /// Handles what a device process says.
+    /// Handles what a device process says, some of it: others get their turn before the rest.
     pub(super) fn hear(&mut self, key: u32, ops: &mut EventOps<'_>) {
-        loop {
+        for _ in 0..BATCH {
             let Some(device) = self.devices.get_mut(&key) else {
                 return;
             };
-            match device.link.recv() {
+            let message = match device.link.recv() {
                 Ok(None) => return,
-                Ok(Some(ToSupervisor::Accepted)) => {
-                    device.accepted = true;
-                    let index = device.vm;
-                    self.vms[index].accepting = false;
+                Ok(Some(_)) if !device.messages.take(Instant::now()) => {
+                    Err(ipc::Error::Malformed("more than a device process says"))
                 }
-                Ok(Some(ToSupervisor::StartWorker { client, pid, name })) => {
-                    self.start_worker(key, client, pid, &name, ops);
-                }
-                Ok(Some(ToSupervisor::CloseWorker { client, kill })) => {
-                    let worker = device.workers.get(&client);
-                    if let Some(worker) = worker.and_then(|worker| self.workers.get_mut(worker)) {
-                        worker.close(kill);
-                    }
-                }
-                Ok(Some(ToSupervisor::StartMover { gpu })) => {
-                    let token =
-                        || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
-                    let tenant = self.vms[device.vm].tenant(device.vm);
-                    let user = (key, tenant);
-                    let answer = match self.movers.connect(gpu, user, token, ops) {
-                        Ok(channel) => ToDevice::MoverStarted { gpu, channel },
-                        Err(error) => {
-                            tracing::debug!("GPU {gpu}: no mover: {error}");
-                            ToDevice::MoverFailed { gpu }
-                        }
-                    };
-                    device.tell(&answer);
-                }
-                Ok(Some(ToSupervisor::KillMover { gpu })) => self.movers.kill(gpu),
+                Ok(Some(message)) => Ok(message),
+                Err(error) => Err(error),
+            };
+            match message {
+                Ok(message) => self.obey(key, message, ops),
                 Err(error) => {
                     // The end of the link comes before the end of the process, and says less.
                     let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
                     let _ = ops.remove(events);
-                    if !matches!(error, ipc::Error::Closed) {
+                    if !matches!(error, ipc::Error::Closed) && !device.is_given_up {
                         tracing::error!("Device process {}: {error}", device.process.id());
                     }
+                    device.is_given_up = true;
                     device.process.kill();
                     return;
                 }
             }
+        }
+    }
+
+    /// Does what a device process asks for.
+    fn obey(&mut self, key: u32, message: ToSupervisor, ops: &mut EventOps<'_>) {
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        match message {
+            ToSupervisor::StartWorker { client, pid, name } => {
+                self.start_worker(key, client, pid, &name, ops);
+            }
+            ToSupervisor::CloseWorker { client, kill } => {
+                let worker = device.workers.get(&client);
+                if let Some(worker) = worker.and_then(|worker| self.workers.get_mut(worker)) {
+                    worker.close(kill);
+                }
+            }
+            ToSupervisor::StartMover { gpu } => {
+                let token =
+                    || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
+                let user = (key, self.vms[device.vm].tenant(device.vm));
+                let is_known = self.config.gpus == 0 || gpu < self.config.gpus;
+                let channel = match is_known {
+                    true => self.movers.connect(gpu, user, token, ops, &self.voices),
+                    false => Err(io::ErrorKind::NotFound.into()),
+                };
+                let answer = match channel {
+                    Ok(channel) => ToDevice::MoverStarted { gpu, channel },
+                    Err(error) => {
+                        tracing::debug!("GPU {gpu}: no mover: {error}");
+                        ToDevice::MoverFailed { gpu }
+                    }
+                };
+                device.tell(&answer);
+            }
+            ToSupervisor::MoverLate { gpu } => self.movers.check(gpu),
         }
     }
 
@@ -208,6 +250,7 @@ impl Supervisor {
         self.sources.remove(&key);
         self.sources.remove(&device.link_token);
         self.movers.forget_user(key);
+        self.voices.forget(device.process.id());
         let _ = ops.remove(Events::with_data(&device.process, key, EventSet::IN));
         // It is not watched any more if it was closed before.
         let _ = ops.remove(Events::with_data(
@@ -223,10 +266,6 @@ impl Supervisor {
         let vm = &mut self.vms[device.vm];
         vm.connections -= 1;
         self.board.set_connections(device.vm, vm.connections);
-        if !device.accepted {
-            vm.accepting = false;
-            vm.socket.reject();
-        }
         let path = vm.socket.path().display();
         if ended.success() {
             tracing::info!(

@@ -19,11 +19,10 @@ mod kind {
     pub const MOVER_STARTED: u32 = 5;
     pub const MOVER_FAILED: u32 = 6;
     pub const MOVER_EXITED: u32 = 7;
-    pub const ACCEPTED: u32 = 65;
     pub const START_WORKER: u32 = 66;
     pub const CLOSE_WORKER: u32 = 67;
     pub const START_MOVER: u32 = 68;
-    pub const KILL_MOVER: u32 = 69;
+    pub const MOVER_LATE: u32 = 69;
 }
 
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -39,10 +38,10 @@ struct Raw {
 /// What a device process receives.
 #[derive(Debug)]
 pub enum ToDevice {
-    /// The first message: a connection waits at this listening socket.
+    /// The first message: what to serve.
     Serve {
-        /// The socket; blocking, and shared with the supervisor.
-        listener: OwnedFd,
+        /// The VMM's connection.
+        connection: OwnedFd,
     },
     /// A client's worker was started.
     WorkerStarted {
@@ -89,8 +88,6 @@ pub enum ToDevice {
 /// What the supervisor receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
-    /// The connection was accepted; the socket can be watched again.
-    Accepted,
     /// A client wants a worker.
     StartWorker {
         /// The client.
@@ -112,8 +109,8 @@ pub enum ToSupervisor {
         /// The GPU.
         gpu: u32,
     },
-    /// A mover does not do what it was asked for.
-    KillMover {
+    /// A mover takes too long for a move. The supervisor looks whether that is so.
+    MoverLate {
         /// Its GPU.
         gpu: u32,
     },
@@ -146,7 +143,7 @@ impl SupervisorEnd {
             ..Raw::default()
         };
         let (raw, fd) = match message {
-            ToDevice::Serve { listener } => (raw(kind::SERVE, 0, 0, 0), Some(listener)),
+            ToDevice::Serve { connection } => (raw(kind::SERVE, 0, 0, 0), Some(connection)),
             ToDevice::WorkerStarted { client, channel } => {
                 (raw(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
             }
@@ -172,12 +169,11 @@ impl SupervisorEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn recv(&self) -> Result<Option<ToSupervisor>> {
-        let Some((raw, _)) = recv(self.0.as_fd(), MsgFlags::MSG_DONTWAIT)? else {
+        let Some((raw, _)) = recv(self.0.as_fd(), 0, MsgFlags::MSG_DONTWAIT)? else {
             return Ok(None);
         };
         let client = raw.client;
         match raw.kind {
-            kind::ACCEPTED => Ok(Some(ToSupervisor::Accepted)),
             kind::START_WORKER => Ok(Some(ToSupervisor::StartWorker {
                 client,
                 pid: raw.first,
@@ -188,7 +184,7 @@ impl SupervisorEnd {
                 kill: raw.first != 0,
             })),
             kind::START_MOVER => Ok(Some(ToSupervisor::StartMover { gpu: raw.first })),
-            kind::KILL_MOVER => Ok(Some(ToSupervisor::KillMover { gpu: raw.first })),
+            kind::MOVER_LATE => Ok(Some(ToSupervisor::MoverLate { gpu: raw.first })),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }
@@ -212,10 +208,6 @@ impl DeviceEnd {
     /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
     pub fn send(&self, message: &ToSupervisor) -> Result<()> {
         let raw = match *message {
-            ToSupervisor::Accepted => Raw {
-                kind: kind::ACCEPTED,
-                ..Raw::default()
-            },
             ToSupervisor::StartWorker { client, pid, name } => Raw {
                 kind: kind::START_WORKER,
                 client,
@@ -234,8 +226,8 @@ impl DeviceEnd {
                 first: gpu,
                 ..Raw::default()
             },
-            ToSupervisor::KillMover { gpu } => Raw {
-                kind: kind::KILL_MOVER,
+            ToSupervisor::MoverLate { gpu } => Raw {
+                kind: kind::MOVER_LATE,
                 first: gpu,
                 ..Raw::default()
             },
@@ -248,7 +240,7 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn wait(&self) -> Result<ToDevice> {
-        match recv(self.0.as_fd(), MsgFlags::empty())? {
+        match recv(self.0.as_fd(), 1, MsgFlags::empty())? {
             Some((raw, fd)) => Self::parse(raw, fd),
             None => Err(Error::Malformed("a blocking socket would block")),
         }
@@ -259,7 +251,7 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn recv(&self) -> Result<Option<ToDevice>> {
-        match recv(self.0.as_fd(), MsgFlags::MSG_DONTWAIT)? {
+        match recv(self.0.as_fd(), 1, MsgFlags::MSG_DONTWAIT)? {
             Some((raw, fd)) => Self::parse(raw, fd).map(Some),
             None => Ok(None),
         }
@@ -268,7 +260,7 @@ impl DeviceEnd {
     fn parse(raw: Raw, fd: Option<OwnedFd>) -> Result<ToDevice> {
         let client = raw.client;
         match (raw.kind, fd) {
-            (kind::SERVE, Some(listener)) => Ok(ToDevice::Serve { listener }),
+            (kind::SERVE, Some(connection)) => Ok(ToDevice::Serve { connection }),
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }
@@ -313,14 +305,23 @@ fn send(socket: BorrowedFd<'_>, raw: &Raw, fd: Option<BorrowedFd<'_>>) -> Result
     }
 }
 
-fn recv(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<(Raw, Option<OwnedFd>)>> {
+/// A message with one descriptor at most; the supervisor takes none (`most` is 0).
+fn recv(
+    socket: BorrowedFd<'_>,
+    most: usize,
+    flags: MsgFlags,
+) -> Result<Option<(Raw, Option<OwnedFd>)>> {
     let mut bytes = [0; size_of::<Raw>()];
-    let Some((len, fds)) = ipc::recv(socket, &mut bytes, flags)? else {
+    let Some(received) = ipc::recv(socket, &mut bytes, most, flags)? else {
         return Ok(None);
     };
-    if len != bytes.len() {
+    if received.len != bytes.len() {
         return Err(Error::Malformed("not as long as a message"));
     }
     let raw = Raw::read_from_bytes(&bytes).map_err(|_| Error::Malformed("not a message"))?;
+    let fds = match most {
+        0 => received.checked()?,
+        _ => received.all_or_none(),
+    };
     Ok(Some((raw, fds.into_iter().next())))
 }

@@ -146,7 +146,7 @@ impl Supervisor {
         });
         let vms = vms.collect::<Result<Vec<Vm>, _>>()?;
         let leases = Leases::start(vms.len(), config.scheduler).map_err(Error::Leases)?;
-        let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger));
+        let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger, &vm.terms));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
         let voices = Voices::new().map_err(Error::Voices)?;
@@ -241,6 +241,7 @@ impl Supervisor {
             return;
         };
         self.sources.remove(&token);
+        self.voices.forget(ended.process);
         for key in ended.users {
             if let Some(device) = self.devices.get_mut(&key) {
                 device.tell(&ToDevice::MoverExited { gpu: ended.gpu });
@@ -316,9 +317,7 @@ impl MutEventSubscriber for Supervisor {
         match self.sources.get(&events.data()) {
             Some(Source::Stop) => self.stopped = true,
             Some(Source::Reload) => self.reload(),
-            Some(&Source::Listener(index)) if !self.vms[index].accepting => {
-                self.connect(index, ops);
-            }
+            Some(&Source::Listener(index)) => self.connect(index, ops),
             Some(&Source::Link(key)) => self.hear(key, ops),
             Some(&Source::Device(key)) => {
                 // What it said last comes first.
@@ -328,7 +327,7 @@ impl MutEventSubscriber for Supervisor {
             Some(&Source::Worker(token)) => self.worker_ended(token, ops),
             Some(Source::Leases) => self.end_expired(),
             Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),
-            Some(Source::Listener(_)) | None => {}
+            None => {}
         }
         self.arm(ops);
     }

@@ -12,8 +12,17 @@ use std::{
 
 use event_manager::{EventOps, EventSet, Events};
 
-use super::process::{Process, Program, reason};
-use crate::ipc::{self, mover::Tenant};
+use super::{
+    process::{Process, Program, reason},
+    voices::Voices,
+};
+use crate::{
+    account::{Shared, monotonic},
+    ipc::{
+        self,
+        mover::{Progress, Tenant},
+    },
+};
 
 /// More GPUs than any host has.
 pub const MAX_GPUS: u32 = 64;
@@ -23,11 +32,16 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// A mover that lived this long worked.
 const WORKED: Duration = Duration::from_secs(10);
 
+/// The most channels that a device process may have had to one mover. It needs one, and another where something fails.
+const MAX_CHANNELS: u32 = 4;
+
 struct Mover {
     process: Process,
     link: OwnedFd,
-    /// Keys of the device processes that have a channel.
-    users: Vec<u32>,
+    /// When it began what it has under way.
+    progress: Shared<Progress>,
+    /// The device processes that have channels, by key, and how many each was given.
+    users: HashMap<u32, u32>,
 }
 
 /// When a mover was started last, and how long the next start has to wait.
@@ -42,6 +56,8 @@ pub struct Ended {
     pub gpu: u32,
     /// The device processes that had a channel to it.
     pub users: Vec<u32>,
+    /// Its process's number.
+    pub process: u32,
 }
 
 /// See the module's page.
@@ -62,7 +78,7 @@ impl Movers {
     }
 
     /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
-    /// be, and watched under `token`.
+    /// be, watched under `token`, and listened to by `voices`.
     ///
     /// # Errors
     /// There is no such mover now.
@@ -72,18 +88,23 @@ impl Movers {
         (key, tenant): (u32, Tenant),
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
+        voices: &Voices,
     ) -> io::Result<OwnedFd> {
         if !self.running.contains_key(&gpu) {
-            let mover = self.start(gpu, token, ops)?;
+            let mover = self.start(gpu, token, ops, voices)?;
             self.running.insert(gpu, mover);
         }
-        let (ours, theirs) = ipc::pair()?;
         let mover = self.running.get_mut(&gpu).ok_or(io::ErrorKind::NotFound)?;
+        let channels = mover.users.entry(key).or_default();
+        if *channels >= MAX_CHANNELS {
+            return Err(io::Error::other(
+                "it has had as many channels as it may have",
+            ));
+        }
+        *channels += 1;
+        let (ours, theirs) = ipc::pair()?;
         ipc::mover::pass_channel(mover.link.as_fd(), tenant, theirs.as_fd())
             .map_err(io::Error::other)?;
-        if !mover.users.contains(&key) {
-            mover.users.push(key);
-        }
         Ok(ours)
     }
 
@@ -92,6 +113,7 @@ impl Movers {
         gpu: u32,
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
+        voices: &Voices,
     ) -> io::Result<Mover> {
         let program = self.program.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         if gpu >= MAX_GPUS {
@@ -107,14 +129,19 @@ impl Movers {
         };
         self.starts.insert(gpu, Start { at: now, pause });
         let (ours, theirs) = ipc::pair()?;
-        let process = program.start(theirs, &OsString::from(gpu.to_string()))?;
+        let progress = Shared::<Progress>::new(c"gpgpu-progress")?;
+        ipc::mover::pass_progress(ours.as_fd(), progress.file().as_fd())
+            .map_err(io::Error::other)?;
+        let label = OsString::from(gpu.to_string());
+        let process = program.start_heard(theirs, &label, ("Mover", voices))?;
         ops.add(Events::with_data(&process, token(), EventSet::IN))
             .map_err(io::Error::other)?;
         tracing::info!("GPU {gpu}: mover started (process {})", process.id());
         Ok(Mover {
             process,
             link: ours,
-            users: Vec::new(),
+            progress,
+            users: HashMap::new(),
         })
     }
 
@@ -127,10 +154,13 @@ impl Movers {
         }
     }
 
-    /// Ends a mover that does not do what it is asked for.
-    pub fn kill(&mut self, gpu: u32) {
-        if let Some(mover) = self.running.get_mut(&gpu) {
-            tracing::error!("GPU {gpu}: the mover does not answer");
+    /// Ends a mover if it is stuck with a move. Somebody says that it is late, which may be for many reasons: his VM has a small weight,
+    /// was stopped for a while, or he lies.
+    pub fn check(&mut self, gpu: u32) {
+        if let Some(mover) = self.running.get_mut(&gpu)
+            && mover.progress.is_stuck(monotonic())
+        {
+            tracing::error!("GPU {gpu}: the mover does not get on");
             mover.process.kill();
         }
     }
@@ -138,7 +168,7 @@ impl Movers {
     /// A device process is gone.
     pub fn forget_user(&mut self, key: u32) {
         for mover in self.running.values_mut() {
-            mover.users.retain(|&user| user != key);
+            mover.users.remove(&key);
         }
     }
 
@@ -148,8 +178,11 @@ impl Movers {
         let mover = self.running.remove(&gpu)?;
         let _ = ops.remove(Events::with_data(&mover.process, token, EventSet::IN));
         tracing::error!("GPU {gpu}: the mover died: {}", reason(status));
-        let users = mover.users;
-        Some(Ended { gpu, users })
+        Some(Ended {
+            gpu,
+            process: mover.process.id(),
+            users: mover.users.into_keys().collect(),
+        })
     }
 
     /// All processes, to be ended.

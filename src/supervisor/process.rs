@@ -90,7 +90,7 @@ impl Program {
         command
     }
 
-    /// Starts it with `channel` as its standard input.
+    /// Starts it with `channel` as its standard input. It shares the supervisor's log, so it must be one that reads nothing of a guest's.
     ///
     /// # Errors
     /// The program cannot be run, or the host is out of processes or file descriptors.
@@ -103,7 +103,7 @@ impl Program {
         Process::new(child)
     }
 
-    /// The same, for a process that runs a guest's code: what it prints is read by `voices`.
+    /// The same, for a process that a guest may come to have: what it prints is read by `voices`, under the name of its role.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -111,7 +111,7 @@ impl Program {
         &self,
         channel: OwnedFd,
         label: &OsStr,
-        voices: &Voices,
+        (role, voices): (&'static str, &Voices),
     ) -> io::Result<Process> {
         let (output, stdout) = io::pipe()?;
         let (log, stderr) = io::pipe()?;
@@ -123,7 +123,7 @@ impl Program {
             .stderr(stderr)
             .spawn()?;
         let process = Process::new(child)?;
-        voices.add(process.id(), output, log)?;
+        voices.add((role, process.id()), output, log)?;
         Ok(process)
     }
 }

@@ -13,8 +13,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 /// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
@@ -55,6 +53,8 @@ impl Socket {
         }
         let reserve = File::open("/dev/null")?;
         let listener = UnixListener::bind(path)?;
+        // A connection that was there when it was looked for may be gone.
+        listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path)?;
         Ok(Self {
             reserve: Some(reserve),
@@ -69,20 +69,33 @@ impl Socket {
         &self.path
     }
 
-    /// The socket itself.
+    /// The socket itself, which does not wait.
     pub fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
+    /// The connection that waits longest, if one does.
+    ///
+    /// # Errors
+    /// The host is out of file descriptors.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        loop {
+            match self.listener.accept() {
+                Ok((connection, _)) => return Ok(Some(connection)),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
     /// Drops the connection that waits longest, if one does; `false` says that not even that can be done.
     pub fn reject(&mut self) -> bool {
-        let mut fds = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        if !poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-            return true;
-        }
-        let rejected = self.listener.accept().is_ok() || {
+        let rejected = self.accept().is_ok() || {
             self.reserve = None;
-            self.listener.accept().is_ok()
+            self.accept().is_ok()
         };
         if self.reserve.is_none() {
             self.reserve = File::open("/dev/null").ok();
@@ -137,6 +150,18 @@ mod tests {
             io::ErrorKind::AlreadyExists
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn nobody_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gpgpu.sock");
+        let mut socket = Socket::bind(&path).unwrap();
+        assert!(socket.accept().unwrap().is_none());
+        assert!(socket.reject());
+        let _waiting = UnixStream::connect(&path).unwrap();
+        assert!(socket.accept().unwrap().is_some());
+        assert!(socket.accept().unwrap().is_none());
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::{
     fs::File,
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{cache::Cache, socket::Socket, voices};
 use crate::{
-    account::{CLIENTS, Ledger, Shared},
+    account::{CLIENTS, GPUS, Ledger, Shared, Terms},
     ipc::mover::Tenant,
     log_limit::LogLimit,
     pace::Pace,
@@ -32,17 +32,16 @@ pub struct Vm {
     pub cache: Option<Arc<File>>,
     /// What its processes hold of device memory.
     pub ledger: Arc<Shared<Ledger>>,
+    /// What they may hold.
+    pub terms: Arc<Terms>,
     /// The places in the ledger that clients have.
     slots: Vec<bool>,
     /// What the socket is watched under.
     pub token: u32,
     /// How many connections it has.
     pub connections: usize,
-    /// Whether the socket is being watched: not while a device process is about to accept a connection, nor
-    /// while there are as many as there may be.
+    /// Whether the socket is being watched: not while there are as many as there may be.
     pub armed: bool,
-    /// Whether a device process is about to accept a connection.
-    pub accepting: bool,
     /// Until when the socket is left alone, as the host is short of something.
     pub paused: Option<Instant>,
     /// A bound for what connections can have logged.
@@ -51,6 +50,8 @@ pub struct Vm {
     pub connects: Pace,
     /// A bound for what its workers can have logged.
     pub said: voices::Limit,
+    /// A bound for what its device processes can have logged.
+    pub reported: voices::Limit,
 }
 
 impl Vm {
@@ -79,21 +80,23 @@ impl Vm {
             None
         });
         let ledger = Arc::new(Shared::<Ledger>::new(c"gpgpu-ledger")?);
-        ledger.set_context_costs(context_costs);
+        let terms = Arc::new(Terms::new()?);
+        terms.set_context_costs(context_costs);
         let vm = Self {
             policy,
             socket,
             cache,
             ledger,
+            terms,
             slots: vec![false; CLIENTS],
             token: 0,
             connections: 0,
             armed: false,
-            accepting: false,
             paused: None,
             log: LogLimit::default(),
             connects: Pace::new(CONNECT_BURST, CONNECT_PERIOD),
             said: voices::Limit::default(),
+            reported: voices::Limit::default(),
         };
         vm.apply();
         Ok(vm)
@@ -102,9 +105,8 @@ impl Vm {
     /// Makes the policy known to the VM's workers.
     pub fn apply(&self) {
         let limit = self.policy.memory;
-        self.ledger.set_limit(limit);
-        let costs = self.ledger.context.iter().enumerate();
-        for (gpu, cost) in costs.map(|(gpu, cost)| (gpu, cost.load(Ordering::Relaxed))) {
+        self.terms.set_limit(limit);
+        for (gpu, cost) in (0..GPUS).map(|gpu| (gpu, self.terms.context_cost(gpu))) {
             let is_used = self
                 .policy
                 .gpus

@@ -1,8 +1,11 @@
-//! What workers print, on its way to the log.
+//! What the other processes print, on its way to the log.
 //!
-//! A worker runs a guest's code, and libcuda prints what kernels print. So a worker's standard output and standard error are
-//! pipes, and a thread here reads them: so much at a time, lines of so many bytes, and so many of them for each VM. Who prints
-//! more waits for the pipe, which costs nobody else anything.
+//! A worker runs a guest's code, and libcuda prints what kernels print. A device process reads what a guest has made. So the standard
+//! output and standard error of each are pipes, and a thread here reads them: so much at a time, lines of so many bytes, and so
+//! many of them for each VM. Who prints more waits for the pipe, which costs nobody else anything. Nobody but the supervisor has its
+//! standard error, so nobody else can fill it, or change whether writing there waits.
+//!
+//! Reading never waits: a process that can open its own pipe anew takes out of it what it has written.
 
 use std::{
     collections::HashMap,
@@ -14,9 +17,12 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::{
-    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-    eventfd::{EfdFlags, EventFd},
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        eventfd::{EfdFlags, EventFd},
+    },
 };
 
 use crate::log_limit::LogLimit;
@@ -25,18 +31,22 @@ use crate::log_limit::LogLimit;
 const LINE_BYTES: usize = 512;
 /// Bytes that are read of one pipe before others get a turn.
 const READ_BYTES: usize = 4096;
+/// As often, one of a process that is gone is read: a pipe holds no more.
+const LAST_READS: usize = 16;
 /// From one look at all pipes to the next: it bounds what reading, and dropping, costs.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A limit that the workers of a VM share.
+/// A limit that processes of a VM share.
 pub type Limit = Arc<Mutex<LogLimit>>;
 
-/// One of a worker's pipes.
+/// One of a process's pipes.
 #[derive(Debug)]
 struct Voice {
     pipe: File,
-    worker: u32,
-    /// Whether it is what kernels print, rather than the worker's own log.
+    /// What the process is, for the log.
+    role: &'static str,
+    process: u32,
+    /// Whether it is what kernels print, rather than the process's own log.
     is_output: bool,
     limit: Limit,
     line: Vec<u8>,
@@ -61,7 +71,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Voices {
     shared: Arc<Shared>,
-    /// For workers that no VM has yet.
+    /// For processes that no VM has yet.
     limit: Limit,
 }
 
@@ -95,22 +105,29 @@ impl Voices {
         })
     }
 
-    /// Listens to a worker's standard output and standard error.
+    /// Listens to a process's standard output and standard error.
     ///
     /// # Errors
     /// The host is out of watches.
-    pub fn add(&self, worker: u32, output: PipeReader, log: PipeReader) -> io::Result<()> {
+    pub fn add(
+        &self,
+        (role, process): (&'static str, u32),
+        output: PipeReader,
+        log: PipeReader,
+    ) -> io::Result<()> {
         let mut state = locked(&self.shared.state);
         for (pipe, is_output) in [(output, true), (log, false)] {
             state.last += 1;
             let key = state.last;
             let pipe = File::from(OwnedFd::from(pipe));
+            fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
             self.shared
                 .epoll
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
             let voice = Voice {
                 pipe,
-                worker,
+                role,
+                process,
                 is_output,
                 limit: Arc::clone(&self.limit),
                 line: Vec::new(),
@@ -121,14 +138,25 @@ impl Voices {
         Ok(())
     }
 
-    /// A worker is a VM's from now on.
-    pub fn assign(&self, worker: u32, limit: &Limit) {
+    /// A process is a VM's from now on.
+    pub fn assign(&self, process: u32, limit: &Limit) {
         let mut state = locked(&self.shared.state);
         for voice in state.voices.values_mut() {
-            if voice.worker == worker {
+            if voice.process == process {
                 voice.limit = Arc::clone(limit);
             }
         }
+    }
+
+    /// A process is gone. What it said last is read; whoever else has its pipes, since it has passed them on, is not listened to.
+    pub fn forget(&self, process: u32) {
+        let mut state = locked(&self.shared.state);
+        state.voices.retain(|_, voice| {
+            if voice.process == process {
+                let _ = (0..LAST_READS).find(|_| voice.hear() != Heard::Some);
+            }
+            voice.process != process
+        });
     }
 }
 
@@ -153,9 +181,9 @@ impl Shared {
                 if key == END {
                     return;
                 }
-                let ended = state.voices.get_mut(&key).is_some_and(Voice::hear);
+                let heard = state.voices.get_mut(&key).map(Voice::hear);
                 // Closing it is what ends its watch.
-                if ended {
+                if heard == Some(Heard::End) {
                     state.voices.remove(&key);
                 }
             }
@@ -165,13 +193,25 @@ impl Shared {
     }
 }
 
+/// What was in a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Some,
+    /// Nothing for now.
+    Nothing,
+    End,
+}
+
 impl Voice {
-    /// Reads what is there; `true` says that it was the last.
-    fn hear(&mut self) -> bool {
+    /// Reads what is there.
+    fn hear(&mut self) -> Heard {
         let mut bytes = [0; READ_BYTES];
         let count = match self.pipe.read(&mut bytes) {
             Ok(count) => count,
-            Err(error) => return error.kind() != io::ErrorKind::Interrupted,
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => return Heard::Nothing,
+                _ => return Heard::End,
+            },
         };
         for &byte in &bytes[..count] {
             match byte {
@@ -183,7 +223,10 @@ impl Voice {
         if count == 0 && !self.line.is_empty() {
             self.say();
         }
-        count == 0
+        match count {
+            0 => Heard::End,
+            _ => Heard::Some,
+        }
     }
 
     fn say(&mut self) {
@@ -192,13 +235,13 @@ impl Voice {
             self.dropped += 1;
             return;
         }
-        let worker = self.worker;
+        let (role, process) = (self.role, self.process);
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            tracing::warn!("Worker {worker}: {dropped} lines more were not logged");
+            tracing::warn!("{role} {process}: {dropped} lines more were not logged");
         }
         if self.is_output {
-            tracing::info!("Worker {worker} printed: {}", printable(&line));
+            tracing::info!("{role} {process} printed: {}", printable(&line));
         } else {
             // It is a line of the log already. A log that is closed has no readers.
             let _ = writeln!(io::stderr(), "{}", printable(&line));
@@ -227,21 +270,45 @@ mod tests {
         assert_eq!(printable(b"fine \xc3\xa9"), "fine é");
         assert_eq!(printable(b"a\x1b[2J\rb\xff"), "a\\u{1b}[2J\\rb\u{fffd}");
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut voice = Voice {
+        let mut voice = voice(reader);
+        writer.write_all(&[b'x'; 3000]).unwrap();
+        assert_eq!(voice.hear(), Heard::Some);
+        assert_eq!(voice.line.len(), LINE_BYTES);
+        writer.write_all(&[b'\n'; 1000]).unwrap();
+        assert_eq!(voice.hear(), Heard::Some);
+        assert!(voice.dropped > 900, "{} of 1000 lines", voice.dropped);
+        drop(writer);
+        assert_eq!(voice.hear(), Heard::End, "that was all");
+    }
+
+    fn voice(reader: PipeReader) -> Voice {
+        Voice {
             pipe: File::from(OwnedFd::from(reader)),
-            worker: 1,
+            role: "Worker",
+            process: 1,
             is_output: true,
             limit: Limit::default(),
             line: Vec::new(),
             dropped: 0,
+        }
+    }
+
+    /// A worker opens its pipe once more and takes out what it has written, just before it is read here.
+    #[test]
+    fn a_pipe_that_is_empty_after_all_is_not_waited_for() {
+        let voices = Voices::new().unwrap();
+        let (output, writer) = io::pipe().unwrap();
+        let (log, _log_writer) = io::pipe().unwrap();
+        voices.add(("Worker", 7), output, log).unwrap();
+        let hears = |voices: &Voices| {
+            let mut state = locked(&voices.shared.state);
+            let voices = state.voices.values_mut();
+            voices.map(Voice::hear).collect::<Vec<_>>()
         };
-        writer.write_all(&[b'x'; 3000]).unwrap();
-        assert!(!voice.hear());
-        assert_eq!(voice.line.len(), LINE_BYTES);
-        writer.write_all(&[b'\n'; 1000]).unwrap();
-        assert!(!voice.hear());
-        assert!(voice.dropped > 900, "{} of 1000 lines", voice.dropped);
-        drop(writer);
-        assert!(voice.hear(), "that was all");
+        assert_eq!(hears(&voices), [Heard::Nothing; 2]);
+        // Somebody else has the other ends, and keeps them.
+        let _kept = writer.try_clone().unwrap();
+        voices.forget(7);
+        assert!(locked(&voices.shared.state).voices.is_empty());
     }
 }

@@ -33,7 +33,8 @@ impl Supervisor {
             [only] => only.socket.path().as_os_str(),
             _ => "waiting".as_ref(),
         };
-        self.spare.fill(&self.config.device, label, now);
+        self.spare
+            .fill(&self.config.device, label, &self.voices, now);
         if !self.warm.is_due(now) {
             return;
         }
@@ -70,6 +71,7 @@ impl Supervisor {
             if worker.process.ended().is_none() && tell(&worker.channel, &message).is_ok() {
                 return Ok(worker);
             }
+            self.voices.forget(worker.process.id());
             self.sources.remove(&worker.token);
             let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
             let _ = ops.remove(events);
@@ -98,20 +100,23 @@ impl Supervisor {
         ops: &mut EventOps<'_>,
     ) -> io::Result<(Warm, Arc<Shared<Account>>, Option<u32>)> {
         let gpus = self.gpus_for(vm);
-        let first = gpus.first().copied();
+        let (first, leased) = (gpus.first().copied(), gpus.clone());
         let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
+        // Nobody reads it: what a write is for, is to be seen.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
         let serving = ipc::Serving {
             account: Arc::clone(account.file()),
             ledger: Arc::clone(self.vms[vm].ledger.file()),
+            terms: Arc::clone(self.vms[vm].terms.file()),
             doorbell: Arc::clone(&doorbell),
             cache: self.vms[vm].cache.clone(),
             slot,
             gpus,
         };
         let worker = self.find_worker(path, serving, ops)?;
-        self.leases.join(worker.token, vm, &account, &doorbell);
+        self.leases
+            .join(worker.token, vm, &account, &doorbell, &leased);
         Ok((worker, account, first))
     }
 
@@ -152,7 +157,8 @@ impl Supervisor {
             tell(&channel, message)?;
         }
         let program = &self.config.worker;
-        let process = program.start_heard(theirs, path.as_os_str(), &self.voices)?;
+        let voices = ("Worker", &self.voices);
+        let process = program.start_heard(theirs, path.as_os_str(), voices)?;
         ops.add(Events::with_data(&process, token, EventSet::IN))
             .map_err(io::Error::other)?;
         Ok((process, channel))
@@ -180,11 +186,15 @@ impl Supervisor {
             guest_process: pid,
         });
         let vm = device.vm;
-        let is_new = device.workers.len() < MAX_CLIENTS && !device.workers.contains_key(&client);
+        let is_new = device.workers.len() < MAX_CLIENTS
+            && !device.workers.contains_key(&client)
+            && device.starts.take(began);
         let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
         let found = match slot {
             Some(slot) => self.serve(vm, slot, &path, ops),
-            None => Err(io::Error::other("it has as many workers as it may have")),
+            None => Err(io::Error::other(
+                "it has as many workers as it may have, or has started them too fast",
+            )),
         };
         if let (Err(_), Some(slot)) = (&found, slot) {
             self.vms[vm].give_slot(slot);
@@ -270,6 +280,7 @@ impl Supervisor {
         self.sources.remove(&token);
         if let Some(worker) = worker {
             let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+            self.voices.forget(worker.process.id());
             tracing::warn!(
                 worker = worker.process.id(),
                 reason = reason(ended),
@@ -295,6 +306,7 @@ impl Supervisor {
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
         self.leases.leave(token);
+        self.voices.forget(worker.process.id());
         let end = worker.end(ended, || self.board.out_of_memory());
         self.board.ended(worker.vm, worker.process.id(), end);
         self.vms[worker.vm].give_slot(worker.slot);

@@ -5,7 +5,7 @@ use std::{fs::File, io, sync::Arc};
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    account::{Account, Quota, Shared},
+    account::{Account, Quota, Shared, TermsView},
     ipc::Serving,
 };
 
@@ -30,9 +30,10 @@ impl Shares {
     /// It is not what it should be, or the host is out of memory.
     pub fn new(serving: Serving) -> io::Result<Self> {
         let ledger = Arc::new(Shared::map(Arc::new(serving.ledger.into()))?);
+        let terms = TermsView::map(Arc::new(serving.terms.into()))?;
         Ok(Self {
             account: Shared::map(Arc::new(serving.account.into()))?,
-            quota: Quota::new(ledger, serving.slot as usize),
+            quota: Quota::new(ledger, terms, serving.slot as usize),
             doorbell: serving.doorbell.into(),
             gpus: serving.gpus,
         })

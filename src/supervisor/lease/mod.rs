@@ -4,6 +4,7 @@
 //! ([`crate::account::Lease`]): a worker that waits rings its doorbell, an eventfd, and a grant wakes it by a futex. So a worker that has the GPU asks
 //! nobody, and nobody waits for the supervisor's other work.
 
+mod bells;
 mod schedule;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
         mpsc::{Receiver, Sender, TryRecvError, channel},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gpgpu_protocol::futex;
@@ -31,6 +32,7 @@ use crate::{
     policy::VmPolicy,
     supervisor::usage::Usage,
 };
+use bells::Bells;
 use schedule::{Action, Client, Schedule, Terms};
 
 /// How much work may be on its way at a time while several VMs want the GPU.
@@ -65,6 +67,7 @@ enum Order {
         vm: usize,
         account: Arc<Shared<Account>>,
         doorbell: Arc<File>,
+        gpus: u64,
     },
     Leave(Client),
 }
@@ -115,6 +118,8 @@ impl Leases {
                 usage,
                 vms: HashMap::new(),
                 clients: BTreeMap::new(),
+                bells: Bells::default(),
+                next_look: Instant::now(),
                 gpus: (0..GPUS).map(|_| Schedule::default()).collect(),
                 looks: vec![None; GPUS],
             };
@@ -143,13 +148,14 @@ impl Leases {
         });
     }
 
-    /// A client gets a worker.
+    /// A client gets a worker, which may use these GPUs, or all if none is named.
     pub fn join(
         &self,
         client: Client,
         vm: usize,
         account: &Arc<Shared<Account>>,
         doorbell: &Arc<File>,
+        gpus: &[u32],
     ) {
         if self.orders.is_none() {
             for lease in &account.leases {
@@ -161,6 +167,7 @@ impl Leases {
             vm,
             account: Arc::clone(account),
             doorbell: Arc::clone(doorbell),
+            gpus: bits(gpus),
         });
     }
 
@@ -207,11 +214,23 @@ impl Drop for Leases {
     }
 }
 
+/// GPUs as the bits of a word; all if none is named.
+fn bits(gpus: &[u32]) -> u64 {
+    match gpus {
+        [] => u64::MAX,
+        _ => gpus
+            .iter()
+            .fold(0, |bits, gpu| bits | 1 << (gpu % u64::BITS)),
+    }
+}
+
 /// A client as the thread knows it.
 struct Member {
     vm: usize,
     account: Arc<Shared<Account>>,
     doorbell: Arc<File>,
+    /// The GPUs that it may use, a bit for each: it claims what it likes.
+    gpus: u64,
     /// By GPU.
     grants: BTreeMap<usize, Granted>,
     /// Whether it was found to run a kernel for too long.
@@ -237,6 +256,9 @@ struct Scheduler {
     /// The longest that each VM's kernels may run.
     vms: HashMap<usize, Option<Duration>>,
     clients: BTreeMap<Client, Member>,
+    bells: Bells,
+    /// When those who ring too often are looked at next.
+    next_look: Instant,
     gpus: Vec<Schedule>,
     /// When to look at each GPU again.
     looks: Vec<Option<u64>>,
@@ -267,9 +289,10 @@ impl Scheduler {
                             }
                         }
                     }
-                    client => due |= self.hear(client as Client),
+                    client => due |= self.rung(client as Client),
                 }
             }
+            due |= self.hear_muffled();
             let now = monotonic();
             for gpu in 0..GPUS {
                 if due & 1 << gpu != 0 || self.looks[gpu].is_some_and(|look| look <= now) {
@@ -285,7 +308,10 @@ impl Scheduler {
     fn timeout(&self) -> EpollTimeout {
         let now = monotonic();
         let watch = self.watch_interval().map(|watch| now + watch);
-        match self.looks.iter().copied().flatten().chain(watch).min() {
+        let is_muffled = !self.bells.muffled().is_empty();
+        let muffled = is_muffled.then(|| now + bells::LOOK.as_nanos() as u64);
+        let looks = self.looks.iter().copied().flatten();
+        match looks.chain(watch).chain(muffled).min() {
             None => EpollTimeout::NONE,
             Some(look) => {
                 let left = look.saturating_sub(now).div_ceil(1_000_000);
@@ -312,9 +338,9 @@ impl Scheduler {
                 vm,
                 account,
                 doorbell,
+                gpus,
             } => {
-                let event = EpollEvent::new(EpollFlags::EPOLLIN, client.into());
-                if let Err(error) = self.epoll.add(&*doorbell, event) {
+                if let Err(error) = Bells::add(&self.epoll, client, &doorbell) {
                     // Its work would wait for ever; without the GPU's share it ends as any that cannot be served.
                     tracing::error!("A client cannot be scheduled: {error}");
                     self.give_up(client, Late::Kernel);
@@ -324,6 +350,7 @@ impl Scheduler {
                     vm,
                     account,
                     doorbell,
+                    gpus,
                     grants: BTreeMap::new(),
                     is_expired: false,
                 };
@@ -335,7 +362,7 @@ impl Scheduler {
                 let Some(member) = self.clients.remove(&client) else {
                     return 0;
                 };
-                let _ = self.epoll.delete(&*member.doorbell);
+                self.bells.remove(&self.epoll, client, &member.doorbell);
                 let now = monotonic();
                 let mut due = 0;
                 for gpu in member.grants.keys() {
@@ -347,15 +374,41 @@ impl Scheduler {
         }
     }
 
+    /// A client has rung its doorbell.
+    fn rung(&mut self, client: Client) -> u64 {
+        if let Some(member) = self.clients.get(&client) {
+            let now = Instant::now();
+            self.bells
+                .rung(&self.epoll, client, member.vm, &member.doorbell, now);
+        }
+        self.hear(client)
+    }
+
+    /// Looks at the accounts of those who ring too often to be heard.
+    fn hear_muffled(&mut self) -> u64 {
+        let mut due = 0;
+        let now = Instant::now();
+        if self.bells.muffled().is_empty() || now < self.next_look {
+            return due;
+        }
+        self.next_look = now + bells::LOOK;
+        for client in self.bells.muffled().clone() {
+            due |= self.hear(client);
+            if let Some(member) = self.clients.get(&client) {
+                self.bells
+                    .unmuffle(&self.epoll, client, member.vm, &member.doorbell, now);
+            }
+        }
+        due
+    }
+
     /// Looks at a client's account. Says on which GPUs something may have changed, a bit for each.
     fn hear(&mut self, client: Client) -> u64 {
         let Some(member) = self.clients.get_mut(&client) else {
             return 0;
         };
-        let mut rung = [0; 8];
-        let _ = io::Read::read(&mut &*member.doorbell, &mut rung);
         let now = monotonic();
-        let used = member.account.used.load(SeqCst);
+        let used = member.account.used.load(SeqCst) & member.gpus;
         for gpu in (0..GPUS).filter(|gpu| used & 1 << gpu != 0) {
             let schedule = &mut self.gpus[gpu];
             let granted = member.grants.entry(gpu).or_insert_with(|| {
@@ -485,5 +538,66 @@ impl Granted {
         lease.most.store(most, SeqCst);
         lease.grant.store(self.number | mode, SeqCst);
         futex::wake(&lease.grant);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::fd::OwnedFd, time::Instant};
+
+    use super::*;
+
+    fn leases(vms: usize) -> Leases {
+        let leases = Leases::start(vms, true).unwrap();
+        for vm in 0..vms {
+            leases.set_vm(vm, &VmPolicy::new("vm".into()));
+        }
+        leases
+    }
+
+    /// A worker shares the doorbell as one object, and has cleared O_NONBLOCK there.
+    #[test]
+    fn a_doorbell_that_would_be_waited_for_holds_up_nobody() {
+        let leases = leases(2);
+        let join = |client, vm| {
+            let account = Arc::new(Shared::<Account>::new(c"test").unwrap());
+            let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+            let bell = Arc::new(File::from(OwnedFd::from(bell)));
+            leases.join(client, vm, &account, &bell, &[0]);
+            (account, bell)
+        };
+        let _first = join(1, 0);
+        let (account, bell) = join(2, 1);
+        let end = Instant::now() + Duration::from_secs(20);
+        account.used.store(1, SeqCst);
+        account.leases[0].wants.store(1, SeqCst);
+        (&*bell).write_all(&1_u64.to_ne_bytes()).unwrap();
+        while account.leases[0].grant.load(SeqCst) & grant::MODE == grant::CLOSED {
+            assert!(Instant::now() < end, "no grant");
+            std::thread::yield_now();
+        }
+    }
+
+    /// GPUs that are not its VM's are none of its business, whatever it writes.
+    #[test]
+    fn a_worker_has_no_lease_of_a_gpu_that_is_not_its_own() {
+        let leases = leases(1);
+        let account = Arc::new(Shared::<Account>::new(c"test").unwrap());
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+        let bell = Arc::new(File::from(OwnedFd::from(bell)));
+        for lease in &account.leases {
+            lease.wants.store(1, SeqCst);
+        }
+        account.used.store(u64::MAX, SeqCst);
+        leases.join(1, 0, &account, &bell, &[2]);
+        let end = Instant::now() + Duration::from_secs(20);
+        let granted = |gpu: usize| account.leases[gpu].grant.load(SeqCst) & grant::MODE;
+        while granted(2) == grant::CLOSED {
+            assert!(Instant::now() < end, "no grant");
+            std::thread::yield_now();
+        }
+        // What was decided with that is decided.
+        drop(leases);
+        assert!((0..GPUS).all(|gpu| gpu == 2 || granted(gpu) == grant::CLOSED));
     }
 }

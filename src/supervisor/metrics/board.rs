@@ -11,7 +11,7 @@ use std::{
 
 use super::{ClientStatus, ENDS, End, GpuStatus, Status, Totals, VmStatus, oom::Oom};
 use crate::{
-    account::{Account, GPUS, Holding, Ledger, Shared},
+    account::{Account, GPUS, Holding, Ledger, Shared, Terms},
     policy::VmPolicy,
     supervisor::{client::Who, usage::Usage},
 };
@@ -32,6 +32,7 @@ struct Vm {
     name: String,
     socket: String,
     ledger: Arc<Shared<Ledger>>,
+    terms: Arc<Terms>,
     gpus: Option<Vec<u32>>,
     weight: AtomicU32,
     max_clients: AtomicU64,
@@ -92,16 +93,17 @@ impl Vm {
 }
 
 impl Board {
-    /// For VMs and their ledgers, with nobody there, on a host with so many GPUs.
+    /// For VMs, what they hold and what they may, with nobody there, on a host with so many GPUs.
     pub fn new<'a>(
-        vms: impl Iterator<Item = (&'a VmPolicy, &'a Arc<Shared<Ledger>>)>,
+        vms: impl Iterator<Item = (&'a VmPolicy, &'a Arc<Shared<Ledger>>, &'a Arc<Terms>)>,
         gpus: u32,
         usage: Arc<Usage>,
     ) -> Self {
-        let vms = vms.map(|(policy, ledger)| Vm {
+        let vms = vms.map(|(policy, ledger, terms)| Vm {
             name: policy.name.clone(),
             socket: policy.socket.display().to_string(),
             ledger: Arc::clone(ledger),
+            terms: Arc::clone(terms),
             gpus: policy.gpus.clone(),
             weight: AtomicU32::new(0),
             max_clients: AtomicU64::new(0),
@@ -120,7 +122,7 @@ impl Board {
         }
     }
 
-    /// What a VM may have now. Its limit of device memory is in its ledger.
+    /// What a VM may have now. Its limit of device memory is in its terms.
     pub fn set_policy(&self, vm: usize, policy: &VmPolicy) {
         let Some(vm) = self.vms.get(vm) else { return };
         vm.weight.store(policy.weight, Relaxed);
@@ -276,7 +278,7 @@ impl Board {
             name: vm.name.clone(),
             socket: vm.socket.clone(),
             weight: vm.weight.load(Relaxed),
-            memory_limit_bytes: vm.ledger.limit(),
+            memory_limit_bytes: vm.terms.limit(),
             max_clients: vm.max_clients.load(Relaxed),
             longest_kernel_seconds: (longest > 0).then_some(longest as f64 / 1e9),
             connections: vm.connections.load(Relaxed),
@@ -314,8 +316,10 @@ mod tests {
         let mut policy = VmPolicy::new("/run/vm".into());
         policy.gpus = Some(vec![0, 2]);
         let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
-        ledger.set_limit(Some(1 << 30));
-        let board = Board::new([(&policy, &ledger)].into_iter(), 3, Arc::new(Usage::new(1)));
+        let terms = Arc::new(Terms::new().unwrap());
+        terms.set_limit(Some(1 << 30));
+        let vms = [(&policy, &ledger, &terms)].into_iter();
+        let board = Board::new(vms, 3, Arc::new(Usage::new(1)));
         board.set_policy(0, &policy);
         (board, ledger)
     }

@@ -253,7 +253,7 @@ fn each<T>(status: &Status, value: impl Fn(&VmStatus) -> T) -> Vec<(Labels, T)> 
 mod tests {
     use super::*;
     use crate::{
-        account::{Ledger, Shared},
+        account::{Ledger, Shared, Terms},
         policy::VmPolicy,
         supervisor::usage::Usage,
     };
@@ -265,10 +265,11 @@ mod tests {
         policy.name = "a\"b\\c\nd".into();
         policy.memory = Some(1 << 20);
         let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
-        ledger.set_limit(policy.memory);
+        let terms = Arc::new(Terms::new().unwrap());
+        terms.set_limit(policy.memory);
         let usage = Arc::new(Usage::new(1));
         usage.add(0, 0, Duration::from_millis(1500));
-        let board = Board::new([(&policy, &ledger)].into_iter(), 1, usage);
+        let board = Board::new([(&policy, &ledger, &terms)].into_iter(), 1, usage);
         board.set_policy(0, &policy);
         let text = Metrics::new(Arc::new(board)).text().unwrap();
         assert!(text.ends_with("# EOF\n"));

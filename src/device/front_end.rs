@@ -1,0 +1,202 @@
+//! The VMM's connection, for a library that takes connections from a listener alone.
+//!
+//! The supervisor accepts connections, so that no device process has a listener at which the connection of somebody else may come.
+//! The library accepts by itself, though. So the device process has a listener of its own, with one connection in its queue whose
+//! other end it has too. Two threads forward between that end and the VMM, message by message, as descriptors belong to
+//! the message that they come with. There are some tens of messages, most of them as the VM starts and ends.
+
+use std::{
+    io,
+    net::Shutdown,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    thread,
+};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, getsockname,
+    listen, socket,
+};
+use vhost::vhost_user::Listener;
+
+use crate::ipc;
+
+/// The bytes of a message's head: what is asked, flags, and the number of bytes that follow.
+const HEAD_BYTES: usize = 12;
+/// The most descriptors of a message: the library takes no more.
+const MAX_FILES: usize = 32;
+/// The most bytes that are forwarded at a time: more than any message of a VM has.
+const PIECE_BYTES: usize = 8192;
+
+/// The library's listener, and the other end of the connection that waits there.
+pub struct FrontEnd {
+    /// What the library accepts the connection from.
+    pub(super) listener: Listener,
+    inside: UnixStream,
+}
+
+impl FrontEnd {
+    /// Makes both.
+    ///
+    /// # Errors
+    /// The host is out of descriptors, or another process has connected before this one.
+    pub fn new() -> io::Result<Self> {
+        let stream = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None);
+        let listener = stream(SockFlag::SOCK_CLOEXEC)?;
+        // The kernel chooses an abstract name.
+        bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
+        let address: UnixAddr = getsockname(listener.as_raw_fd())?;
+        // There is room for one connection: who does not have to wait is the first and only one.
+        listen(&listener, Backlog::new(0)?)?;
+        let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
+        connect(inside.as_raw_fd(), &address)?;
+        let inside = UnixStream::from(inside);
+        inside.set_nonblocking(false)?;
+        Ok(Self {
+            listener: UnixListener::from(listener).into(),
+            inside,
+        })
+    }
+
+    /// Forwards between the library and the VMM from now on, until one of them closes its end.
+    ///
+    /// # Errors
+    /// The host is out of descriptors or threads.
+    pub(super) fn forward(&self, vmm: OwnedFd) -> io::Result<()> {
+        let vmm = UnixStream::from(vmm);
+        start("from-vmm", vmm.try_clone()?, self.inside.try_clone()?)?;
+        start("to-vmm", self.inside.try_clone()?, vmm)
+    }
+}
+
+fn start(name: &str, from: UnixStream, to: UnixStream) -> io::Result<()> {
+    let forward = move || {
+        // However it ends, the other side is told of the end.
+        if let Err(error) = forward(&from, &to) {
+            tracing::debug!("The VMM's connection: {error}");
+        }
+        let _ = from.shutdown(Shutdown::Read);
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(forward).map(drop)
+}
+
+/// Forwards messages until there are no more.
+fn forward(from: &UnixStream, to: &UnixStream) -> ipc::Result<()> {
+    let mut piece = [0; PIECE_BYTES];
+    let mut files = Vec::new();
+    while fill(from, &mut piece[..HEAD_BYTES], &mut files)? {
+        let [a, b, c, d] = [8, 9, 10, 11].map(|at| piece[at]);
+        let mut left = u32::from_ne_bytes([a, b, c, d]) as usize;
+        // Nearly every message is one piece, so that whom it is for wakes up once.
+        let mut begin = HEAD_BYTES;
+        loop {
+            let end = PIECE_BYTES.min(begin + left);
+            if !fill(from, &mut piece[begin..end], &mut files)? {
+                return Ok(());
+            }
+            pass(to, &piece[..end], &mut files)?;
+            left -= end - begin;
+            if left == 0 {
+                break;
+            }
+            begin = 0;
+        }
+    }
+    Ok(())
+}
+
+/// Receives as much as the buffer holds; `false` says that there is no more.
+fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::Result<bool> {
+    let mut have = 0;
+    while have < buffer.len() {
+        let rest = &mut buffer[have..];
+        let received = match ipc::recv(from.as_fd(), rest, MAX_FILES, MsgFlags::empty()) {
+            Ok(Some(received)) => received,
+            Ok(None) | Err(ipc::Error::Closed) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        have += received.len;
+        files.extend(received.checked()?);
+        if files.len() > MAX_FILES {
+            return Err(ipc::Error::Malformed("more files than there may be"));
+        }
+    }
+    Ok(true)
+}
+
+/// Sends all of it, with the descriptors, which are closed here then.
+fn pass(to: &UnixStream, bytes: &[u8], files: &mut Vec<OwnedFd>) -> ipc::Result<()> {
+    let mut fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut sent = 0;
+    while sent < bytes.len() {
+        sent += ipc::send_some(to.as_fd(), &bytes[sent..], &fds)?;
+        // They go with the first byte.
+        fds.clear();
+    }
+    files.clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::fd::BorrowedFd,
+    };
+
+    use super::*;
+
+    fn message(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![7; HEAD_BYTES];
+        bytes[8..].copy_from_slice(&(body.len() as u32).to_ne_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    fn receive(from: &UnixStream, bytes: usize) -> (Vec<u8>, usize) {
+        let mut buffer = vec![0; bytes];
+        let flags = MsgFlags::MSG_WAITALL;
+        let received = ipc::recv(from.as_fd(), &mut buffer, MAX_FILES, flags).unwrap();
+        let received = received.unwrap();
+        assert_eq!(received.len, bytes);
+        (buffer, received.checked().unwrap().len())
+    }
+
+    #[test]
+    fn messages_arrive_whole_with_their_own_descriptors() {
+        let front_end = FrontEnd::new().unwrap();
+        let (vmm, theirs) = UnixStream::pair().unwrap();
+        front_end.forward(theirs.into()).unwrap();
+        let library = front_end.listener.accept().unwrap().unwrap();
+        let long = vec![3; 3 * PIECE_BYTES + 5];
+        let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
+        let files = [fd(vmm.as_fd()), fd(library.as_fd())];
+        // All at once: what belongs to the second does not come with the first.
+        (&vmm).write_all(&message(b"one")).unwrap();
+        ipc::send_some(vmm.as_fd(), &message(&[]), &files).unwrap();
+        (&vmm).write_all(&message(&long)).unwrap();
+        assert_eq!(receive(&library, HEAD_BYTES + 3).1, 0);
+        assert_eq!(receive(&library, HEAD_BYTES).1, 2);
+        let mut rest = vec![0; HEAD_BYTES + long.len()];
+        (&library).read_exact(&mut rest).unwrap();
+        assert!(rest == message(&long));
+        (&library).write_all(&message(b"an answer")).unwrap();
+        assert_eq!(receive(&vmm, HEAD_BYTES + 9).0, message(b"an answer"));
+        drop(library);
+        assert_eq!((&vmm).read(&mut [0]).unwrap(), 0, "the VMM sees the end");
+    }
+
+    #[test]
+    fn the_end_of_a_vmm_is_seen_by_the_library() {
+        let front_end = FrontEnd::new().unwrap();
+        let (vmm, theirs) = UnixStream::pair().unwrap();
+        front_end.forward(theirs.into()).unwrap();
+        let library = front_end.listener.accept().unwrap().unwrap();
+        drop(vmm);
+        assert_eq!((&library).read(&mut [0]).unwrap(), 0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Workers' doorbells: which of them have been rung.
+//!
+//! A worker shares its doorbell, an eventfd, with this process as one object: it may read it, fill it, and say whether who uses it
+//! waits. So nobody here reads or writes it. Each write by the worker is an event (`EPOLLET`), and what it has written is of no
+//! interest. A full one refuses its worker's writes, so it silences that worker alone.
+//!
+//! Each event costs this process some microseconds, so a VM has a bound for them, whatever the number of its workers. A bell that is
+//! rung beyond it is *muffled*: it makes no events, and its worker's account is looked at every millisecond instead. Once the VM
+//! has been within its bound for a while, its events come again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::File,
+    io,
+    time::{Duration, Instant},
+};
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+
+use super::Client;
+use crate::pace::Pace;
+
+/// Events that a VM's bells may make at once, and how long until they may make one more. A worker whose commands each need a grant
+/// rings some ten thousand times a second.
+const BURST: u32 = 20_000;
+/// See [`BURST`].
+const PERIOD: Duration = Duration::from_micros(50);
+/// From one look at a muffled bell's account to the next.
+pub const LOOK: Duration = Duration::from_millis(1);
+
+const RUNG: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
+
+/// The bounds of VMs, and the bells that are muffled.
+#[derive(Debug, Default)]
+pub struct Bells {
+    paces: HashMap<usize, Pace>,
+    muffled: BTreeSet<Client>,
+}
+
+impl Bells {
+    /// Listens to a client's bell.
+    ///
+    /// # Errors
+    /// The host is out of watches.
+    pub fn add(epoll: &Epoll, client: Client, bell: &File) -> io::Result<()> {
+        Ok(epoll.add(bell, EpollEvent::new(RUNG, client.into()))?)
+    }
+
+    /// A client's bell was rung; muffles it if its VM's bells ring too often.
+    pub fn rung(&mut self, epoll: &Epoll, client: Client, vm: usize, bell: &File, now: Instant) {
+        if self.pace(vm).take(now) || self.muffled.contains(&client) {
+            return;
+        }
+        if set(epoll, client, bell, EpollFlags::EPOLLET) {
+            self.muffled.insert(client);
+        }
+    }
+
+    /// Has a muffled bell make events again if its VM may have one. If it was rung meanwhile, that is one.
+    pub fn unmuffle(
+        &mut self,
+        epoll: &Epoll,
+        client: Client,
+        vm: usize,
+        bell: &File,
+        now: Instant,
+    ) {
+        if self.pace(vm).take(now) && set(epoll, client, bell, RUNG) {
+            self.muffled.remove(&client);
+        }
+    }
+
+    fn pace(&mut self, vm: usize) -> &mut Pace {
+        let pace = || Pace::new(BURST, PERIOD);
+        self.paces.entry(vm).or_insert_with(pace)
+    }
+
+    /// The clients whose accounts are to be looked at every [`LOOK`].
+    pub fn muffled(&self) -> &BTreeSet<Client> {
+        &self.muffled
+    }
+
+    /// A client is gone.
+    pub fn remove(&mut self, epoll: &Epoll, client: Client, bell: &File) {
+        self.muffled.remove(&client);
+        // This fails only for one that is not watched.
+        let _ = epoll.delete(bell);
+    }
+}
+
+/// Changes what a bell's events are; `false` says that it cannot be done now.
+fn set(epoll: &Epoll, client: Client, bell: &File, flags: EpollFlags) -> bool {
+    let changed = epoll.modify(bell, &mut EpollEvent::new(flags, client.into()));
+    changed.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::fd::OwnedFd};
+
+    use nix::sys::{
+        epoll::{EpollCreateFlags, EpollTimeout},
+        eventfd::{EfdFlags, EventFd},
+    };
+
+    use super::*;
+
+    /// As a worker may have made it: who reads it waits.
+    fn bell() -> File {
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+        File::from(OwnedFd::from(bell))
+    }
+
+    fn ring(bell: &File) {
+        let mut bell = bell;
+        bell.write_all(&1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn heard(epoll: &Epoll) -> bool {
+        let mut events = [EpollEvent::empty(); 4];
+        epoll.wait(&mut events, EpollTimeout::ZERO).unwrap() > 0
+    }
+
+    #[test]
+    fn each_ring_is_heard_up_to_the_bound_and_then_none_until_the_vm_is_within_it() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let (bell, now) = (bell(), Instant::now());
+        let mut bells = Bells::default();
+        Bells::add(&epoll, 1, &bell).unwrap();
+        assert!(!heard(&epoll));
+        for _ in 0..BURST {
+            ring(&bell);
+            assert!(heard(&epoll));
+            assert!(!heard(&epoll), "once for each, though nobody reads it");
+            bells.rung(&epoll, 1, 7, &bell, now);
+            assert!(bells.muffled().is_empty());
+        }
+        ring(&bell);
+        assert!(heard(&epoll));
+        bells.rung(&epoll, 1, 7, &bell, now);
+        assert!(bells.muffled().contains(&1));
+        ring(&bell);
+        assert!(!heard(&epoll));
+        // Another worker of the VM has the same bound, another VM its own.
+        let (second, third) = (self::bell(), self::bell());
+        Bells::add(&epoll, 2, &second).unwrap();
+        Bells::add(&epoll, 3, &third).unwrap();
+        bells.rung(&epoll, 2, 7, &second, now);
+        bells.rung(&epoll, 3, 8, &third, now);
+        assert_eq!(Vec::from_iter(bells.muffled()), [&1, &2]);
+
+        bells.unmuffle(&epoll, 1, 7, &bell, now);
+        assert!(!heard(&epoll));
+        let later = Instant::now() + PERIOD;
+        bells.unmuffle(&epoll, 1, 7, &bell, later);
+        assert!(heard(&epoll), "it was rung meanwhile");
+        ring(&bell);
+        assert!(heard(&epoll));
+        bells.remove(&epoll, 1, &bell);
+        ring(&bell);
+        assert!(!heard(&epoll));
+    }
+
+    #[test]
+    fn a_bell_that_its_worker_has_filled_or_emptied_holds_up_nobody() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let bell = bell();
+        Bells::add(&epoll, 1, &bell).unwrap();
+        let mut filled = &bell;
+        filled.write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert!(heard(&epoll));
+        assert!(!heard(&epoll));
+        let mut count = [0; 8];
+        std::io::Read::read_exact(&mut filled, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), u64::MAX - 1);
+        ring(&bell);
+        std::io::Read::read_exact(&mut filled, &mut count).unwrap();
+        assert!(!heard(&epoll), "it is its worker's loss");
+        ring(&bell);
+        assert!(heard(&epoll));
+    }
+}

@@ -1,0 +1,274 @@
+//! Workers and device processes that were taken over: they send each other and the supervisor whatever their channels carry, and do
+//! whatever can be done with what they share. Only their own VM notices: the supervisor goes on to schedule, accept, start and
+//! stop, holds no more descriptors than before and uses little of the processor, and a program of another VM works on.
+//!
+//! The supervisor is the real one, in a process of its own. Its device processes and workers are this program, which runs the real device
+//! process where it is not to be a taken-over one.
+
+#[path = "taken_over/device.rs"]
+mod device;
+#[path = "device/guest.rs"]
+// Some of it is for the tests of the device.
+#[allow(dead_code)]
+mod guest;
+#[path = "taken_over/host.rs"]
+mod host;
+#[path = "taken_over/worker.rs"]
+mod worker;
+
+use std::{
+    io::Read,
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::layout::status;
+
+use guest::{Guest, Vmm};
+use host::Host;
+
+/// Not a test of its own: what the processes run.
+#[test]
+fn role() {
+    host::run_role();
+}
+
+fn vmm() -> Vmm {
+    Vmm {
+        regions: vec![(0, 16 << 20, 0)],
+        ..Vmm::qemu()
+    }
+}
+
+/// A program of another VM, which needs its worker and the GPU's lease for each step.
+struct Neighbour {
+    guest: Guest,
+    client: u32,
+    /// Buffers from here on are the next step's.
+    mark: u64,
+}
+
+impl Neighbour {
+    fn new(host: &Host) -> Self {
+        let mut guest = Guest::boot(&host.socket(1), vmm());
+        let client = guest.open();
+        let mark = guest.alloc(0);
+        let mut neighbour = Self {
+            guest,
+            client,
+            mark,
+        };
+        neighbour.works(3);
+        neighbour
+    }
+
+    fn works(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.guest.forget_buffers(self.mark);
+            let step = [worker::STEP, 2, 3];
+            let (status, answer, data) = self.guest.command(self.client, &step, 16, b"data", 4);
+            assert_eq!(status, status::OK);
+            assert_eq!((&answer[..], &data[..]), (&step[..], &b"data"[..]));
+        }
+    }
+
+    /// Everything that the host does for a VM still works, and it stops when it is told to.
+    fn finish(mut self, mut host: Host) {
+        self.works(20);
+        let mut guest = Guest::boot(&host.socket(1), vmm());
+        let client = guest.open();
+        assert_eq!(guest.close(client), status::OK);
+        self.works(3);
+        host.stop();
+    }
+}
+
+/// Waits until the process that has a connection is gone, or has done what it was to do.
+fn wait_for_attack(host: &Host, mut connection: UnixStream) {
+    connection
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    let deadline = Instant::now() + host::LIMIT;
+    while !host.is_done() && !matches!(connection.read(&mut [0]), Ok(0)) {
+        assert!(Instant::now() < deadline, "the attack never ends");
+    }
+}
+
+#[test]
+fn descriptors_that_a_worker_sends_are_closed() {
+    let host = Host::start("worker");
+    let neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let first = guest.open();
+    let device = host.device(0);
+    let before = host::files_of(device);
+    for attack in [worker::MANY_FILES, worker::TWO_FILES, worker::MANY_FILES] {
+        let client = guest.open();
+        let (status, ..) = guest.command(client, &[attack], 16, &[], 0);
+        assert_eq!(status, status::CLIENT_DEAD);
+        host.wait_for_files(device, before);
+    }
+    let (status, ..) = guest.command(first, &[worker::STEP], 16, &[], 0);
+    assert_eq!(status, status::OK, "other clients go on");
+    drop(guest);
+    neighbour.finish(host);
+}
+
+#[test]
+fn a_worker_that_talks_nonsense_costs_its_own_client() {
+    let host = Host::start("worker");
+    let neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let first = guest.open();
+    for attack in [
+        worker::SHORT,
+        worker::LONG,
+        worker::HALF,
+        worker::FLOOD,
+        worker::WILD,
+    ] {
+        let client = guest.open();
+        let (status, ..) = guest.command(client, &[attack], 16, &[], 0);
+        assert_eq!(status, status::CLIENT_DEAD, "{attack}");
+        let (status, ..) = guest.command(first, &[worker::STEP], 16, &[], 0);
+        assert_eq!(status, status::OK, "other clients go on after {attack}");
+    }
+    drop(guest);
+    neighbour.finish(host);
+}
+
+/// The doorbell is one object with the supervisor's, and so is whether who reads it waits.
+#[test]
+fn a_doorbell_that_is_read_by_its_worker_holds_up_nobody_else() {
+    let host = Host::start("worker");
+    let mut neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    for _ in 0..8 {
+        let client = guest.open();
+        let (status, ..) = guest.command(client, &[worker::LURE], 16, &[], 0);
+        assert_eq!(status, status::OK);
+        neighbour.works(3);
+    }
+    drop(guest);
+    neighbour.finish(host);
+}
+
+#[test]
+fn a_doorbell_that_is_rung_for_ever_costs_nobody_else() {
+    let host = Host::start("worker");
+    let mut neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    for _ in 0..2 {
+        let client = guest.open();
+        let (status, ..) = guest.command(client, &[worker::RING], 16, &[], 0);
+        assert_eq!(status, status::OK);
+    }
+    let (cpu, began) = (host.cpu(), Instant::now());
+    neighbour.works(60);
+    let (used, passed) = (host.cpu() - cpu, began.elapsed());
+    // A burst, and then a part of the time that a loop without a bound takes.
+    let most = Duration::from_secs(1) + passed / 2;
+    assert!(used < most, "{used:?} of {passed:?}");
+    drop(guest);
+    neighbour.finish(host);
+}
+
+#[test]
+fn output_of_a_worker_is_no_hold_on_the_supervisor() {
+    let host = Host::start("worker");
+    let neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let client = guest.open();
+    let (status, ..) = guest.command(client, &[worker::PRINT], 16, &[], 0);
+    assert_eq!(status, status::OK);
+    drop(guest);
+    neighbour.finish(host);
+}
+
+#[test]
+fn descriptors_that_a_device_process_sends_are_closed() {
+    let host = Host::start("descriptors");
+    let neighbour = Neighbour::new(&host);
+    let before = host.files();
+    for _ in 0..3 {
+        let connection = UnixStream::connect(host.socket(0)).unwrap();
+        wait_for_attack(&host, connection);
+    }
+    host.wait_for_files(host.id(), before);
+    neighbour.finish(host);
+}
+
+#[test]
+fn a_device_process_that_never_stops_talking_is_ended() {
+    let host = Host::start("flood");
+    let mut neighbour = Neighbour::new(&host);
+    let connection = UnixStream::connect(host.socket(0)).unwrap();
+    neighbour.works(20);
+    wait_for_attack(&host, connection);
+    neighbour.finish(host);
+}
+
+/// It shares the supervisor's standard error with no process that a guest can reach.
+#[test]
+fn a_device_process_cannot_stop_the_log() {
+    let host = Host::start("log");
+    let neighbour = Neighbour::new(&host);
+    let connection = UnixStream::connect(host.socket(0)).unwrap();
+    wait_for_attack(&host, connection);
+    neighbour.finish(host);
+}
+
+/// More connections than a socket may have wait, whatever the device processes of the others do.
+#[test]
+fn a_device_process_has_one_connection() {
+    let host = Host::start("greedy");
+    let neighbour = Neighbour::new(&host);
+    let mut first = UnixStream::connect(host.socket(0)).unwrap();
+    let mut own = [0; 4];
+    first.read_exact(&mut own).unwrap();
+    for _ in 0..8 {
+        let mut other = UnixStream::connect(host.socket(0)).unwrap();
+        let mut from = [0; 4];
+        other.read_exact(&mut from).unwrap();
+        assert_ne!(from, own, "another process's connection");
+    }
+    neighbour.finish(host);
+}
+
+/// A mover is shared by all VMs.
+#[test]
+fn a_device_process_cannot_have_a_mover_killed() {
+    let host = Host::start("kill-mover");
+    let neighbour = Neighbour::new(&host);
+    let mover = host.mover();
+    for _ in 0..3 {
+        let connection = UnixStream::connect(host.socket(0)).unwrap();
+        wait_for_attack(&host, connection);
+    }
+    assert_eq!(host.mover(), mover, "another mover");
+    neighbour.finish(host);
+}
+
+#[test]
+fn a_device_process_has_few_channels_to_a_mover() {
+    let host = Host::start("channels");
+    let neighbour = Neighbour::new(&host);
+    let mover = host.mover();
+    let before = host::files_of(mover);
+    let connection = UnixStream::connect(host.socket(0)).unwrap();
+    wait_for_attack(&host, connection);
+    let after = host::files_of(mover);
+    assert!(after < before + 20, "{before} descriptors, then {after}");
+    neighbour.finish(host);
+}
+
+#[test]
+fn a_device_process_starts_few_workers_at_a_time() {
+    let host = Host::start("workers");
+    let neighbour = Neighbour::new(&host);
+    let connection = UnixStream::connect(host.socket(0)).unwrap();
+    wait_for_attack(&host, connection);
+    let started = host.done();
+    assert!(started < 200, "{started} of 400 were started");
+    neighbour.finish(host);
+}

@@ -1,0 +1,250 @@
+//! The supervisor in a process of its own, and what can be seen of it from outside.
+
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use vhost_device_gpgpu::{
+    ipc::mover::take_order,
+    log,
+    policy::VmPolicy,
+    supervisor::{self, Program, Supervisor},
+};
+
+/// A watchdog for what never comes.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
+/// The variable that says what a process is.
+const ROLE: &str = "TAKEN_OVER_ROLE";
+/// What the processes of the first VM do: `worker`, or what its device process does.
+const ATTACK: &str = "TAKEN_OVER_ATTACK";
+const DIRECTORY: &str = "TAKEN_OVER_DIRECTORY";
+/// How this program runs as one of them.
+const ARGUMENTS: [&str; 4] = ["--exact", "role", "--nocapture", "--quiet"];
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
+
+/// Where a process leaves word that it has done what it was to do.
+fn done_file(directory: &str) -> PathBuf {
+    PathBuf::from(directory).join("done")
+}
+
+/// Says so, with a number.
+pub fn say_done(number: usize) {
+    let path = done_file(&variable(DIRECTORY));
+    let new = path.with_extension("new");
+    fs::write(&new, number.to_string()).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// Does what this process is there for, and does not come back; nothing in a test.
+pub fn run_role() {
+    if variable(ROLE).is_empty() {
+        return;
+    }
+    // Whatever becomes of the test, none of its processes stays behind.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).unwrap();
+    let attack = variable(ATTACK);
+    let is_first = std::env::args().next_back().unwrap().ends_with("vm0");
+    let stdin = || std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    match &variable(ROLE)[..] {
+        "supervisor" => supervise(&attack),
+        "worker" => crate::worker::run(stdin()),
+        "mover" => keep_channels(stdin()),
+        _ if is_first && attack != "worker" => crate::device::run(&attack, stdin()),
+        _ => {
+            let label = std::env::args().next_back().unwrap();
+            let failed = Command::new(BINARY).args(["device-process", &label]).exec();
+            panic!("{failed}");
+        }
+    }
+    std::process::exit(0);
+}
+
+fn supervise(attack: &str) {
+    log::start(log::Format::Text, "supervisor");
+    let directory = variable(DIRECTORY);
+    let program = |role: &str| Program {
+        program: std::env::current_exe().unwrap(),
+        arguments: ARGUMENTS.map(Into::into).to_vec(),
+        environment: vec![
+            (ROLE.into(), role.into()),
+            (ATTACK.into(), attack.into()),
+            (DIRECTORY.into(), (&directory).into()),
+        ],
+    };
+    let config = supervisor::Config {
+        vms: ["vm0", "vm1"]
+            .map(|name| VmPolicy::new(PathBuf::from(&directory).join(name)))
+            .to_vec(),
+        gpus: 1,
+        max_connections: 16,
+        device: program("device"),
+        worker: program("worker"),
+        warm_workers: 0,
+        cache: None,
+        scheduler: true,
+        mover: Some(program("mover")),
+        context_costs: Vec::new(),
+    };
+    let supervisor = Supervisor::new(config).unwrap();
+    supervisor.run(std::io::stdin().as_fd()).unwrap();
+}
+
+/// A mover that moves nothing.
+fn keep_channels(link: OwnedFd) {
+    let mut kept = Vec::new();
+    while let Ok(Some(order)) = take_order(link.as_fd()) {
+        kept.push(order);
+    }
+}
+
+/// How many descriptors a process has open.
+pub fn files_of(process: u32) -> usize {
+    fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+/// See the module's page. It ends when this is dropped.
+pub struct Host {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Host {
+    /// Two VMs, the first of which makes this attack.
+    pub fn start(attack: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(ARGUMENTS)
+            .env(ROLE, "supervisor")
+            .env(ATTACK, attack)
+            .env(DIRECTORY, directory.path())
+            .stdin(Stdio::piped())
+            // Nobody reads it: what is written there must not be waited for.
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let host = Self { child, directory };
+        host.wait_for("a socket", || host.socket(1).exists().then_some(()));
+        host
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn socket(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("vm{number}"))
+    }
+
+    /// Whether the attack was made; it is asked once.
+    pub fn is_done(&self) -> bool {
+        let file = done_file(self.directory.path().to_str().unwrap());
+        fs::rename(&file, file.with_extension("seen")).is_ok()
+    }
+
+    /// The number that came with it.
+    pub fn done(&self) -> usize {
+        let file = done_file(self.directory.path().to_str().unwrap()).with_extension("seen");
+        fs::read_to_string(file).unwrap().parse().unwrap()
+    }
+
+    fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{what} never comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A child of the supervisor of which this is so.
+    fn child(&self, what: &str, is_it: impl Fn(&str, &str) -> bool) -> u32 {
+        let text = |child: &str, name: &str| {
+            let bytes = fs::read(format!("/proc/{child}/{name}")).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        self.wait_for(what, || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+            let children = tasks
+                .flatten()
+                .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+            let children = children.collect::<String>();
+            let mut children = children.split_whitespace();
+            let found =
+                children.find(|child| is_it(&text(child, "cmdline"), &text(child, "environ")));
+            found.map(|child| child.parse().unwrap())
+        })
+    }
+
+    /// The device process of a VM.
+    pub fn device(&self, number: usize) -> u32 {
+        let socket = self.socket(number);
+        let label = format!("device-process {} ", socket.display());
+        self.child("a device process", |line, _| line.ends_with(&label))
+    }
+
+    /// The mover.
+    pub fn mover(&self) -> u32 {
+        let role = format!("{ROLE}=mover ");
+        self.child("a mover", |_, variables| variables.contains(&role))
+    }
+
+    /// Descriptors that the supervisor has open.
+    pub fn files(&self) -> usize {
+        files_of(self.id())
+    }
+
+    /// Waits until a process has so many open at most.
+    pub fn wait_for_files(&self, process: u32, most: usize) {
+        let mut files = 0;
+        let few = || {
+            files = files_of(process);
+            (files <= most).then_some(())
+        };
+        self.wait_for("a small number of descriptors", few);
+    }
+
+    /// What the supervisor has used of the processor.
+    pub fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let mut fields = rest.split_whitespace().skip(11);
+        let mut ticks = || fields.next().unwrap().parse::<u32>().unwrap();
+        Duration::from_millis(10) * (ticks() + ticks())
+    }
+
+    /// Stops the supervisor, and waits for its end in order.
+    pub fn stop(&mut self) {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + LIMIT;
+        let ended = loop {
+            if let Some(ended) = self.child.try_wait().unwrap() {
+                break ended;
+            }
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(ended.success(), "{ended}");
+        assert!(!self.socket(0).exists());
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
