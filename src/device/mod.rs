@@ -19,6 +19,7 @@ mod lost_pages;
 mod memory;
 mod movers;
 pub mod queue;
+mod reset;
 pub mod runs;
 pub mod staging;
 pub mod vm;
@@ -33,6 +34,7 @@ use std::{
     sync::Arc,
 };
 
+use gpgpu_protocol::layout::Config;
 use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
@@ -70,7 +72,11 @@ pub enum Error {
 pub fn run(link: OwnedFd) -> Result<(), Error> {
     lost_pages::install().map_err(|error| Error::Io("Installing a signal handler", error))?;
     let link = DeviceEnd::new(link);
-    let ToDevice::Serve { listener } = link.wait()? else {
+    let ToDevice::Serve {
+        listener,
+        max_clients,
+    } = link.wait()?
+    else {
         return Err(Error::NothingToServe);
     };
     // The state owns the link; this is for the event loop.
@@ -80,11 +86,9 @@ pub fn run(link: OwnedFd) -> Result<(), Error> {
         .map_err(|error| Error::Io("Copying the link", error))?;
 
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-    let backend = Arc::new(Backend::new(Vm::new(
-        memory.clone(),
-        link,
-        Box::new(Nothing),
-    )));
+    let vm = Vm::new(memory.clone(), link, Box::new(Nothing));
+    let config = Config::with_clients(max_clients);
+    let backend = Arc::new(Backend::new(vm, config));
     let mut daemon = VhostUserDaemon::new("vhost-user".to_owned(), Arc::clone(&backend), memory)
         .map_err(Error::VhostUser)?;
     let handlers = daemon.get_epoll_handlers();

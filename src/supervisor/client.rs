@@ -19,6 +19,9 @@ use crate::{ipc, log_limit::LogLimit};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long after it was killed a worker has to be gone before the log says that it is not: a driver takes back all that a
+/// process had in less.
+const KILLED: Duration = Duration::from_secs(5);
 
 /// A device process.
 pub struct Device {
@@ -78,7 +81,7 @@ pub struct Worker {
     pub gpu: Option<u32>,
     /// The guest process, for the log and the metrics.
     pub who: Arc<Who>,
-    /// When it is killed, once its client is closed.
+    /// When it is killed, once its client is closed; then, when the log says that it does not end.
     pub deadline: Option<Instant>,
     /// Whether its client is closed.
     pub closed: bool,
@@ -98,15 +101,39 @@ impl Worker {
         self.closed = true;
         if kill {
             self.kill();
-        } else if self.deadline.is_none() {
+        } else if !self.killed && self.deadline.is_none() {
             self.deadline = Some(Instant::now() + GRACE);
         }
     }
 
     /// It does not go by itself, or is not to be trusted to.
     pub fn kill(&mut self) {
-        self.killed |= self.process.ended().is_none();
+        if self.killed || self.process.ended().is_some() {
+            return;
+        }
+        self.killed = true;
+        self.deadline = Some(Instant::now() + KILLED);
         self.process.kill();
+    }
+
+    /// Its time is up: it is killed or, if it was before, it cannot be ended. Then what waits for its end goes on waiting, for it
+    /// may still write to its guest's memory.
+    pub fn is_late(&mut self) {
+        self.deadline = None;
+        if !self.killed {
+            return self.kill();
+        }
+        let worker = self.process.id();
+        let held = self.process.held_by();
+        tracing::error!(
+            vm = self.who.vm,
+            client = self.who.client,
+            worker,
+            reason = held,
+            "{}: worker {worker} was killed and does not end: {held}. It may still write to its VM's memory, so a reset of the VM's \
+             device, and the end of this client, wait for it",
+            self.who
+        );
     }
 
     /// A kernel of it runs for longer than it may: it has to go.

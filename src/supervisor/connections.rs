@@ -112,10 +112,14 @@ impl Supervisor {
         index: usize,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
-        let socket = &self.vms[index].socket;
+        let vm = &self.vms[index];
+        let (socket, max_clients) = (&vm.socket, vm.policy.max_clients as u32);
         let serve = |spare: Spare| {
             let listener = socket.listener().try_clone()?.into();
-            let told = spare.link.send(&ToDevice::Serve { listener });
+            let told = spare.link.send(&ToDevice::Serve {
+                listener,
+                max_clients,
+            });
             told.map(|()| spare).map_err(io::Error::other)
         };
         let spare = self.spare.take(Instant::now());
@@ -215,9 +219,10 @@ impl Supervisor {
             device.link_token,
             EventSet::IN,
         ));
+        // One that ended in order has waited for its workers. Of one that failed, the VMM may connect again at once.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
-                worker.close(false);
+                worker.close(true);
             }
         }
         let vm = &mut self.vms[device.vm];

@@ -43,6 +43,8 @@ pub enum ToDevice {
     Serve {
         /// The socket; blocking, and shared with the supervisor.
         listener: OwnedFd,
+        /// How many clients its VM may have at a time.
+        max_clients: u32,
     },
     /// A client's worker was started.
     WorkerStarted {
@@ -146,7 +148,10 @@ impl SupervisorEnd {
             ..Raw::default()
         };
         let (raw, fd) = match message {
-            ToDevice::Serve { listener } => (raw(kind::SERVE, 0, 0, 0), Some(listener)),
+            ToDevice::Serve {
+                listener,
+                max_clients,
+            } => (raw(kind::SERVE, 0, *max_clients, 0), Some(listener)),
             ToDevice::WorkerStarted { client, channel } => {
                 (raw(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
             }
@@ -268,7 +273,10 @@ impl DeviceEnd {
     fn parse(raw: Raw, fd: Option<OwnedFd>) -> Result<ToDevice> {
         let client = raw.client;
         match (raw.kind, fd) {
-            (kind::SERVE, Some(listener)) => Ok(ToDevice::Serve { listener }),
+            (kind::SERVE, Some(listener)) => Ok(ToDevice::Serve {
+                listener,
+                max_clients: raw.first,
+            }),
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }

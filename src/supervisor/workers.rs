@@ -26,6 +26,17 @@ use crate::{
     ipc,
 };
 
+/// A VM has as many clients as its policy allows.
+#[derive(Debug, thiserror::Error)]
+#[error("it has as many workers as it may have")]
+struct TooMany;
+
+impl From<TooMany> for io::Error {
+    fn from(error: TooMany) -> Self {
+        Self::other(error)
+    }
+}
+
 impl Supervisor {
     /// Starts a worker ahead of need, if one is due.
     pub(super) fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
@@ -184,7 +195,7 @@ impl Supervisor {
         let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
         let found = match slot {
             Some(slot) => self.serve(vm, slot, &path, ops),
-            None => Err(io::Error::other("it has as many workers as it may have")),
+            None => Err(TooMany.into()),
         };
         if let (Err(_), Some(slot)) = (&found, slot) {
             self.vms[vm].give_slot(slot);
@@ -249,9 +260,13 @@ impl Supervisor {
                         "{who}: cannot start a worker: {error}"
                     );
                 }
+                let at_limit = error.get_ref().is_some_and(|error| error.is::<TooMany>());
                 ToDevice::WorkerFailed {
                     client,
-                    status: status::NO_RESOURCES,
+                    status: match at_limit {
+                        true => status::LIMIT,
+                        false => status::NO_RESOURCES,
+                    },
                 }
             }
         };
@@ -320,19 +335,18 @@ impl Supervisor {
         }
     }
 
-    /// Kills workers that had their time, and says in how many milliseconds the next has.
+    /// Kills workers that had their time, says of which it cannot, and in how many milliseconds the next has had its own.
     pub(super) fn kill_late(&mut self, now: Instant) -> i32 {
         let mut timeout = -1;
         for worker in self.workers.values_mut() {
             let Some(deadline) = worker.deadline else {
                 continue;
             };
-            let left = deadline.saturating_duration_since(now);
-            if left.is_zero() {
-                worker.deadline = None;
-                worker.kill();
-            } else {
-                let left = left.as_millis() as i32 + 1;
+            if deadline <= now {
+                worker.is_late();
+            }
+            if let Some(deadline) = worker.deadline {
+                let left = deadline.saturating_duration_since(now).as_millis() as i32 + 1;
                 timeout = if timeout < 0 { left } else { timeout.min(left) };
             }
         }
