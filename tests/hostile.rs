@@ -15,6 +15,8 @@ mod guest;
 #[path = "hostile/host.rs"]
 mod host;
 
+use std::time::Instant;
+
 use gpgpu_protocol::{
     api::{Event, Stream, object_id, request},
     codec::Blob,
@@ -99,6 +101,27 @@ fn pitfall_81_floods_of_nonsense_cost_a_few_lines() {
     assert_eq!(guest.close(id), status::OK);
     assert!(host.lines() - lines < 64, "{} lines", host.lines() - lines);
     host.check_memory(&before, 64 * MIB);
+    neighbour.finish();
+}
+
+/// A VM that connects again and again, and talks nonsense each time: its lines are the VM's, however often it connects.
+#[test]
+fn connecting_again_does_not_bring_more_lines() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let lines = host.lines();
+    let begin = Instant::now();
+    let connections = 60;
+    for _ in 0..connections {
+        let mut guest = host.boot(0, vmm());
+        for _ in 0..30 {
+            assert_eq!(guest.control(&[0xff; 8]).status(), status::UNKNOWN_REQUEST);
+        }
+    }
+    // What may come at once and, with what is said of lines that were left out, each second.
+    let most = 2 * (64 + 16 + 2 * (1 + begin.elapsed().as_secs() as usize));
+    let lines = host.lines() - lines;
+    assert!(lines < most, "{lines} lines in {:?}", begin.elapsed());
     neighbour.finish();
 }
 

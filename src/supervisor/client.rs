@@ -15,7 +15,7 @@ use super::{
     metrics::End,
     process::{Process, reason},
 };
-use crate::{ipc, log_limit::LogLimit};
+use crate::ipc;
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
@@ -37,8 +37,6 @@ pub struct Device {
     pub accepted: bool,
     /// Keys of workers by client.
     pub workers: HashMap<u32, u32>,
-    /// A bound for what its guest can have logged.
-    pub log: LogLimit,
 }
 
 impl Device {
@@ -137,8 +135,13 @@ impl Worker {
     }
 
     /// A kernel of it runs for longer than it may: it has to go.
-    pub fn expire(&mut self, limit: Option<Duration>) {
+    pub fn expire(&mut self) {
         self.expired = true;
+        self.process.kill();
+    }
+
+    /// Says so.
+    pub fn log_expired(&self, limit: Option<Duration>) {
         tracing::warn!(
             vm = self.who.vm,
             client = self.who.client,
@@ -147,7 +150,6 @@ impl Worker {
             self.who,
             limit.unwrap_or_default()
         );
-        self.process.kill();
     }
 
     /// Why it has ended; `oom` as for [`End::of`].
@@ -165,10 +167,7 @@ impl Worker {
     }
 
     /// Says that it is gone.
-    pub fn log_end(&self, ended: ExitStatus, end: End, limit: Option<&mut LogLimit>) {
-        if !limit.is_none_or(LogLimit::allow) {
-            return;
-        }
+    pub fn log_end(&self, ended: ExitStatus, end: End) {
         let Who {
             vm,
             client,

@@ -17,7 +17,7 @@ use super::{
     spare::Spare,
     vm::CONNECT_PERIOD,
 };
-use crate::{ipc, log_limit::LogLimit};
+use crate::ipc;
 
 /// How long a socket is left alone whose next connection can neither be served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Supervisor {
                     tracing::error!("{}: {error}", vm.socket.path().display());
                 }
             }
-            if full {
+            if full && vm.may_log() {
                 tracing::warn!(
                     vm = vm.policy.name,
                     "{}: {} connections, further ones have to wait",
@@ -70,13 +70,16 @@ impl Supervisor {
         match self.start_device(key, index, ops) {
             Ok(device) => {
                 let vm = &mut self.vms[index];
-                tracing::info!(
-                    vm = vm.policy.name,
-                    device = device.process.id(),
-                    "{}: VM connected (process {})",
-                    path.display(),
-                    device.process.id()
-                );
+                self.voices.assign(device.process.id(), &vm.devices_said);
+                if vm.may_log() {
+                    tracing::info!(
+                        vm = vm.policy.name,
+                        device = device.process.id(),
+                        "{}: VM connected (process {})",
+                        path.display(),
+                        device.process.id()
+                    );
+                }
                 self.devices.insert(key, device);
                 self.sources.insert(key, Source::Device(key));
                 vm.connections += 1;
@@ -90,7 +93,7 @@ impl Supervisor {
             Err(error) => {
                 self.sources.remove(&key);
                 let vm = &mut self.vms[index];
-                if vm.log.allow() {
+                if vm.may_log() {
                     tracing::error!(
                         vm = vm.policy.name,
                         reason = %error,
@@ -129,6 +132,7 @@ impl Supervisor {
             _ => serve(Spare::start(
                 &self.config.device,
                 socket.path().as_os_str(),
+                &self.voices,
             )?)?,
         };
         let Spare { process, link } = started;
@@ -143,7 +147,6 @@ impl Supervisor {
             vm: index,
             accepted: false,
             workers: HashMap::new(),
-            log: LogLimit::default(),
         })
     }
 
@@ -188,7 +191,7 @@ impl Supervisor {
                     // The end of the link comes before the end of the process, and says less.
                     let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
                     let _ = ops.remove(events);
-                    if !matches!(error, ipc::Error::Closed) {
+                    if !matches!(error, ipc::Error::Closed) && self.vms[device.vm].may_log() {
                         tracing::error!("Device process {}: {error}", device.process.id());
                     }
                     device.process.kill();
@@ -231,6 +234,9 @@ impl Supervisor {
         if !device.accepted {
             vm.accepting = false;
             vm.socket.reject();
+        }
+        if !vm.may_log() {
+            return;
         }
         let path = vm.socket.path().display();
         if ended.success() {

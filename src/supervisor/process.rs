@@ -103,7 +103,7 @@ impl Program {
         Process::new(child)
     }
 
-    /// The same, for a process that runs a guest's code: what it prints is read by `voices`.
+    /// The same, for a process that a guest can make print: what it prints is read by `voices`.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -111,7 +111,7 @@ impl Program {
         &self,
         channel: OwnedFd,
         label: &OsStr,
-        voices: &Voices,
+        (voices, role): (&Voices, &'static str),
     ) -> io::Result<Process> {
         let (output, stdout) = io::pipe()?;
         let (log, stderr) = io::pipe()?;
@@ -123,7 +123,7 @@ impl Program {
             .stderr(stderr)
             .spawn()?;
         let process = Process::new(child)?;
-        voices.add(process.id(), output, log)?;
+        voices.add((role, process.id()), output, log)?;
         Ok(process)
     }
 }

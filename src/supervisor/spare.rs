@@ -12,6 +12,7 @@ use std::{
 use super::{
     link::SupervisorEnd,
     process::{Process, Program},
+    voices::Voices,
 };
 use crate::ipc;
 
@@ -34,10 +35,10 @@ impl Spare {
     ///
     /// # Errors
     /// The program cannot be run, or the host is out of processes or file descriptors.
-    pub fn start(program: &Program, label: &OsStr) -> io::Result<Self> {
+    pub fn start(program: &Program, label: &OsStr, voices: &Voices) -> io::Result<Self> {
         let (ours, theirs) = ipc::pair()?;
         Ok(Self {
-            process: program.start(theirs, label)?,
+            process: program.start_heard(theirs, label, (voices, "Device process"))?,
             link: SupervisorEnd::new(ours),
         })
     }
@@ -75,12 +76,12 @@ impl Spares {
     }
 
     /// Starts one if it is time.
-    pub fn fill(&mut self, program: &Program, label: &OsStr, now: Instant) {
+    pub fn fill(&mut self, program: &Program, label: &OsStr, voices: &Voices, now: Instant) {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
         self.due = None;
-        match Spare::start(program, label) {
+        match Spare::start(program, label, voices) {
             Ok(spare) => self.spare = Some(spare),
             Err(error) => {
                 tracing::warn!("Cannot start a device process ahead of need: {error}");

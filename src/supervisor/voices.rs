@@ -1,8 +1,9 @@
-//! What workers print, on its way to the log.
+//! What workers and device processes print, on its way to the log.
 //!
-//! A worker runs a guest's code, and libcuda prints what kernels print. So a worker's standard output and standard error are
-//! pipes, and a thread here reads them: so much at a time, lines of so many bytes, and so many of them for each VM. Who prints
-//! more waits for the pipe, which costs nobody else anything.
+//! A worker runs a guest's code, and libcuda prints what kernels print; a device process says what is wrong with a guest's
+//! requests. So the standard output and standard error of both are pipes, and a thread here reads them: so much at a time, lines of
+//! so many bytes, and so many of them for each VM, however many processes it has and however often it connects. Who prints more
+//! waits for the pipe, which costs nobody else anything.
 
 use std::{
     collections::HashMap,
@@ -28,19 +29,19 @@ const READ_BYTES: usize = 4096;
 /// From one look at all pipes to the next: it bounds what reading, and dropping, costs.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A limit that the workers of a VM share.
+/// A limit that the workers of a VM share, or its device processes.
 pub type Limit = Arc<Mutex<LogLimit>>;
 
-/// One of a worker's pipes.
+/// One of a process's pipes.
 #[derive(Debug)]
 struct Voice {
     pipe: File,
-    worker: u32,
-    /// Whether it is what kernels print, rather than the worker's own log.
+    role: &'static str,
+    process: u32,
+    /// Whether it is what kernels print, rather than the process's own log.
     is_output: bool,
     limit: Limit,
     line: Vec<u8>,
-    dropped: u64,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Voices {
     shared: Arc<Shared>,
-    /// For workers that no VM has yet.
+    /// For processes that no VM has yet.
     limit: Limit,
 }
 
@@ -95,11 +96,16 @@ impl Voices {
         })
     }
 
-    /// Listens to a worker's standard output and standard error.
+    /// Listens to a process's standard output and standard error; the log names its role.
     ///
     /// # Errors
     /// The host is out of watches.
-    pub fn add(&self, worker: u32, output: PipeReader, log: PipeReader) -> io::Result<()> {
+    pub fn add(
+        &self,
+        (role, process): (&'static str, u32),
+        output: PipeReader,
+        log: PipeReader,
+    ) -> io::Result<()> {
         let mut state = locked(&self.shared.state);
         for (pipe, is_output) in [(output, true), (log, false)] {
             state.last += 1;
@@ -110,22 +116,22 @@ impl Voices {
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
             let voice = Voice {
                 pipe,
-                worker,
+                role,
+                process,
                 is_output,
                 limit: Arc::clone(&self.limit),
                 line: Vec::new(),
-                dropped: 0,
             };
             state.voices.insert(key, voice);
         }
         Ok(())
     }
 
-    /// A worker is a VM's from now on.
-    pub fn assign(&self, worker: u32, limit: &Limit) {
+    /// A process is a VM's from now on.
+    pub fn assign(&self, process: u32, limit: &Limit) {
         let mut state = locked(&self.shared.state);
         for voice in state.voices.values_mut() {
-            if voice.worker == worker {
+            if voice.process == process {
                 voice.limit = Arc::clone(limit);
             }
         }
@@ -188,17 +194,19 @@ impl Voice {
 
     fn say(&mut self) {
         let line = std::mem::take(&mut self.line);
-        if !locked(&self.limit).allow() {
-            self.dropped += 1;
-            return;
-        }
-        let worker = self.worker;
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            tracing::warn!("Worker {worker}: {dropped} lines more were not logged");
+        let (role, process) = (self.role, self.process);
+        let missed = {
+            let mut limit = locked(&self.limit);
+            if !limit.allow() {
+                return;
+            }
+            limit.take_missed()
+        };
+        if missed > 0 {
+            tracing::warn!("{role} {process}: {missed} lines more of its VM were not logged");
         }
         if self.is_output {
-            tracing::info!("Worker {worker} printed: {}", printable(&line));
+            tracing::info!("{role} {process} printed: {}", printable(&line));
         } else {
             // It is a line of the log already. A log that is closed has no readers.
             let _ = writeln!(io::stderr(), "{}", printable(&line));
@@ -229,18 +237,19 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut voice = Voice {
             pipe: File::from(OwnedFd::from(reader)),
-            worker: 1,
+            role: "Worker",
+            process: 1,
             is_output: true,
             limit: Limit::default(),
             line: Vec::new(),
-            dropped: 0,
         };
         writer.write_all(&[b'x'; 3000]).unwrap();
         assert!(!voice.hear());
         assert_eq!(voice.line.len(), LINE_BYTES);
         writer.write_all(&[b'\n'; 1000]).unwrap();
         assert!(!voice.hear());
-        assert!(voice.dropped > 900, "{} of 1000 lines", voice.dropped);
+        let missed = locked(&voice.limit).take_missed();
+        assert!(missed > 900, "{missed} of 1000 lines");
         drop(writer);
         assert!(voice.hear(), "that was all");
     }

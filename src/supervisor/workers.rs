@@ -44,7 +44,8 @@ impl Supervisor {
             [only] => only.socket.path().as_os_str(),
             _ => "waiting".as_ref(),
         };
-        self.spare.fill(&self.config.device, label, now);
+        self.spare
+            .fill(&self.config.device, label, &self.voices, now);
         if !self.warm.is_due(now) {
             return;
         }
@@ -163,7 +164,8 @@ impl Supervisor {
             tell(&channel, message)?;
         }
         let program = &self.config.worker;
-        let process = program.start_heard(theirs, path.as_os_str(), &self.voices)?;
+        let voices = (&self.voices, "Worker");
+        let process = program.start_heard(theirs, path.as_os_str(), voices)?;
         ops.add(Events::with_data(&process, token, EventSet::IN))
             .map_err(io::Error::other)?;
         Ok((process, channel))
@@ -213,7 +215,7 @@ impl Supervisor {
                 let slot = slot.unwrap_or_default();
                 self.board.opened(vm, &who, process.id(), slot, &account);
                 self.voices.assign(process.id(), &self.vms[vm].said);
-                if device.log.allow() {
+                if self.vms[vm].may_log() {
                     tracing::info!(
                         vm = who.vm,
                         client,
@@ -250,7 +252,7 @@ impl Supervisor {
             }
             Err(error) => {
                 self.board.refused(vm);
-                if device.log.allow() {
+                if self.vms[vm].may_log() {
                     tracing::error!(
                         vm = who.vm,
                         client,
@@ -313,24 +315,28 @@ impl Supervisor {
         let end = worker.end(ended, || self.board.out_of_memory());
         self.board.ended(worker.vm, worker.process.id(), end);
         self.vms[worker.vm].give_slot(worker.slot);
-        let device = self.devices.get_mut(&worker.device);
-        let limit = device.map(|device| {
+        if let Some(device) = self.devices.get_mut(&worker.device) {
             device.workers.remove(&worker.client);
             device.tell(&ToDevice::WorkerExited {
                 client: worker.client,
                 code: ended.code().unwrap_or(0) as u32,
                 signal: ended.signal().unwrap_or(0) as u32,
             });
-            &mut device.log
-        });
-        worker.log_end(ended, end, limit);
+        }
+        if self.vms[worker.vm].may_log() {
+            worker.log_end(ended, end);
+        }
     }
 
     /// Ends the workers of clients whose kernels ran for longer than they may.
     pub(super) fn end_expired(&mut self) {
         for token in self.leases.take_expired() {
             if let Some(worker) = self.workers.get_mut(&token) {
-                worker.expire(self.vms[worker.vm].policy.longest_kernel);
+                worker.expire();
+                let vm = &mut self.vms[worker.vm];
+                if vm.may_log() {
+                    worker.log_expired(vm.policy.longest_kernel);
+                }
             }
         }
     }
