@@ -13,9 +13,11 @@ mod guest;
 #[path = "hostile/host.rs"]
 #[allow(dead_code)]
 mod host;
+#[path = "statements/tracer.rs"]
+mod tracer;
 
 use std::{
-    sync::atomic::Ordering,
+    sync::{atomic::Ordering, mpsc},
     time::{Duration, Instant},
 };
 
@@ -23,16 +25,18 @@ use gpgpu_protocol::{
     api::{Request, request},
     codec::Blob,
     cuda::*,
-    layout::{CommandAnswer, status},
+    layout::{COMMAND_QUEUE, CommandAnswer, status},
     ring::{COMMAND_BYTES, COMMAND_OFFSET, RING_BYTES, SLOT_BYTES, SLOT_OFFSET},
     with_api,
 };
+use vhost::vhost_user::VhostUserFrontend;
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
 use client::{Client, command, raw_command};
-use guest::Vmm;
+use guest::{Guest, Vmm};
 use host::Host;
+use tracer::Tracer;
 
 const MIB: u64 = 1 << 20;
 /// Where the ring lies in the guest's memory.
@@ -264,4 +268,87 @@ fn the_memory_of_a_ring_is_not_unregistered() {
         .register(id, 1 << 45, 4096, &[(buffer, 4096)]);
     assert_eq!(client.guest().unregister(id, other.unwrap()), status::OK);
     client.close();
+}
+
+/// Not a test of its own: what [`Tracer`] runs.
+#[test]
+fn tracer() {
+    if let Ok(held) = std::env::var(tracer::HELD) {
+        tracer::run(&held);
+    }
+}
+
+/// What a VMM asks for before its guest has its memory back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Reset,
+    /// Of a driver that closes its client and then resets the device, of which the VMM says nothing else.
+    StopOfARing,
+}
+
+/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it hangs: until
+/// then it writes to what the guest has registered. The log says so, and names it. Other VMs go on.
+/// GPGPU-DEV-8, GPGPU-DEV-65.
+#[test]
+fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let workers = host.workers();
+    for (number, what) in [Asks::Reset, Asks::StopOfARing].into_iter().enumerate() {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        client.context();
+        let (at, address) = (RING, 1u64 << 45);
+        let id = client.id();
+        let registered = client.guest().register(id, address, 4096, &[(at, 4096)]);
+        registered.expect("not registered");
+        let worker = host.worker_of(0, number);
+        let Some(mut tracer) = Tracer::new(worker, address) else {
+            return eprintln!("skipped: no process may trace another here");
+        };
+        let (answered, answer) = mpsc::channel();
+        let memory = guest.memory.clone();
+        let vmm = std::thread::spawn(move || {
+            ask(&mut guest, id, what);
+            let _ = answered.send(());
+            guest
+        });
+        tracer.holds();
+        let line = host.logged(|line| line.contains(&format!("worker {worker} was killed")));
+        assert!(line.contains("does not end"), "{line}");
+        // By now a device that does not wait for the end would have answered.
+        let early = answer.recv_timeout(Duration::from_secs(2));
+        assert!(
+            early.is_err(),
+            "{what:?} is answered while a worker may write"
+        );
+        tracer.let_go();
+        answer.recv_timeout(LIMIT).expect("no answer");
+        let last: u64 = memory.read_obj(GuestAddress(at)).unwrap();
+        assert_eq!(
+            last,
+            tracer::LAST_WORD,
+            "{what:?}: the last write came before"
+        );
+        assert_eq!(host.workers(), workers, "{what:?}: it is gone");
+        drop(vmm.join().unwrap());
+    }
+    neighbour.finish();
+}
+
+fn ask(guest: &mut Guest, client: u32, what: Asks) {
+    if what == Asks::Reset {
+        guest.frontend.reset_device().unwrap();
+        // The request has no answer of its own, but the next one has.
+        guest.frontend.get_queue_num().unwrap();
+        return;
+    }
+    guest.post_control(Guest::close_request(client).as_bytes());
+    // Its commands are answered as it is ended, before its worker is gone.
+    while guest
+        .command(client, &command(&request::gpgpuRingWake {}, 0), 16, &[], 0)
+        .0
+        != status::CLIENT_DEAD
+    {}
+    guest.stop_ring(COMMAND_QUEUE);
 }
