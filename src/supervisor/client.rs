@@ -116,10 +116,13 @@ impl Worker {
 
     /// Its time is up: it is killed or, if it was before, it cannot be ended. Then what waits for its end goes on waiting, for it
     /// may still write to its guest's memory.
-    pub fn is_late(&mut self) {
+    pub fn deadline_passed(&mut self) {
         self.deadline = None;
         if !self.killed {
             return self.kill();
+        }
+        if self.process.ended().is_some() {
+            return;
         }
         let worker = self.process.id();
         let held = self.process.held_by();
@@ -137,7 +140,7 @@ impl Worker {
     /// A kernel of it runs for longer than it may: it has to go.
     pub fn expire(&mut self) {
         self.expired = true;
-        self.process.kill();
+        self.kill();
     }
 
     /// Says so.

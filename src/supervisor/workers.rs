@@ -349,7 +349,7 @@ impl Supervisor {
                 continue;
             };
             if deadline <= now {
-                worker.is_late();
+                worker.deadline_passed();
             }
             if let Some(deadline) = worker.deadline {
                 let left = deadline.saturating_duration_since(now).as_millis() as i32 + 1;
