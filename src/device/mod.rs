@@ -7,7 +7,8 @@
 //! library's threads.
 //!
 //! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
-//! code of the guest's, no wait and no allocation without a bound, and no panic; a page of the guest's memory that the host cannot
+//! code of the guest's, no allocation without a bound, no wait without one but for the end of what writes to the guest's memory
+//! ([`reset`]), and no panic; a page of the guest's memory that the host cannot
 //! provide costs what needed it ([`lost_pages`]).
 
 pub mod backend;

@@ -629,7 +629,7 @@ impl Vm {
     }
 
     /// Ends all moves: those that have not begun do not begin, and those that have begun end within milliseconds.
-    /// [`Self::is_moving`] says when.
+    /// [`Movers::busy`] says when.
     pub fn cancel_moves(&mut self) {
         let busy: BTreeSet<u32> = self
             .movers

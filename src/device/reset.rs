@@ -24,11 +24,6 @@ impl Vm {
         !self.leaving.is_empty() || self.movers.busy()
     }
 
-    /// Whether movers may write to the guest's memory now.
-    pub fn is_moving(&self) -> bool {
-        self.movers.busy()
-    }
-
     /// Whether anything may still write to the guest's memory that is to end: moves, and the workers of clients that were
     /// closed or reset, whether or not their driver waits for the answer.
     pub fn is_ending(&self) -> bool {

@@ -41,9 +41,9 @@ fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
             copying.close();
         }
         copying.rig.vm.reset();
-        assert!(copying.rig.vm.is_moving() && copying.rig.vm.is_leaving());
+        assert!(copying.rig.vm.movers.busy() && copying.rig.vm.is_leaving());
         copying.moves_end(done);
-        assert!(!copying.rig.vm.is_moving());
+        assert!(!copying.rig.vm.movers.busy());
         assert_eq!(copying.rig.vm.is_leaving(), !gone, "{closed} {done}");
         copying.rig.worker_exits(copying.client);
         assert!(!copying.rig.vm.is_leaving());
@@ -166,7 +166,7 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
         guest.write_obj(1u64, GuestAddress(LAST_WRITE)).unwrap();
         mover.send(FromMover::Moved { seq, done: false });
         let backend = answer.recv_timeout(WATCHDOG).expect("no answer");
-        assert!(!backend.lock().is_moving(), "{what:?}");
+        assert!(!backend.lock().is_ending(), "{what:?}");
         let used = rig
             .memory
             .memory()
