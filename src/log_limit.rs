@@ -4,24 +4,46 @@ use std::time::{Duration, Instant};
 
 use crate::pace::Pace;
 
-/// Lines that may come at once.
-const BURST: u32 = 16;
-/// How long until one more may come.
-const REFILL: Duration = Duration::from_secs(2);
+/// Lines that may come at once, and how long until one more may come.
+const LINES: (u32, Duration) = (16, Duration::from_secs(2));
+/// The same for what the supervisor says of a VM: where each program is a connection, it takes four lines.
+const SUPERVISORS: (u32, Duration) = (32, Duration::from_secs(2));
 
 /// A bucket of log lines: a burst, then a trickle.
 #[derive(Debug)]
-pub struct LogLimit(Pace);
+pub struct LogLimit {
+    pace: Pace,
+    missed: u64,
+}
 
 impl Default for LogLimit {
     fn default() -> Self {
-        Self(Pace::new(BURST, REFILL))
+        Self::new(LINES)
     }
 }
 
 impl LogLimit {
+    fn new((burst, refill): (u32, Duration)) -> Self {
+        Self {
+            pace: Pace::new(burst, refill),
+            missed: 0,
+        }
+    }
+
+    /// For what the supervisor says of a VM's connections and clients.
+    pub fn of_supervisor() -> Self {
+        Self::new(SUPERVISORS)
+    }
+
     /// Whether a line may be logged now.
     pub fn allow(&mut self) -> bool {
-        self.0.take(Instant::now())
+        let allowed = self.pace.take(Instant::now());
+        self.missed += u64::from(!allowed);
+        allowed
+    }
+
+    /// How many lines were not allowed since this was last asked.
+    pub fn take_missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
     }
 }

@@ -22,7 +22,7 @@ use gpgpu_protocol::{
     api,
     layout::{
         COMMAND_QUEUE, CONTROL_QUEUE, Config, ControlHeader, EVENT_QUEUE, MAX_ANSWER_BYTES,
-        MAX_DATA_BYTES, MAX_STREAM_BYTES, VERSION, event, status,
+        MAX_DATA_BYTES, MAX_STREAM_BYTES, OpenAnswer, VERSION, event, status,
     },
 };
 use nix::{
@@ -67,10 +67,23 @@ impl Host {
     }
 
     fn start(mode: &str, max_connections: usize, warm_workers: usize) -> Self {
+        Self::with_policy(mode, max_connections, warm_workers, |_| {})
+    }
+
+    fn with_policy(
+        mode: &str,
+        max_connections: usize,
+        warm_workers: usize,
+        policy: impl Fn(&mut VmPolicy),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = supervisor::Config {
             vms: ["vm0", "vm1"]
-                .map(|name| VmPolicy::new(directory.path().join(name)))
+                .map(|name| {
+                    let mut vm = VmPolicy::new(directory.path().join(name));
+                    policy(&mut vm);
+                    vm
+                })
                 .to_vec(),
             gpus: 0,
             max_connections,
@@ -298,7 +311,37 @@ fn pitfall_83_a_mute_worker_holds_up_nobody_else() {
     );
 }
 
-/// GPGPU-DEV-11, GPGPU-DEV-14, GPGPU-DEV-17.
+/// The configuration space says how many clients the VM may have, and one more is refused as such. A limit above what one
+/// connection may have is shown as that.
+/// GPGPU-DEV-61, GPGPU-DEV-19.
+#[test]
+fn the_limit_of_clients_is_shown_and_answered() {
+    let host = Host::with_policy("normal", 8, 0, |vm| vm.max_clients = 3);
+    let mut guest = host.boot(Vmm::qemu());
+    let config = Config::read_from_bytes(&guest.config(0, 64)).unwrap();
+    assert_eq!(config.max_clients.get(), 3);
+    let clients = [guest.open(), guest.open(), guest.open()];
+    let open = guest.post_open();
+    let refused: OpenAnswer = guest.wait(CONTROL_QUEUE, open).head();
+    assert_eq!(
+        (refused.status.get(), refused.client.get()),
+        (status::LIMIT, 0)
+    );
+    // Those of another connection of the VM count.
+    let mut other = host.boot(Vmm::qemu());
+    let open = other.post_open();
+    assert_eq!(other.wait(CONTROL_QUEUE, open).status(), status::LIMIT);
+    assert_eq!(guest.close(clients[0]), status::OK);
+    let again = guest.open();
+    echoes(&mut guest, again);
+
+    let host = Host::with_policy("normal", 8, 0, |vm| vm.max_clients = 1024);
+    let mut guest = host.boot(Vmm::qemu());
+    let config = Config::read_from_bytes(&guest.config(0, 64)).unwrap();
+    assert_eq!(config, Config::current());
+}
+
+/// GPGPU-DEV-11, GPGPU-DEV-14, GPGPU-DEV-17, GPGPU-DEV-26, GPGPU-DEV-64.
 #[test]
 fn requests_that_make_no_sense() {
     let host = Host::new("normal");
@@ -328,6 +371,10 @@ fn requests_that_make_no_sense() {
     ] {
         assert_eq!(guest.control(request).status(), expected, "{request:?}");
     }
+    // The device gives clients their numbers.
+    let mut open = Guest::open_request(VERSION, api::digest());
+    open.header.client = 7.into();
+    assert_eq!(guest.control(open.as_bytes()).status(), status::MALFORMED);
     // No room for an answer: the chain comes back with nothing written.
     let at = guest.alloc(4096);
     for writable in [&[][..], &[(at + 64, 7)][..]] {
@@ -562,6 +609,66 @@ fn pitfall_81_descriptors_that_make_no_sense() {
     guest.break_available(COMMAND_QUEUE, index);
     echoes(&mut guest, client);
     assert_eq!(guest.close(client), status::OK);
+}
+
+/// An answer whose status cannot be written comes back with a used length of 0, and one whose other bytes cannot with a
+/// status that says so.
+/// GPGPU-DEV-11, GPGPU-DEV-28, GPGPU-DEV-29.
+#[test]
+fn answers_that_cannot_be_written() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::qemu());
+    let client = guest.open();
+    let at = guest.alloc(4096);
+    guest.write(at, Guest::header(client, 16, 8, 0, 0).as_bytes());
+    guest.write(at + 512, Guest::close_request(99).as_bytes());
+    let (answer, far) = (at + 1024, 1 << 40);
+    for (queue, readable, writable, expected) in [
+        (COMMAND_QUEUE, (at, 56), vec![(far, 16)], None),
+        (COMMAND_QUEUE, (at, 56), vec![(u64::MAX - 3, 16)], None),
+        (COMMAND_QUEUE, (at, 56), vec![(answer, 4), (far, 12)], None),
+        (
+            COMMAND_QUEUE,
+            (at, 56),
+            vec![(answer, 8), (far, 8)],
+            Some(status::BAD_ADDRESS),
+        ),
+        (CONTROL_QUEUE, (at + 512, 8), vec![(far, 8)], None),
+        (
+            CONTROL_QUEUE,
+            (at + 512, 8),
+            vec![(answer, 4), (far, 4)],
+            None,
+        ),
+    ] {
+        let head = guest.push_parts(queue, &[readable], &writable);
+        guest.kick(queue);
+        let used = guest.wait(queue, head);
+        match expected {
+            Some(status) => assert_eq!((used.status(), used.len), (status, 8)),
+            None => assert_eq!(used.len, 0, "{writable:?}"),
+        }
+    }
+    echoes(&mut guest, client);
+}
+
+/// A head that is no descriptor of the queue is no chain: it is skipped, and the next one is served.
+/// GPGPU-DEV-10.
+#[test]
+fn heads_that_the_queue_does_not_have_are_skipped() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm {
+        queue_size: 16,
+        ..Vmm::qemu()
+    });
+    let client = guest.open();
+    for head in [16, 17, 0xffff] {
+        let before = guest.used_index(COMMAND_QUEUE);
+        guest.make_available(COMMAND_QUEUE, head);
+        guest.kick(COMMAND_QUEUE);
+        echoes(&mut guest, client);
+        assert_eq!(guest.used_index(COMMAND_QUEUE), before + 1, "head {head}");
+    }
 }
 
 /// Making one descriptor available again and again does not make the device hold more than the

@@ -34,6 +34,7 @@ use vhost_device_gpgpu::{
     supervisor::link::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
 };
 use vhost_user_backend::{VringRwLock, VringT};
+use virtio_queue::QueueT;
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap, GuestRegionMmap,
     MmapRegion,
@@ -106,6 +107,17 @@ struct Worker {
     exports: u64,
 }
 
+/// See [`Rig::before_reset`].
+#[derive(Default)]
+struct Leftover {
+    /// Workers, by client.
+    workers: BTreeSet<u32>,
+    /// Moves that a mover was asked for: its GPU, and their numbers.
+    moves: BTreeSet<(u32, u64)>,
+    /// The rings' used indices at the reset.
+    used: Option<[u16; NUM_QUEUES]>,
+}
+
 /// See the module's page.
 pub struct Rig {
     vm: Vm,
@@ -121,6 +133,8 @@ pub struct Rig {
     workers: BTreeMap<u32, Worker>,
     movers_asked: BTreeSet<u32>,
     movers: HashMap<u32, (MoverEnd, Vec<u64>)>,
+    /// What may still write to memory of before the last reset.
+    before_reset: Leftover,
     now: Instant,
 }
 
@@ -156,6 +170,7 @@ impl Rig {
             workers: BTreeMap::new(),
             movers_asked: BTreeSet::new(),
             movers: HashMap::new(),
+            before_reset: Leftover::default(),
             now: Instant::now(),
         };
         for queue in 0..NUM_QUEUES {
@@ -259,7 +274,7 @@ impl Rig {
                 let base = self.rings[queue].queue_next_avail();
                 self.start(queue, base);
             }
-            _ => self.vm.reset(),
+            _ => self.reset(),
         }
         // What a VMM's kick would do, and what comes of it.
         self.settle();
@@ -286,11 +301,12 @@ impl Rig {
                 _ => {}
             }
         }
+        self.check_reset();
     }
 
     fn kick(&mut self, queue: usize) {
         if self.vm.queues[queue].attach(&self.rings[queue]) == Restart::Reset {
-            self.vm.reset();
+            self.reset();
         }
         self.vm.process(queue);
         self.settle();
@@ -307,8 +323,50 @@ impl Rig {
         ring.set_queue_ready(true);
         ring.set_enabled(true);
         if self.vm.queues[queue].attach(ring) == Restart::Reset {
-            self.vm.reset();
+            self.reset();
         }
+    }
+
+    /// The driver has reset the device. What runs at this moment may write to memory of before.
+    fn reset(&mut self) {
+        self.vm.reset();
+        self.before_reset.workers.extend(self.workers.keys());
+        for (&gpu, (_, seqs)) in &self.movers {
+            let moves = seqs.iter().map(|&seq| (gpu, seq));
+            self.before_reset.moves.extend(moves);
+        }
+        self.check_reset();
+    }
+
+    /// A reset is over once nothing of before it can write, and not earlier (GPGPU-DEV-8): until then it is not answered, and
+    /// no chain is given back.
+    fn check_reset(&mut self) {
+        let Leftover {
+            workers,
+            moves,
+            used,
+        } = &mut self.before_reset;
+        workers.retain(|client| self.workers.contains_key(client));
+        moves.retain(|(gpu, seq)| {
+            let mover = self.movers.get(gpu);
+            mover.is_some_and(|(_, seqs)| seqs.contains(seq))
+        });
+        // The guest may overwrite what its rings say.
+        let now: [u16; NUM_QUEUES] =
+            std::array::from_fn(|queue| self.rings[queue].get_ref().get_queue().next_used());
+        if workers.is_empty() && moves.is_empty() {
+            *used = None;
+            return;
+        }
+        assert!(
+            self.vm.is_leaving(),
+            "a reset is over while something may write"
+        );
+        assert_eq!(
+            *used.get_or_insert(now),
+            now,
+            "a request is answered while something may write"
+        );
     }
 
     /// Puts bytes where the guest puts its requests.
@@ -753,7 +811,7 @@ impl Rig {
 
     /// The driver resets the device, and all processes end: nothing stays behind.
     fn finish(mut self) {
-        self.vm.reset();
+        self.reset();
         self.settle();
         self.fail_asked();
         self.end_processes();

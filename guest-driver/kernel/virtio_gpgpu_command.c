@@ -100,13 +100,29 @@ int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes)
 	return 0;
 }
 
-/* Whether one more call may be left under way; if so, it is counted. */
-bool gpgpu_may_interrupt(struct gpgpu_client *client)
+/*
+ * Whether one more call may be left under way, with so many pages pinned; if
+ * so, both are counted, until gpgpu_interrupt_over(). A call that a thread is
+ * in pins what it needs. Calls that were left have no thread that bounds their
+ * number, so all but the first of a client need room below the limit.
+ */
+bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages)
 {
-	if (atomic_inc_return(&client->num_interrupted) <= GPGPU_MAX_INTERRUPTED)
+	int calls = atomic_inc_return(&client->num_interrupted);
+
+	atomic64_add(pages, &client->mm->pinned_vm);
+	if (calls <= GPGPU_MAX_INTERRUPTED &&
+	    (calls == 1 || !pages || !gpgpu_over_memlock(client->mm)))
 		return true;
-	atomic_dec(&client->num_interrupted);
+	gpgpu_interrupt_over(client, pages);
 	return false;
+}
+
+/* The call was taken up again, or given up. */
+void gpgpu_interrupt_over(struct gpgpu_client *client, unsigned long pages)
+{
+	atomic64_sub(pages, &client->mm->pinned_vm);
+	atomic_dec(&client->num_interrupted);
 }
 
 static struct gpgpu_request *gpgpu_submit_new(struct gpgpu_client *client,
@@ -176,13 +192,16 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 				  struct gpgpu_request *request,
 				  struct gpgpu_submit __user *user)
 {
+	unsigned long pages = gpgpu_pinned_pages(&request->pinned_in) +
+			      gpgpu_pinned_pages(&request->pinned_out);
 	u32 token;
 
-	if (!gpgpu_may_interrupt(client))
+	if (!gpgpu_may_interrupt(client, pages))
 		return 0;
+	request->left_pages = pages;
 	if (xa_alloc_cyclic(&client->interrupted, &token, request, xa_limit_32b,
 			    &client->next_token, GFP_KERNEL_ACCOUNT) < 0) {
-		atomic_dec(&client->num_interrupted);
+		gpgpu_interrupt_over(client, pages);
 		return 0;
 	}
 	if (!put_user(token, &user->token))
@@ -190,7 +209,7 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 
 	/* Another thread may have guessed the token and taken it. */
 	if (xa_erase(&client->interrupted, token)) {
-		atomic_dec(&client->num_interrupted);
+		gpgpu_interrupt_over(client, pages);
 		gpgpu_request_put(request);
 	}
 	return -EFAULT;
@@ -230,7 +249,7 @@ long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
 			  xa_erase(&client->interrupted, arg.token);
 		if (!request)
 			return -ENOENT;
-		atomic_dec(&client->num_interrupted);
+		gpgpu_interrupt_over(client, request->left_pages);
 	} else {
 		request = gpgpu_submit_new(client, &arg);
 		if (IS_ERR(request))

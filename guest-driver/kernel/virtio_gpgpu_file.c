@@ -283,11 +283,12 @@ static int gpgpu_file_release(struct inode *inode, struct file *file)
 				    msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms)));
 	xa_for_each(&client->interrupted, token, request) {
 		xa_erase(&client->interrupted, token);
+		gpgpu_interrupt_over(client, request->left_pages);
 		gpgpu_request_put(request);
 	}
 	xa_for_each(&client->paused, token, transfer) {
 		xa_erase(&client->paused, token);
-		gpgpu_transfer_free(transfer);
+		gpgpu_transfer_abandon(transfer);
 	}
 	gpgpu_client_put(client);
 	return 0;

@@ -85,10 +85,17 @@ int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
 	return 0;
 }
 
-void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
+/* Unpins what is in no piece yet: it is pinned again when it is needed. */
+void gpgpu_pinner_let_go(struct gpgpu_pinner *pinner)
 {
 	if (pinner->count)
 		unpin_user_pages(pinner->pages + pinner->first, pinner->count);
+	pinner->count = 0;
+}
+
+void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
+{
+	gpgpu_pinner_let_go(pinner);
 	kfree(pinner->pages);
 	kvfree(pinner->scratch);
 	memset(pinner, 0, sizeof(*pinner));
@@ -210,6 +217,27 @@ void gpgpu_unpin(struct gpgpu_pinned *pinned)
 	pinned->sgl = NULL;
 }
 
+/* How many pages are pinned. */
+unsigned long gpgpu_pinned_pages(const struct gpgpu_pinned *pinned)
+{
+	unsigned long pages = 0;
+	unsigned int i;
+
+	for (i = 0; pinned->sgl && i < pinned->nents; i++)
+		pages += PFN_UP(pinned->sgl[i].offset +
+				pinned->sgl[i].length);
+	return pages;
+}
+
+/* Whether a process has more pinned than it may: as RDMA counts it. */
+bool gpgpu_over_memlock(struct mm_struct *mm)
+{
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+
+	return atomic64_read(&mm->pinned_vm) > limit &&
+	       READ_ONCE(gpgpu_memlock) && !capable(CAP_IPC_LOCK);
+}
+
 static void gpgpu_region_release(struct kref *ref)
 {
 	struct gpgpu_region *region =
@@ -273,7 +301,6 @@ struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 {
 	unsigned int gup = FOLL_WRITE | FOLL_LONGTERM |
 			   (read_only ? FOLL_FORCE : 0);
-	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 	struct gpgpu_region *region;
 	struct page **pages = NULL;
 	unsigned long left, batch;
@@ -295,8 +322,8 @@ struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 	INIT_LIST_HEAD(&region->node);
 	region->mm = mm;
 	region->num_pages = length >> PAGE_SHIFT;
-	if (atomic64_add_return(region->num_pages, &mm->pinned_vm) > limit &&
-	    READ_ONCE(gpgpu_memlock) && !capable(CAP_IPC_LOCK)) {
+	atomic64_add(region->num_pages, &mm->pinned_vm);
+	if (gpgpu_over_memlock(mm)) {
 		err = -ENOMEM;
 		goto unpin;
 	}

@@ -186,6 +186,8 @@ struct gpgpu_request {
 	u32 answer_bytes;
 	void __user *out_ptr;
 	size_t out_copied;		/* bytes behind the answer that go to `out_ptr` */
+
+	unsigned long left_pages;	/* see gpgpu_may_interrupt() */
 };
 
 /*
@@ -240,12 +242,14 @@ struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
 					struct gpgpu_command *command,
 					void **stream);
 int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes);
-bool gpgpu_may_interrupt(struct gpgpu_client *client);
+bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages);
+void gpgpu_interrupt_over(struct gpgpu_client *client, unsigned long pages);
 
 /* virtio_gpgpu_transfer.c */
 struct gpgpu_transfer_state;
 long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp);
 void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer);
+void gpgpu_transfer_abandon(struct gpgpu_transfer_state *transfer);
 
 /* virtio_gpgpu_mem.c */
 int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes);
@@ -254,10 +258,13 @@ int gpgpu_pinner_init(struct gpgpu_pinner *pinner, u64 address, u64 bytes,
 		      bool written, unsigned int max_nents);
 int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 		    struct gpgpu_pinned *pinned);
+void gpgpu_pinner_let_go(struct gpgpu_pinner *pinner);
 void gpgpu_pinner_free(struct gpgpu_pinner *pinner);
 int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
 		  bool written, unsigned int max_nents);
 void gpgpu_unpin(struct gpgpu_pinned *pinned);
+unsigned long gpgpu_pinned_pages(const struct gpgpu_pinned *pinned);
+bool gpgpu_over_memlock(struct mm_struct *mm);
 struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 				      u64 length, bool read_only, u32 max_runs);
 void gpgpu_region_put(struct gpgpu_region *region);

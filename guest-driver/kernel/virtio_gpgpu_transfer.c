@@ -31,6 +31,7 @@ struct gpgpu_transfer_state {
 	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
 	unsigned int first;
 	unsigned int count;
+	unsigned long left_pages;	/* see gpgpu_may_interrupt() */
 
 	int send_err;			/* no more blocks: one could not be sent */
 	bool failed;			/* no more blocks: one has failed */
@@ -54,6 +55,13 @@ void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 	}
 	gpgpu_pinner_free(&transfer->pinner);
 	kfree(transfer);
+}
+
+/* The same for one that was paused, and is not taken up again. */
+void gpgpu_transfer_abandon(struct gpgpu_transfer_state *transfer)
+{
+	gpgpu_interrupt_over(transfer->client, transfer->left_pages);
+	gpgpu_transfer_free(transfer);
 }
 
 static struct gpgpu_transfer_state *
@@ -237,26 +245,50 @@ static int gpgpu_transfer_run(struct gpgpu_transfer_state *transfer,
 	return 0;
 }
 
+/*
+ * Lets go of the pages that the device is done with, and of those that it has
+ * not been given. Returns how many stay pinned.
+ */
+static unsigned long gpgpu_transfer_let_go(struct gpgpu_transfer_state *transfer)
+{
+	struct gpgpu_request *request;
+	unsigned long pages = 0;
+	unsigned int i;
+
+	gpgpu_pinner_let_go(&transfer->pinner);
+	for (i = 0; i < transfer->count; i++) {
+		request = transfer->blocks[(transfer->first + i) %
+					   GPGPU_MAX_BLOCKS];
+		if (completion_done(&request->done)) {
+			gpgpu_unpin(&request->pinned_in);
+			gpgpu_unpin(&request->pinned_out);
+		}
+		pages += gpgpu_pinned_pages(&request->pinned_in) +
+			 gpgpu_pinned_pages(&request->pinned_out);
+	}
+	return pages;
+}
+
 /* As gpgpu_submit_interrupt(). */
 static int gpgpu_transfer_pause(struct gpgpu_transfer_state *transfer,
 				struct gpgpu_transfer __user *user)
 {
 	struct gpgpu_client *client = transfer->client;
+	unsigned long pages = gpgpu_transfer_let_go(transfer);
 	u32 token;
 
-	if (!gpgpu_may_interrupt(client))
+	if (!gpgpu_may_interrupt(client, pages))
 		return 0;
+	transfer->left_pages = pages;
 	if (xa_alloc_cyclic(&client->paused, &token, transfer, xa_limit_32b,
 			    &client->next_paused, GFP_KERNEL_ACCOUNT) < 0) {
-		atomic_dec(&client->num_interrupted);
+		gpgpu_interrupt_over(client, pages);
 		return 0;
 	}
 	if (!put_user(token, &user->token))
 		return -ERESTARTSYS;
-	if (xa_erase(&client->paused, token)) {
-		atomic_dec(&client->num_interrupted);
-		gpgpu_transfer_free(transfer);
-	}
+	if (xa_erase(&client->paused, token))
+		gpgpu_transfer_abandon(transfer);
 	return -EFAULT;
 }
 
@@ -277,7 +309,7 @@ long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp)
 			   xa_erase(&client->paused, arg.token);
 		if (!transfer)
 			return -ENOENT;
-		atomic_dec(&client->num_interrupted);
+		gpgpu_interrupt_over(client, transfer->left_pages);
 	} else {
 		transfer = gpgpu_transfer_new(client, &arg);
 		if (IS_ERR(transfer))

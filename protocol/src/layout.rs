@@ -69,7 +69,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration that a device of this crate's version shows.
+    /// The configuration of a device whose VM may have so many clients at a time.
+    pub fn with_clients(max_clients: u32) -> Self {
+        Self {
+            max_clients: max_clients.min(MAX_CLIENTS as u32).into(),
+            ..Self::current()
+        }
+    }
+
+    /// The configuration that a device of this crate's version shows whose VM has no limit of its own.
     pub fn current() -> Self {
         Self {
             magic: MAGIC.into(),

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_protocol::layout::{COMMAND_QUEUE, Config, MAX_QUEUE_SIZE, NUM_QUEUES};
+use gpgpu_protocol::layout::{Config, MAX_QUEUE_SIZE, NUM_QUEUES};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringRwLock};
 use virtio_bindings::{
@@ -35,18 +35,22 @@ pub const TIMER_EVENT: u16 = 9;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
-/// How long a reset waits for workers to be gone; they are killed without ceremony.
-const RESET_LIMIT: Duration = Duration::from_secs(5);
+/// How often the state looks at the clock while something is waited for.
+const TICK: Duration = Duration::from_secs(1);
 
 /// See the module's page.
 pub struct Backend {
     vm: Mutex<Vm>,
+    config: Config,
 }
 
 impl Backend {
-    /// A back end for a device.
-    pub fn new(vm: Vm) -> Self {
-        Self { vm: Mutex::new(vm) }
+    /// A back end for a device with this configuration space.
+    pub fn new(vm: Vm, config: Config) -> Self {
+        Self {
+            vm: Mutex::new(vm),
+            config,
+        }
     }
 
     /// The device's state.
@@ -92,38 +96,31 @@ fn next_message(vm: &Vm) -> Option<ToDevice> {
     })
 }
 
-/// Ends all clients, and waits for the last of their DMA: what the guest does with its memory next
-/// must not be written to (GPGPU-DEV-8). Nobody else has the device meanwhile.
-fn reset(vm: &mut Vm) {
-    vm.reset();
-    if !wait_while(vm, Vm::is_leaving) {
-        tracing::error!("Workers or movers do not end after a reset of the device");
-    }
-}
-
-/// The connection is closed: waits until movers have ended what they were asked for. The VMM may connect again, and its
-/// guest's memory is not this process's any more.
+/// The connection is closed: ends all clients, and waits until nothing of them writes to the guest's memory. The
+/// VMM may connect again, and the memory is not this process's any more.
 pub fn finish(vm: &mut Vm) {
-    if !wait_while(vm, Vm::is_moving) {
-        tracing::error!("A mover does not end what it was asked for");
-    }
+    vm.finish();
+    wait_while(vm, Vm::is_leaving);
 }
 
-/// Waits for movers and the end of workers; `false` says that the time was up.
-fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) -> bool {
-    let deadline = Instant::now() + RESET_LIMIT;
+/// Waits for movers, and for the end of workers. Nobody else has the device meanwhile.
+///
+/// There is no time limit: who waits takes memory back when this returns, and memory that is still written to is worse
+/// than a VM that waits. The supervisor kills what does not end by itself, and says in the log what it cannot end.
+fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) {
+    let mut tick = Instant::now() + TICK;
     while busy(vm) {
         if let Some(message) = next_message(vm) {
             vm.supervisor_says(message);
             continue;
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
+        let now = Instant::now();
+        if now >= tick {
+            vm.tick(now);
+            tick = now + TICK;
         }
-        vm.wait_for_movers(left);
+        vm.wait_for_movers(tick - now);
     }
-    true
 }
 
 /// The bytes of the configuration space from `offset` on, zero past its end.
@@ -166,7 +163,11 @@ impl VhostUserBackend for Backend {
     }
 
     fn reset_device(&self) {
-        reset(&mut self.lock());
+        // The VMM goes on once this is answered, and its guest may use all of its memory for something else.
+        self.with(|vm| {
+            vm.reset();
+            wait_while(vm, Vm::is_leaving);
+        });
     }
 
     fn set_event_idx(&self, _enabled: bool) {
@@ -174,7 +175,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
-        config_bytes(&Config::current(), offset, size)
+        config_bytes(&self.config, offset, size)
     }
 
     fn set_config(&self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
@@ -202,14 +203,16 @@ impl VhostUserBackend for Backend {
     }
 
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
-        let mut vm = self.lock();
-        if let Some(queue) = vm.queues.get_mut(queue as usize) {
-            queue.stop();
-        }
-        // Once this is answered the device writes no more, and neither may a mover.
-        if queue as usize == COMMAND_QUEUE && !wait_while(&mut vm, Vm::is_moving) {
-            tracing::error!("A mover does not end what it was asked for");
-        }
+        self.with(|vm| {
+            if let Some(queue) = vm.queues.get_mut(queue as usize) {
+                queue.stop();
+            }
+            // Once this is answered the device writes no more for the ring's chains, and neither may a mover. A VMM may
+            // tell of a reset by nothing but this, and the driver has closed its clients before: so their workers have to
+            // be gone. Those of clients that are open go on, for the ring may go on too.
+            vm.cancel_moves();
+            wait_while(vm, Vm::is_ending);
+        });
         Ok(())
     }
 
@@ -243,7 +246,8 @@ impl Backend {
                     return;
                 };
                 if queue.attach(vring) == Restart::Reset {
-                    reset(vm);
+                    // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
+                    vm.reset();
                 }
                 vm.process(thread);
             }),

@@ -7,7 +7,8 @@
 //! library's threads.
 //!
 //! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
-//! code of the guest's, no wait and no allocation without a bound, and no panic; a page of the guest's memory that the host cannot
+//! code of the guest's, no allocation without a bound, no wait without one but for the end of what writes to the guest's memory
+//! ([`reset`]), and no panic; a page of the guest's memory that the host cannot
 //! provide costs what needed it ([`lost_pages`]).
 
 pub mod backend;
@@ -20,6 +21,7 @@ mod lost_pages;
 mod memory;
 mod movers;
 pub mod queue;
+mod reset;
 pub mod runs;
 pub mod staging;
 pub mod vm;
@@ -31,6 +33,7 @@ use std::{
     sync::Arc,
 };
 
+use gpgpu_protocol::layout::Config;
 use vhost::vhost_user::Error as VhostUserError;
 use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
@@ -70,7 +73,11 @@ pub enum Error {
 pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     lost_pages::install().map_err(|error| Error::Io("Installing a signal handler", error))?;
     let link = DeviceEnd::new(link);
-    let ToDevice::Serve { connection } = link.wait()? else {
+    let ToDevice::Serve {
+        connection,
+        max_clients,
+    } = link.wait()?
+    else {
         return Err(Error::NothingToServe);
     };
     // The state owns the link; this is for the event loop.
@@ -80,11 +87,9 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
         .map_err(|error| Error::Io("Copying the link", error))?;
 
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-    let backend = Arc::new(Backend::new(Vm::new(
-        memory.clone(),
-        link,
-        Box::new(Nothing),
-    )));
+    let vm = Vm::new(memory.clone(), link, Box::new(Nothing));
+    let config = Config::with_clients(max_clients);
+    let backend = Arc::new(Backend::new(vm, config));
     let mut daemon = VhostUserDaemon::new("vhost-user".to_owned(), Arc::clone(&backend), memory)
         .map_err(Error::VhostUser)?;
     let handlers = daemon.get_epoll_handlers();

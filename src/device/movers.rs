@@ -631,6 +631,25 @@ impl Vm {
         self.movers.ticking
     }
 
+    /// Ends all moves: those that have not begun do not begin, and those that have begun end within milliseconds.
+    /// [`Movers::busy`] says when.
+    pub fn cancel_moves(&mut self) {
+        let busy: BTreeSet<u32> = self
+            .movers
+            .under_way
+            .values()
+            .map(|moving| moving.gpu)
+            .collect();
+        for gpu in busy {
+            // A mover whose channel is closed ends, and its moves with it.
+            let mover = self.movers.by_gpu.get_mut(&gpu);
+            if let Some(State::Open(link)) = mover.map(|mover| &mut mover.state) {
+                link.outbox.push_back(Message::cancel());
+            }
+            self.pump_mover(gpu);
+        }
+    }
+
     /// Waits until a mover or the supervisor has something to say, or the time is up, and handles what
     /// movers say.
     pub fn wait_for_movers(&mut self, limit: Duration) {
@@ -641,7 +660,11 @@ impl Vm {
             .collect();
         let mut fds: Vec<_> = open
             .iter()
-            .map(|(_, link)| PollFd::new(link.end.as_fd(), PollFlags::POLLIN))
+            .map(|(_, link)| {
+                let mut events = PollFlags::POLLIN;
+                events.set(PollFlags::POLLOUT, link.wants_room);
+                PollFd::new(link.end.as_fd(), events)
+            })
             .chain([PollFd::new(self.link.as_fd(), PollFlags::POLLIN)])
             .collect();
         // An interrupted wait is a short one.

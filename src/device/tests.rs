@@ -552,31 +552,4 @@ fn the_end_of_a_client_waits_for_its_moves() {
     }
 }
 
-/// A reset waits for what a mover does, and for workers that are there: nothing more is heard of one that is gone.
-#[test]
-fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
-    for (gone, closed, done) in [
-        (true, false, true),
-        (true, false, false),
-        (true, true, true),
-        (false, false, true),
-        (false, true, false),
-    ] {
-        let mut copying = Copying::new();
-        if gone {
-            copying.rig.worker_exits(copying.client);
-        }
-        if closed {
-            copying.close();
-        }
-        copying.rig.vm.reset();
-        assert!(copying.rig.vm.is_moving() && copying.rig.vm.is_leaving());
-        copying.moves_end(done);
-        assert!(!copying.rig.vm.is_moving());
-        assert_eq!(copying.rig.vm.is_leaving(), !gone, "{closed} {done}");
-        copying.rig.worker_exits(copying.client);
-        assert!(!copying.rig.vm.is_leaving());
-        let used = copying.rig.used(COMMAND_QUEUE);
-        assert_eq!(used, 0, "what was before the reset is the driver's no more");
-    }
-}
+mod resets;

@@ -21,6 +21,7 @@ use super::{
     control::start_pace,
     movers::Movers,
     queue::{Answer, Memory, Out, Queue},
+    reset::Held,
     staging::Staging,
     watch::Watch,
 };
@@ -64,8 +65,10 @@ pub struct Vm {
     slots: Vec<Option<Speaker>>,
     pub(super) movers: Movers,
     /// Queues that had more than a batch.
-    unfinished: [bool; NUM_QUEUES],
-    events: VecDeque<Event>,
+    pub(super) unfinished: [bool; NUM_QUEUES],
+    /// Whether no chain is taken: since a reset, while anything still ends that it ended, or for good.
+    pub(super) held: Option<Held>,
+    pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,
     /// What a worker's message is read into.
     buffer: Vec<u8>,
@@ -88,6 +91,7 @@ impl Vm {
             slots: Vec::new(),
             movers: Movers::default(),
             unfinished: [false; NUM_QUEUES],
+            held: None,
             events: VecDeque::new(),
             watch,
             buffer: Vec::new(),
@@ -101,6 +105,9 @@ impl Vm {
 
     /// Handles what is on a queue.
     pub fn process(&mut self, queue: usize) {
+        if self.held.is_some() {
+            return;
+        }
         self.queues[queue].flush();
         match queue {
             EVENT_QUEUE => self.send_events(),
@@ -129,6 +136,7 @@ impl Vm {
     /// Takes up what completions have made room for, and tells the driver of them; `true` says that
     /// [`Self::resume`] has more to do once others have had the lock.
     pub fn settle(&mut self) -> bool {
+        self.end_reset();
         for queue in [CONTROL_QUEUE, COMMAND_QUEUE] {
             if self.queues[queue].has_room_again() {
                 self.drain(queue);
@@ -195,7 +203,9 @@ impl Vm {
         self.start_workers(now);
         let moving = self.tick_movers(now);
         // Setting the timer anew is also what takes note of its event.
-        self.watch.tick(moving || self.is_opening());
+        self.watch
+            .tick(moving || self.is_opening() || self.held.is_some());
+        self.remind_supervisor();
     }
 
     /// The next message of the supervisor.
@@ -204,16 +214,6 @@ impl Vm {
     /// See [`DeviceEnd::recv`].
     pub fn receive_from_supervisor(&self) -> ipc::Result<Option<ToDevice>> {
         self.link.recv()
-    }
-
-    /// Whether workers or movers may still write to memory that the driver has taken back.
-    pub fn is_leaving(&self) -> bool {
-        !self.leaving.is_empty() || self.movers.busy()
-    }
-
-    /// Whether movers may write to the guest's memory now.
-    pub fn is_moving(&self) -> bool {
-        self.movers.busy()
     }
 
     /// Handles a message of the supervisor.
@@ -290,13 +290,13 @@ impl Vm {
         }
     }
 
-    fn unwatch(&mut self, channel: Channel) {
+    pub(super) fn unwatch(&mut self, channel: Channel) {
         self.watch
             .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
         self.slots[channel.slot] = None;
     }
 
-    fn close_worker(&mut self, client: u32, kill: bool) {
+    pub(super) fn close_worker(&mut self, client: u32, kill: bool) {
         if let Err(error) = self.link.send(&ToSupervisor::CloseWorker { client, kill }) {
             // The closed channel ends the worker too, if it is not stuck.
             if self.log.allow() {
@@ -578,35 +578,6 @@ impl Vm {
             }
         }
         // A closed channel is readable: its end is handled there, after what it said last.
-    }
-
-    /// Ends all clients and forgets all chains: the driver has reset the device. Their workers are
-    /// gone once [`Self::leaving`] is empty.
-    pub fn reset(&mut self) {
-        for queue in &mut self.queues {
-            queue.reset();
-        }
-        let ids: Vec<u32> = self.clients.keys().copied().collect();
-        for id in ids {
-            let Some(mut client) = self.clients.remove(&id) else {
-                continue;
-            };
-            // Of a worker that is gone nothing is heard again; its moves are waited for as such.
-            let gone = self.movers.forget_late(id)
-                || matches!(client.phase, Phase::Waiting { .. } | Phase::Dead);
-            let (channel, _) = client.end();
-            if let Some(channel) = channel {
-                self.unwatch(channel);
-            }
-            self.forget_moves(id, client.exports);
-            if !gone {
-                self.leaving.insert(id);
-                self.close_worker(id, true);
-            }
-        }
-        self.events.clear();
-        self.to_start.clear();
-        self.unfinished = [false; NUM_QUEUES];
     }
 }
 

@@ -37,6 +37,7 @@ mod kind {
     pub const EXPORT: u32 = 3;
     pub const UNEXPORT: u32 = 4;
     pub const MOVE: u32 = 5;
+    pub const CANCEL: u32 = 6;
     pub const READY: u32 = 65;
     pub const MOVED: u32 = 66;
     pub const CHANNEL: u32 = 129;
@@ -149,6 +150,9 @@ pub enum ToMover {
     },
     /// Bytes to move.
     Move(Move),
+    /// Moves of this channel that have not begun are not to begin: each is answered as not done. Those that have begun end
+    /// as they would have.
+    Cancel,
 }
 
 /// A request to move bytes between guest memory and device memory.
@@ -233,6 +237,15 @@ impl Message {
         let head = Head {
             kind: kind::UNEXPORT,
             export: number,
+            ..Head::default()
+        };
+        Self::new(head, None)
+    }
+
+    /// [`ToMover::Cancel`].
+    pub fn cancel() -> Self {
+        let head = Head {
+            kind: kind::CANCEL,
             ..Head::default()
         };
         Self::new(head, None)
@@ -362,6 +375,7 @@ impl MoverEnd {
             kind::UNEXPORT => ToMover::Unexport {
                 number: head.export,
             },
+            kind::CANCEL => ToMover::Cancel,
             kind::MOVE => ToMover::Move(Move {
                 seq: head.seq,
                 direction: match head.value {

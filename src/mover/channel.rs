@@ -80,7 +80,7 @@ impl Channel {
         }
         self.end.close();
         for turns in [&self.shared.to_device, &self.shared.to_guest] {
-            turns.forget(self.number);
+            drop(turns.take_all(self.number));
         }
         for file in self.files.values() {
             self.shared.chunks.forget(file);
@@ -138,6 +138,13 @@ impl Channel {
                 self.useless.remove(&number);
             }
             ToMover::Move(what) => self.take(what)?,
+            ToMover::Cancel => {
+                for turns in [&self.shared.to_device, &self.shared.to_guest] {
+                    for job in turns.take_all(self.number) {
+                        job.end(false);
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -47,6 +47,15 @@ pub struct Job {
     pub done: Box<dyn FnOnce(bool) + Send>,
 }
 
+impl Job {
+    /// Tells of the end of the move, once nothing of it is under way. Memory that was given back meanwhile is free before
+    /// anyone hears of it.
+    pub fn end(self, done: bool) {
+        drop(self.held);
+        (self.done)(done);
+    }
+}
+
 /// The driver failed in a way after which this process is of no use: the context is lost.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("CUDA fails with {0} ({name})", name = result_name(*.0).unwrap_or("unknown"))]
@@ -235,10 +244,8 @@ impl Slot {
 
     fn finish(&mut self, done: bool) {
         if let Some(job) = self.job.take() {
-            // Memory that was given back meanwhile is free before anyone hears of the end of the move.
-            drop(job.held);
             self.note_begin(0);
-            (job.done)(done);
+            job.end(done);
         }
     }
 }

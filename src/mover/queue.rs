@@ -122,18 +122,18 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Drops all that a channel waits for.
-    pub fn forget(&self, channel: u64) {
+    /// Takes all moves of a channel out, whosever turn it is: what they hold is dropped without the lock.
+    pub fn take_all(&self, channel: u64) -> Vec<T> {
         let mut gone = Vec::new();
         for line in self.state().lines.values_mut() {
             let at = line
                 .channels
                 .iter()
                 .position(|(owner, _)| *owner == channel);
-            gone.extend(at.and_then(|at| line.channels.remove(at)));
+            let moves = at.and_then(|at| line.channels.remove(at));
+            gone.extend(moves.into_iter().flat_map(|(_, moves)| moves));
         }
-        // What moves hold is dropped without the lock.
-        drop(gone);
+        gone.into_iter().map(|(_, what)| what).collect()
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         turns.push(2, 2, MIB, (2, 0));
         turns.push(3, 3, MIB, (3, 0));
         turns.push(2, 2, MIB, (2, 1));
-        turns.forget(3);
+        turns.take_all(3);
         let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
         assert_eq!(order, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)]);
     }
@@ -209,7 +209,7 @@ mod tests {
         let by_vm = taken(&turns, 100);
         assert_eq!((by_vm[&1], by_vm[&2]), (50, 50));
         // Nor has one to pay for what it moved alone.
-        turns.forget(2);
+        turns.take_all(2);
         taken(&turns, 200);
         fill(&turns, 2, 2, MIB, 1000);
         let by_vm = taken(&turns, 100);

@@ -16,10 +16,13 @@ use super::{
     metrics::End,
     process::{Process, reason},
 };
-use crate::{ipc, log_limit::LogLimit, pace::Pace, policy::VmPolicy};
+use crate::{ipc, pace::Pace, policy::VmPolicy};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long after it was killed a worker has to be gone before the log says that it is not: a driver takes back all that a
+/// process had in less.
+const KILLED: Duration = Duration::from_secs(5);
 
 /// A device process.
 pub struct Device {
@@ -33,8 +36,6 @@ pub struct Device {
     pub vm: usize,
     /// Keys of workers by client.
     pub workers: HashMap<u32, u32>,
-    /// A bound for what its guest can have logged.
-    pub log: LogLimit,
     /// A bound for what it says. One that says more has been taken over.
     pub messages: Pace,
     /// A bound for the workers that it has started. It keeps to less by itself.
@@ -83,7 +84,7 @@ pub struct Worker {
     pub gpu: Option<u32>,
     /// The guest process, for the log and the metrics.
     pub who: Arc<Who>,
-    /// When it is killed, once its client is closed.
+    /// When it is killed, once its client is closed; then, when the log says that it does not end.
     pub deadline: Option<Instant>,
     /// Whether its client is closed.
     pub closed: bool,
@@ -103,20 +104,52 @@ impl Worker {
         self.closed = true;
         if kill {
             self.kill();
-        } else if self.deadline.is_none() {
+        } else if !self.killed && self.deadline.is_none() {
             self.deadline = Some(Instant::now() + GRACE);
         }
     }
 
     /// It does not go by itself, or is not to be trusted to.
     pub fn kill(&mut self) {
-        self.killed |= self.process.ended().is_none();
+        if self.killed || self.process.ended().is_some() {
+            return;
+        }
+        self.killed = true;
+        self.deadline = Some(Instant::now() + KILLED);
         self.process.kill();
     }
 
+    /// Its time is up: it is killed or, if it was before, it cannot be ended. Then what waits for its end goes on waiting, for it
+    /// may still write to its guest's memory.
+    pub fn deadline_passed(&mut self) {
+        self.deadline = None;
+        if !self.killed {
+            return self.kill();
+        }
+        if self.process.ended().is_some() {
+            return;
+        }
+        let worker = self.process.id();
+        let held = self.process.held_by();
+        tracing::error!(
+            vm = self.who.vm,
+            client = self.who.client,
+            worker,
+            reason = held,
+            "{}: worker {worker} was killed and does not end: {held}. It may still write to its VM's memory, so a reset of the VM's \
+             device, and the end of this client, wait for it",
+            self.who
+        );
+    }
+
     /// It keeps a GPU for longer than its VM's policy says: it has to go.
-    pub fn expire(&mut self, late: Late, policy: &VmPolicy) {
+    pub fn expire(&mut self, late: Late) {
         self.expired = Some(late);
+        self.kill();
+    }
+
+    /// Says so.
+    pub fn log_expired(&self, late: Late, policy: &VmPolicy) {
         let (vm, client, worker) = (&self.who.vm, self.who.client, self.process.id());
         let who = &self.who;
         match late {
@@ -135,7 +168,6 @@ impl Worker {
                 policy.overrun_limit.unwrap_or_default()
             ),
         }
-        self.process.kill();
     }
 
     /// Why it has ended; `oom` as for [`End::of`].
@@ -152,10 +184,7 @@ impl Worker {
     }
 
     /// Says that it is gone.
-    pub fn log_end(&self, ended: ExitStatus, end: End, limit: Option<&mut LogLimit>) {
-        if !limit.is_none_or(LogLimit::allow) {
-            return;
-        }
+    pub fn log_end(&self, ended: ExitStatus, end: End) {
         let Who {
             vm,
             client,

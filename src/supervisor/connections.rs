@@ -18,7 +18,7 @@ use super::{
     spare::Spare,
     vm::CONNECT_PERIOD,
 };
-use crate::{ipc, log_limit::LogLimit, pace::Pace};
+use crate::{ipc, pace::Pace};
 
 /// How long a socket is left alone whose next connection can neither be served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Supervisor {
                     tracing::error!("{}: {error}", vm.socket.path().display());
                 }
             }
-            if full {
+            if full && vm.may_log() {
                 tracing::warn!(
                     vm = vm.policy.name,
                     "{}: {} connections, further ones have to wait",
@@ -94,16 +94,18 @@ impl Supervisor {
         let started =
             accepted.and_then(|connection| self.start_device(key, index, connection, ops));
         let vm = &mut self.vms[index];
-        let path = vm.socket.path().display();
         match started {
             Ok(device) => {
                 let process = device.process.id();
-                tracing::info!(
-                    vm = vm.policy.name,
-                    device = process,
-                    "{path}: VM connected (process {process})",
-                );
-                self.voices.assign(process, &vm.reported);
+                self.voices.assign(process, &vm.devices_said);
+                if vm.may_log() {
+                    tracing::info!(
+                        vm = vm.policy.name,
+                        device = process,
+                        "{}: VM connected (process {process})",
+                        vm.socket.path().display()
+                    );
+                }
                 vm.connections += 1;
                 self.board.set_connections(index, vm.connections);
                 let now = Instant::now();
@@ -114,11 +116,12 @@ impl Supervisor {
                 self.sources.insert(key, Source::Device(key));
             }
             Err(error) => {
-                if vm.log.allow() {
+                if vm.may_log() {
                     tracing::error!(
                         vm = vm.policy.name,
                         reason = %error,
-                        "{path}: cannot start a device process: {error}",
+                        "{}: cannot start a device process: {error}",
+                        vm.socket.path().display()
                     );
                 }
                 self.sources.remove(&key);
@@ -134,8 +137,12 @@ impl Supervisor {
         connection: UnixStream,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
-        let connection = connection.into();
-        let message = ToDevice::Serve { connection };
+        let vm = &self.vms[index];
+        let message = ToDevice::Serve {
+            connection: connection.into(),
+            max_clients: vm.policy.max_clients as u32,
+        };
+        let path = vm.socket.path();
         let serve = |spare: Spare| {
             let told = spare.link.send(&message);
             told.map(|()| spare).map_err(io::Error::other)
@@ -146,7 +153,7 @@ impl Supervisor {
             // There was none, or it has died.
             _ => serve(Spare::start(
                 &self.config.device,
-                self.vms[index].socket.path().as_os_str(),
+                path.as_os_str(),
                 &self.voices,
             )?)?,
         };
@@ -161,7 +168,6 @@ impl Supervisor {
             link_token,
             vm: index,
             workers: HashMap::new(),
-            log: LogLimit::default(),
             messages: Pace::new(MESSAGE_BURST, MESSAGE_PERIOD),
             starts: Pace::new(START_BURST, START_PERIOD),
             is_given_up: false,
@@ -188,7 +194,8 @@ impl Supervisor {
                     // The end of the link comes before the end of the process, and says less.
                     let events = Events::with_data(&device.link, device.link_token, EventSet::IN);
                     let _ = ops.remove(events);
-                    if !matches!(error, ipc::Error::Closed) && !device.is_given_up {
+                    let is_news = !matches!(error, ipc::Error::Closed) && !device.is_given_up;
+                    if is_news && self.vms[device.vm].may_log() {
                         tracing::error!("Device process {}: {error}", device.process.id());
                     }
                     device.is_given_up = true;
@@ -258,14 +265,18 @@ impl Supervisor {
             device.link_token,
             EventSet::IN,
         ));
+        // One that ended in order has waited for its workers. Of one that failed, the VMM may connect again at once.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
-                worker.close(false);
+                worker.close(true);
             }
         }
         let vm = &mut self.vms[device.vm];
         vm.connections -= 1;
         self.board.set_connections(device.vm, vm.connections);
+        if !vm.may_log() {
+            return;
+        }
         let path = vm.socket.path().display();
         if ended.success() {
             tracing::info!(

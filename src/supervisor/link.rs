@@ -42,6 +42,8 @@ pub enum ToDevice {
     Serve {
         /// The VMM's connection.
         connection: OwnedFd,
+        /// How many clients its VM may have at a time.
+        max_clients: u32,
     },
     /// A client's worker was started.
     WorkerStarted {
@@ -143,7 +145,10 @@ impl SupervisorEnd {
             ..Raw::default()
         };
         let (raw, fd) = match message {
-            ToDevice::Serve { connection } => (raw(kind::SERVE, 0, 0, 0), Some(connection)),
+            ToDevice::Serve {
+                connection,
+                max_clients,
+            } => (raw(kind::SERVE, 0, *max_clients, 0), Some(connection)),
             ToDevice::WorkerStarted { client, channel } => {
                 (raw(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
             }
@@ -260,7 +265,10 @@ impl DeviceEnd {
     fn parse(raw: Raw, fd: Option<OwnedFd>) -> Result<ToDevice> {
         let client = raw.client;
         match (raw.kind, fd) {
-            (kind::SERVE, Some(connection)) => Ok(ToDevice::Serve { connection }),
+            (kind::SERVE, Some(connection)) => Ok(ToDevice::Serve {
+                connection,
+                max_clients: raw.first,
+            }),
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
             }

@@ -177,6 +177,31 @@ impl Process {
 }
 
 impl Process {
+    /// What keeps a process that was killed from ending, as far as the kernel says: the state of a thread that is not
+    /// interrupted, and where in the kernel it is.
+    pub fn held_by(&self) -> String {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id()));
+        let held = tasks.into_iter().flatten().flatten().find_map(|task| {
+            let task = task.path();
+            let status = fs::read_to_string(task.join("status")).ok()?;
+            let state = status
+                .lines()
+                .find_map(|line| line.strip_prefix("State:"))?
+                .trim();
+            // Z: this thread has ended.
+            if state.starts_with('Z') {
+                return None;
+            }
+            let place = fs::read_to_string(task.join("wchan")).unwrap_or_default();
+            let place = match place.trim() {
+                "" | "0" => "the kernel",
+                known => known,
+            };
+            Some(format!("a thread is in state {state}, in {place}"))
+        });
+        held.unwrap_or_else(|| "the kernel does not say why".to_owned())
+    }
+
     /// Waits until it has ended, or the time is up.
     pub fn wait(&mut self, deadline: Instant) -> bool {
         while self.ended().is_none() {

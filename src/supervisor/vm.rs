@@ -44,14 +44,14 @@ pub struct Vm {
     pub armed: bool,
     /// Until when the socket is left alone, as the host is short of something.
     pub paused: Option<Instant>,
-    /// A bound for what connections can have logged.
-    pub log: LogLimit,
+    /// A bound for what the supervisor says of its connections and clients.
+    log: LogLimit,
     /// A bound for how often it connects.
     pub connects: Pace,
     /// A bound for what its workers can have logged.
     pub said: voices::Limit,
     /// A bound for what its device processes can have logged.
-    pub reported: voices::Limit,
+    pub devices_said: voices::Limit,
 }
 
 impl Vm {
@@ -93,13 +93,29 @@ impl Vm {
             connections: 0,
             armed: false,
             paused: None,
-            log: LogLimit::default(),
+            log: LogLimit::of_supervisor(),
             connects: Pace::new(CONNECT_BURST, CONNECT_PERIOD),
             said: voices::Limit::default(),
-            reported: voices::Limit::default(),
+            devices_said: voices::Limit::default(),
         };
         vm.apply();
         Ok(vm)
+    }
+
+    /// Whether the supervisor may log a line now that the VM has caused.
+    pub fn may_log(&mut self) -> bool {
+        if !self.log.allow() {
+            return false;
+        }
+        let missed = self.log.take_missed();
+        if missed > 0 {
+            tracing::warn!(
+                vm = self.policy.name,
+                "{}: {missed} lines more on connections and clients were not logged",
+                self.socket.path().display()
+            );
+        }
+        true
     }
 
     /// Makes the policy known to the VM's workers.

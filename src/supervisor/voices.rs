@@ -1,9 +1,10 @@
 //! What the other processes print, on its way to the log.
 //!
-//! A worker runs a guest's code, and libcuda prints what kernels print. A device process reads what a guest has made. So the standard
-//! output and standard error of each are pipes, and a thread here reads them: so much at a time, lines of so many bytes, and so
-//! many of them for each VM. Who prints more waits for the pipe, which costs nobody else anything. Nobody but the supervisor has its
-//! standard error, so nobody else can fill it, or change whether writing there waits.
+//! A worker runs a guest's code, and libcuda prints what kernels print; a device process says what is wrong with a guest's
+//! requests. So the standard output and standard error of each are pipes, and a thread here reads them: so much at a time, lines of
+//! so many bytes, and so many of them for each VM, however many processes it has and however often it connects. Who prints more
+//! waits for the pipe, which costs nobody else anything. Nobody but the supervisor has its standard error, so nobody else can fill it,
+//! or change whether writing there waits.
 //!
 //! Reading never waits: a process that can open its own pipe anew takes out of it what it has written.
 
@@ -50,7 +51,6 @@ struct Voice {
     is_output: bool,
     limit: Limit,
     line: Vec<u8>,
-    dropped: u64,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ impl Voices {
         })
     }
 
-    /// Listens to a process's standard output and standard error.
+    /// Listens to a process's standard output and standard error; the log names its role.
     ///
     /// # Errors
     /// The host is out of watches.
@@ -131,7 +131,6 @@ impl Voices {
                 is_output,
                 limit: Arc::clone(&self.limit),
                 line: Vec::new(),
-                dropped: 0,
             };
             state.voices.insert(key, voice);
         }
@@ -231,14 +230,16 @@ impl Voice {
 
     fn say(&mut self) {
         let line = std::mem::take(&mut self.line);
-        if !locked(&self.limit).allow() {
-            self.dropped += 1;
-            return;
-        }
         let (role, process) = (self.role, self.process);
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            tracing::warn!("{role} {process}: {dropped} lines more were not logged");
+        let missed = {
+            let mut limit = locked(&self.limit);
+            if !limit.allow() {
+                return;
+            }
+            limit.take_missed()
+        };
+        if missed > 0 {
+            tracing::warn!("{role} {process}: {missed} lines more of its VM were not logged");
         }
         if self.is_output {
             tracing::info!("{role} {process} printed: {}", printable(&line));
@@ -276,7 +277,8 @@ mod tests {
         assert_eq!(voice.line.len(), LINE_BYTES);
         writer.write_all(&[b'\n'; 1000]).unwrap();
         assert_eq!(voice.hear(), Heard::Some);
-        assert!(voice.dropped > 900, "{} of 1000 lines", voice.dropped);
+        let missed = locked(&voice.limit).take_missed();
+        assert!(missed > 900, "{missed} of 1000 lines");
         drop(writer);
         assert_eq!(voice.hear(), Heard::End, "that was all");
     }
@@ -289,7 +291,6 @@ mod tests {
             is_output: true,
             limit: Limit::default(),
             line: Vec::new(),
-            dropped: 0,
         }
     }
 

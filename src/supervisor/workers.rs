@@ -26,6 +26,17 @@ use crate::{
     ipc,
 };
 
+/// A VM has as many clients as its policy allows.
+#[derive(Debug, thiserror::Error)]
+#[error("it has as many workers as it may have")]
+struct TooMany;
+
+impl From<TooMany> for io::Error {
+    fn from(error: TooMany) -> Self {
+        Self::other(error)
+    }
+}
+
 impl Supervisor {
     /// Starts a worker ahead of need, if one is due.
     pub(super) fn warm_up(&mut self, now: Instant, ops: &mut EventOps<'_>) {
@@ -192,9 +203,7 @@ impl Supervisor {
         let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
         let found = match slot {
             Some(slot) => self.serve(vm, slot, &path, ops),
-            None => Err(io::Error::other(
-                "it has as many workers as it may have, or has started them too fast",
-            )),
+            None => Err(TooMany.into()),
         };
         if let (Err(_), Some(slot)) = (&found, slot) {
             self.vms[vm].give_slot(slot);
@@ -212,7 +221,7 @@ impl Supervisor {
                 let slot = slot.unwrap_or_default();
                 self.board.opened(vm, &who, process.id(), slot, &account);
                 self.voices.assign(process.id(), &self.vms[vm].said);
-                if device.log.allow() {
+                if self.vms[vm].may_log() {
                     tracing::info!(
                         vm = who.vm,
                         client,
@@ -249,7 +258,7 @@ impl Supervisor {
             }
             Err(error) => {
                 self.board.refused(vm);
-                if device.log.allow() {
+                if self.vms[vm].may_log() {
                     tracing::error!(
                         vm = who.vm,
                         client,
@@ -259,9 +268,13 @@ impl Supervisor {
                         "{who}: cannot start a worker: {error}"
                     );
                 }
+                let at_limit = error.get_ref().is_some_and(|error| error.is::<TooMany>());
                 ToDevice::WorkerFailed {
                     client,
-                    status: status::NO_RESOURCES,
+                    status: match at_limit {
+                        true => status::LIMIT,
+                        false => status::NO_RESOURCES,
+                    },
                 }
             }
         };
@@ -310,41 +323,44 @@ impl Supervisor {
         let end = worker.end(ended, || self.board.out_of_memory());
         self.board.ended(worker.vm, worker.process.id(), end);
         self.vms[worker.vm].give_slot(worker.slot);
-        let device = self.devices.get_mut(&worker.device);
-        let limit = device.map(|device| {
+        if let Some(device) = self.devices.get_mut(&worker.device) {
             device.workers.remove(&worker.client);
             device.tell(&ToDevice::WorkerExited {
                 client: worker.client,
                 code: ended.code().unwrap_or(0) as u32,
                 signal: ended.signal().unwrap_or(0) as u32,
             });
-            &mut device.log
-        });
-        worker.log_end(ended, end, limit);
+        }
+        if self.vms[worker.vm].may_log() {
+            worker.log_end(ended, end);
+        }
     }
 
     /// Ends the workers of clients that kept a GPU for longer than they may.
     pub(super) fn end_expired(&mut self) {
         for (token, late) in self.leases.take_expired() {
             if let Some(worker) = self.workers.get_mut(&token) {
-                worker.expire(late, &self.vms[worker.vm].policy);
+                worker.expire(late);
+                let vm = &mut self.vms[worker.vm];
+                if vm.may_log() {
+                    worker.log_expired(late, &vm.policy);
+                }
             }
         }
     }
 
-    /// Kills workers that had their time, and says in how many milliseconds the next has.
+    /// Kills workers that had their time, says of which it cannot, and in how many milliseconds the next has had its own.
     pub(super) fn kill_late(&mut self, now: Instant) -> i32 {
         let mut timeout = -1;
         for worker in self.workers.values_mut() {
             let Some(deadline) = worker.deadline else {
                 continue;
             };
-            let left = deadline.saturating_duration_since(now);
-            if left.is_zero() {
-                worker.deadline = None;
-                worker.kill();
-            } else {
-                let left = left.as_millis() as i32 + 1;
+            if deadline <= now {
+                worker.deadline_passed();
+            }
+            if let Some(deadline) = worker.deadline {
+                let left = deadline.saturating_duration_since(now).as_millis() as i32 + 1;
                 timeout = if timeout < 0 { left } else { timeout.min(left) };
             }
         }

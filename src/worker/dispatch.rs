@@ -131,6 +131,12 @@ pub enum Carried {
 }
 
 macro_rules! carry_out {
+    // Nothing but what travels by the ring: who does otherwise is not one of our libraries.
+    (ring $name:ident, $data:ident) => {
+        if !<request::$name as Request>::RINGS && $data.by_ring {
+            return Err(Malformed::Range);
+        }
+    };
     (fence, $style:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
         match ops::$name($session, read::<request::$name>($arguments)?) {
             Ok(until) => Carried::Issued(until),
@@ -170,12 +176,15 @@ macro_rules! table {
         ///
         /// # Errors
         ///
-        /// The operation is unknown, or the arguments are not its own.
+        /// The operation is unknown, came by the ring though it does not travel so, or the arguments are not its own.
         #[allow(non_snake_case)]
         pub fn dispatch(session: &Session, op: u16, arguments: &[u8], data: Data) -> Result<Carried, Malformed> {
             let _ = data;
             Ok(match op {
-                $($op => carry_out!($completion, $style, $name, session, arguments, data, $($arg : $ty),*),)*
+                $($op => {
+                    carry_out!(ring $name, data);
+                    carry_out!($completion, $style, $name, session, arguments, data, $($arg : $ty),*)
+                })*
                 _ => return Err(Malformed::Range),
             })
         }

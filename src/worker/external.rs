@@ -153,17 +153,20 @@ impl Job {
         let place = match fate {
             Fate::At(place) => place,
             Fate::Staged => return self.end.not_movable(self.seq, before as u32),
-            Fate::Failed(code) => {
-                let answer = Answer::code(code);
-                return self.end.answer(self.seq, status::OK, &answer.head(), 0);
-            }
+            Fate::Failed(code) => return self.answer(&Answer::code(code), 0),
         };
-        let mut answer = Answer::code(CUDA_SUCCESS);
-        if observes(copy.op) {
-            answer = Answer::code(self.session.take_deferred());
-        }
+        let head = match self.answer_bytes as usize {
+            0 => None,
+            room if room < Answer::code(CUDA_SUCCESS).len() => {
+                return self.end.answer(self.seq, status::LIMIT, &[], 0);
+            }
+            // Who wants no answer leaves the error of an earlier command for the next who does.
+            _ if observes(copy.op) => Some(Answer::code(self.session.take_deferred()).head()),
+            _ => Some(Answer::code(CUDA_SUCCESS).head()),
+        };
+        let answer = head.as_ref().map_or(&[][..], |head| head);
         let exports = &self.session.exports;
-        match exports.r#move(self, place, before as u32, &answer.head())? {
+        match exports.r#move(self, place, before as u32, answer)? {
             Some(()) => {
                 copy.count(self.data_offset);
                 Ok(())

@@ -229,26 +229,28 @@ impl Job {
         let Ok((answer, _)) = execute(self.session, &self.stream, data, wait) else {
             return malformed();
         };
-        if self.answer_bytes == 0 {
-            if answer.result != CUDA_SUCCESS {
-                self.session.defer(answer.result);
-            }
-            return self.end.answer(self.seq, status::OK, &[], 0);
-        }
-        if answer.len() > self.answer_bytes as usize {
-            return self.end.answer(self.seq, status::LIMIT, &[], 0);
-        }
         let written = if answer.result == CUDA_SUCCESS {
             self.output.len
         } else {
             0
         };
-        self.end.answer(
-            self.seq,
-            status::OK,
-            &[&answer.head(), answer.reply()].concat(),
-            written,
-        )
+        self.answer(&answer, written)
+    }
+
+    /// Answers the command, if an answer is wanted. A result that nobody wants is kept, if it is an error; data is written
+    /// whether an answer is wanted or not.
+    fn answer(&self, answer: &Answer, written: u64) -> Result<(), ipc::Error> {
+        if self.answer_bytes == 0 {
+            if answer.result != CUDA_SUCCESS {
+                self.session.defer(answer.result);
+            }
+            return self.end.answer(self.seq, status::OK, &[], written);
+        }
+        if answer.len() > self.answer_bytes as usize {
+            return self.end.answer(self.seq, status::LIMIT, &[], 0);
+        }
+        let bytes = [&answer.head(), answer.reply()].concat();
+        self.end.answer(self.seq, status::OK, &bytes, written)
     }
 
     fn data(&self) -> Option<Data> {
@@ -265,6 +267,7 @@ impl Job {
             output: staging.address(self.output)?,
             output_bytes: self.output.len as usize,
             offset: self.data_offset,
+            by_ring: false,
         })
     }
 }

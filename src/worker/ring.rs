@@ -158,7 +158,7 @@ impl Ring {
     }
 
     fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
-        let answered = super::execute(session, commands, Data::none(), |op, until| {
+        let answered = super::execute(session, commands, Data::of_ring(), |op, until| {
             self.fence(session, record, op, until)
         });
         let slot = (record.slot != NO_SLOT).then(|| self.area.slot(record.slot as usize));

@@ -86,6 +86,8 @@ pub struct Data {
     pub output_bytes: usize,
     /// Where in the whole transfer they lie, in bytes.
     pub offset: u64,
+    /// Whether the command came by the ring, which carries no data beside the stream.
+    pub by_ring: bool,
 }
 
 // SAFETY: the spans lie in the staging area and belong to the command until it is answered.
@@ -111,6 +113,15 @@ impl Data {
             output: std::ptr::null_mut(),
             output_bytes: 0,
             offset: 0,
+            by_ring: false,
+        }
+    }
+
+    /// That of a command that came by the ring: none.
+    pub const fn of_ring() -> Self {
+        Self {
+            by_ring: true,
+            ..Self::none()
         }
     }
 

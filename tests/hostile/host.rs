@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
@@ -63,7 +63,14 @@ pub type Memory = HashMap<i32, u64>;
 pub struct Host {
     process: Child,
     directory: tempfile::TempDir,
-    lines: Arc<AtomicUsize>,
+    log: Arc<Log>,
+}
+
+/// What was logged so far.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
 }
 
 impl Host {
@@ -88,17 +95,18 @@ impl Host {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = Arc::new(AtomicUsize::new(0));
+        let kept = Arc::<Log>::default();
         let log = BufReader::new(process.stderr.take().unwrap());
         let (sender, listening) = channel();
-        let counted = Arc::clone(&lines);
+        let keeps = Arc::clone(&kept);
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                counted.fetch_add(1, Ordering::Relaxed);
                 eprintln!("{line}");
                 if line.contains("Listening") {
                     let _ = sender.send(());
                 }
+                keeps.lines.lock().unwrap().push(line);
+                keeps.more.notify_all();
             }
         });
         for _ in 0..2 {
@@ -107,7 +115,7 @@ impl Host {
         Some(Self {
             process,
             directory,
-            lines,
+            log: kept,
         })
     }
 
@@ -163,7 +171,21 @@ impl Host {
 
     /// How many lines were logged so far.
     pub fn lines(&self) -> usize {
-        self.lines.load(Ordering::Relaxed)
+        self.log.lines.lock().unwrap().len()
+    }
+
+    /// The first line that says something.
+    // Not every program of tests has a use for it.
+    #[allow(dead_code)]
+    pub fn logged(&self, says: impl Fn(&str) -> bool) -> String {
+        self.wait_for_lines(|lines| lines.iter().find(|line| says(line)).cloned())
+    }
+
+    fn wait_for_lines<T>(&self, found: impl Fn(&[String]) -> Option<T>) -> T {
+        let lines = self.log.lines.lock().unwrap();
+        let more = &self.log.more;
+        let waited = more.wait_timeout_while(lines, LIMIT, |lines| found(lines).is_none());
+        found(&waited.unwrap().0).expect("it was not logged")
     }
 
     /// The supervisor and all that it started.
@@ -195,6 +217,20 @@ impl Host {
             String::from_utf8_lossy(&line).contains("worker-process")
         };
         self.processes().iter().filter(is_worker).count()
+    }
+
+    /// The worker of a VM's client, as the log says; the first client of the VM is number 0, over all its connections.
+    // Not every program of tests has a use for it.
+    #[allow(dead_code)]
+    pub fn worker_of(&self, vm: usize, client: usize) -> u32 {
+        let socket = format!("{}: client", self.socket(vm).display());
+        let nth = |lines: &[String]| {
+            let of_vm = lines.iter().filter(|line| line.contains(&socket));
+            let opened = of_vm.filter_map(|line| line.split_once(") opened (worker "));
+            let (_, worker) = opened.clone().nth(client)?;
+            Some(worker.trim_end_matches(')').parse().unwrap())
+        };
+        self.wait_for_lines(nth)
     }
 
     /// Waits until there are so many workers.

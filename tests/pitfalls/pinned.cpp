@@ -2,6 +2,9 @@
 #include "driver.h"
 #include <set>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 static void need_unified(const Gpu &gpu) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING))
@@ -424,6 +427,108 @@ PITFALL(88, free_right_after_async_dtoh) {
         CK(cuMemHostUnregister(memory));
         munmap(memory, words * 4);
     }
+}
+
+// Pages that the kernel counts as this process's pinned ones, in bytes.
+static long counted_as_pinned() {
+    long kilobytes = -1;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "VmPin: %ld", &kilobytes);
+    if (file)
+        fclose(file);
+    EXPECT(kilobytes >= 0, "no VmPin in /proc/self/status");
+    return kilobytes << 10;
+}
+
+// What a thread does: its state, and whether it is in an ioctl.
+static char state_in_ioctl(pid_t thread) {
+    char path[64], line[512] = "", state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
+    FILE *file = fopen(path, "r");
+    EXPECT(file && fgets(line, sizeof line, file), "%s: %s", path, strerror(errno));
+    fclose(file);
+    if (atoi(line) != SYS_ioctl)
+        return '-';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    file = fopen(path, "r");
+    EXPECT(file && fgets(line, sizeof line, file), "%s: %s", path, strerror(errno));
+    fclose(file);
+    const char *name_end = strrchr(line, ')');
+    EXPECT(name_end && sscanf(name_end, ") %c", &state) == 1, "%s", line);
+    return state;
+}
+
+static std::atomic<int> in_handler{0};
+static std::atomic<bool> handlers_return{false};
+
+static void stay(int) {
+    in_handler++;
+    while (!handlers_return)
+        usleep(1000);
+}
+
+struct CopyOut {
+    std::vector<unsigned> target;
+    std::atomic<pid_t> id{0};
+    std::thread thread;
+};
+
+// A copy that a signal has interrupted is left under way while the process handles the signal, with its pages pinned. They
+// count: one such copy is always left, and a further one only with room below the limit.
+PITFALL(89, interrupted_copies_count_as_pinned) {
+    if (pitfall::backend() != "vm")
+        pitfall::skip("not the guest's kernel driver");
+    Gpu gpu;
+    const size_t words = 4 << 20, bytes = words * 4;
+    CUdeviceptr device = device_words(words, 0x89898989);
+    struct sigaction action = {};
+    action.sa_handler = stay;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, nullptr);
+    Gate gate(gpu);
+    CopyOut copies[2];
+    for (auto &copy : copies)
+        copy.target.assign(words, 0);
+    // An ordinary user: the limit holds for it. It may look at its own threads.
+    rlimit limit = {8 << 20, 8 << 20};
+    EXPECT(setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "setrlimit: %s", strerror(errno));
+    EXPECT(setresuid(65534, 65534, 65534) == 0, "setresuid: %s", strerror(errno));
+    EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0, "prctl: %s", strerror(errno));
+
+    gate.close(nullptr);
+    for (auto &copy : copies) {
+        copy.thread = std::thread([&] {
+            copy.id = gettid();
+            CK(cuCtxSetCurrent(gpu.context));
+            CK(cuMemcpyDtoH(copy.target.data(), device, bytes));
+        });
+        while (copy.id == 0 || state_in_ioctl(copy.id) != 'S')
+            usleep(1000);
+    }
+    long before = counted_as_pinned();
+    EXPECT(pthread_kill(copies[0].thread.native_handle(), SIGUSR1) == 0, "pthread_kill");
+    while (in_handler < 1)
+        usleep(1000);
+    long counted = counted_as_pinned() - before;
+    EXPECT(counted >= (long)bytes && counted <= (long)bytes + (1 << 20), "%ld bytes more, of a copy of %zu", counted, bytes);
+
+    // There is no room for the other: it waits in the kernel, killable, and its handler does not run yet.
+    EXPECT(pthread_kill(copies[1].thread.native_handle(), SIGUSR1) == 0, "pthread_kill");
+    while (in_handler < 2 && state_in_ioctl(copies[1].id) != 'D')
+        usleep(1000);
+    EXPECT(in_handler == 1, "a second copy was left under way beyond the limit");
+    EXPECT(counted_as_pinned() - before == counted, "%ld bytes more", counted_as_pinned() - before);
+
+    gate.open();
+    handlers_return = true;
+    for (auto &copy : copies) {
+        copy.thread.join();
+        EXPECT_WORDS(copy.target.data(), words, 0x89898989);
+    }
+    EXPECT(in_handler == 2, "%d signals were handled", in_handler.load());
+    EXPECT(counted_as_pinned() == before, "%ld bytes stay counted", counted_as_pinned() - before);
 }
 
 PITFALL_MAIN

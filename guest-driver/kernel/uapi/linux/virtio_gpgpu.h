@@ -136,7 +136,9 @@ struct gpgpu_open {
  * made again with the same structure: either way it goes on waiting for what
  * is under way, and nothing runs twice. A submission that was interrupted with
  * @token still 0 has not been queued. An interrupted submission that is never
- * taken up again keeps its memory pinned until the file is closed. ENOENT:
+ * taken up again keeps its memory pinned until the file is closed; that counts
+ * against RLIMIT_MEMLOCK. Where there is no room below the limit, the signal
+ * does not interrupt, unless the client has no other interrupted call. ENOENT:
  * @token is not that of an interrupted submission.
  */
 struct gpgpu_submit {

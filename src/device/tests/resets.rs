@@ -1,0 +1,203 @@
+//! Resets, stops of rings and ends of connections: what is answered only once nothing writes to the guest's memory.
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, Config, control, status};
+use vhost_user_backend::VhostUserBackend;
+use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
+
+use super::{Copying, GUEST_BYTES, RING_BYTES, Rig, USED, header};
+use crate::{
+    device::{
+        backend::{self, Backend},
+        vm::Vm,
+    },
+    ipc::{
+        self,
+        mover::{FromMover, ToMover},
+    },
+    supervisor::link::{ToDevice, ToSupervisor},
+};
+
+/// A reset waits for what a mover does, and for workers that are there: nothing more is heard of one that is gone.
+#[test]
+fn a_reset_waits_for_moves_and_not_for_a_worker_that_is_gone() {
+    for (gone, closed, done) in [
+        (true, false, true),
+        (true, false, false),
+        (true, true, true),
+        (false, false, true),
+        (false, true, false),
+    ] {
+        let mut copying = Copying::new();
+        if gone {
+            copying.rig.worker_exits(copying.client);
+        }
+        if closed {
+            copying.close();
+        }
+        copying.rig.vm.reset();
+        assert!(copying.rig.vm.movers.busy() && copying.rig.vm.is_leaving());
+        copying.moves_end(done);
+        assert!(!copying.rig.vm.movers.busy());
+        assert_eq!(copying.rig.vm.is_leaving(), !gone, "{closed} {done}");
+        copying.rig.worker_exits(copying.client);
+        assert!(!copying.rig.vm.is_leaving());
+        let used = copying.rig.used(COMMAND_QUEUE);
+        assert_eq!(used, 0, "what was before the reset is the driver's no more");
+    }
+}
+
+/// Longer than a device that does not wait for the end would take to answer all the same. A machine under load makes the
+/// answer come later, never earlier.
+const NO_ANSWER: Duration = Duration::from_secs(6);
+/// A watchdog for what never comes, not a measure of anything.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// What a VMM asks for that ends what writes to the guest's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Reset,
+    StopOfTheRing,
+    EndOfTheConnection,
+}
+
+/// A VMM that asks for something, in a thread of its own; what comes back is the answer.
+fn ask(vm: Vm, what: Asks) -> mpsc::Receiver<Backend> {
+    let (answered, answer) = mpsc::channel();
+    thread::spawn(move || {
+        let backend = Backend::new(vm, Config::current());
+        match what {
+            Asks::Reset => backend.reset_device(),
+            Asks::StopOfTheRing => backend.stop_vring(COMMAND_QUEUE as u32).unwrap(),
+            Asks::EndOfTheConnection => backend::finish(&mut backend.lock()),
+        }
+        let _ = answered.send(backend);
+    });
+    answer
+}
+
+/// Does the same for each of them, beside each other: each takes a while.
+fn at_once(all: &[Asks], test: impl Fn(Asks) + Sync) {
+    thread::scope(|scope| {
+        for &what in all {
+            let test = &test;
+            scope.spawn(move || test(what));
+        }
+    });
+}
+
+/// What the supervisor is asked when a worker is to end.
+fn close(client: u32, kill: bool) -> ToSupervisor {
+    ToSupervisor::CloseWorker { client, kill }
+}
+
+const LAST_WRITE: u64 = GUEST_BYTES - 8;
+
+/// A reset, the stop of a ring after a client was closed, and the end of a connection are answered once the worker has ended,
+/// however long that takes: until then it may write to the guest's memory.
+/// GPGPU-DEV-8.
+#[test]
+fn a_reset_is_answered_after_the_last_write_of_a_worker() {
+    let all = [Asks::Reset, Asks::StopOfTheRing, Asks::EndOfTheConnection];
+    at_once(&all, |what| {
+        let mut rig = Rig::new();
+        let (client, worker) = rig.served();
+        if what == Asks::StopOfTheRing {
+            // As a driver does before it resets the device.
+            rig.send(CONTROL_QUEUE, &header(control::CLOSE, client), 0);
+        }
+        while rig
+            .next()
+            .is_some_and(|asked| asked != close(client, false))
+        {}
+        let answer = ask(rig.vm, what);
+        // The device lets go of the channel, and the supervisor ends the worker.
+        assert!(matches!(worker.recv(), Ok(None) | Err(ipc::Error::Closed)));
+        let early = answer.recv_timeout(NO_ANSWER);
+        assert!(early.is_err(), "{what:?} is answered while the worker runs");
+        if what != Asks::StopOfTheRing {
+            let close = close(client, what == Asks::Reset);
+            assert_eq!(rig.supervisor.recv().unwrap(), Some(close));
+        }
+
+        let guest = rig.memory.memory();
+        guest.write_obj(1u64, GuestAddress(LAST_WRITE)).unwrap();
+        let (code, signal) = (0, 9);
+        let exited = ToDevice::WorkerExited {
+            client,
+            code,
+            signal,
+        };
+        rig.supervisor.send(&exited).unwrap();
+        let backend = answer.recv_timeout(WATCHDOG).expect("no answer");
+        assert!(!backend.lock().is_ending(), "{what:?}");
+    });
+}
+
+/// A reset, a ring's stop and the end of a connection are answered once the mover has ended the move that is under way, and
+/// the mover is told not to begin others.
+/// GPGPU-DEV-8.
+#[test]
+fn a_reset_is_answered_after_the_last_write_of_a_mover() {
+    let all = [Asks::Reset, Asks::StopOfTheRing, Asks::EndOfTheConnection];
+    at_once(&all, |what| {
+        let Copying {
+            mut rig,
+            client,
+            mover,
+            seq,
+            ..
+        } = Copying::new();
+        rig.worker_exits(client);
+        let answer = ask(rig.vm, what);
+        let mut buffer = Vec::new();
+        let told = std::iter::from_fn(|| mover.recv(&mut buffer).ok());
+        let cancelled = told.into_iter().any(|told| matches!(told, ToMover::Cancel));
+        assert!(cancelled, "{what:?}");
+        let early = answer.recv_timeout(NO_ANSWER);
+        assert!(early.is_err(), "{what:?} is answered while data moves");
+
+        let guest = rig.memory.memory();
+        guest.write_obj(1u64, GuestAddress(LAST_WRITE)).unwrap();
+        mover.send(FromMover::Moved { seq, done: false });
+        let backend = answer.recv_timeout(WATCHDOG).expect("no answer");
+        assert!(!backend.lock().is_ending(), "{what:?}");
+        let used = rig
+            .memory
+            .memory()
+            .read_obj::<u16>(GuestAddress(COMMAND_QUEUE as u64 * RING_BYTES + USED + 2));
+        assert_eq!(used.unwrap(), 0, "{what:?}: nothing is written to the ring");
+    });
+}
+
+/// A driver that starts anew without a word from its VMM gets no answer until what its predecessor had has ended, and then
+/// gets all of them. The VMM is held up by none of it.
+/// GPGPU-DEV-8.
+#[test]
+fn a_new_driver_is_answered_once_the_old_ones_workers_have_ended() {
+    let mut rig = Rig::new();
+    let (client, _worker) = rig.served();
+    rig.vm.reset();
+    let before = rig.used(CONTROL_QUEUE);
+    let answer = rig.send(CONTROL_QUEUE, &header(control::CLOSE, client), 0);
+    rig.vm.settle();
+    rig.vm.tick(Instant::now() + Duration::from_secs(600));
+    assert_eq!(
+        rig.used(CONTROL_QUEUE),
+        before,
+        "answered while the worker runs"
+    );
+    assert!(rig.asked.lock().unwrap().clock);
+    let asked: Vec<_> = std::iter::from_fn(|| rig.next()).collect();
+    assert!(asked.contains(&close(client, true)), "{asked:?}");
+
+    rig.worker_exits(client);
+    rig.vm.settle();
+    assert_eq!(rig.used(CONTROL_QUEUE), before + 1);
+    assert_eq!(rig.status(answer), status::NO_CLIENT);
+}

@@ -1,0 +1,354 @@
+//! What the specification says of commands, held against a real worker: each test names its statements.
+//!
+//! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.
+
+mod back_end;
+#[path = "hostile/client.rs"]
+// Some of it is for the tests of hostile guests.
+#[allow(dead_code)]
+mod client;
+#[path = "device/guest.rs"]
+#[allow(dead_code)]
+mod guest;
+#[path = "hostile/host.rs"]
+#[allow(dead_code)]
+mod host;
+#[path = "statements/tracer.rs"]
+mod tracer;
+
+use std::{
+    sync::{atomic::Ordering, mpsc},
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Request, request},
+    codec::Blob,
+    cuda::*,
+    layout::{COMMAND_QUEUE, CommandAnswer, status},
+    ring::{COMMAND_BYTES, COMMAND_OFFSET, RING_BYTES, SLOT_BYTES, SLOT_OFFSET},
+    with_api,
+};
+use vhost::vhost_user::VhostUserFrontend;
+use vm_memory::{Bytes, GuestAddress};
+use zerocopy::IntoBytes;
+
+use client::{Client, command, raw_command};
+use guest::{Guest, Vmm};
+use host::Host;
+use tracer::Tracer;
+
+const MIB: u64 = 1 << 20;
+/// Where the ring lies in the guest's memory.
+const RING: u64 = 32 * MIB;
+const TAIL: u64 = 128;
+/// Where a slot has its answer.
+const ANSWER: u64 = 128;
+/// A watchdog for what never comes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn vmm() -> Vmm {
+    Vmm {
+        regions: vec![(0, 64 * MIB, 0)],
+        ..Vmm::qemu()
+    }
+}
+
+/// Data for the guest is written whether an answer is wanted or not: by way of the staging area, and of the mover where
+/// there is one. An error that nobody wants to hear of is kept, and `out` is left alone.
+/// GPGPU-DEV-30, GPGPU-DEV-36, GPGPU-DEV-62.
+#[test]
+fn data_comes_without_an_answer() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let (small, large) = (16usize, 1usize << 20);
+    let address = client.alloc(large, context);
+    let data: Vec<u8> = (0..large).map(|at| (at * 7 / 3) as u8).collect();
+    let copy_in = request::gpgpuCopyIn {
+        dst: address,
+        hStream: 0,
+        synchronous: true,
+    };
+    client.works(&copy_in, context, &data, 0);
+    let copy_out = |src| command(&request::gpgpuCopyOut { src, hStream: 0 }, context);
+    for bytes in [small, large] {
+        let used = client.used(&copy_out(address), 0, bytes as u64);
+        let head: CommandAnswer = used.head();
+        assert_eq!(
+            (head.status.get(), head.answer_bytes.get()),
+            (status::OK, 0)
+        );
+        assert_eq!(used.len as usize, 8 + bytes);
+        assert!(used.bytes[8..] == data[..bytes], "{bytes} bytes");
+
+        // An address that nobody has.
+        let used = client.used(&copy_out(1 << 60), 0, bytes as u64);
+        assert_eq!((used.status(), used.len), (status::OK, 8));
+        let (code, _) = client.call(&request::cuCtxSynchronize {}, context, &[], 0);
+        assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{bytes} bytes");
+        // It was told once.
+        client.works(&request::cuCtxSynchronize {}, context, &[], 0);
+
+        // An answer for which there is no room.
+        let used = client.used(&copy_out(address), 4, bytes as u64);
+        assert_eq!((used.status(), used.len), (status::LIMIT, 8));
+    }
+    client.close();
+}
+
+macro_rules! elsewhere {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        /// The operations that do not travel by the ring.
+        fn elsewhere() -> Vec<(u16, &'static str)> {
+            let all = [$(($op, stringify!($name), <request::$name as Request>::RINGS),)*];
+            let elsewhere = all.into_iter().filter(|(_, _, rings)| !rings);
+            elsewhere.map(|(op, name, _)| (op, name)).collect()
+        }
+    };
+}
+
+with_api!(elsewhere);
+
+/// A client's ring, written by hand.
+struct RawRing<'a, 'b> {
+    client: &'b mut Client<'a>,
+    tail: u64,
+    sequence: u32,
+}
+
+impl<'a, 'b> RawRing<'a, 'b> {
+    fn new(client: &'b mut Client<'a>) -> Self {
+        client.guest().write(RING, &vec![0; RING_BYTES]);
+        client.share_ring(RING, RING_BYTES as u64);
+        Self {
+            client,
+            tail: 0,
+            sequence: 0,
+        }
+    }
+
+    /// Has a stream carried out, and says with what result.
+    fn result(&mut self, stream: &[u8]) -> CUresult {
+        self.sequence += 1;
+        let bytes = 16 + stream.len() as u64;
+        assert!(
+            self.tail + bytes <= COMMAND_BYTES as u64,
+            "the test needs a longer ring"
+        );
+        let place = RING + COMMAND_OFFSET as u64 + self.tail;
+        let slot = self.sequence % 64;
+        let sequence = self.sequence;
+        let record = [bytes as u32, slot, sequence, 1];
+        let guest = self.client.guest();
+        guest.write(place, record.as_bytes());
+        guest.write(place + 16, stream);
+        self.tail += bytes;
+        let tail = GuestAddress(RING + TAIL);
+        guest
+            .memory
+            .store(self.tail, tail, Ordering::SeqCst)
+            .unwrap();
+        let wake = command(&request::gpgpuRingWake {}, 0);
+        assert_eq!(self.client.raw(&wake, 16, &[], 0).0, status::OK);
+
+        let guest = self.client.guest();
+        let slot = RING + (SLOT_OFFSET + slot as usize * SLOT_BYTES) as u64;
+        let deadline = Instant::now() + LIMIT;
+        let state = || {
+            guest
+                .memory
+                .load::<u32>(GuestAddress(slot), Ordering::SeqCst)
+        };
+        while state().unwrap() != sequence {
+            assert!(Instant::now() < deadline, "no answer in the ring");
+            std::thread::yield_now();
+        }
+        guest.memory.read_obj(GuestAddress(slot + ANSWER)).unwrap()
+    }
+}
+
+/// A record of an operation that does not travel by the ring is an error, and does nothing: a success says that a command was
+/// carried out. The records behind it are carried out.
+/// GPGPU-DEV-63.
+#[test]
+fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let address = client.alloc(4096, context);
+    let mut ring = RawRing::new(&mut client);
+    let query = command(&request::cuStreamQuery { hStream: 0 }, context);
+    assert_eq!(ring.result(&query), CUDA_SUCCESS);
+    let whole = [
+        // With data beside the stream: there is none in a record.
+        command(
+            &request::gpgpuCopyOut {
+                src: address,
+                hStream: 0,
+            },
+            context,
+        ),
+        command(
+            &request::gpgpuCopyIn {
+                dst: address,
+                hStream: 0,
+                synchronous: true,
+            },
+            context,
+        ),
+        command(&request::gpgpuImageWrite { image: 1, bytes: 0 }, context),
+        // That may block.
+        command(&request::cuMemFree_v2 { dptr: address }, context),
+        command(
+            &request::cuMemsetD8_v2 {
+                dstDevice: address,
+                uc: 1,
+                N: 1,
+            },
+            context,
+        ),
+        // About the client itself, and with an answer without a limit.
+        command(&request::gpgpuHello { hello: true }, context),
+        command(&request::gpgpuRingAfter { position: 0 }, context),
+        command(
+            &request::gpgpuErrorText {
+                code: 1,
+                text: true,
+            },
+            context,
+        ),
+    ];
+    for stream in &whole {
+        assert_eq!(ring.result(stream), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
+        // Nor behind another command, or before one.
+        let first = [&query[..], stream].concat();
+        assert_eq!(ring.result(&first), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
+        let last = [stream, &query[..]].concat();
+        assert_eq!(ring.result(&last), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
+    }
+    let all = elsewhere();
+    assert!(all.len() > whole.len());
+    for (op, name) in all {
+        let code = ring.result(&raw_command(op, context, &[]));
+        assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
+    }
+    // The memory is still there, and what does travel by the ring does.
+    let write = request::gpgpuWrite {
+        dst: address,
+        hStream: 0,
+        bytes: Blob(vec![7; 64]),
+    };
+    assert_eq!(ring.result(&command(&write, context)), CUDA_SUCCESS);
+    let copy = request::gpgpuCopyOut {
+        src: address,
+        hStream: 0,
+    };
+    assert_eq!(client.works(&copy, context, &[], 64).1, [7; 64]);
+    client.close();
+}
+
+/// The range of a client's ring stays registered until the client ends.
+/// GPGPU-DEV-53.
+#[test]
+fn the_memory_of_a_ring_is_not_unregistered() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    client.share_ring(RING, RING_BYTES as u64);
+    let id = client.id();
+    // The first region of the client.
+    assert_eq!(client.guest().unregister(id, 1), status::BAD_ADDRESS);
+    let mut buffer = client.guest().alloc(4096);
+    buffer &= !4095;
+    let other = client
+        .guest()
+        .register(id, 1 << 45, 4096, &[(buffer, 4096)]);
+    assert_eq!(client.guest().unregister(id, other.unwrap()), status::OK);
+    client.close();
+}
+
+/// Not a test of its own: what [`Tracer`] runs.
+#[test]
+fn tracer() {
+    if let Ok(held) = std::env::var(tracer::HELD) {
+        tracer::run(&held);
+    }
+}
+
+/// What a VMM asks for before its guest has its memory back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Reset,
+    /// Of a driver that closes its client and then resets the device, of which the VMM says nothing else.
+    StopOfARing,
+}
+
+/// A reset, and a ring's stop after a client was closed, are answered once the worker has ended, and not while it hangs: until
+/// then it writes to what the guest has registered. The log says so, and names it. Other VMs go on.
+/// GPGPU-DEV-8, GPGPU-DEV-65.
+#[test]
+fn a_worker_that_cannot_be_ended_keeps_a_reset_from_being_answered() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let workers = host.workers();
+    for (number, what) in [Asks::Reset, Asks::StopOfARing].into_iter().enumerate() {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        client.context();
+        let (at, address) = (RING, 1u64 << 45);
+        let id = client.id();
+        let registered = client.guest().register(id, address, 4096, &[(at, 4096)]);
+        registered.expect("not registered");
+        let worker = host.worker_of(0, number);
+        let Some(mut tracer) = Tracer::new(worker, address) else {
+            return eprintln!("skipped: no process may trace another here");
+        };
+        let (answered, answer) = mpsc::channel();
+        let memory = guest.memory.clone();
+        let vmm = std::thread::spawn(move || {
+            ask(&mut guest, id, what);
+            let _ = answered.send(());
+            guest
+        });
+        tracer.holds();
+        let line = host.logged(|line| line.contains(&format!("worker {worker} was killed")));
+        assert!(line.contains("does not end"), "{line}");
+        // By now a device that does not wait for the end would have answered.
+        let early = answer.recv_timeout(Duration::from_secs(2));
+        assert!(
+            early.is_err(),
+            "{what:?} is answered while a worker may write"
+        );
+        tracer.let_go();
+        answer.recv_timeout(LIMIT).expect("no answer");
+        let last: u64 = memory.read_obj(GuestAddress(at)).unwrap();
+        assert_eq!(
+            last,
+            tracer::LAST_WORD,
+            "{what:?}: the last write came before"
+        );
+        assert_eq!(host.workers(), workers, "{what:?}: it is gone");
+        drop(vmm.join().unwrap());
+    }
+    neighbour.finish();
+}
+
+fn ask(guest: &mut Guest, client: u32, what: Asks) {
+    if what == Asks::Reset {
+        guest.frontend.reset_device().unwrap();
+        // The request has no answer of its own, but the next one has.
+        guest.frontend.get_queue_num().unwrap();
+        return;
+    }
+    guest.post_control(Guest::close_request(client).as_bytes());
+    // Its commands are answered as it is ended, before its worker is gone.
+    while guest
+        .command(client, &command(&request::gpgpuRingWake {}, 0), 16, &[], 0)
+        .0
+        != status::CLIENT_DEAD
+    {}
+    guest.stop_ring(COMMAND_QUEUE);
+}
