@@ -197,6 +197,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     for (name, value) in worker::cache_variables(cache.is_some()) {
         worker.environment.push((name.into(), value.into()));
     }
+    // Otherwise the driver places libraries in all contexts, unasked and so uncharged.
+    let lazy = ("CUDA_MODULE_LOADING".into(), "LAZY".into());
+    worker.environment.push(lazy);
 
     // From here on a signal is an orderly end.
     let mut signals = SigSet::empty();

@@ -1,11 +1,16 @@
-//! Module images as the software GPU gets them: fatbins with compressed entries, cubins, text.
+//! Module images as the software GPU gets them: fatbins with compressed entries, cubins, text. What is counted against a VM's
+//! limit is never less than what the software GPU places.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use software_gpu::image;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(text) = image::from_file(bytes, 80) {
-        let _ = image::parse(&text, 80);
+    let counted = gpgpu_image::size::device_bytes(bytes, 80);
+    if let Ok(text) = image::from_file(bytes, 80)
+        && let Ok(module) = image::parse(&text, 80)
+        && let Ok(counted) = counted
+    {
+        assert!(counted >= module.variable_bytes());
     }
 });

@@ -1,4 +1,4 @@
-//! PTX text: parsed, and decoded for execution.
+//! PTX text: parsed, counted against a VM's limit, and decoded for execution.
 #![no_main]
 
 use std::{convert::Infallible, sync::Arc};
@@ -10,8 +10,11 @@ fuzz_target!(|text: &str| {
     let Ok(module) = image::parse(text, 90) else {
         return;
     };
+    let bytes = module.variable_bytes();
+    if let Ok(counted) = gpgpu_image::size::device_bytes(text.as_bytes(), 90) {
+        assert!(counted >= bytes, "{counted} bytes are counted of {bytes}");
+    }
     // A device has no room for more, and a worker none for more zeros.
-    let bytes: usize = module.globals.iter().map(|global| global.size).sum();
     if bytes > 1 << 20 {
         return;
     }

@@ -104,14 +104,21 @@ impl Entry {
     /// # Errors
     /// It is broken.
     pub fn unpack<S: Source>(&self, source: &S) -> Result<Vec<u8>, S::Error> {
-        if self.flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
-            return source.bytes(self.payload, self.payload_bytes);
+        match self.flags & (FLAG_LZ4 | FLAG_ZSTD) {
+            0 if self.decompressed == 0 => return source.bytes(self.payload, self.payload_bytes),
+            FLAG_LZ4 | FLAG_ZSTD => {}
+            _ => return Err(Broken::new("how an entry is compressed is not known").into()),
         }
         if self.compressed > self.payload_bytes {
             return Err(Broken::new("a compressed entry leaves its payload").into());
         }
         let packed = source.bytes(self.payload, self.compressed)?;
-        Ok(self.decompress(&packed)?)
+        let plain = self.decompress(&packed)?;
+        // Another reader would see more, or less.
+        if plain.len() != self.decompressed {
+            return Err(Broken::new("an entry does not have the size that it says").into());
+        }
+        Ok(plain)
     }
 
     fn decompress(&self, packed: &[u8]) -> Result<Vec<u8>, Broken> {

@@ -2,8 +2,9 @@
 //!
 //! The bytes may be anybody's: what cannot be understood is an error, and nothing here takes more memory than it says.
 
+mod cubin;
 pub mod fatbin;
-mod ptx;
+pub mod ptx;
 pub mod size;
 
 /// First word of a cubin.

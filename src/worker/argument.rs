@@ -112,7 +112,7 @@ impl WorkerArg for Function {
     type Held = u64;
 
     fn hold(session: &Session, id: u64) -> Result<u64, CUresult> {
-        Ok(session.objects.function(id)?.raw)
+        Ok(session.function(id)?.raw)
     }
 
     fn pass(raw: &mut u64) -> CUfunction {

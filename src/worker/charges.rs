@@ -2,68 +2,93 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use gpgpu_protocol::cuda::*;
 
-use super::session::Session;
+use super::{places::Places, session::Session};
 use crate::account::Charge;
+
+/// What memory is charged for, by the guest's ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A context itself.
+    Context(u64),
+    /// What a limit of a context was raised to.
+    Limit(u64, CUlimit),
+    /// A module.
+    Module(u64),
+}
 
 #[derive(Debug)]
 struct Held {
-    owner: u64,
     context: u64,
-    charge: Option<Charge>,
+    charge: Charge,
 }
 
-/// The charges, by the ids of what they are for.
+/// The charges, by what they are for. Those of libraries are with their [`Places`].
 #[derive(Debug, Default)]
 pub struct Charges {
-    held: Mutex<HashMap<u64, Vec<Held>>>,
+    held: Mutex<HashMap<Owner, Vec<Held>>>,
+    libraries: Mutex<HashMap<u64, Arc<Places>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Charges {
-    fn held(&self) -> MutexGuard<'_, HashMap<u64, Vec<Held>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a charge until its owner is gone, or the context that the owner is in; an id of 0 is in none.
-    pub fn keep(&self, owner: u64, context: u64, charge: Option<Charge>) {
-        if charge.is_some() {
-            self.held().entry(owner).or_default().push(Held {
-                owner,
-                context,
-                charge,
-            });
+    /// Keeps a charge until its owner is gone, or the context that the owner is or is in.
+    pub fn keep(&self, owner: Owner, context: u64, charge: Option<Charge>) {
+        if let Some(charge) = charge {
+            let held = Held { context, charge };
+            locked(&self.held).entry(owner).or_default().push(held);
         }
     }
 
     /// What an owner is charged, in bytes.
-    pub fn bytes(&self, owner: u64) -> u64 {
-        let all = self.held();
+    pub fn bytes(&self, owner: Owner) -> u64 {
+        let all = locked(&self.held);
         let held = all.get(&owner).into_iter().flatten();
-        held.filter_map(|held| held.charge.as_ref())
-            .map(Charge::bytes)
-            .sum()
+        held.map(|held| held.charge.bytes()).sum()
     }
 
     /// The owner is gone.
-    pub fn forget(&self, owner: u64) {
-        let gone = self.held().remove(&owner);
+    pub fn forget(&self, owner: Owner) {
+        let gone = locked(&self.held).remove(&owner);
+        drop(gone);
+    }
+
+    /// Notes what a library takes where it is used.
+    pub fn keep_library(&self, library: u64, places: Arc<Places>) {
+        locked(&self.libraries).insert(library, places);
+    }
+
+    /// What a library takes where it is used; `None` if nothing is charged for it.
+    pub fn library(&self, library: u64) -> Option<Arc<Places>> {
+        locked(&self.libraries).get(&library).cloned()
+    }
+
+    /// The library is gone.
+    pub fn forget_library(&self, library: u64) {
+        let gone = locked(&self.libraries).remove(&library);
         drop(gone);
     }
 
     /// A context is gone, and all that was in it.
     pub fn forget_context(&self, context: u64) {
-        let is_gone = |held: &mut Held| held.owner == context || held.context == context;
         let mut gone = Vec::new();
-        let mut all = self.held();
+        let mut all = locked(&self.held);
         for charges in all.values_mut() {
-            gone.extend(charges.extract_if(.., is_gone));
+            gone.extend(charges.extract_if(.., |held| held.context == context));
         }
         all.retain(|_, charges| !charges.is_empty());
         drop(all);
+        let libraries: Vec<_> = locked(&self.libraries).values().cloned().collect();
+        for library in libraries {
+            library.leave(context);
+        }
     }
 }
 
@@ -102,5 +127,40 @@ impl Session {
         let shares = self.shares.get();
         let cost = shares.map_or(0, |shares| shares.quota.context_cost(device));
         self.reserve(device, cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{Ledger, Quota, Shared, Terms, TermsView};
+
+    fn quota() -> Quota {
+        let ledger = Shared::<Ledger>::new(c"test-ledger").unwrap();
+        let terms = Terms::new().unwrap();
+        let view = TermsView::map(Arc::clone(terms.file())).unwrap();
+        Quota::new(Arc::new(ledger), view, 0)
+    }
+
+    #[test]
+    fn a_charge_is_given_back_with_its_owner_or_its_context_alone() {
+        let (charges, quota) = (Charges::default(), quota());
+        let charge = || Some(quota.reserve(0, 1 << 20).unwrap());
+        let (one, other) = (0x110, 0x210);
+        let limit = Owner::Limit(one, CU_LIMIT_STACK_SIZE);
+        let all = [Owner::Context(one), limit, Owner::Module(0x330)];
+        for owner in all {
+            charges.keep(owner, one, charge());
+        }
+        charges.keep(Owner::Context(other), other, charge());
+        // Once a limit's charge was under such a number.
+        charges.forget_context(one | 1 << 56);
+        charges.forget(Owner::Context(one | 1 << 56));
+        assert_eq!(all.map(|owner| charges.bytes(owner)), [1 << 20; 3]);
+        charges.forget(Owner::Module(0x330));
+        assert_eq!(all.map(|owner| charges.bytes(owner)), [1 << 20, 1 << 20, 0]);
+        charges.forget_context(one);
+        assert_eq!(all.map(|owner| charges.bytes(owner)), [0; 3]);
+        assert_eq!(charges.bytes(Owner::Context(other)), 1 << 20);
     }
 }

@@ -22,6 +22,7 @@ mod memory;
 mod objects;
 #[allow(non_snake_case)]
 mod ops;
+mod places;
 mod pool;
 mod ring;
 mod session;

@@ -15,7 +15,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::lease::note_stream;
+use super::{lease::note_stream, places::Places};
 
 /// An object.
 #[derive(Debug, Clone)]
@@ -29,7 +29,16 @@ pub struct Entry {
     /// The bytes that each thread of a function or kernel has of the device's memory.
     pub local: u32,
     /// The parameters, of a function or kernel.
-    pub params: Option<Arc<[ParamInfo]>>,
+    pub params: Option<Arc<Params>>,
+}
+
+/// What a launch needs to know of a function or kernel beside its handle.
+#[derive(Debug)]
+pub struct Params {
+    /// The parameters.
+    pub list: Vec<ParamInfo>,
+    /// Where its library is charged, if it is a kernel: a kernel is in whatever context it is used in.
+    pub places: Option<Arc<Places>>,
 }
 
 impl Entry {
@@ -43,7 +52,20 @@ impl Entry {
             params: None,
         }
     }
+
+    /// The parameters, of a function or kernel.
+    pub fn params(&self) -> &[ParamInfo] {
+        self.params.as_ref().map_or(&[], |params| &params.list)
+    }
+
+    /// Where the library of a kernel is charged; `None` if nothing is.
+    pub fn places(&self) -> Option<&Places> {
+        self.params.as_ref()?.places.as_deref()
+    }
 }
+
+/// No object that is made has an id from here on: devices' own pools and special handles do.
+const RESERVED: u64 = 1 << 56;
 
 /// The most objects of a kind that one client has: what each costs the driver is the host's memory.
 const fn most(kind: u8) -> usize {
@@ -126,14 +148,14 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind or one in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+    /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
     pub fn check_new<K: Object>(&self, id: u64) -> Result<(), CUresult> {
         let table = self
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = table.entries.contains_key(&id);
-        if object_kind(id) != K::KIND || K::SPECIAL.contains(&id) || known {
+        if object_kind(id) != K::KIND || id >= RESERVED || K::SPECIAL.contains(&id) || known {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if table
@@ -208,6 +230,21 @@ impl Objects {
         Ok(raw)
     }
 
+    /// The driver's handle of a stream, and the id of its context: 0 for a special handle, which stands for a stream of the
+    /// current one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::raw`].
+    pub fn stream(&self, id: u64) -> Result<(u64, u64), CUresult> {
+        if Stream::SPECIAL.contains(&id) {
+            return Ok((self.raw::<Stream>(id)?, 0));
+        }
+        let entry = self.entry::<Stream>(id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        note_stream(entry.raw);
+        Ok((entry.raw, entry.context))
+    }
+
     /// Notes a stream that the legacy stream does not wait for.
     pub fn set_apart(&self, stream: u64, context: u64) {
         locked(&self.apart).push((stream, context));
@@ -269,6 +306,8 @@ mod tests {
         assert_eq!(objects.raw::<Event>(id), Err(CUDA_ERROR_INVALID_HANDLE));
         assert!(objects.check_new::<Stream>(id).is_err());
         assert!(objects.check_new::<Event>(object_id::<Stream>(2)).is_err());
+        let reserved = object_id::<Stream>(1 << 48);
+        assert!(objects.check_new::<Stream>(reserved).is_err());
         objects.remove(id);
         assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
         assert_eq!(

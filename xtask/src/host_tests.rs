@@ -22,8 +22,9 @@ use crate::test;
 use crate::ui::Step;
 
 /// The tests that can be carried to another machine, in the order in which they run.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "limits",
+    "images",
     "policy",
     "metrics",
     "mover",

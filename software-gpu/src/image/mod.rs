@@ -172,6 +172,96 @@ pub fn parse(text: &str, capability: u32) -> Result<ptx::Module, Refused> {
 mod tests {
     use super::*;
 
+    /// Whatever is loaded is refused where there is a limit, or counted with all variables that are placed for it: inputs of the
+    /// fuzzers with something else where there was white space.
+    #[test]
+    fn no_variable_is_placed_that_is_not_counted() {
+        const FRAGMENTS: &[&str] = &[
+            "",
+            "",
+            "\n",
+            "\r",
+            "\u{1a}",
+            "/**/",
+            "//\n",
+            "//*\n",
+            "/*/ */",
+            "// \\\n",
+            "/* .global .b8 no[5]; */ ",
+            " .global.b8 more[77]; ",
+            ".const.b8 more[77];",
+            ".visible.global.v4.f32 more[5] ;",
+            " .file 1 \"x\" ",
+            " .loc 1 1 1 ",
+            " .loc 1 1 1, function_name x, inlined_at 1 1 1 ",
+            " .attribute(.managed) ",
+            " .align 64 ",
+            " x ",
+            " .pragma \"x\"; ",
+            " .section .debug_x { .b8 1 } ",
+            ".version 8.0",
+            " .target sm_80 ",
+            ";",
+            "{",
+            "}",
+            "(",
+            ")",
+            ",",
+            " = ",
+            "1",
+            "[7]",
+            ".global",
+            ".ptr .global",
+            ".param .b64 ",
+            " @p ",
+            ":",
+            "L:",
+            " \"",
+            "/*",
+            "*/",
+            "#",
+            "1.",
+            "0x",
+            "%",
+            "$",
+        ];
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/ptx");
+        let inputs = ["seed-small", "seed-gather", "seed-variables"];
+        let inputs = inputs.map(|name| std::fs::read_to_string(folder.join(name)).unwrap());
+        let mut state = 1_u64;
+        let mut below = |bound: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % bound
+        };
+        let mut counted = 0;
+        for round in 0..1500 {
+            let mut text = inputs[round % inputs.len()].clone();
+            for _ in 0..below(4).min(round / inputs.len()) {
+                let spaces: Vec<_> = text.match_indices(char::is_whitespace).collect();
+                let (at, space) = spaces[below(spaces.len())];
+                let range = at..at + space.len();
+                text.replace_range(range, FRAGMENTS[below(FRAGMENTS.len())]);
+            }
+            let Ok(module) = parse(&text, 90) else {
+                continue;
+            };
+            if let Ok(bytes) = gpgpu_image::size::device_bytes(text.as_bytes(), 90) {
+                assert!(bytes >= module.variable_bytes(), "{bytes} bytes for {text}");
+                let variables = gpgpu_image::ptx::declared(text.as_bytes())
+                    .unwrap()
+                    .variables;
+                assert!(
+                    variables >= module.variable_bytes(),
+                    "{variables} bytes for {text}"
+                );
+                counted += 1;
+            }
+        }
+        assert!(counted > 250, "{counted}");
+    }
+
     #[test]
     fn kinds_of_images_are_told_apart() {
         let code = |bytes: &[u8]| from_file(bytes, 80).map_err(|r| r.code);

@@ -238,7 +238,7 @@ impl<'a> FunctionParser<'a> {
                 Ok(())
             }
             "loc" | "file" => {
-                p.skip_line();
+                p.location();
                 Ok(())
             }
             "pragma" => {

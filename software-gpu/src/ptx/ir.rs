@@ -37,6 +37,12 @@ impl Module {
 }
 
 impl Module {
+    /// Bytes of all variables that the module brings to a context.
+    pub fn variable_bytes(&self) -> u64 {
+        let own = self.globals.iter().filter(|global| !global.is_extern);
+        own.fold(0, |sum, global| sum.saturating_add(global.size as u64))
+    }
+
     /// Bytes of static shared memory that `function` and all it may call use, and each used [`Module::shared`] variable's
     /// offset. Dynamically sized arrays begin at the end of the static part, aligned to 16.
     pub fn shared_layout(&self, function: usize) -> (usize, HashMap<u32, usize>) {

@@ -41,7 +41,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>, Error> {
                 line += 1;
                 i += 1;
             }
-            b' ' | b'\t' | b'\r' | 0x0c => i += 1,
+            // As to ptxas, the end of a file in DOS is white space.
+            b' ' | b'\t' | b'\r' | 0x0c | 0x1a => i += 1,
             b'/' if at(i + 1) == b'/' => {
                 while i < b.len() && b[i] != b'\n' {
                     i += 1;

@@ -149,7 +149,9 @@ impl<'a> Parser<'a> {
                         self.expect(';')?;
                         linkage = "";
                     }
-                    "file" | "loc" => self.skip_line(),
+                    "file" => self.file(),
+                    "loc" => self.location(),
+                    "attribute" => self.attribute()?,
                     "section" => self.section()?,
                     "pragma" | "alias" => {
                         if d == "alias" {
@@ -192,11 +194,39 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn skip_line(&mut self) {
-        let line = self.tokens[self.at - 1].1;
-        while self.line() == line && self.peek() != Token::End {
+    /// The arguments of `.file`: a directive may follow on the same line.
+    fn file(&mut self) {
+        while matches!(
+            self.peek(),
+            Token::Integer(_) | Token::Text(_) | Token::Punct(',')
+        ) {
             self.next();
         }
+    }
+
+    /// The arguments of `.loc`: an instruction or a directive may follow on the same line.
+    pub(super) fn location(&mut self) {
+        loop {
+            match self.peek() {
+                Token::Word("function_name") => {
+                    self.next();
+                }
+                Token::Word("inlined_at") | Token::Integer(_) | Token::Punct(',' | '+') => {}
+                _ => return,
+            }
+            self.next();
+        }
+    }
+
+    /// `(.managed)` and the like, which change nothing here.
+    fn attribute(&mut self) -> Result<(), Error> {
+        self.expect('(')?;
+        while !self.accept(')') {
+            if self.next() == Token::End {
+                return self.error("unfinished .attribute");
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn skip_to_semicolon(&mut self) {
@@ -270,14 +300,7 @@ impl<'a> Parser<'a> {
                 Token::Dot("align") => align = Some(self.size()?),
                 Token::Dot("v2") => vector = 2,
                 Token::Dot("v4") => vector = 4,
-                Token::Dot("attribute") => {
-                    self.expect('(')?;
-                    while !self.accept(')') {
-                        if self.next() == Token::End {
-                            return self.error("unfinished .attribute");
-                        }
-                    }
-                }
+                Token::Dot("attribute") => self.attribute()?,
                 Token::Dot("ptr" | "const" | "global" | "shared" | "local") => {}
                 Token::Dot(t) => match type_size(t) {
                     Some(s) => return Ok((s, vector, align, t.starts_with('f'))),

@@ -9,6 +9,7 @@ use gpgpu_protocol::{
 
 use super::{image::device_attribute, library::device};
 use crate::worker::{
+    charges::Owner,
     dispatch::Outcome,
     driver,
     objects::Entry,
@@ -105,7 +106,8 @@ pub fn cuDevicePrimaryCtxRetain(
             (Context::id(context), charge)
         }
     };
-    session.charges.keep(request.pctx, 0, charge);
+    let owner = Owner::Context(request.pctx);
+    session.charges.keep(owner, request.pctx, charge);
     tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
@@ -184,7 +186,8 @@ pub fn cuCtxCreate_v2(
         }
         created => created?,
     };
-    session.charges.keep(request.pctx, 0, charge);
+    let owner = Owner::Context(request.pctx);
+    session.charges.keep(owner, request.pctx, charge);
     session.ahead.give_up();
     // SAFETY: as above.
     unsafe {
@@ -250,8 +253,7 @@ const DEFAULT_HEAP: u64 = 8 << 20;
 /// charged before counts; it is given back with the context, for nobody can say when the driver does.
 fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
     let context = session.current();
-    // Ids are far below that.
-    let owner = context | u64::from(limit + 1) << 56;
+    let owner = Owner::Limit(context, limit);
     let missing = bytes.saturating_sub(session.charges.bytes(owner));
     let charge = session.reserve(device(session), missing)?;
     session.charges.keep(owner, context, charge);

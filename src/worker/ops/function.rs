@@ -1,5 +1,7 @@
 //! What a function is, and what fits.
 
+use std::sync::Arc;
+
 use gpgpu_protocol::{
     api::{AttributeValue, FunctionInfo, ParamInfo, reply, request},
     codec::Few,
@@ -10,6 +12,8 @@ use super::launch::Lowered;
 use crate::worker::{
     dispatch::Outcome,
     driver,
+    objects::Params,
+    places::Places,
     session::{Data, Session},
 };
 
@@ -84,6 +88,12 @@ impl Described {
         attribute.map_or(0, |found| u32::try_from(found.value).unwrap_or(0))
     }
 
+    /// What a launch needs.
+    pub fn launched(self, places: Option<Arc<Places>>) -> Arc<Params> {
+        let list = self.params;
+        Arc::new(Params { list, places })
+    }
+
     /// What the guest is told at once; the rest it asks for.
     pub fn info(&self) -> FunctionInfo {
         let params = Few::first_of(self.params.iter().copied());
@@ -104,7 +114,7 @@ pub fn gpgpuFunctionParams(
     let function = session.objects.function(request.func)?;
     Ok(reply::gpgpuFunctionParams {
         func: (),
-        params: function.params.as_deref().unwrap_or_default().to_vec(),
+        params: function.params().to_vec(),
     })
 }
 
@@ -114,8 +124,10 @@ pub fn cuOccupancyMaxActiveClusters(
     request: request::cuOccupancyMaxActiveClusters,
     _: Data,
 ) -> Outcome<reply::cuOccupancyMaxActiveClusters> {
-    let function = session.objects.function(request.func)?.raw as CUfunction;
+    let function = session.function(request.func)?;
     let mut lowered = Lowered::new(session, &request.config)?;
+    lowered.place(session, &function)?;
+    let function = function.raw as CUfunction;
     let mut clusters = 0;
     // SAFETY: the function is the driver's; the configuration lives across the call.
     unsafe { driver::cuOccupancyMaxActiveClusters(&mut clusters, function, &lowered.config())? };
@@ -132,8 +144,10 @@ pub fn cuOccupancyMaxPotentialClusterSize(
     request: request::cuOccupancyMaxPotentialClusterSize,
     _: Data,
 ) -> Outcome<reply::cuOccupancyMaxPotentialClusterSize> {
-    let function = session.objects.function(request.func)?.raw as CUfunction;
+    let function = session.function(request.func)?;
     let mut lowered = Lowered::new(session, &request.config)?;
+    lowered.place(session, &function)?;
+    let function = function.raw as CUfunction;
     let mut size = 0;
     // SAFETY: as above.
     unsafe { driver::cuOccupancyMaxPotentialClusterSize(&mut size, function, &lowered.config())? };

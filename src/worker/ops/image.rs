@@ -8,6 +8,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use super::library::device;
 use crate::{
     account::Charge,
     worker::{driver, images::Image, session::Session},
@@ -127,6 +128,87 @@ pub fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) -> u64 
     asked.map_or(0, |()| u64::try_from(value).unwrap_or(0))
 }
 
+/// A device's compute capability, times ten.
+fn capability(device: CUdevice) -> u32 {
+    let major = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    let minor = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    (major * 10 + minor) as u32
+}
+
+/// What an image takes of a device's memory in each context that it is placed in, by the devices' compute capability.
+#[derive(Debug)]
+pub struct Needs(Vec<(u32, Result<u64, CUresult>)>);
+
+impl Needs {
+    /// What an image takes of each of the client's devices; `None` where there is no limit, for looking through it takes its
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_IMAGE` if nobody can say what it takes of the current context's device.
+    pub fn of(session: &Session, image: &Image) -> Result<Option<Self>, CUresult> {
+        if !is_limited(session) {
+            return Ok(None);
+        }
+        let current = device(session);
+        let mut needs = Self(Vec::new());
+        for device in devices(session).into_iter().chain([current]) {
+            let capability = capability(device);
+            if needs.find(capability).is_none() {
+                needs.0.push((capability, device_bytes(image, capability)));
+            }
+        }
+        needs.bytes(current)?;
+        Ok(Some(needs))
+    }
+
+    fn find(&self, capability: u32) -> Option<Result<u64, CUresult>> {
+        let found = self.0.iter().find(|(of, _)| *of == capability);
+        found.map(|(_, bytes)| *bytes)
+    }
+
+    /// The bytes on a device.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_IMAGE` if nobody can say.
+    pub fn bytes(&self, device: CUdevice) -> Result<u64, CUresult> {
+        let found = self.find(capability(device));
+        found.unwrap_or(Err(CUDA_ERROR_INVALID_IMAGE))
+    }
+}
+
+fn is_limited(session: &Session) -> bool {
+    let shares = session.shares.get();
+    shares.is_some_and(|shares| shares.quota.limit().is_some())
+}
+
+/// The devices that the client may use, as the driver numbers them.
+fn devices(session: &Session) -> Vec<CUdevice> {
+    if let gpus @ [_, ..] = session.gpus() {
+        return gpus.iter().map(|gpu| *gpu as CUdevice).collect();
+    }
+    let mut count = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let asked = unsafe { driver::cuDeviceGetCount(&mut count) };
+    asked.map_or(Vec::new(), |()| (0..count).collect())
+}
+
+fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
+    let (_, bytes) = image
+        .with_nul()
+        .split_last()
+        .ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    gpgpu_image::size::device_bytes(bytes, capability).map_err(|broken| {
+        if crate::worker::may_log() {
+            tracing::info!(
+                "An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}"
+            );
+        }
+        CUDA_ERROR_INVALID_IMAGE
+    })
+}
+
 /// Charges what an image will take of a device's memory, where there is a limit: looking through it takes its time.
 ///
 /// # Errors
@@ -137,26 +219,8 @@ pub fn reserve(
     device: CUdevice,
     image: &Image,
 ) -> Result<Option<Charge>, CUresult> {
-    let limit = session.shares.get().and_then(|shares| shares.quota.limit());
-    if limit.is_none() {
+    if !is_limited(session) {
         return Ok(None);
     }
-    let major = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    let minor = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    let capability = (major * 10 + minor) as u32;
-    let (_, bytes) = image
-        .with_nul()
-        .split_last()
-        .ok_or(CUDA_ERROR_INVALID_IMAGE)?;
-    match gpgpu_image::size::device_bytes(bytes, capability) {
-        Ok(bytes) => session.reserve(device, bytes),
-        Err(broken) => {
-            if crate::worker::may_log() {
-                tracing::info!(
-                    "An image is refused, for the VM has a memory limit and what the image takes is not known: {broken}"
-                );
-            }
-            Err(CUDA_ERROR_INVALID_IMAGE)
-        }
-    }
+    session.reserve(device, device_bytes(image, capability(device))?)
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{LAUNCH_ATTRIBUTES, LaunchConfig, Stream, reply, request},
+    api::{LAUNCH_ATTRIBUTES, LaunchConfig, reply, request},
     cuda::*,
 };
 
@@ -14,6 +14,7 @@ use crate::worker::{
     counts,
     dispatch::Outcome,
     driver,
+    objects::Entry,
     session::{Data, Session},
 };
 
@@ -21,6 +22,8 @@ use crate::worker::{
 pub struct Lowered {
     attributes: Vec<CUlaunchAttribute>,
     config: CUlaunchConfig,
+    /// The id of the stream's context, or 0 for the current one.
+    context: u64,
 }
 
 impl Lowered {
@@ -44,6 +47,7 @@ impl Lowered {
                 value,
             });
         }
+        let (stream, context) = session.objects.stream(config.stream)?;
         let config = CUlaunchConfig {
             gridDimX: config.grid_x,
             gridDimY: config.grid_y,
@@ -52,11 +56,28 @@ impl Lowered {
             blockDimY: config.block_y,
             blockDimZ: config.block_z,
             sharedMemBytes: config.shared_bytes,
-            hStream: session.objects.raw::<Stream>(config.stream)? as CUstream,
+            hStream: stream as CUstream,
             attrs: std::ptr::null_mut(),
             numAttrs: attributes.len() as u32,
         };
-        Ok(Self { attributes, config })
+        Ok(Self {
+            attributes,
+            config,
+            context,
+        })
+    }
+
+    /// Charges the library of a kernel in the context that it is launched in, which is the stream's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Places::enter`](crate::worker::places::Places::enter).
+    pub fn place(&self, session: &Session, function: &Entry) -> Result<(), CUresult> {
+        match function.places() {
+            Some(places) if self.context == 0 => places.enter(session, session.current()),
+            Some(places) => places.enter(session, self.context),
+            None => Ok(()),
+        }
     }
 
     /// The configuration; it points into `self`.
@@ -78,7 +99,7 @@ pub fn cuLaunchKernelEx(
     if function.local > DEFAULT_STACK {
         context::reserve_stack(session, function.local.into())?;
     }
-    let layout = function.params.as_deref().unwrap_or_default();
+    let layout = function.params();
     let mut buffer = request.params.0;
     // CUDA lays parameters out in their order.
     let needed = layout
@@ -94,6 +115,7 @@ pub fn cuLaunchKernelEx(
         .collect();
     let raw = function.raw as CUfunction;
     let mut lowered = Lowered::new(session, &request.config)?;
+    lowered.place(session, &function)?;
     let config = lowered.config();
     let none = std::ptr::null_mut();
     // SAFETY: the function and the stream are the driver's and live; each parameter's pointer leads to

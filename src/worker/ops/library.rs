@@ -1,6 +1,6 @@
 //! Libraries and kernels.
 
-use std::{ffi::c_void, time::Instant};
+use std::{ffi::c_void, sync::Arc, time::Instant};
 
 use gpgpu_protocol::{
     api::{Function, Kernel, Library, Module, Object, reply, request},
@@ -9,13 +9,14 @@ use gpgpu_protocol::{
 
 use super::{
     function::{Described, attribute, params},
-    image::Jit,
+    image::{Jit, Needs},
     module::{c_name, image, text},
 };
 use crate::worker::{
     dispatch::{Failed, Outcome},
     driver,
-    objects::Entry,
+    objects::{Entry, Params},
+    places::Places,
     session::{Data, Session},
 };
 
@@ -49,7 +50,12 @@ pub fn cuLibraryLoadData(
     let image = image(session, request.image, data)?;
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
-    let charge = super::image::reserve(session, device(session), &image)?;
+    let needs = Needs::of(session, &image)?;
+    let places = needs.map(|needs| Arc::new(Places::new(needs)));
+    if let (Some(places), true) = (&places, session.current() != 0) {
+        // The driver may place it there at once.
+        places.enter(session, session.current())?;
+    }
     let (count, options, values) = jit.arrays();
     let none: *mut *mut c_void = std::ptr::null_mut();
     let mut library = Library::handle(0);
@@ -82,7 +88,9 @@ pub fn cuLibraryLoadData(
         });
     }
     tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
-    session.charges.keep(request.library, 0, charge);
+    if let Some(places) = places {
+        session.charges.keep_library(request.library, places);
+    }
     session.images.keep(image);
     if request.eager {
         load_now(library);
@@ -104,7 +112,7 @@ pub fn cuLibraryUnload(
     session.device_memory.forget_globals(request.library);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuLibraryUnload(library)? };
-    session.charges.forget(request.library);
+    session.charges.forget_library(request.library);
     Ok(reply::cuLibraryUnload { library: () })
 }
 
@@ -116,6 +124,11 @@ pub fn cuLibraryGetKernel(
 ) -> Outcome<reply::cuLibraryGetKernel> {
     session.objects.check_new::<Kernel>(request.kernel)?;
     let name = c_name(request.name)?;
+    let places = session.charges.library(request.library);
+    if let (Some(places), true) = (&places, session.current() != 0) {
+        // What is asked of it here the driver may take from there.
+        places.enter(session, session.current())?;
+    }
     let mut kernel = Kernel::handle(0);
     // SAFETY: the library is the driver's and lives; the pointers live across the calls, here and below.
     unsafe {
@@ -145,7 +158,7 @@ pub fn cuLibraryGetKernel(
         context: 0,
         parent: request.library,
         local: described.local(),
-        params: Some(described.params.into()),
+        params: Some(described.launched(places)),
     };
     session.objects.insert(request.kernel, entry);
     Ok(reply::cuLibraryGetKernel {
@@ -163,6 +176,7 @@ pub fn cuLibraryGetGlobal(
     _: Data,
 ) -> Outcome<reply::cuLibraryGetGlobal> {
     let name = c_name(request.name)?;
+    session.enter_library(request.library, session.current())?;
     let (mut dptr, mut bytes) = (0, 0);
     // SAFETY: as above.
     unsafe {
@@ -238,6 +252,7 @@ pub fn cuLibraryGetModule(
     _: Data,
 ) -> Outcome<reply::cuLibraryGetModule> {
     session.objects.check_new::<Module>(request.module)?;
+    session.enter_library(request.library, session.current())?;
     let mut module = Module::handle(0);
     // SAFETY: as above.
     unsafe { driver::cuLibraryGetModule(&mut module, library(session, request.library)?)? };
@@ -266,6 +281,9 @@ pub fn cuKernelGetFunction(
         .objects
         .entry::<Kernel>(request.kernel)
         .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    if let Some(places) = kernel.places() {
+        places.enter(session, session.current())?;
+    }
     let mut function = Function::handle(0);
     // SAFETY: the kernel is the driver's and lives; the pointer lives across the call.
     unsafe { driver::cuKernelGetFunction(&mut function, Kernel::handle(kernel.raw))? };
@@ -274,7 +292,11 @@ pub fn cuKernelGetFunction(
         context: session.current(),
         parent: kernel.parent,
         local: kernel.local,
-        params: kernel.params,
+        params: Some(Arc::new(Params {
+            list: kernel.params().to_vec(),
+            // It is in this context.
+            places: None,
+        })),
     };
     session.objects.insert(request.function, entry);
     Ok(reply::cuKernelGetFunction {

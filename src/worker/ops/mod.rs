@@ -9,7 +9,7 @@ mod copy;
 mod device;
 mod fill;
 mod function;
-mod image;
+pub mod image;
 mod launch;
 mod library;
 mod memory;

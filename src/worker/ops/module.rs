@@ -13,6 +13,7 @@ use gpgpu_protocol::{
 
 use super::{function, image::Jit, library::device};
 use crate::worker::{
+    charges::Owner,
     dispatch::{Failed, Outcome},
     driver,
     images::Image,
@@ -96,7 +97,7 @@ pub fn cuModuleLoadDataEx(
     tracing::debug!("{image:?} loaded in {:?}", began.elapsed());
     session
         .charges
-        .keep(request.module, session.current(), charge);
+        .keep(Owner::Module(request.module), session.current(), charge);
     session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
@@ -123,7 +124,7 @@ pub fn cuModuleUnload(
     session.device_memory.forget_globals(request.hmod);
     // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
     unsafe { driver::cuModuleUnload(module)? };
-    session.charges.forget(request.hmod);
+    session.charges.forget(Owner::Module(request.hmod));
     Ok(reply::cuModuleUnload { hmod: () })
 }
 
@@ -156,7 +157,7 @@ pub fn cuModuleGetFunction(
         context: session.current(),
         parent: request.hmod,
         local: described.local(),
-        params: Some(described.params.into()),
+        params: Some(described.launched(None)),
     };
     session.objects.insert(request.function, entry);
     Ok(reply::cuModuleGetFunction {

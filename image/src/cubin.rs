@@ -1,0 +1,202 @@
+//! What a cubin takes of the device's memory.
+//!
+//! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if anything
+//! says that it is loaded, be it its flags, its type or its name.
+
+use super::Broken;
+
+/// The unit in which sections are placed, in bytes.
+pub const UNIT: u64 = 4096;
+
+const SECTION_BYTES: u64 = 64;
+const SEGMENT_BYTES: u64 = 56;
+const SYMBOL_BYTES: u64 = 24;
+
+const SHT_NULL: u32 = 0;
+const SHT_PROGBITS: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
+const SHT_STRTAB: u32 = 3;
+const SHT_RELA: u32 = 4;
+const SHT_NOTE: u32 = 7;
+const SHT_REL: u32 = 9;
+/// `.nv.info`, and `.nv.info.k` for a kernel `k`.
+const SHT_CUDA_INFO: u32 = 0x7000_0000;
+const SHT_CUDA_CALLGRAPH: u32 = 0x7000_0001;
+const SHT_CUDA_PROTOTYPE: u32 = 0x7000_0002;
+const SHT_CUDA_RELOCINFO: u32 = 0x7000_000b;
+const SHT_CUDA_COMPAT: u32 = 0x7000_0086;
+/// Relocations, `.nv.info` and symbols of Mercury code, which the driver compiles further.
+const SHT_CUDA_MERCURY: [u32; 3] = [0x7000_0082, 0x7000_0083, 0x7000_0085];
+const SHF_ALLOC: u64 = 2;
+
+const PT_NULL: u32 = 0;
+const PT_NOTE: u32 = 4;
+const PT_PHDR: u32 = 6;
+
+/// In place of a section's number: the symbol's own memory, which whoever loads the file allocates.
+const SHN_COMMON: u16 = 0xfff2;
+/// In place of a section's number: it is in the first section header.
+const SHN_XINDEX: u16 = 0xffff;
+
+/// What a section's name begins with if it is in the device's memory.
+const LOADED: &[&[u8]] = &[
+    b".nv.global",
+    b".nv.constant",
+    b".nv.shared",
+    b".nv.local",
+    b".text",
+];
+
+struct Section {
+    name: u32,
+    kind: u32,
+    flags: u64,
+    offset: u64,
+    bytes: u64,
+    link: u32,
+    alignment: u64,
+}
+
+struct Elf<'a>(&'a [u8]);
+
+/// The bytes of device memory that a cubin takes: its sections, or its segments if those are more.
+///
+/// # Errors
+/// It is broken, or of a form that NVIDIA's tools do not write.
+pub fn device_bytes(elf: &[u8]) -> Result<u64, Broken> {
+    let elf = Elf(elf);
+    // 64 bits, little end first.
+    if elf.word(4)? != [2, 1] {
+        return Err(Broken::new("the cubin is not of 64 bits"));
+    }
+    Ok(elf.by_section()?.max(elf.by_segment()?))
+}
+
+/// What is placed in memory in whole units, or as its alignment has it.
+fn placed(bytes: u64, alignment: u64) -> u64 {
+    bytes
+        .checked_next_multiple_of(alignment.max(UNIT))
+        .unwrap_or(u64::MAX)
+}
+
+impl Elf<'_> {
+    fn word<const N: usize>(&self, offset: u64) -> Result<[u8; N], Broken> {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = offset.checked_add(N);
+        end.and_then(|end| self.0.get(offset..end)?.try_into().ok())
+            .ok_or_else(|| Broken::new("the cubin ends early"))
+    }
+
+    fn u16(&self, offset: u64) -> Result<u16, Broken> {
+        self.word(offset).map(u16::from_le_bytes)
+    }
+
+    fn u32(&self, offset: u64) -> Result<u32, Broken> {
+        self.word(offset).map(u32::from_le_bytes)
+    }
+
+    fn u64(&self, offset: u64) -> Result<u64, Broken> {
+        self.word(offset).map(u64::from_le_bytes)
+    }
+
+    /// Where an element of a table is, all of which is in the file.
+    fn place(&self, table: u64, index: u64, size: u64) -> Result<u64, Broken> {
+        let place = || {
+            let at = index.checked_mul(size)?.checked_add(table)?;
+            (at.checked_add(size)? <= self.0.len() as u64).then_some(at)
+        };
+        place().ok_or_else(|| Broken::new("a header of the cubin leaves it"))
+    }
+
+    fn section(&self, table: u64, index: u64) -> Result<Section, Broken> {
+        let at = self.place(table, index, SECTION_BYTES)?;
+        Ok(Section {
+            name: self.u32(at)?,
+            kind: self.u32(at + 4)?,
+            flags: self.u64(at + 8)?,
+            offset: self.u64(at + 24)?,
+            bytes: self.u64(at + 32)?,
+            link: self.u32(at + 40)?,
+            alignment: self.u64(at + 48)?,
+        })
+    }
+
+    fn by_section(&self) -> Result<u64, Broken> {
+        let table = self.u64(40)?;
+        if table == 0 {
+            return Ok(0);
+        }
+        // A reader may go by the size of a header, or by the one that it knows.
+        if u64::from(self.u16(58)?) != SECTION_BYTES {
+            return Err(Broken::new("the headers of the cubin have another size"));
+        }
+        // More sections than a half word can say are counted in the first header, as is the number of the names' section.
+        let first = self.section(table, 0)?;
+        let count = match self.u16(60)? {
+            0 => first.bytes,
+            count => count.into(),
+        };
+        let names = match self.u16(62)? {
+            SHN_XINDEX => first.link.into(),
+            index => u64::from(index),
+        };
+        let names = self.section(table, names)?;
+        let mut all = 0_u64;
+        for index in 0..count {
+            let section = self.section(table, index)?;
+            if self.is_loaded(&section, &names)? {
+                all = all.saturating_add(placed(section.bytes, section.alignment));
+            }
+            if section.kind == SHT_SYMTAB {
+                all = all.saturating_add(self.common(&section)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn is_loaded(&self, section: &Section, names: &Section) -> Result<bool, Broken> {
+        let name = names.offset.checked_add(section.name.into());
+        let name = name.and_then(|at| self.0.get(usize::try_from(at).ok()?..));
+        let name = name.ok_or_else(|| Broken::new("the name of a section is not in the cubin"))?;
+        Ok(match section.kind {
+            SHT_NULL => false,
+            _ if section.flags & SHF_ALLOC != 0 => true,
+            _ if LOADED.iter().any(|prefix| name.starts_with(prefix)) => true,
+            // Of debug information, names and relocations the driver loads nothing into the device.
+            SHT_PROGBITS | SHT_SYMTAB | SHT_STRTAB | SHT_RELA | SHT_REL | SHT_NOTE => false,
+            SHT_CUDA_INFO | SHT_CUDA_CALLGRAPH | SHT_CUDA_PROTOTYPE | SHT_CUDA_RELOCINFO
+            | SHT_CUDA_COMPAT => false,
+            kind if SHT_CUDA_MERCURY.contains(&kind) => false,
+            // Memory without contents, and whatever else there may be.
+            _ => true,
+        })
+    }
+
+    /// The symbols that have memory of their own.
+    fn common(&self, symbols: &Section) -> Result<u64, Broken> {
+        let mut all = 0_u64;
+        for index in 0..symbols.bytes / SYMBOL_BYTES {
+            let at = self.place(symbols.offset, index, SYMBOL_BYTES)?;
+            if self.u16(at + 6)? == SHN_COMMON {
+                // The value of such a symbol is its alignment.
+                all = all.saturating_add(placed(self.u64(at + 16)?, self.u64(at + 8)?));
+            }
+        }
+        Ok(all)
+    }
+
+    fn by_segment(&self) -> Result<u64, Broken> {
+        let (table, count) = (self.u64(32)?, self.u16(56)?);
+        if count != 0 && u64::from(self.u16(54)?) != SEGMENT_BYTES {
+            return Err(Broken::new("the headers of the cubin have another size"));
+        }
+        let mut all = 0_u64;
+        for index in 0..count {
+            let at = self.place(table, index.into(), SEGMENT_BYTES)?;
+            if !matches!(self.u32(at)?, PT_NULL | PT_NOTE | PT_PHDR) {
+                all = all.saturating_add(placed(self.u64(at + 40)?, self.u64(at + 48)?));
+            }
+        }
+        Ok(all)
+    }
+}

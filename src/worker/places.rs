@@ -1,0 +1,128 @@
+//! Where a library is placed, and what that is charged.
+//!
+//! Loading a library places it nowhere: the driver does that in each context when something of the library is first used
+//! there, and then it takes memory for the library's variables and code once more. Each use that can be the first says so here
+//! before the driver is called.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{driver, objects::Entry, ops::image::Needs, session::Session};
+use crate::account::Charge;
+
+/// How many contexts are found without a lock.
+const QUICK: usize = 8;
+
+/// The contexts that a library is charged for.
+#[derive(Debug)]
+pub struct Places {
+    needs: Needs,
+    /// Context ids; 0 for none. Written with `charged` locked.
+    quick: [AtomicU64; QUICK],
+    charged: Mutex<Vec<(u64, Option<Charge>)>>,
+}
+
+impl Places {
+    /// A library that is in no context.
+    pub fn new(needs: Needs) -> Self {
+        Self {
+            needs,
+            quick: Default::default(),
+            charged: Mutex::default(),
+        }
+    }
+
+    fn charged(&self) -> MutexGuard<'_, Vec<(u64, Option<Charge>)>> {
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Charges the library in a context before it is used there; nothing if it was before.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_CONTEXT` without a context.
+    pub fn enter(&self, session: &Session, context: u64) -> Result<(), CUresult> {
+        let is_quick = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
+        if context != 0 && self.quick.iter().any(is_quick) {
+            return Ok(());
+        }
+        self.enter_slowly(session, context)
+    }
+
+    #[cold]
+    fn enter_slowly(&self, session: &Session, context: u64) -> Result<(), CUresult> {
+        if context == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let is_charged = |all: &[(u64, _)]| all.iter().any(|(of, _)| *of == context);
+        if is_charged(&self.charged()) {
+            return Ok(());
+        }
+        let device = device_of(session, context)?;
+        // Not under the lock: it may take a while, until others have given back what they keep.
+        let charge = session.reserve(device, self.needs.bytes(device)?)?;
+        let mut all = self.charged();
+        // Another thread may have been as fast. What this one has reserved is then given back.
+        if !is_charged(&all) {
+            all.push((context, charge));
+            let is_free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
+            if let Some(place) = self.quick.iter().find(is_free) {
+                place.store(context, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    /// A context is gone, and the library in it.
+    pub fn leave(&self, context: u64) {
+        let mut all = self.charged();
+        for place in &self.quick {
+            if place.load(Ordering::Relaxed) == context {
+                place.store(0, Ordering::Release);
+            }
+        }
+        all.retain(|(of, _)| *of != context);
+    }
+}
+
+/// The device of a context.
+fn device_of(session: &Session, context: u64) -> Result<CUdevice, CUresult> {
+    let current = session.current();
+    session.enter(context)?;
+    let mut device = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let asked = unsafe { driver::cuCtxGetDevice(&mut device) };
+    session.enter(current)?;
+    asked.map(|()| device)
+}
+
+impl Session {
+    /// Charges what a library takes in a context, before the library is used there; `context` is 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Places::enter`].
+    pub fn enter_library(&self, library: u64, context: u64) -> Result<(), CUresult> {
+        match self.charges.library(library) {
+            Some(places) => places.enter(self, context),
+            None => Ok(()),
+        }
+    }
+
+    /// A function, or a kernel whose library is charged in the current context.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if it is neither, or as [`Places::enter`].
+    pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
+        let entry = self.objects.function(id)?;
+        if let Some(places) = entry.places() {
+            places.enter(self, self.current())?;
+        }
+        Ok(entry)
+    }
+}
