@@ -16,7 +16,10 @@ use std::{
 
 use gpgpu_protocol::futex;
 
-use crate::account::{Counters, Lease, add, grant, monotonic};
+use crate::{
+    account::{Counters, Lease, add, grant, monotonic},
+    worker::grace,
+};
 
 /// How long the lease is kept for a program that waits for one kernel before it launches the next.
 const GRACE: Duration = Duration::from_millis(1);
@@ -131,6 +134,7 @@ impl<W: Work> Gate<W> {
     /// Passes, or waits until the lease is here.
     pub fn enter(&self) -> Inside<'_, W> {
         let mut waited: Option<Instant> = None;
+        let mut _paused = None;
         loop {
             // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
             self.inside.fetch_add(1, SeqCst);
@@ -150,6 +154,8 @@ impl<W: Work> Gate<W> {
             self.inside.fetch_sub(1, SeqCst);
             if waited.is_none() {
                 waited = Some(Instant::now());
+                // Who waits here keeps nothing from ending.
+                _paused = Some(grace::pause());
                 self.resumed();
             }
             self.wait();

@@ -2,18 +2,17 @@
 
 use std::{
     cell::Cell,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gpgpu_protocol::cuda::*;
 
 use super::gate::Work;
-use crate::worker::{driver, session::Session};
-
-/// How long the end of a context waits for a thread here that waits for the context's work: a kernel that never ends is
-/// ended by the driver with its context.
-const LONGEST_LEAVE: Duration = Duration::from_secs(1);
+use crate::worker::{
+    driver,
+    grace::{self, Name},
+    session::Session,
+};
 
 thread_local! {
     /// The driver's handle of the stream that this thread's command is for.
@@ -37,8 +36,6 @@ struct State {
     contexts: Vec<Context>,
     /// The context and event of the last mark.
     mark: Option<(u64, u64)>,
-    /// Contexts that a thread is using here.
-    in_use: Vec<u64>,
 }
 
 /// One GPU's contexts of this process in which there was work.
@@ -46,7 +43,6 @@ struct State {
 pub struct Gpu {
     session: &'static Session,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 impl Gpu {
@@ -55,7 +51,6 @@ impl Gpu {
         Self {
             session,
             state: Mutex::default(),
-            changed: Condvar::new(),
         }
     }
 
@@ -76,27 +71,12 @@ impl Gpu {
         let mut state = self.lock();
         state.contexts.retain(|context| context.id != id);
         state.mark = state.mark.filter(|(of, _)| *of != id);
-        let _ = self
-            .changed
-            .wait_timeout_while(state, LONGEST_LEAVE, |state| state.in_use.contains(&id));
     }
 
-    /// Does something in a context that does not end meanwhile, unless it has ended.
+    /// Does something in a context that does not end meanwhile, unless it ends already.
     fn inside<T>(&self, id: u64, act: impl FnOnce() -> T) -> Option<T> {
-        {
-            let mut state = self.lock();
-            if !state.contexts.iter().any(|context| context.id == id) {
-                return None;
-            }
-            state.in_use.push(id);
-        }
-        let done = self.session.enter(id).ok().map(|()| act());
-        let mut state = self.lock();
-        if let Some(place) = state.in_use.iter().position(|of| *of == id) {
-            state.in_use.swap_remove(place);
-        }
-        self.changed.notify_all();
-        done
+        let _uses = grace::enter(id, false);
+        self.session.enter(id).ok().map(|()| act())
     }
 
     /// The event for marks of the current context.
@@ -117,9 +97,12 @@ impl Work for Gpu {
     fn drain(&self) {
         let contexts: Vec<u64> = self.lock().contexts.iter().map(|of| of.id).collect();
         for id in contexts {
-            // A context that has failed has no work any more.
-            // SAFETY: no arguments.
-            self.inside(id, || unsafe { driver::cuCtxSynchronize() });
+            self.inside(id, || {
+                grace::narrow(&[Name::Watched(id)]);
+                // A context that has failed has no work any more.
+                // SAFETY: no arguments.
+                unsafe { driver::cuCtxSynchronize() }
+            });
         }
     }
 
@@ -139,7 +122,7 @@ impl Work for Gpu {
         let Some((id, event)) = self.lock().mark else {
             return true;
         };
-        // SAFETY: the event lives while its context does.
+        // SAFETY: the event lives while its context does, which is looked up after the mark was.
         let asked = self.inside(id, || unsafe { driver::cuEventQuery(event as CUevent) });
         asked != Some(Err(CUDA_ERROR_NOT_READY))
     }

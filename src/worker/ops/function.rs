@@ -10,6 +10,7 @@ use super::launch::Lowered;
 use crate::worker::{
     dispatch::Outcome,
     driver,
+    grace::{self, Name},
     session::{Data, Session},
 };
 
@@ -106,6 +107,20 @@ pub fn gpgpuFunctionParams(
         func: (),
         params: function.params.as_deref().unwrap_or_default().to_vec(),
     })
+}
+
+/// `cuFuncLoad`: the driver may wait for the context's work.
+pub fn cuFuncLoad(
+    session: &Session,
+    request: request::cuFuncLoad,
+    _: Data,
+) -> Outcome<reply::cuFuncLoad> {
+    let function = session.objects.function(request.function)?;
+    let used = [function.parent, function.context, session.current()];
+    grace::narrow(&used.map(Name::Object));
+    // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
+    unsafe { driver::cuFuncLoad(function.raw as CUfunction)? };
+    Ok(reply::cuFuncLoad { function: () })
 }
 
 /// `cuOccupancyMaxActiveClusters`.
