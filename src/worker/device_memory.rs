@@ -466,7 +466,9 @@ impl DeviceMemory {
     }
 
     fn free_unknown(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        if self.is_ours(address) {
+        // Another thread may be about to free what only the driver still knows.
+        let is_ending = (self.ranges.find(address)).is_some_and(|range| range.ending.is_some());
+        if self.is_ours(address) || is_ending {
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

@@ -433,8 +433,10 @@ fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
         // The driver still knows it, but it is nobody's any more.
         let again = run(rig.session, rig.copy(dst, src), context);
         assert_eq!(again, CUDA_ERROR_INVALID_VALUE);
-        let twice = run(rig.session, request::gpgpuFreeIdle { dptr: src }, context);
-        assert_eq!(twice, CUDA_SUCCESS);
+        let twice = run(rig.session, request::cuMemFree_v2 { dptr: dst }, context);
+        assert_eq!(twice, CUDA_ERROR_INVALID_VALUE);
+        rig.works(request::gpgpuFreeIdle { dptr: src }, context);
+        assert_eq!(double::calls("cuMemFree_v2"), before);
         drop(held);
         assert_eq!(copy.join().unwrap(), CUDA_SUCCESS);
         assert_eq!(free.join().unwrap(), CUDA_SUCCESS);
