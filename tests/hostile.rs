@@ -16,7 +16,7 @@ mod guest;
 mod host;
 
 use gpgpu_protocol::{
-    api::{Context, Event, Stream, object_id, request},
+    api::{Context, Event, Function, Library, Module, Stream, object_id, request},
     codec::Blob,
     cuda::*,
     layout::{COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, MAX_DATA_BYTES, MAX_RUNS, status},
@@ -344,6 +344,7 @@ fn pitfall_73_what_one_client_can_hold_is_bounded() {
 /// A thread of a guest ends what other threads of it use. Nothing that is gone is named to the driver, nobody waits for ever, and
 /// the client lives.
 #[test]
+#[allow(non_snake_case)]
 fn pitfall_63_what_one_thread_uses_another_can_destroy() {
     let Some(host) = Host::start() else { return };
     let neighbour = host.neighbour();
@@ -441,6 +442,86 @@ fn pitfall_63_what_one_thread_uses_another_can_destroy() {
     client.works(&sync, context, &[], 0);
     client.close();
     neighbour.finish();
+}
+
+/// A context is destroyed under a thread that waits for work without end. CUDA does not define what becomes of that thread; here
+/// it costs the client, after some seconds, and nobody else.
+#[test]
+fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let ctx = object_id::<Context>(2);
+    let make = request::cuCtxCreate_v2 {
+        pctx: ctx,
+        flags: 0,
+        dev: 0,
+    };
+    client.works(&make, 0, &[], 0);
+    client.block(ctx);
+    let waits = command(&request::cuCtxSynchronize {}, ctx);
+    let destroys = command(&request::cuCtxDestroy_v2 { ctx }, 0);
+    let both = [waits, destroys].map(|stream| client.post(&stream, 16));
+    for head in both {
+        let used = client.guest().wait(COMMAND_QUEUE, head);
+        assert_eq!(used.status(), status::CLIENT_DEAD);
+    }
+    client.close();
+    // The VM goes on.
+    let mut next = Client::open(&mut guest);
+    next.context();
+    next.close();
+    neighbour.finish();
+}
+
+/// A function that was reached by way of a library's module is gone with the library.
+#[test]
+fn pitfall_63_functions_of_a_librarys_module_end_with_the_library() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let (library, module, function) = (
+        object_id::<Library>(1),
+        object_id::<Module>(1),
+        object_id::<Function>(1),
+    );
+    let load = request::cuLibraryLoadData {
+        library,
+        image: 0,
+        options: Vec::new(),
+        eager: false,
+        log: false,
+    };
+    let ptx =
+        b".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    client.works(&load, context, ptx, 0);
+    client.works(
+        &request::cuLibraryGetModule { module, library },
+        context,
+        &[],
+        0,
+    );
+    let find = request::cuModuleGetFunction {
+        function,
+        hmod: module,
+        name: "nothing".into(),
+        info: true,
+    };
+    client.works(&find, context, &[], 0);
+    let ask = request::cuFuncIsLoaded {
+        state: true,
+        function,
+    };
+    client.works(&ask, context, &[], 0);
+    client.works(&request::cuLibraryUnload { library }, context, &[], 0);
+    let (code, _) = client.call(&ask, context, &[], 0);
+    assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
+    let unload = request::cuModuleUnload { hmod: module };
+    let (code, _) = client.call(&unload, context, &[], 0);
+    assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
+    client.close();
 }
 
 /// Work without end behind a stream that does not get on: the worker does not hold it all.

@@ -28,7 +28,7 @@
 //! | the worker's own events: marks of gates, of frees | with their context, or under the lock by which they are used |
 //! | an export that a mover copies from | the mover has a reference of its own to the physical memory |
 //!
-//! No lock is held while a grace period is waited for that a command takes, and a thread that waits for one is not inside itself.
+//! A thread that waits for a grace period is not inside itself, and holds no lock that a thread inside could wait for.
 
 use std::{
     cell::Cell,

@@ -265,13 +265,19 @@ impl Session {
     pub fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
         let entry = self.objects.end_context(context)?;
         self.changes.fetch_add(1, Ordering::SeqCst);
+        self.hide(context);
+        Ok(entry)
+    }
+
+    /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about to end may
+    /// make more of that until they have ended.
+    pub fn hide(&self, context: u64) {
         self.gates.leave(context);
         self.regions.end_context(context);
         self.device_memory.end_context(context);
         if let Some(ring) = self.ring.get() {
             ring.end_context(context);
         }
-        Ok(entry)
     }
 
     /// It does not end after all.
@@ -288,8 +294,6 @@ impl Session {
     /// A context has ended: so has everything in it.
     pub fn forget_context(&self, context: u64) {
         self.later.forget_context(context);
-        // Commands that had begun before may have joined again.
-        self.gates.leave(context);
         self.regions.forget_context(context);
         self.count_pinned();
         self.device_memory.forget_context(context);

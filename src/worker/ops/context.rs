@@ -11,7 +11,7 @@ use super::{image::device_attribute, library::device};
 use crate::worker::{
     dispatch::Outcome,
     driver,
-    grace::{self, Unload},
+    grace::{self, Ticket, Unload},
     objects::Entry,
     session::{Data, Session},
 };
@@ -38,18 +38,23 @@ fn end(
     // This thread's current context may be one that another thread ends.
     let _ = session.enter(0);
     grace::narrow(&[]);
-    if unload
-        .ticket()
-        .wait_for_context(context, LONGEST_WATCH, LONGEST_END)
-        .is_err()
-    {
-        tracing::warn!(
-            "A context was destroyed while another thread of the program was using it, and still is {} s later: the client ends",
-            LONGEST_END.as_secs()
-        );
-        // Without the driver's own clean-up: a thread is in it.
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(1) };
+    let mut ticket = unload.ticket();
+    for _ in 0..2 {
+        if ticket
+            .wait_for_context(context, LONGEST_WATCH, LONGEST_END)
+            .is_err()
+        {
+            tracing::warn!(
+                "A context was destroyed while another thread of the program was using it, and still is {} s later: the client ends",
+                LONGEST_END.as_secs()
+            );
+            // Without the driver's own clean-up: a thread is in it.
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(1) };
+        }
+        // What those commands have made in it meanwhile, others may have found.
+        session.hide(context);
+        ticket = Ticket::now();
     }
     let ended = destroy(Context::handle(entry.raw));
     match ended {

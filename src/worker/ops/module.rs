@@ -15,7 +15,7 @@ use super::{function, image::Jit, library::device};
 use crate::worker::{
     dispatch::{Failed, Outcome},
     driver,
-    grace::{self, Ending, Name, Unload},
+    grace::{self, Ending, Name, Ticket, Unload},
     images::Image,
     objects::Entry,
     session::{Data, Session},
@@ -141,6 +141,9 @@ pub fn unload(
     let unload = Unload::begin();
     grace::narrow(used);
     unload.ticket().wait(Ending::Object(id));
+    // A global of it that was asked for meanwhile, others may have found.
+    session.device_memory.end_globals(id);
+    Ticket::now().wait(Ending::Object(id));
     let ended = destroy();
     match ended {
         Ok(()) => {
