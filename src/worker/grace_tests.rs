@@ -185,3 +185,22 @@ fn an_address_that_only_the_driver_knows_is_not_asked_about_during_an_unload() {
     drop(unload);
     assert!(asked.join().unwrap(), "it asked before the unload was over");
 }
+
+#[test]
+#[ignore = "prints a figure: --release --run-ignored all --no-capture"]
+fn a_command_costs_a_few_nanoseconds() {
+    let _alone = alone();
+    const TIMES: u32 = 1_000_000;
+    let least = |act: fn()| {
+        let once = || {
+            let began = Instant::now();
+            (0..TIMES).for_each(|_| act());
+            began.elapsed()
+        };
+        let least = (0..20).map(|_| once()).min().unwrap_or_default();
+        least.as_nanos() as f64 / f64::from(TIMES)
+    };
+    let command = least(|| drop(std::hint::black_box(enter(7, false))));
+    let look = least(|| assert!(Ticket::now().has_passed(stream())));
+    println!("begin and end of a command: {command:.1} ns; a ticket and a look: {look:.1} ns");
+}
