@@ -18,7 +18,7 @@ mod host;
 use std::time::Instant;
 
 use gpgpu_protocol::{
-    api::{Event, Stream, object_id, request},
+    api::{Context, Event, Function, Library, Module, Stream, object_id, request},
     codec::Blob,
     cuda::*,
     layout::{COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, MAX_DATA_BYTES, MAX_RUNS, status},
@@ -375,6 +375,189 @@ fn pitfall_73_what_one_client_can_hold_is_bounded() {
     assert_eq!(guest.close(client), status::OK);
     host.check_memory(&before, 256 * MIB);
     neighbour.finish();
+}
+
+/// A thread of a guest ends what other threads of it use. Nothing that is gone is named to the driver, nobody waits for ever, and
+/// the client lives.
+#[test]
+#[allow(non_snake_case)]
+fn pitfall_63_what_one_thread_uses_another_can_destroy() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let mark = client.guest().alloc(0);
+    let gate = client.block(context);
+    // Each waits for the legacy stream, on a thread of its own.
+    let (hStream, hEvent) = (object_id::<Stream>(7), object_id::<Event>(7));
+    let make = request::cuStreamCreate {
+        phStream: hStream,
+        Flags: 0,
+    };
+    client.works(&make, context, &[], 0);
+    let make = request::cuEventCreate {
+        phEvent: hEvent,
+        Flags: CU_EVENT_DISABLE_TIMING,
+    };
+    client.works(&make, context, &[], 0);
+    client.works(&request::cuEventRecord { hEvent, hStream }, context, &[], 0);
+    let waits = [
+        command(&request::cuStreamSynchronize { hStream }, context),
+        command(&request::cuEventSynchronize { hEvent }, context),
+    ];
+    let waits = waits.map(|wait| client.post(&wait, 16));
+    let kept = client.guest().alloc(0);
+    // Neither is waited for.
+    let destroy = |client: &mut Client<'_>| {
+        let stream = command(&request::cuStreamDestroy_v2 { hStream }, context);
+        let event = command(&request::cuEventDestroy_v2 { hEvent }, context);
+        [stream, event].map(|ends| client.post(&ends, 16))
+    };
+    for head in destroy(&mut client) {
+        let used = client.guest().wait(COMMAND_QUEUE, head);
+        assert_eq!(used.status(), status::OK);
+    }
+    client.guest().forget_buffers(kept);
+    let done = command(&request::gpgpuCallbackDone { callback: gate }, 0);
+    let done = client.post(&done, 16);
+    for head in waits.into_iter().chain([done]) {
+        let used = client.guest().wait(COMMAND_QUEUE, head);
+        assert_eq!(used.status(), status::OK);
+    }
+    // The same in any order, many times over.
+    for round in 0..if on_gpu() { 50 } else { 300 } {
+        client.guest().forget_buffers(mark);
+        let ctx = object_id::<Context>(100 + round);
+        let make = request::cuCtxCreate_v2 {
+            pctx: ctx,
+            flags: 0,
+            dev: 0,
+        };
+        let is_own = round % 8 == 0;
+        let context = if is_own { ctx } else { context };
+        if is_own {
+            client.works(&make, 0, &[], 0);
+        }
+        client.guest().forget_buffers(mark);
+        let (hStream, hEvent) = (
+            object_id::<Stream>(100 + round),
+            object_id::<Event>(100 + round),
+        );
+        let (phStream, phEvent) = (hStream, hEvent);
+        let make = [
+            command(&request::cuStreamCreate { phStream, Flags: 1 }, context),
+            command(&request::cuEventCreate { phEvent, Flags: 2 }, context),
+            command(&request::cuEventRecord { hEvent, hStream }, context),
+        ];
+        let mut streams = vec![
+            make.concat(),
+            command(&request::cuEventSynchronize { hEvent }, context),
+            command(&request::cuStreamSynchronize { hStream }, context),
+            command(&request::cuCtxSynchronize {}, context),
+        ];
+        if is_own {
+            streams.push(command(&request::cuCtxDestroy_v2 { ctx }, 0));
+        }
+        streams.extend([
+            command(&request::cuStreamDestroy_v2 { hStream }, context),
+            command(&request::cuEventDestroy_v2 { hEvent }, context),
+        ]);
+        let posted: Vec<_> = (streams.iter())
+            .map(|stream| client.post(stream, 16))
+            .collect();
+        for head in posted {
+            let used = client.guest().wait(COMMAND_QUEUE, head);
+            assert_eq!(used.status(), status::OK, "round {round}");
+        }
+    }
+    let sync = request::cuCtxSynchronize {};
+    client.guest().forget_buffers(mark);
+    // What was found to be gone is told once.
+    client.call(&sync, context, &[], 0);
+    client.works(&sync, context, &[], 0);
+    client.close();
+    neighbour.finish();
+}
+
+/// A context is destroyed under a thread that waits for work without end. CUDA does not define what becomes of that thread; here
+/// it costs the client, after some seconds, and nobody else.
+#[test]
+fn pitfall_63_a_context_destroyed_under_a_waiting_thread_costs_its_client() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let ctx = object_id::<Context>(2);
+    let make = request::cuCtxCreate_v2 {
+        pctx: ctx,
+        flags: 0,
+        dev: 0,
+    };
+    client.works(&make, 0, &[], 0);
+    client.block(ctx);
+    let waits = command(&request::cuCtxSynchronize {}, ctx);
+    let destroys = command(&request::cuCtxDestroy_v2 { ctx }, 0);
+    let both = [waits, destroys].map(|stream| client.post(&stream, 16));
+    for head in both {
+        let used = client.guest().wait(COMMAND_QUEUE, head);
+        assert_eq!(used.status(), status::CLIENT_DEAD);
+    }
+    client.close();
+    // The VM goes on.
+    let mut next = Client::open(&mut guest);
+    next.context();
+    next.close();
+    neighbour.finish();
+}
+
+/// A function that was reached by way of a library's module is gone with the library.
+#[test]
+fn pitfall_63_functions_of_a_librarys_module_end_with_the_library() {
+    let Some(host) = Host::start() else { return };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let (library, module, function) = (
+        object_id::<Library>(1),
+        object_id::<Module>(1),
+        object_id::<Function>(1),
+    );
+    let load = request::cuLibraryLoadData {
+        library,
+        image: 0,
+        options: Vec::new(),
+        eager: false,
+        log: false,
+    };
+    let ptx =
+        b".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    client.works(&load, context, ptx, 0);
+    client.works(
+        &request::cuLibraryGetModule { module, library },
+        context,
+        &[],
+        0,
+    );
+    let find = request::cuModuleGetFunction {
+        function,
+        hmod: module,
+        name: "nothing".into(),
+        info: true,
+    };
+    client.works(&find, context, &[], 0);
+    let ask = request::cuFuncIsLoaded {
+        state: true,
+        function,
+    };
+    client.works(&ask, context, &[], 0);
+    client.works(&request::cuLibraryUnload { library }, context, &[], 0);
+    let (code, _) = client.call(&ask, context, &[], 0);
+    assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
+    let unload = request::cuModuleUnload { hmod: module };
+    let (code, _) = client.call(&unload, context, &[], 0);
+    assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
+    client.close();
 }
 
 /// Work without end behind a stream that does not get on: the worker does not hold it all.

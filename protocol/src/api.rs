@@ -153,7 +153,7 @@ macro_rules! with_api {
             0x0803 call guest cuFuncSetCacheConfig(hfunc: Function, config: u32);
             0x0804 call guest cuFuncSetSharedMemConfig(hfunc: Function, config: u32);
             0x0805 call guest cuFuncIsLoaded(state: Out<u32>, function: Function);
-            0x0806 wait plain cuFuncLoad(function: Function);
+            0x0806 wait worker cuFuncLoad(function: Function);
             0x0807 call guest cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize);
             0x0808 call guest cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize, flags: u32);
             0x0809 call guest cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
@@ -169,7 +169,7 @@ macro_rules! with_api {
             // Streams.
             0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
             0x0a02 post plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: Flags<1>, priority: i32);
-            0x0a03 post guest cuStreamDestroy_v2(hStream: Gone<Stream>);
+            0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
             0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream);
             0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream);
             0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32);
@@ -179,11 +179,11 @@ macro_rules! with_api {
 
             // Events.
             0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
-            0x0b02 post plain cuEventDestroy_v2(hEvent: Gone<Event>);
+            0x0b02 post worker cuEventDestroy_v2(hEvent: Gone<Event>);
             0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream);
             0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32);
             0x0b05 call guest cuEventQuery(hEvent: Event);
-            0x0b06 wait guest cuEventSynchronize(hEvent: Event);
+            0x0b06 wait custom cuEventSynchronize(hEvent: Event);
             0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32);
             0x0b07 call plain cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
             0x0b08 call plain cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);

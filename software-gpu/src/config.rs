@@ -74,6 +74,9 @@ pub struct Config {
     /// Say that kernels reach pageable memory, as a GPU with HMM or ATS does: `VIRTIO_GPGPU_SOFTWARE_PAGEABLE=1`. They do not; it is
     /// for who has to act on it.
     pub pageable: bool,
+    /// End the process where a call names an object that is gone, in which a driver would use freed memory:
+    /// `VIRTIO_GPGPU_SOFTWARE_STALE=abort`. Otherwise that is an error.
+    pub aborts_on_stale: bool,
 }
 
 impl Config {
@@ -102,6 +105,8 @@ impl Config {
         let is_set = |name| variable(name).is_some_and(|v| v != "0");
         let verbose = is_set("VIRTIO_GPGPU_SOFTWARE_VERBOSE");
         let pageable = is_set("VIRTIO_GPGPU_SOFTWARE_PAGEABLE");
+        let aborts_on_stale =
+            variable("VIRTIO_GPGPU_SOFTWARE_STALE").is_some_and(|what| what == "abort");
         Self {
             memory: memory << 20,
             context: context << 20,
@@ -110,6 +115,7 @@ impl Config {
             verbose,
             lost,
             pageable,
+            aborts_on_stale,
         }
     }
 
@@ -138,7 +144,7 @@ mod tests {
     fn settings_are_read_or_ignored() {
         let none = Config::from(|_| None);
         assert_eq!((none.memory, none.capability), (4 << 30, 80));
-        assert!(!none.pageable);
+        assert!(!none.pageable && !none.aborts_on_stale);
         assert_eq!(none.devices, 1);
         let set = Config::from(|name| {
             Some(

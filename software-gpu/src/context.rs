@@ -453,7 +453,7 @@ pub fn current() -> Result<Arc<Context>> {
     if handle == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    match CONTEXTS.get(handle) {
+    match CONTEXTS.find(handle) {
         Some(context) if !context.is_destroyed() => Ok(context),
         _ => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
     }

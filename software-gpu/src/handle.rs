@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::config::Config;
+
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 24;
 const TAG_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
@@ -17,6 +19,14 @@ struct Slots<T> {
     slots: Vec<Slot<T>>,
     // First in, first out, so that a number is reused as late as possible.
     free: VecDeque<usize>,
+}
+
+/// Ends the process if a handle is of an object that is gone, and that is asked for.
+fn check_stale(handle: u64, is_stale: bool) {
+    if is_stale && Config::get().aborts_on_stale {
+        eprintln!("software GPU: a call names {handle:#x}, which is gone");
+        std::process::abort();
+    }
 }
 
 /// All objects of one type.
@@ -73,6 +83,18 @@ impl<T> Table<T> {
         let (index, generation) = self.split(handle)?;
         let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let slot = table.slots.get(index)?;
+        if slot.generation != generation {
+            check_stale(handle, generation < slot.generation);
+            return None;
+        }
+        slot.object.clone()
+    }
+
+    /// As [`Self::get`], where CUDA allows for a handle of what is gone.
+    pub fn find(&self, handle: u64) -> Option<Arc<T>> {
+        let (index, generation) = self.split(handle)?;
+        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = table.slots.get(index)?;
         (slot.generation == generation)
             .then(|| slot.object.clone())
             .flatten()
@@ -84,6 +106,7 @@ impl<T> Table<T> {
         let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let slot = table.slots.get_mut(index)?;
         if slot.generation != generation {
+            check_stale(handle, generation < slot.generation);
             return None;
         }
         let object = slot.object.take()?;

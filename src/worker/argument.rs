@@ -2,8 +2,7 @@
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Event, Flags, Function, Gone, In, Kernel, Library, Module, New, Object, Out,
-        Stream,
+        Arg, Context, Event, Flags, Function, In, Kernel, Library, Module, New, Object, Out, Stream,
     },
     codec::Wire,
     cuda::*,
@@ -147,32 +146,5 @@ impl<K: Object> WorkerArg for New<K> {
                 session.objects.set_apart(id, context);
             }
         }
-    }
-}
-
-impl<K: Object> WorkerArg for Gone<K> {
-    type Held = (u64, u64);
-
-    fn hold(session: &Session, id: u64) -> Result<(u64, u64), CUresult> {
-        if K::SPECIAL.contains(&id) {
-            return Err(CUDA_ERROR_INVALID_HANDLE);
-        }
-        let raw = session.objects.raw::<K>(id)?;
-        if K::KIND == Stream::KIND {
-            // SAFETY: the stream is the driver's and lives.
-            let idle = unsafe { driver::cuStreamQuery(raw as CUstream) };
-            if let (Err(_), Some(entry)) = (idle, session.objects.entry::<K>(id)) {
-                session.objects.set_unfinished(entry.context);
-            }
-        }
-        Ok((id, raw))
-    }
-
-    fn pass((_, raw): &mut (u64, u64)) -> K::Handle {
-        K::handle(*raw)
-    }
-
-    fn settle(session: &Session, (id, _): (u64, u64)) {
-        session.objects.remove(id);
     }
 }

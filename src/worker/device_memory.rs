@@ -30,14 +30,18 @@ use self::{
     mempool::MemPools,
     ordered::Reaper,
     pool::Pool,
-    ranges::Ranges,
+    ranges::{EndsWith, Ranges},
 };
 pub use self::{
     ordered::enter_stream,
     pool::Place,
     ranges::{Range, Source},
 };
-use super::{driver as cuda, session::Session};
+use super::{
+    driver as cuda,
+    grace::{self, Ending, Name, Ticket},
+    session::Session,
+};
 use crate::account::{Charge, Quota};
 
 /// Allocations at most: the notes on them are this process's memory.
@@ -277,6 +281,7 @@ impl DeviceMemory {
             mempool,
             id: FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed),
             sync_memops: false,
+            ending: None,
         });
     }
 
@@ -303,6 +308,8 @@ impl DeviceMemory {
         if let Some(address) = self.try_alloc_cached(context, bytes) {
             return Ok(address);
         }
+        // The driver may take its time, and so may others that are to give memory back.
+        grace::narrow(&[Name::Object(context)]);
         // Making chunks works on after a failure.
         let (_, total) = driver_info()?;
         if bytes == 0 {
@@ -367,16 +374,35 @@ impl DeviceMemory {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
     pub fn free(&self, session: &Session, address: CUdeviceptr) -> Result<(), CUresult> {
-        let Some(range) = self.ranges.remove(address, is_allocation) else {
+        let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
+        let ticket = Ticket::now();
         let result = match range.source {
             Source::Pool { .. } => wait_for(session, range.context),
-            _ => Ok(()),
+            _ => {
+                let used = [range.context, session.current()];
+                grace::narrow(&used.map(Name::Object));
+                let (start, bytes) = (range.start, range.bytes);
+                ticket.wait(Ending::Memory { start, bytes });
+                Ok(())
+            }
         };
+        self.finish_free(range, result)
+    }
+
+    /// Gives a range back that ends, if all went well until now.
+    fn finish_free(&self, range: Range, result: Result<(), CUresult>) -> Result<(), CUresult> {
+        let is_drivers = range.source == Source::Driver;
+        // What is the driver's own it still knows until it is freed.
+        if !is_drivers {
+            self.ranges.remove_freed(range.start);
+        }
         let result = result.and_then(|()| self.give_back(&range));
-        if result.is_err() {
-            self.ranges.insert(range);
+        match result {
+            Ok(()) if is_drivers => self.ranges.remove_freed(range.start),
+            Ok(()) => {}
+            Err(_) => self.ranges.insert(range),
         }
         result
     }
@@ -387,15 +413,18 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// As [`DeviceMemory::free`].
-    pub fn free_idle(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        let Some(range) = self.ranges.remove(address, is_allocation) else {
+    pub fn free_idle(&self, session: &Session, address: CUdeviceptr) -> Result<(), CUresult> {
+        let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
-        let result = self.give_back(&range);
-        if result.is_err() {
-            self.ranges.insert(range);
+        if range.source == Source::Driver {
+            let (start, bytes) = (range.start, range.bytes);
+            if !Ticket::now().has_passed(Ending::Memory { start, bytes }) {
+                self.free_later(session, &range);
+                return Ok(());
+            }
         }
-        result
+        self.finish_free(range, Ok(()))
     }
 
     fn give_back(&self, range: &Range) -> Result<(), CUresult> {
@@ -437,7 +466,9 @@ impl DeviceMemory {
     }
 
     fn free_unknown(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        if self.is_ours(address) {
+        // Another thread may be about to free what only the driver still knows.
+        let is_ending = (self.ranges.find(address)).is_some_and(|range| range.ending.is_some());
+        if self.is_ours(address) || is_ending {
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -502,6 +533,7 @@ impl DeviceMemory {
         bytes: u64,
     ) -> Option<Result<(), CUresult>> {
         match self.ranges.find(address) {
+            Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_INVALID_VALUE)),
             Some(range) if range.holds(address, bytes) => Some(self.reach(context, &range)),
             Some(_) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
             None if self.is_ours(address) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
@@ -552,6 +584,7 @@ impl DeviceMemory {
     /// `CUDA_ERROR_NOT_FOUND` if nothing is there.
     pub fn address_range(&self, address: CUdeviceptr) -> Option<Result<(u64, u64), CUresult>> {
         match self.ranges.find(address) {
+            Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_NOT_FOUND)),
             Some(range) => Some(Ok((range.start, range.bytes))),
             None if self.is_ours(address) => Some(Err(CUDA_ERROR_NOT_FOUND)),
             None => None,
@@ -615,10 +648,36 @@ impl DeviceMemory {
         }
     }
 
-    /// A module or library is gone, or about to be.
+    /// A module or library is about to be unloaded.
+    pub fn end_globals(&self, owner: u64) {
+        let which = |range: &Range| range.source == Source::Global(owner);
+        self.ranges.set_ending(which, None, Some(EndsWith::Owner));
+    }
+
+    /// It is not unloaded after all.
+    pub fn keep_globals(&self, owner: u64) {
+        let which = |range: &Range| range.source == Source::Global(owner);
+        self.ranges.set_ending(which, Some(EndsWith::Owner), None);
+    }
+
+    /// A module or library is gone.
     pub fn forget_globals(&self, owner: u64) {
         self.ranges
             .extract(|range| range.source == Source::Global(owner));
+    }
+
+    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use what the driver
+    /// frees with it.
+    pub fn end_context(&self, context: u64) {
+        self.leave(context);
+        let which = |range: &Range| goes_with(range, context);
+        self.ranges.set_ending(which, None, Some(EndsWith::Context));
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        let which = |range: &Range| goes_with(range, context);
+        self.ranges.set_ending(which, Some(EndsWith::Context), None);
     }
 
     /// A context is gone, and with it what was allocated in it.
@@ -630,6 +689,8 @@ impl DeviceMemory {
         let gone = self.ranges.extract(|range| range.context == context);
         for range in gone {
             match range.source {
+                // It counts among what was freed.
+                Source::Driver if range.ending == Some(EndsWith::Free) => {}
                 // A pool's may be on another device.
                 Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
                 // What is the driver's own went with the context.
@@ -687,6 +748,11 @@ impl DeviceMemory {
     }
 }
 
+/// Whether the driver frees it with a context.
+fn goes_with(range: &Range, context: u64) -> bool {
+    range.context == context && !matches!(range.source, Source::Pool { .. })
+}
+
 /// Whether `cuMemFree` takes it.
 fn is_allocation(range: &Range) -> bool {
     !matches!(range.source, Source::Global(_))
@@ -698,6 +764,7 @@ fn wait_for(session: &Session, context: u64) -> Result<(), CUresult> {
     if current != context {
         session.enter(context)?;
     }
+    grace::narrow(&[context, current].map(Name::Object));
     // SAFETY: no arguments.
     let result = unsafe { cuda::cuCtxSynchronize() };
     if current != context {

@@ -109,10 +109,12 @@ impl Until {
         match self {
             Self::Stream(stream) => {
                 let raw = session.objects.raw::<Stream>(stream)? as CUstream;
-                // SAFETY: the stream is the driver's and lives.
+                session.wait_in(stream, &[]);
+                // SAFETY: the stream is the driver's, and lives until this ends.
                 unsafe { driver::cuStreamSynchronize(raw) }
             }
             Self::Context => {
+                session.wait_in(0, &[]);
                 // SAFETY: no arguments.
                 unsafe { driver::cuCtxSynchronize() }?;
                 session.objects.set_finished(session.current());

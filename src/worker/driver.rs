@@ -4,7 +4,7 @@
 //! them: a value that a Rust enumeration does not have would be undefined behaviour.
 
 use std::{
-    ffi::{CString, c_char, c_void},
+    ffi::{c_char, c_void},
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -17,8 +17,9 @@ use gpgpu_protocol::cuda::*;
 /// The address of a symbol, or `None` if the library does not have it.
 ///
 /// Call this only once it is known that there is a libcuda ([`is_present`]).
+#[cfg(not(test))]
 pub fn symbol(name: &str) -> Option<*const c_void> {
-    let name = CString::new(name).ok()?;
+    let name = std::ffi::CString::new(name).ok()?;
     // SAFETY: a symbol's address is taken, not used; the library is never unloaded.
     unsafe {
         sys::culib()
@@ -27,6 +28,9 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
             .map(|found| *found)
     }
 }
+
+#[cfg(test)]
+pub use super::double::symbol;
 
 /// Whether there is a libcuda to load.
 pub fn is_present() -> bool {
@@ -184,6 +188,7 @@ functions! {
     fn cuMemsetD2D32_v2(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize);
     fn cuMemsetD2D32Async(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamDestroy_v2(stream: CUstream);
     fn cuStreamQuery(stream: CUstream);
     fn cuStreamGetFlags(stream: CUstream, flags: *mut u32);
     fn cuEventRecord(event: CUevent, stream: CUstream);

@@ -22,7 +22,7 @@ use super::{
     counts::{self, Memory},
     device_memory::Place,
     dispatch::{Answer, Until, observes},
-    driver, execute,
+    driver, execute, grace,
     session::{Data, Session},
 };
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
@@ -239,7 +239,9 @@ impl Copy {
 
     /// Sees to all but the bytes.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
+        let _uses = grace::enter(self.context, true);
         session.enter(self.context)?;
+        let id = self.stream;
         let stream = session.objects.raw::<Stream>(self.stream)? as CUstream;
         let memory = &session.device_memory;
         match memory.check(self.context, self.address, self.bytes) {
@@ -250,21 +252,24 @@ impl Copy {
         let Some(place) = memory.place(self.address, self.bytes) else {
             return Ok(Fate::Staged);
         };
-        wait_for(stream)?;
+        wait_for(stream, || {
+            session.wait_in(id, &[(self.address, self.bytes)]);
+        })?;
         Ok(Fate::At(place))
     }
 }
 
-/// Waits until a copy that was issued to the stream now would begin.
-fn wait_for(stream: CUstream) -> Result<(), CUresult> {
+/// Waits until a copy that was issued to the stream now would begin; calls `begin` before it waits.
+fn wait_for(stream: CUstream, begin: impl FnOnce()) -> Result<(), CUresult> {
     let mut event = std::ptr::null_mut();
     // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy stream's
     // work, and that one after every other's.
     // SAFETY: the stream is the driver's and lives; the event is made and ended here.
     unsafe {
         driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)?;
-        let waited =
-            driver::cuEventRecord(event, stream).and_then(|()| driver::cuEventSynchronize(event));
+        let recorded = driver::cuEventRecord(event, stream);
+        begin();
+        let waited = recorded.and_then(|()| driver::cuEventSynchronize(event));
         let ended = driver::cuEventDestroy_v2(event);
         waited.and(ended)
     }

@@ -7,16 +7,22 @@ use std::{
     num::NonZeroUsize,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
-    sync::{Mutex, RwLock, RwLockWriteGuard},
+    sync::{Condvar, Mutex, RwLock, RwLockWriteGuard},
+    time::Duration,
 };
 
 use gpgpu_protocol::{
+    api::Context,
     cuda::*,
     layout::{PAGE_BYTES, status},
 };
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::driver;
+use super::{
+    driver,
+    grace::{self, Ending, Name, Ticket},
+    session::Session,
+};
 use crate::ipc::{MapRun, Span};
 
 /// The staging area: data on its way between guest pages and the driver.
@@ -80,12 +86,37 @@ struct Registration {
     device: u64,
     bytes: u64,
     context: u64,
+    /// A thread is about to let it go, and nothing begins to use it any more.
+    is_ending: bool,
 }
+
+impl Registration {
+    fn ending(&self) -> Ending {
+        let (start, bytes) = (self.device, self.bytes);
+        Ending::Memory { start, bytes }
+    }
+
+    fn touches(&self, region: &Region) -> bool {
+        self.here < region.here + region.bytes && self.here + self.bytes > region.here
+    }
+
+    fn pinned(&self) -> Pinned {
+        Pinned {
+            bytes: self.bytes,
+            context: self.context,
+        }
+    }
+}
+
+/// How often it is looked whether a context has ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The regions, and what of them is pinned.
 #[derive(Debug, Default)]
 pub struct Regions {
     state: Mutex<State>,
+    /// A registration was let go.
+    changed: Condvar,
     /// What is pinned, by the device's address: for those that only ask, and must not wait while something is pinned.
     pinned: RwLock<BTreeMap<u64, Pinned>>,
 }
@@ -169,34 +200,57 @@ impl Regions {
         Some(here)
     }
 
-    /// Unmaps a region; what CUDA has pinned of it is let go first. Returns a [`status`].
-    pub fn unmap(&self, number: u32) -> u32 {
+    /// Unmaps a region, when no command can use it any more; what CUDA has pinned of it is let go first. Returns a [`status`].
+    ///
+    /// What comes to the same addresses later is not written to by anything that was begun before: commands have ended, and
+    /// `cuMemHostUnregister` returns when the GPU does not reach the memory any more.
+    pub fn unmap(&self, session: &Session, number: u32) -> u32 {
         let mut state = self.state();
-        if let Some(region) = state.regions.get(&number) {
-            let (start, end) = (region.guest, region.guest + region.bytes);
-            if state
-                .kept
-                .iter()
-                .any(|(from, to)| *from < end && start < *to)
-            {
-                return status::BAD_ADDRESS;
-            }
-        }
-        let Some(region) = state.regions.remove(&number) else {
+        let Some(&region) = state.regions.get(&number) else {
             return status::BAD_ADDRESS;
         };
-        state.registered.retain(|_, registration| {
-            let inside = registration.here < region.here + region.bytes
-                && registration.here + registration.bytes > region.here;
-            if inside {
-                self.pinned().remove(&registration.device);
-                // SAFETY: the address was registered and not unregistered since.
-                let _ = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
+        let (start, end) = (region.guest, region.guest + region.bytes);
+        if (state.kept.iter()).any(|(from, to)| *from < end && start < *to) {
+            return status::BAD_ADDRESS;
+        }
+        // From now on nothing of it is registered, and nothing finds what was.
+        state.regions.remove(&number);
+        let mut ended = true;
+        loop {
+            let touching = |registration: &&Registration| registration.touches(&region);
+            let found = (state.registered.iter()).find(|(_, registration)| touching(registration));
+            let Some((&guest, &registration)) = found else {
+                break;
+            };
+            let is_there = session.objects.entry::<Context>(registration.context);
+            if registration.is_ending || is_there.is_none() {
+                // Another thread lets it go, or ends its context.
+                let waited = self.changed.wait_timeout(state, LOOK);
+                (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                continue;
             }
-            !inside
-        });
+            drop(state);
+            let let_go = self.let_go(session, guest);
+            state = self.state();
+            if let_go.is_err() && state.registered.remove(&guest).is_some() {
+                // That of a context that has failed, say: it goes with the process.
+                self.pinned().remove(&registration.device);
+                ended = false;
+            }
+        }
         drop(state);
-        unmap_range(region.here, region.bytes);
+        // It may be used without being registered: by a command that has found it registered.
+        let ticket = Ticket::now();
+        ticket.wait(Ending::Memory {
+            start: region.here,
+            bytes: region.bytes,
+        });
+        if ended {
+            unmap_range(region.here, region.bytes);
+        } else {
+            // CUDA still takes the addresses for what was there: nothing else comes there.
+            reserve_range(region.here, region.bytes);
+        }
         status::OK
     }
 
@@ -234,6 +288,7 @@ impl Regions {
                 device,
                 bytes,
                 context,
+                is_ending: false,
             },
         );
         self.pinned().insert(device, Pinned { bytes, context });
@@ -264,31 +319,81 @@ impl Regions {
             .fold(0, |sum, range| sum.saturating_add(range.bytes))
     }
 
-    /// `cuMemHostUnregister`.
+    /// The context that registered memory goes with, if the address is in such memory.
+    pub fn context_of(&self, address: u64) -> Option<u64> {
+        let pinned = self
+            .pinned
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (start, range) = pinned.range(..=address).next_back()?;
+        (address - start < range.bytes).then_some(range.context)
+    }
+
+    /// `cuMemHostUnregister`, when no command uses the memory any more.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own code.
-    pub fn unregister(&self, guest: u64) -> Result<(), CUresult> {
-        let mut state = self.state();
-        let registration = *state
-            .registered
-            .get(&guest)
-            .ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    pub fn unregister(&self, session: &Session, guest: u64) -> Result<(), CUresult> {
+        self.let_go(session, guest)
+    }
+
+    fn let_go(&self, session: &Session, guest: u64) -> Result<(), CUresult> {
+        let registration = {
+            let mut state = self.state();
+            let found = state.registered.get_mut(&guest);
+            let found = found.filter(|registration| !registration.is_ending);
+            let found = found.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+            found.is_ending = true;
+            *found
+        };
         // From now on nobody takes it for pinned, which it may cease to be at any moment.
-        let pinned = self.pinned().remove(&registration.device);
-        // SAFETY: the address was registered and not unregistered since.
-        let result = unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) };
-        match (result, pinned) {
+        self.pinned().remove(&registration.device);
+        let ticket = Ticket::now();
+        let result = {
+            // The context that it was made in does not end meanwhile.
+            let _uses = grace::enter(registration.context, false);
+            let entered = session.enter(registration.context);
+            grace::narrow(&[Name::Object(registration.context)]);
+            entered.map_err(|_| None).and_then(|()| {
+                ticket.wait(registration.ending());
+                // SAFETY: the address was registered and not unregistered since, and nobody uses it.
+                unsafe { driver::cuMemHostUnregister(registration.here as *mut c_void) }
+                    .map_err(Some)
+            })
+        };
+        let mut state = self.state();
+        match (result, state.registered.get_mut(&guest)) {
             (Ok(()), _) => {
                 state.registered.remove(&guest);
             }
-            (Err(_), Some(pinned)) => {
-                self.pinned().insert(registration.device, pinned);
+            (Err(code), Some(registration)) => {
+                registration.is_ending = false;
+                // Otherwise it goes with its context.
+                if code.is_some() {
+                    let pinned = registration.pinned();
+                    self.pinned().insert(registration.device, pinned);
+                }
             }
             (Err(_), None) => {}
         }
-        result
+        drop(state);
+        self.changed.notify_all();
+        result.map_err(|code| code.unwrap_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED))
+    }
+
+    /// A context is about to end, and with it the pins that were made in it: nothing begins to use them any more.
+    pub fn end_context(&self, context: u64) {
+        self.pinned().retain(|_, pinned| pinned.context != context);
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        let state = self.state();
+        let kept = |of: &&Registration| of.context == context && !of.is_ending;
+        let kept = state.registered.values().filter(kept);
+        let mut pinned = self.pinned();
+        pinned.extend(kept.map(|of| (of.device, of.pinned())));
     }
 
     /// A context is gone, and with it the pins that were made in it.
@@ -297,6 +402,7 @@ impl Regions {
             .registered
             .retain(|_, registration| registration.context != context);
         self.pinned().retain(|_, pinned| pinned.context != context);
+        self.changed.notify_all();
     }
 }
 
@@ -366,6 +472,22 @@ fn unmap_range(start: u64, bytes: u64) {
     if let Some(start) = NonNull::new(start as *mut c_void) {
         // SAFETY: the range is a region's, which nothing refers to any longer.
         let _ = unsafe { munmap(start, bytes as usize) };
+    }
+}
+
+/// Puts addresses that lead nowhere in the place of a range.
+fn reserve_range(start: u64, bytes: u64) {
+    let (Some(start), Some(bytes)) = (
+        NonZeroUsize::new(start as usize),
+        NonZeroUsize::new(bytes as usize),
+    ) else {
+        return;
+    };
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
+    // SAFETY: the range is a region's, which nothing refers to any longer but the driver by its address.
+    if let Err(error) = unsafe { mmap_anonymous(Some(start), bytes, ProtFlags::PROT_NONE, flags) } {
+        // What is left mapped is the guest's own.
+        tracing::debug!("A region stays mapped: {error}");
     }
 }
 

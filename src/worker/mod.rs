@@ -14,10 +14,18 @@ mod charges;
 mod counts;
 mod device_memory;
 mod dispatch;
+#[cfg(test)]
+#[allow(non_snake_case)]
+mod double;
 pub(crate) mod driver;
 mod external;
+mod grace;
 mod images;
+mod later;
 mod lease;
+#[cfg(test)]
+#[allow(non_snake_case)]
+mod lifetimes_tests;
 mod memory;
 mod objects;
 #[allow(non_snake_case)]
@@ -157,7 +165,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
             }
             ToWorker::Unmap { seq, region } => {
                 pool.run(move |_| {
-                    let status = session.regions.unmap(region);
+                    let status = session.regions.unmap(session, region);
                     session.count_pinned();
                     let _ = end.done(seq, status);
                 });
@@ -346,11 +354,17 @@ fn execute(
         {
             session.defer(result);
         }
+        // What the command finds stays until it ends.
+        let _uses = grace::enter(command.context, grace::uses_memory(command.op));
         let carried = match session.enter(command.context) {
             Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
             _ => {
                 let _inside = session.gates.enter(session, command.op);
-                dispatch(session, command.op, command.arguments, data)?
+                // At the gate it may have waited until its context had ended.
+                match session.enter(command.context) {
+                    Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
+                    _ => dispatch(session, command.op, command.arguments, data)?,
+                }
             }
         };
         let (mut answer, fences) = match carried {

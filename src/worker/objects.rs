@@ -81,10 +81,25 @@ const fn most(kind: u8) -> usize {
     }
 }
 
+/// An object, and why it cannot be found any more.
+#[derive(Debug)]
+struct Place {
+    entry: Entry,
+    /// What is about to end: bits of [`OWN`], [`PARENTS`] and [`CONTEXTS`]. It is an object still, and counts as one.
+    ending: u8,
+}
+
+/// The object ends.
+const OWN: u8 = 1;
+/// Its module or library ends.
+const PARENTS: u8 = 2;
+/// Its context ends.
+const CONTEXTS: u8 = 4;
+
 /// What there is, and how much of each kind.
 #[derive(Debug, Default)]
 struct Table {
-    entries: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    entries: HashMap<u64, Place, foldhash::fast::RandomState>,
     counts: HashMap<u8, usize>,
 }
 
@@ -93,10 +108,30 @@ impl Table {
         self.counts.entry(object_kind(id)).or_default()
     }
 
+    fn is_ending(&self, id: u64) -> bool {
+        id != 0 && self.entries.get(&id).is_some_and(|of| of.ending != 0)
+    }
+
     fn insert(&mut self, id: u64, entry: Entry) {
-        if self.entries.insert(id, entry).is_none() {
+        // What is made in something that ends meanwhile ends with it.
+        let mut ending = 0;
+        if self.is_ending(entry.context) {
+            ending |= CONTEXTS;
+        }
+        if self.is_ending(entry.parent) {
+            ending |= PARENTS;
+        }
+        if self.entries.insert(id, Place { entry, ending }).is_none() {
             *self.count(id) += 1;
         }
+    }
+
+    /// The module or library with this id, and the modules of a library.
+    fn owners(&self, id: u64) -> Vec<u64> {
+        let is_module = |other: &u64| object_kind(*other) == Module::KIND;
+        let modules = self.entries.iter().filter(|(_, of)| of.entry.parent == id);
+        let modules = modules.map(|(other, _)| *other).filter(is_module);
+        [id].into_iter().chain(modules).collect()
     }
 
     fn remove(&mut self, id: u64) {
@@ -107,13 +142,22 @@ impl Table {
 
     fn retain(&mut self, keep: impl Fn(u64, &Entry) -> bool) {
         let counts = &mut self.counts;
-        self.entries.retain(|&id, entry| {
-            let kept = keep(id, entry);
+        self.entries.retain(|&id, of| {
+            let kept = keep(id, &of.entry);
             if !kept && let Some(count) = counts.get_mut(&object_kind(id)) {
                 *count -= 1;
             }
             kept
         });
+    }
+}
+
+/// What is said of an object that is not there.
+fn missing<K: Object>() -> CUresult {
+    if K::KIND == Context::KIND {
+        CUDA_ERROR_INVALID_CONTEXT
+    } else {
+        CUDA_ERROR_INVALID_HANDLE
     }
 }
 
@@ -174,20 +218,109 @@ impl Objects {
         self.write(|table| table.insert(id, entry));
     }
 
-    /// Forgets an object.
-    pub fn remove(&self, id: u64) {
-        self.write(|table| table.remove(id));
-        if object_kind(id) == Stream::KIND {
+    /// An object is about to end: from now on nobody finds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::raw`]; one that ends already is not there.
+    pub fn end<K: Object>(&self, id: u64) -> Result<Entry, CUresult> {
+        if K::SPECIAL.contains(&id) || object_kind(id) != K::KIND {
+            return Err(missing::<K>());
+        }
+        let entry = self.write(|table| {
+            let of = table.entries.get_mut(&id).filter(|of| of.ending == 0)?;
+            of.ending |= OWN;
+            Some(of.entry.clone())
+        });
+        let entry = entry.ok_or(missing::<K>())?;
+        if K::KIND == Stream::KIND {
             locked(&self.apart).retain(|(stream, _)| *stream != id);
         }
+        Ok(entry)
     }
 
-    /// Forgets a module or library with its functions.
-    pub fn remove_with_children(&self, parent: u64) {
-        self.write(|table| table.retain(|id, entry| id != parent && entry.parent != parent));
+    /// An object does not end after all.
+    pub fn keep(&self, id: u64) {
+        self.write(|table| {
+            if let Some(of) = table.entries.get_mut(&id) {
+                of.ending &= !OWN;
+            }
+        });
     }
 
-    /// Forgets a context with everything in it.
+    /// Forgets an object that has ended.
+    pub fn remove(&self, id: u64) {
+        self.write(|table| {
+            if (table.entries.get(&id)).is_some_and(|of| of.ending & OWN != 0) {
+                table.remove(id);
+            }
+        });
+    }
+
+    /// A module or library is about to end, with its functions, and with its modules and theirs: nobody finds them any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::end`].
+    pub fn end_with_children<K: Object>(&self, id: u64) -> Result<Entry, CUresult> {
+        let entry = self.end::<K>(id)?;
+        self.mark(id, |ending| ending | PARENTS);
+        Ok(entry)
+    }
+
+    /// It does not end after all.
+    pub fn keep_with_children(&self, id: u64) {
+        self.mark(id, |ending| ending & !PARENTS);
+        self.keep(id);
+    }
+
+    fn mark(&self, parent: u64, change: impl Fn(u8) -> u8) {
+        self.write(|table| {
+            let owners = table.owners(parent);
+            for of in table.entries.values_mut() {
+                if owners.contains(&of.entry.parent) {
+                    of.ending = change(of.ending);
+                }
+            }
+        });
+    }
+
+    /// Forgets a module or library that has ended, with what was its own.
+    pub fn remove_with_children(&self, id: u64) {
+        self.write(|table| {
+            let owners = table.owners(id);
+            table.retain(|other, entry| other != id && !owners.contains(&entry.parent));
+        });
+    }
+
+    /// A context is about to end: nobody finds it, nor anything in it, any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::end`].
+    pub fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
+        let entry = self.end::<Context>(context)?;
+        self.mark_context(context, |ending| ending | CONTEXTS);
+        Ok(entry)
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        self.mark_context(context, |ending| ending & !CONTEXTS);
+        self.keep(context);
+    }
+
+    fn mark_context(&self, context: u64, change: impl Fn(u8) -> u8) {
+        self.write(|table| {
+            for of in table.entries.values_mut() {
+                if of.entry.context == context {
+                    of.ending = change(of.ending);
+                }
+            }
+        });
+    }
+
+    /// Forgets a context that has ended, with everything in it.
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
         locked(&self.apart).retain(|(_, of)| *of != context);
@@ -203,7 +336,17 @@ impl Objects {
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        table.entries.get(&id).cloned()
+        let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
+        Some(of.entry.clone())
+    }
+
+    /// The context of an object, even of one that is about to end; 0 if it is in none.
+    pub fn context_of(&self, id: u64) -> u64 {
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        table.entries.get(&id).map_or(0, |of| of.entry.context)
     }
 
     /// The driver's handle for an id of kind `K`; special handles stand for themselves.
@@ -218,12 +361,8 @@ impl Objects {
             }
             return Ok(id);
         }
-        let missing = if K::KIND == gpgpu_protocol::api::Context::KIND {
-            CUDA_ERROR_INVALID_CONTEXT
-        } else {
-            CUDA_ERROR_INVALID_HANDLE
-        };
-        let raw = self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)?;
+        let raw = self.entry::<K>(id).map(|entry| entry.raw);
+        let raw = raw.ok_or(missing::<K>())?;
         if K::KIND == Stream::KIND {
             note_stream(raw);
         }
@@ -308,7 +447,12 @@ mod tests {
         assert!(objects.check_new::<Event>(object_id::<Stream>(2)).is_err());
         let reserved = object_id::<Stream>(1 << 48);
         assert!(objects.check_new::<Stream>(reserved).is_err());
+        assert_eq!(objects.end::<Stream>(id).unwrap().raw, 0x1234);
+        assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
+        assert!(objects.end::<Stream>(id).is_err(), "it ends once");
+        assert!(objects.check_new::<Stream>(id).is_err());
         objects.remove(id);
+        objects.check_new::<Stream>(id).unwrap();
         assert_eq!(objects.raw::<Stream>(id), Err(CUDA_ERROR_INVALID_HANDLE));
         assert_eq!(
             objects.raw::<Stream>(0xdead_beef),
@@ -328,6 +472,58 @@ mod tests {
     }
 
     #[test]
+    fn what_a_library_leads_to_is_found_no_more_when_it_ends() {
+        let objects = Objects::default();
+        let library = object_id::<Library>(1);
+        let (module, other) = (object_id::<Module>(1), object_id::<Module>(2));
+        let functions = [1, 2, 3].map(object_id::<Function>);
+        let of = |raw, parent| Entry {
+            parent,
+            ..Entry::new(raw, 0)
+        };
+        objects.insert(library, Entry::new(1, 0));
+        objects.insert(module, of(2, library));
+        objects.insert(other, of(3, 0));
+        for (function, parent) in functions.into_iter().zip([library, module, other]) {
+            objects.insert(function, of(4, parent));
+        }
+        let found = || functions.map(|id| objects.function(id).is_ok());
+        objects.end_with_children::<Library>(library).unwrap();
+        // What a command that began before still finds in it ends as well.
+        let late = object_id::<Function>(4);
+        objects.insert(late, of(5, module));
+        assert!(objects.function(late).is_err());
+        assert_eq!(found(), [false, false, true]);
+        objects.keep_with_children(library);
+        assert_eq!(found(), [true; 3], "it could not be unloaded");
+        objects.end_with_children::<Library>(library).unwrap();
+        objects.remove_with_children(library);
+        assert_eq!(found(), [false, false, true]);
+        assert!(objects.raw::<Module>(module).is_err());
+    }
+
+    #[test]
+    fn what_is_made_in_a_context_that_ends_is_not_found() {
+        let objects = Objects::default();
+        let context = object_id::<Context>(1);
+        let streams = [1, 2].map(object_id::<Stream>);
+        objects.insert(context, Entry::new(1, 0));
+        objects.insert(streams[0], Entry::new(2, context));
+        objects.end_context(context).unwrap();
+        objects.insert(streams[1], Entry::new(3, context));
+        assert!(objects.raw::<Context>(context).is_err());
+        assert!(streams.iter().all(|id| objects.raw::<Stream>(*id).is_err()));
+        // A stream that ended by itself stays so.
+        objects.keep_context(context);
+        assert!(streams.iter().all(|id| objects.raw::<Stream>(*id).is_ok()));
+        objects.end::<Stream>(streams[0]).unwrap();
+        objects.end_context(context).unwrap();
+        objects.keep_context(context);
+        assert!(objects.raw::<Stream>(streams[0]).is_err());
+        assert!(objects.raw::<Stream>(streams[1]).is_ok());
+    }
+
+    #[test]
     fn pitfall_73_objects_of_a_kind_are_bounded_and_make_room_as_they_end() {
         let objects = Objects::default();
         let id = object_id::<Context>;
@@ -343,6 +539,12 @@ mod tests {
             Err(CUDA_ERROR_OUT_OF_MEMORY)
         );
         objects.check_new::<Event>(object_id::<Event>(0)).unwrap();
+        objects.end::<Context>(id(0)).unwrap();
+        assert_eq!(
+            objects.check_new::<Context>(next),
+            Err(CUDA_ERROR_OUT_OF_MEMORY),
+            "the driver has it still"
+        );
         objects.remove(id(0));
         objects.check_new::<Context>(next).unwrap();
         for serial in 1..most(Context::KIND) as u64 {

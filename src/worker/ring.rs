@@ -53,6 +53,8 @@ struct Pending {
 struct Registered {
     context: u64,
     device: u64,
+    /// The context is about to end, and the registration with it.
+    is_ending: bool,
 }
 
 /// See the module's page.
@@ -246,10 +248,17 @@ impl Ring {
     }
 
     /// The device's address of the region, registered with CUDA in a context that lives.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` while that context ends; the driver's own.
     fn register(&self, context: u64) -> Result<u64, CUresult> {
         let mut registered = locked(&self.registered);
         if let Some(registered) = *registered {
-            return Ok(registered.device);
+            return match registered.is_ending {
+                true => Err(CUDA_ERROR_NOT_SUPPORTED),
+                false => Ok(registered.device),
+            };
         }
         let pointer = self.base as *mut c_void;
         let mut device = 0;
@@ -262,8 +271,30 @@ impl Ring {
             }
             driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
         }
-        *registered = Some(Registered { context, device });
+        *registered = Some(Registered {
+            context,
+            device,
+            is_ending: false,
+        });
         Ok(device)
+    }
+
+    fn set_ending(&self, context: u64, is_ending: bool) {
+        if let Some(registered) = &mut *locked(&self.registered)
+            && registered.context == context
+        {
+            registered.is_ending = is_ending;
+        }
+    }
+
+    /// A context is about to end: what is registered in it is used no more.
+    pub fn end_context(&self, context: u64) {
+        self.set_ending(context, true);
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        self.set_ending(context, false);
     }
 
     /// A context is gone, and with it what was registered in it.
@@ -278,7 +309,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word; the driver's own when the region cannot be registered.
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to it; the
+    /// driver's own when the region cannot be registered.
     pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
         if word as usize >= WORDS {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -302,7 +334,11 @@ impl Ring {
         if (block as usize).saturating_add(blocks) > BLOCKS {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        self.register(session.current())?;
+        match self.register(session.current()) {
+            // A copy from or to memory that is not registered takes longer.
+            Ok(_) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
+            Err(code) => return Err(code),
+        }
         Ok(self
             .area
             .at(BLOCK_OFFSET + block as usize * BLOCK_BYTES)

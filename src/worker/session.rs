@@ -14,18 +14,21 @@ use gpgpu_protocol::{
     api::{Context, Hello},
     cuda::*,
 };
+use smallvec::SmallVec;
 
 use super::{
     ahead::Ahead,
     charges::Charges,
     counts,
-    device_memory::DeviceMemory,
+    device_memory::{DeviceMemory, Source},
     driver,
     external::Exports,
+    grace::{self, Name},
     images::Images,
+    later::Later,
     lease::Gates,
     memory::{Regions, Staging},
-    objects::Objects,
+    objects::{Entry, Objects},
     ring::Ring,
     shares::{Shares, host_gpu},
 };
@@ -35,6 +38,8 @@ use super::{
 pub struct Session {
     /// Its objects.
     pub objects: Objects,
+    /// Those of them that end when nobody uses them.
+    pub later: Later,
     /// Its registered memory.
     pub regions: Regions,
     /// Its device memory.
@@ -237,16 +242,69 @@ impl Session {
         );
     }
 
-    /// A context is about to end: nothing of this worker's own uses it any more.
-    pub fn leave(&self, context: u64) {
-        self.gates.leave(context);
-        self.device_memory.leave(context);
+    /// The command is about to wait for a stream of this id, and uses nothing else from here on but the current context and memory,
+    /// as addresses and bytes, that it has found.
+    pub fn wait_in(&self, stream: u64, memory: &[(u64, u64)]) {
+        let mut names: SmallVec<[Name; 8]> = SmallVec::new();
+        names.push(Name::Object(self.current()));
+        names.push(Name::Object(stream));
+        names.push(Name::Object(self.objects.context_of(stream)));
+        for &(start, bytes) in memory {
+            names.push(Name::Memory { start, bytes });
+            // With what it goes: a context, a module or library; or the driver alone knows.
+            match self.device_memory.find(start) {
+                Some(range) => {
+                    names.push(Name::Object(range.context));
+                    if let Source::Global(owner) = range.source {
+                        names.push(Name::Object(owner));
+                    }
+                }
+                None => match self.regions.context_of(start) {
+                    Some(context) => names.push(Name::Object(context)),
+                    None => names.push(Name::Globals),
+                },
+            }
+        }
+        grace::narrow(&names);
     }
 
-    /// A context is gone: so is everything in it.
+    /// A context is about to end: from now on no command finds it, or what is in it or goes with it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or it ends already.
+    pub fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
+        let entry = self.objects.end_context(context)?;
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.hide(context);
+        Ok(entry)
+    }
+
+    /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about to end may
+    /// make more of that until they have ended.
+    pub fn hide(&self, context: u64) {
+        self.gates.leave(context);
+        self.regions.end_context(context);
+        self.device_memory.end_context(context);
+        if let Some(ring) = self.ring.get() {
+            ring.end_context(context);
+        }
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        self.regions.keep_context(context);
+        self.device_memory.keep_context(context);
+        if let Some(ring) = self.ring.get() {
+            ring.keep_context(context);
+        }
+        self.objects.keep_context(context);
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A context has ended: so has everything in it.
     pub fn forget_context(&self, context: u64) {
-        self.objects.remove_context(context);
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.later.forget_context(context);
         self.regions.forget_context(context);
         self.count_pinned();
         self.device_memory.forget_context(context);
@@ -254,6 +312,8 @@ impl Session {
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }
+        // From now on its id may be another's.
+        self.objects.remove_context(context);
     }
 }
 

@@ -91,6 +91,8 @@ impl Host {
         }
         let mut process = command
             .env("VIRTIO_GPGPU_LOG", "info")
+            // A handle that is used after its object's end would be freed memory in a real driver.
+            .env("VIRTIO_GPGPU_SOFTWARE_STALE", "abort")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

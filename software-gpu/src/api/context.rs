@@ -150,7 +150,7 @@ export! {
         if handle == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        device.set(CONTEXTS.get(handle).map_or(0, |context| context.device))
+        device.set(CONTEXTS.find(handle).map_or(0, |context| context.device))
     }
 
     /// `cuCtxGetDevice`, of CUDA 13.0: of any context, or the current one for NULL.

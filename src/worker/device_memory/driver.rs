@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     account::{Charge, Quota},
-    worker::{driver, external},
+    worker::{
+        driver, external,
+        grace::{Ending, Ticket},
+    },
 };
 
 /// A device's part of the addresses: room for many times its memory.
@@ -298,6 +301,14 @@ impl Backend for Chunks {
 
     fn released(&self) {
         external::released();
+    }
+
+    fn now(&self) -> Option<Ticket> {
+        Some(Ticket::now())
+    }
+
+    fn is_unused(&self, since: Option<Ticket>, start: u64, bytes: u64) -> bool {
+        since.is_none_or(|since| since.has_passed(Ending::Memory { start, bytes }))
     }
 
     fn is_over_limit(&self, bytes: u64) -> bool {

@@ -22,9 +22,12 @@ use super::{
     Device, DeviceMemory, cuda, driver_info,
     freed::{Block, StreamKey},
     is_allocation, pool,
-    ranges::Source,
+    ranges::{Range, Source},
 };
-use crate::worker::session::Session;
+use crate::worker::{
+    grace::{self, Ending, Name, Ticket},
+    session::Session,
+};
 
 /// How long the thread pauses between two looks: at first, and as long as nothing is over ever longer.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -74,6 +77,18 @@ impl Reaper {
 
     fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a range is once it was freed.
+fn block(range: &Range) -> Block {
+    Block {
+        start: range.start,
+        taken: range.taken(),
+        device: range.device,
+        context: range.context,
+        mempool: range.mempool,
+        source: range.source,
     }
 }
 
@@ -340,6 +355,8 @@ impl DeviceMemory {
                 return Ok((address, source));
             }
         }
+        // The driver may take its time, and so may others that are to give memory back.
+        grace::narrow(&[Name::Object(context)]);
         let (_, total) = driver_info()?;
         if own == device {
             if bytes > total as u64 {
@@ -369,24 +386,27 @@ impl DeviceMemory {
         raw: u64,
         address: CUdeviceptr,
     ) -> Result<(), CUresult> {
-        let Some(range) = self.ranges.remove(address, is_allocation) else {
+        let Some(range) = self.ranges.end(address, is_allocation) else {
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        let block = Block {
-            start: range.start,
-            taken: range.taken(),
-            device: range.device,
-            context: range.context,
-            mempool: range.mempool,
-            source: range.source,
-        };
-        if let Err(code) = self.freed.push(key, raw, block) {
+        // What is the driver's own it still knows until it is freed.
+        if range.source != Source::Driver {
+            self.ranges.remove_freed(range.start);
+        }
+        if let Err(code) = self.freed.push(key, raw, block(&range)) {
             self.ranges.insert(range);
             return Err(code);
         }
         self.reaper.notice(session);
         Ok(())
+    }
+
+    /// Frees what `cuMemAlloc` gave when no command uses it any more.
+    pub(super) fn free_later(&self, session: &Session, range: &Range) {
+        self.mempools.give_back(range.mempool, range.taken(), None);
+        self.reaper.slow().push(block(range));
+        self.reaper.notice(session);
     }
 
     /// Gives back what is over in any context; says whether there was something. All that was over when this was called is
@@ -400,6 +420,8 @@ impl DeviceMemory {
         if self.freed.is_empty() {
             return Ok(false);
         }
+        // The contexts do not end meanwhile.
+        let _uses = grace::enter(0, false);
         let current = session.current();
         let over = self
             .freed
@@ -424,6 +446,7 @@ impl DeviceMemory {
     /// What a context has failed with in which memory was freed.
     pub fn reclaim(&self, session: &Session) -> Result<bool, CUresult> {
         let start = Instant::now();
+        grace::narrow(&[]);
         loop {
             if self.reap_all(session)? | self.free_slow(session) | self.free_unmarked(session)? {
                 return Ok(true);
@@ -441,9 +464,11 @@ impl DeviceMemory {
         let current = session.current();
         let mut any = false;
         for context in contexts {
+            let _uses = grace::enter(context, false);
             if session.enter(context).is_err() {
                 continue;
             }
+            grace::narrow(&[Name::Object(context)]);
             // SAFETY: no arguments.
             unsafe { cuda::cuCtxSynchronize() }?;
             let blocks = self.freed.take_unmarked(context, latest);
@@ -451,6 +476,7 @@ impl DeviceMemory {
             self.settle_freed(blocks);
         }
         if session.current() != current {
+            let _uses = grace::enter(current, false);
             let _ = session.enter(current);
         }
         Ok(any)
@@ -487,23 +513,32 @@ impl DeviceMemory {
         }
     }
 
-    /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does.
+    /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does. The calling thread's command is
+    /// outside or narrow.
     fn free_slow(&self, session: &Session) -> bool {
         let blocks = std::mem::take(&mut *self.reaper.slow());
         let any = !blocks.is_empty();
+        let ticket = Ticket::now();
         for block in blocks {
+            let (start, bytes) = (block.start, block.taken);
+            ticket.wait(Ending::Memory { start, bytes });
+            let _uses = grace::enter(block.context, false);
             if session.enter(block.context).is_err() {
                 // It went with its context.
-                drop(self.charges().remove(&block.start));
-            } else if let Err(code) = self.give_to_driver(block.start) {
-                tracing::debug!("cuMemFree: {code}");
+                drop(self.charges().remove(&start));
+            } else {
+                grace::narrow(&[Name::Object(block.context)]);
+                if let Err(code) = self.give_to_driver(start) {
+                    tracing::debug!("cuMemFree: {code}");
+                }
             }
+            self.ranges.remove_freed(start);
         }
         any
     }
 
     /// A context is about to end.
-    pub fn leave(&self, context: u64) {
+    pub(super) fn leave(&self, context: u64) {
         self.freed.leave(context);
     }
 

@@ -19,6 +19,7 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use super::space::Space;
+use crate::worker::grace::Ticket;
 
 /// How long others take at most to drop memory that was given back, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -80,6 +81,14 @@ pub trait Backend {
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
     /// Memory of which others had descriptors is gone: they are to drop it.
     fn released(&self);
+    /// The time, as [`Self::is_unused`] takes it.
+    fn now(&self) -> Option<Ticket> {
+        None
+    }
+    /// Whether nobody can use any more what was found in this memory before a time.
+    fn is_unused(&self, _since: Option<Ticket>, _address: u64, _bytes: u64) -> bool {
+        true
+    }
     /// Whether so many bytes are more than there may be, whatever the device has.
     fn is_over_limit(&self, _bytes: u64) -> bool {
         false
@@ -119,6 +128,8 @@ struct Chunk<M> {
     is_shared: bool,
     number: u32,
     is_exported: bool,
+    /// Since when nothing is found in it.
+    idle_since: Option<Ticket>,
 }
 
 #[derive(Debug)]
@@ -148,8 +159,9 @@ impl<M: Memory> State<M> {
         (address - start < chunk.bytes).then_some((start, chunk))
     }
 
-    fn set_idle(&mut self, start: u64) {
-        if let Some(chunk) = self.chunks.get(&start) {
+    fn set_idle(&mut self, start: u64, since: Option<Ticket>) {
+        if let Some(chunk) = self.chunks.get_mut(&start) {
+            chunk.idle_since = since;
             self.idle.push_back(start);
             self.idle_bytes += chunk.bytes;
             chunk.memory.set_kept(true);
@@ -191,14 +203,24 @@ impl<M: Memory> State<M> {
         Some(start)
     }
 
-    /// Takes the oldest idle chunks out of the tables until no more than `keep` bytes are idle. They count as kept until the
-    /// driver has them back.
-    fn evict(&mut self, keep: u64) -> Vec<(u64, Chunk<M>)> {
+    /// Takes the oldest idle chunks, of those that are unused, out of the tables until no more than `keep` bytes are idle. They
+    /// count as kept until the driver has them back.
+    fn evict(
+        &mut self,
+        keep: u64,
+        is_unused: impl Fn(u64, &Chunk<M>) -> bool,
+    ) -> Vec<(u64, Chunk<M>)> {
         let mut gone = Vec::new();
+        let mut index = 0;
         while self.idle_bytes > keep {
-            let Some(start) = self.idle.pop_front() else {
+            let Some(&start) = self.idle.get(index) else {
                 break;
             };
+            if (self.chunks.get(&start)).is_some_and(|chunk| !is_unused(start, chunk)) {
+                index += 1;
+                continue;
+            }
+            self.idle.remove(index);
             let Some(chunk) = self.chunks.remove(&start) else {
                 continue;
             };
@@ -359,12 +381,16 @@ impl<B: Backend> Pool<B> {
             if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
                 made = create(Patience::ForOthers);
             }
-            // Whoever has imported what was given back drops it, but not at once.
+            // Whoever has imported what was given back drops it, but not at once; and what was freed just now may be in use in
+            // another thread for a moment.
+            let began = Instant::now();
+            let is_kept = || self.state().idle_bytes > 0 && began.elapsed() < PATIENCE;
             while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
                 && !self.backend.is_over_limit(bytes)
-                && self.is_being_dropped()
+                && (self.is_being_dropped() || is_kept())
             {
                 std::thread::sleep(PAUSE);
+                self.trim(0);
                 made = create(Patience::None);
             }
         }
@@ -386,6 +412,7 @@ impl<B: Backend> Pool<B> {
             is_shared: carved.is_some(),
             number,
             is_exported: false,
+            idle_since: None,
         };
         state.chunks.insert(address, chunk);
         state.numbers.insert(number, address);
@@ -417,7 +444,7 @@ impl<B: Backend> Pool<B> {
             state.pieces.give(address, taken);
         }
         if used == 0 {
-            state.set_idle(start);
+            state.set_idle(start, self.backend.now());
         }
         state.idle_bytes
     }
@@ -452,7 +479,10 @@ impl<B: Backend> Pool<B> {
     /// Gives idle chunks back until no more than `keep` bytes are idle; `false` if there was nothing to give back.
     pub fn trim(&self, keep: u64) -> bool {
         let mut discards = self.discards();
-        let gone = self.state().evict(keep);
+        let gone = self.state().evict(keep, |start, chunk| {
+            let since = chunk.idle_since;
+            self.backend.is_unused(since, start, chunk.bytes)
+        });
         *discards += gone.len() as u64;
         if gone.iter().any(|(_, chunk)| chunk.is_exported) {
             self.backend.released();

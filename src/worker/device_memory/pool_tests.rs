@@ -28,6 +28,8 @@ struct Table {
     /// Bytes that can be given back at any time.
     kept: u64,
     refuses_unmap: bool,
+    /// A command uses what was in the chunk here.
+    used: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -114,6 +116,10 @@ impl Backend for Fake {
     }
 
     fn released(&self) {}
+
+    fn is_unused(&self, _: Option<Ticket>, address: u64, _: u64) -> bool {
+        self.table().used != Some(address)
+    }
 }
 
 fn pool(memory: u64, keep: u64) -> (Fake, Pool<Fake>) {
@@ -132,6 +138,27 @@ fn pool(memory: u64, keep: u64) -> (Fake, Pool<Fake>) {
 fn allocate(pool: &Pool<Fake>, bytes: u64) -> Result<(u64, u64), CUresult> {
     let taken = pool.taken(bytes).unwrap();
     pool.allocate(taken).map(|address| (address, taken))
+}
+
+#[test]
+fn a_chunk_that_a_command_uses_stays_when_others_are_given_back() {
+    let (fake, pool) = pool(64 * MIB, 0);
+    let (first, taken) = allocate(&pool, 32 * MIB).unwrap();
+    let (second, _) = allocate(&pool, 32 * MIB).unwrap();
+    fake.table().used = Some(first);
+    pool.free(first, taken);
+    pool.free(second, taken);
+    assert!(pool.trim(0));
+    assert_eq!(fake.table().mapped.keys().collect::<Vec<_>>(), [&first]);
+    assert!(!pool.press());
+    // Whoever needs the memory waits a moment for the command to end.
+    let ends = std::thread::spawn({
+        let fake = fake.clone();
+        move || fake.table().used = None
+    });
+    let all = allocate(&pool, 64 * MIB).unwrap();
+    ends.join().unwrap();
+    assert_eq!(fake.table().mapped.keys().collect::<Vec<_>>(), [&all.0]);
 }
 
 #[test]

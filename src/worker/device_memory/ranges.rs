@@ -42,6 +42,19 @@ pub struct Range {
     pub id: u64,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub sync_memops: bool,
+    /// Whether it is about to end: nothing begins to use it any more, even if the driver still knows it.
+    pub ending: Option<EndsWith>,
+}
+
+/// Why a range ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndsWith {
+    /// It is freed.
+    Free,
+    /// Its module or library is unloaded.
+    Owner,
+    /// Its context ends.
+    Context,
 }
 
 impl Range {
@@ -79,9 +92,19 @@ impl Ranges {
         self.read().len()
     }
 
-    /// Notes a range; a stale one at the same address is replaced.
+    /// Notes a range; stale ones that start in it are gone.
     pub fn insert(&self, range: Range) {
-        self.write().insert(range.start, range);
+        let mut map = self.write();
+        let end = range.start.saturating_add(range.bytes);
+        while let Some((&stale, _)) = map.range(range.start..end).next() {
+            map.remove(&stale);
+        }
+        map.insert(range.start, range);
+    }
+
+    /// Forgets the range that starts here and was to be freed. Another one may have taken its place.
+    pub fn remove_freed(&self, start: u64) {
+        self.remove(start, |range| range.ending == Some(EndsWith::Free));
     }
 
     /// The range that an address lies in.
@@ -106,6 +129,32 @@ impl Ranges {
             .extract_if(.., |_, range| which(range))
             .map(|(_, range)| range)
             .collect()
+    }
+
+    /// The range that starts here is about to end, if `which` says that it may and it does not yet.
+    pub fn end(&self, start: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
+        let mut map = self.write();
+        let range = map.get_mut(&start)?;
+        if range.ending.is_some() || !which(range) {
+            return None;
+        }
+        let found = *range;
+        range.ending = Some(EndsWith::Free);
+        Some(found)
+    }
+
+    /// Changes why ranges end, of those of which `which` says so.
+    pub fn set_ending(
+        &self,
+        which: impl Fn(&Range) -> bool,
+        from: Option<EndsWith>,
+        to: Option<EndsWith>,
+    ) {
+        for range in self.write().values_mut() {
+            if range.ending == from && which(range) {
+                range.ending = to;
+            }
+        }
     }
 
     /// Changes the range that an address lies in; `false` if there is none.

@@ -19,7 +19,10 @@ use std::{
 use gpgpu_protocol::futex;
 
 use super::pace::Pace;
-use crate::account::{Counters, Lease, add, grant, monotonic};
+use crate::{
+    account::{Counters, Lease, add, grant, monotonic},
+    worker::grace,
+};
 
 /// How long commands wait for those before them to finish, at first. A kernel may be waiting for what a later command does,
 /// so it is not for ever: after this one more passes, after twice this another, and so on.
@@ -151,6 +154,7 @@ impl<W: Work> Gate<W> {
     /// Passes, or waits until the lease is here.
     pub fn enter(&self) -> Inside<'_, W> {
         let mut waited: Option<Instant> = None;
+        let mut _paused = None;
         loop {
             // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
             let before = self.entered.fetch_add(1, SeqCst);
@@ -169,6 +173,8 @@ impl<W: Work> Gate<W> {
             self.entered.fetch_sub(1, SeqCst);
             if waited.is_none() {
                 waited = Some(Instant::now());
+                // Who waits here keeps nothing from ending.
+                _paused = Some(grace::pause());
                 self.resumed();
             }
             self.wait();

@@ -2,18 +2,17 @@
 
 use std::{
     cell::Cell,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gpgpu_protocol::cuda::*;
 
 use super::gate::Work;
-use crate::worker::{driver, session::Session};
-
-/// How long the end of a context waits for a thread here that waits for the context's work: a kernel that never ends is
-/// ended by the driver with its context.
-const LONGEST_LEAVE: Duration = Duration::from_secs(1);
+use crate::worker::{
+    driver,
+    grace::{self, Name},
+    session::Session,
+};
 
 thread_local! {
     /// The driver's handle of the stream that this thread's command is for.
@@ -42,8 +41,6 @@ pub struct Mark {
 #[derive(Debug, Default)]
 struct State {
     contexts: Vec<Context>,
-    /// Contexts that a thread is using here.
-    in_use: Vec<u64>,
 }
 
 /// One GPU's contexts of this process in which there was work.
@@ -51,7 +48,6 @@ struct State {
 pub struct Gpu {
     session: &'static Session,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 impl Gpu {
@@ -60,7 +56,6 @@ impl Gpu {
         Self {
             session,
             state: Mutex::default(),
-            changed: Condvar::new(),
         }
     }
 
@@ -81,27 +76,12 @@ impl Gpu {
     pub fn leave(&self, id: u64) {
         let mut state = self.lock();
         state.contexts.retain(|context| context.id != id);
-        let _ = self
-            .changed
-            .wait_timeout_while(state, LONGEST_LEAVE, |state| state.in_use.contains(&id));
     }
 
-    /// Does something in a context that does not end meanwhile, unless it has ended.
+    /// Does something in a context that does not end meanwhile, unless it ends already.
     fn inside<T>(&self, id: u64, act: impl FnOnce() -> T) -> Option<T> {
-        {
-            let mut state = self.lock();
-            if !state.contexts.iter().any(|context| context.id == id) {
-                return None;
-            }
-            state.in_use.push(id);
-        }
-        let done = self.session.enter(id).ok().map(|()| act());
-        let mut state = self.lock();
-        if let Some(place) = state.in_use.iter().position(|of| *of == id) {
-            state.in_use.swap_remove(place);
-        }
-        self.changed.notify_all();
-        done
+        let _uses = grace::enter(id, false);
+        self.session.enter(id).ok().map(|()| act())
     }
 
     /// An event of the current context.
@@ -124,9 +104,12 @@ impl Work for Gpu {
     fn drain(&self) {
         let contexts: Vec<u64> = self.lock().contexts.iter().map(|of| of.id).collect();
         for id in contexts {
-            // A context that has failed has no work any more.
-            // SAFETY: no arguments.
-            self.inside(id, || unsafe { driver::cuCtxSynchronize() });
+            self.inside(id, || {
+                grace::narrow(&[Name::Watched(id)]);
+                // A context that has failed has no work any more.
+                // SAFETY: no arguments.
+                unsafe { driver::cuCtxSynchronize() }
+            });
         }
     }
 
@@ -149,7 +132,7 @@ impl Work for Gpu {
 
     fn has_passed(&self, mark: &Mark) -> bool {
         let event = mark.event as CUevent;
-        // SAFETY: the event lives while its context does.
+        // SAFETY: the event lives while its context does, which is looked up after the mark was.
         let asked = self.inside(mark.context, || unsafe { driver::cuEventQuery(event) });
         // In a context that is gone or has failed there is no work any more.
         asked != Some(Err(CUDA_ERROR_NOT_READY))

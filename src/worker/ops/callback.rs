@@ -9,7 +9,7 @@ use gpgpu_protocol::{
 
 use crate::worker::{
     dispatch::Outcome,
-    driver,
+    driver, grace,
     session::{Data, Session},
 };
 
@@ -43,6 +43,7 @@ pub fn gpgpuNextCallback(
     _: request::gpgpuNextCallback,
     _: Data,
 ) -> Outcome<reply::gpgpuNextCallback> {
+    grace::narrow(&[]);
     let (callback, status) = session.callbacks.next();
     Ok(reply::gpgpuNextCallback { callback, status })
 }

@@ -1,6 +1,6 @@
 //! Contexts.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gpgpu_protocol::{
     api::{Context, Object, reply, request},
@@ -12,13 +12,65 @@ use crate::worker::{
     charges::Owner,
     dispatch::Outcome,
     driver,
+    grace::{self, Ticket, Unload},
     objects::Entry,
     session::{Data, Session},
 };
 
+/// How long a context's end waits for the commands of other threads in that context. CUDA does not define what becomes of them.
+pub const LONGEST_END: Duration = Duration::from_secs(10);
+/// How long it waits for a thread of the worker's own that waits for the context's work: a kernel that never ends is ended by the
+/// driver with its context.
+const LONGEST_WATCH: Duration = Duration::from_secs(1);
+
+/// Ends a context by `destroy`, which is given the driver's handle, when no other command uses it any more.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it ends already; those of `destroy`, and then the context is still
+/// there.
+fn end(
+    session: &Session,
+    context: u64,
+    destroy: impl FnOnce(CUcontext) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let entry = session.end_context(context)?;
+    let unload = Unload::begin();
+    // This thread's current context may be one that another thread ends.
+    let _ = session.enter(0);
+    grace::narrow(&[]);
+    let mut ticket = unload.ticket();
+    for _ in 0..2 {
+        if ticket
+            .wait_for_context(context, LONGEST_WATCH, LONGEST_END)
+            .is_err()
+        {
+            tracing::warn!(
+                "A context was destroyed while another thread of the program was using it, and still is {} s later: the client ends",
+                LONGEST_END.as_secs()
+            );
+            // Without the driver's own clean-up: a thread is in it.
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(1) };
+        }
+        // What those commands have made in it meanwhile, others may have found.
+        session.hide(context);
+        ticket = Ticket::now();
+    }
+    let ended = destroy(Context::handle(entry.raw));
+    match ended {
+        Ok(()) => session.forget_context(context),
+        Err(_) => session.keep_context(context),
+    }
+    session.forget_current();
+    ended
+}
+
+/// The primary contexts. Who has the lock may be waiting for commands to end, so a command that waits for it is outside.
 fn primary(
     session: &Session,
 ) -> std::sync::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
+    let _paused = grace::pause();
     session
         .primary
         .lock()
@@ -45,6 +97,7 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxSetFlags_v2> {
     let dev = session.gpu(request.dev)?;
+    grace::narrow(&[]);
     if dev == session.ahead.device() && request.flags & MADE_WITH != 0 && session.ahead.wait_made()
     {
         session.ahead.give_up();
@@ -90,6 +143,7 @@ pub fn cuDevicePrimaryCtxRetain(
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxRetain> {
     let dev = session.gpu(request.dev)?;
+    grace::narrow(&[]);
     session.objects.check_new::<Context>(request.pctx)?;
     let mut table = primary(session);
     if table.contains_key(&dev) {
@@ -123,12 +177,11 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
     let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    session.leave(context);
-    // SAFETY: no pointers.
-    unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev)? };
+    // SAFETY: no pointers; nobody uses the context.
+    end(session, context, |_| unsafe {
+        driver::cuDevicePrimaryCtxRelease_v2(dev)
+    })?;
     table.remove(&dev);
-    session.forget_context(context);
-    session.forget_current();
     Ok(reply::cuDevicePrimaryCtxRelease_v2 { dev: () })
 }
 
@@ -139,6 +192,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     _: Data,
 ) -> Outcome<reply::cuDevicePrimaryCtxReset_v2> {
     let dev = session.gpu(request.dev)?;
+    grace::narrow(&[]);
     let mut table = primary(session);
     if dev == session.ahead.device() && session.ahead.wait_made() {
         // To the guest there is nothing to reset but the flags, and nothing has used the context.
@@ -146,18 +200,21 @@ pub fn cuDevicePrimaryCtxReset_v2(
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
         return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
     }
-    if let Some(context) = table.get(&dev) {
-        session.leave(*context);
-    }
-    // SAFETY: no pointers.
-    unsafe { driver::cuDevicePrimaryCtxReset_v2(dev)? };
-    if let Some(context) = table.remove(&dev) {
+    // SAFETY: no pointers; nobody uses the context.
+    let reset = || unsafe { driver::cuDevicePrimaryCtxReset_v2(dev) };
+    let Some(&context) = table.get(&dev) else {
+        reset()?;
+        session.forget_current();
+        return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
+    };
+    end(session, context, |_| {
+        reset()?;
         // The count that this worker holds would keep a later release from ending the context.
-        // SAFETY: no pointers.
+        // SAFETY: as above.
         let _ = unsafe { driver::cuDevicePrimaryCtxRelease_v2(dev) };
-        session.forget_context(context);
-    }
-    session.forget_current();
+        Ok(())
+    })?;
+    table.remove(&dev);
     Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () })
 }
 
@@ -168,6 +225,7 @@ pub fn cuCtxCreate_v2(
     _: Data,
 ) -> Outcome<reply::cuCtxCreate_v2> {
     let dev = session.gpu(request.dev)?;
+    grace::narrow(&[]);
     session.objects.check_new::<Context>(request.pctx)?;
     let mut context = Context::handle(0);
     let mut create = || {
@@ -215,11 +273,10 @@ pub fn cuCtxDestroy_v2(
     if primary(session).values().any(|id| *id == request.ctx) || context == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT.into());
     }
-    session.leave(request.ctx);
-    // SAFETY: the handle is the driver's and lives.
-    unsafe { driver::cuCtxDestroy_v2(Context::handle(context))? };
-    session.forget_context(request.ctx);
-    session.forget_current();
+    // SAFETY: the handle is the driver's, and nobody uses the context any more.
+    end(session, request.ctx, |context| unsafe {
+        driver::cuCtxDestroy_v2(context)
+    })?;
     Ok(reply::cuCtxDestroy_v2 { ctx: () })
 }
 

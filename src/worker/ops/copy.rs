@@ -12,6 +12,7 @@ use crate::worker::{
     counts::{self, Memory},
     dispatch::{Outcome, Until},
     driver,
+    grace::{self, Name},
     session::{Data, Session},
 };
 
@@ -39,7 +40,8 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CU
     if session.regions.holds(address, bytes as u64) {
         return Ok(Memory::Host);
     }
-    // A module's global that nobody asked for by name, say.
+    // A module's global that nobody asked for by name, say. None ends between the question and the use.
+    grace::settle_unloads();
     let (mut base, mut size) = (0, 0);
     // SAFETY: the pointers are to values that live across the call; the address is only looked up.
     unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut size, address) }.map_err(|code| {
@@ -71,6 +73,12 @@ pub fn known_plane(
         .and_then(|bytes| bytes.checked_add(width))
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
     known(session, start, bytes)
+}
+
+/// The bytes from the first to the last that a pitched copy or fill touches, of which [`known_plane`] knows that they are so many.
+pub fn plane_bytes(pitch: usize, width: usize, height: usize) -> u64 {
+    let rows = height.saturating_sub(1).saturating_mul(pitch);
+    rows.saturating_add(width) as u64
 }
 
 /// A two-dimensional copy between addresses that CUDA can tell apart by itself.
@@ -120,6 +128,7 @@ pub fn gpgpuCopyIn(
     let stream = stream(session, request.hStream)?;
     let dst = data.at(request.dst)?;
     let memory = known(session, dst, data.input_bytes)?;
+    session.wait_in(request.hStream, &[(dst, data.input_bytes as u64)]);
     // SAFETY: the source is the command's part of the staging area; the driver checks the destination.
     unsafe { driver::cuMemcpyHtoDAsync_v2(dst, data.input, data.input_bytes, stream)? };
     counts::copy_part(memory, Memory::Host, data.input_bytes as u64, data.offset);
@@ -140,6 +149,7 @@ pub fn gpgpuCopyOut(
     let stream = stream(session, request.hStream)?;
     let src = data.at(request.src)?;
     let memory = known(session, src, data.output_bytes)?;
+    session.wait_in(request.hStream, &[(src, data.output_bytes as u64)]);
     // SAFETY: the destination is the command's part of the staging area; the driver checks the source.
     unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, src, data.output_bytes, stream)? };
     counts::copy_part(Memory::Host, memory, data.output_bytes as u64, data.offset);
@@ -180,6 +190,10 @@ pub fn gpgpuCopy2D(
         copy.WidthInBytes,
         copy.Height,
     )?;
+    let bytes = |pitch| plane_bytes(pitch, copy.WidthInBytes, copy.Height);
+    let to_range = (copy.dstDevice, bytes(copy.dstPitch));
+    let from_range = (copy.srcDevice, bytes(copy.srcPitch));
+    session.wait_in(request.hStream, &[to_range, from_range]);
     // SAFETY: the structure lives across the call; both ends are memory that the driver knows.
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
     counts::copy(to, from, (copy.WidthInBytes * copy.Height) as u64);
@@ -206,6 +220,8 @@ pub fn gpgpuCopyIn2D(
         request.width,
         request.height,
     )?;
+    let bytes = plane_bytes(request.pitch, request.width, request.height);
+    session.wait_in(request.hStream, &[(request.dst, bytes)]);
     let mut copy = plane(
         request.dst,
         request.pitch,
@@ -244,6 +260,8 @@ pub fn gpgpuCopyOut2D(
         request.width,
         request.height,
     )?;
+    let bytes = plane_bytes(request.pitch, request.width, request.height);
+    session.wait_in(request.hStream, &[(request.src, bytes)]);
     let mut copy = plane(
         0,
         request.width,
@@ -307,12 +325,13 @@ pub fn cuMemcpyDtoD_v2(
         known(session, request.dstDevice, request.ByteCount)?;
         known(session, request.srcDevice, request.ByteCount)?;
     }
+    let bytes = request.ByteCount as u64;
+    session.wait_in(0, &[(request.dstDevice, bytes), (request.srcDevice, bytes)]);
     // SAFETY: both ranges are memory that the driver knows, or empty.
     unsafe { driver::cuMemcpyDtoD_v2(request.dstDevice, request.srcDevice, request.ByteCount)? };
     session
         .device_memory
         .settle(&[request.dstDevice, request.srcDevice])?;
-    let bytes = request.ByteCount as u64;
     counts::copy(Memory::Device, Memory::Device, bytes);
     Ok(reply::cuMemcpyDtoD_v2 {
         dstDevice: (),
@@ -331,6 +350,9 @@ pub fn cuMemcpyPeer(
     let src = session.objects.raw::<Context>(request.srcContext)? as CUcontext;
     known(session, request.dstDevice, request.ByteCount)?;
     known(session, request.srcDevice, request.ByteCount)?;
+    let bytes = request.ByteCount as u64;
+    session.wait_in(0, &[(request.dstDevice, bytes), (request.srcDevice, bytes)]);
+    grace::narrow(&[request.dstContext, request.srcContext].map(Name::Object));
     // SAFETY: the contexts are the driver's and live; the ranges are memory that it knows.
     unsafe {
         driver::cuMemcpyPeer(
@@ -341,7 +363,6 @@ pub fn cuMemcpyPeer(
             request.ByteCount,
         )?
     };
-    let bytes = request.ByteCount as u64;
     counts::copy(Memory::Device, Memory::Device, bytes);
     Ok(reply::cuMemcpyPeer {
         dstDevice: (),

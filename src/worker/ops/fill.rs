@@ -7,7 +7,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::copy::{known, known_plane};
+use super::copy::{known, known_plane, plane_bytes};
 use crate::worker::{
     dispatch::Outcome,
     driver,
@@ -55,6 +55,8 @@ macro_rules! linear {
         #[doc = concat!("`", stringify!($name), "`.")]
         pub fn $name(session: &Session, request: request::$name, _: Data) -> Outcome<reply::$name> {
             check::<$ty>(session, request.dstDevice, request.N)?;
+            let bytes = request.N.saturating_mul(size_of::<$ty>()) as u64;
+            session.wait_in(0, &[(request.dstDevice, bytes)]);
             // SAFETY: the range is memory that the guest has, or empty.
             unsafe { driver::$name(request.dstDevice, request.$value, request.N)? };
             session.device_memory.settle(&[request.dstDevice])?;
@@ -84,6 +86,8 @@ macro_rules! pitched {
         pub fn $name(session: &Session, request: request::$name, _: Data) -> Outcome<reply::$name> {
             let r = request;
             check_plane::<$ty>(session, r.dstDevice, r.dstPitch, r.Width, r.Height)?;
+            let row = r.Width.saturating_mul(size_of::<$ty>());
+            session.wait_in(0, &[(r.dstDevice, plane_bytes(r.dstPitch, row, r.Height))]);
             // SAFETY: as above.
             unsafe { driver::$name(r.dstDevice, r.dstPitch, r.$value, r.Width, r.Height)? };
             session.device_memory.settle(&[r.dstDevice])?;

@@ -12,6 +12,7 @@ use super::launch::Lowered;
 use crate::worker::{
     dispatch::Outcome,
     driver,
+    grace::{self, Name},
     objects::Params,
     places::Places,
     session::{Data, Session},
@@ -116,6 +117,20 @@ pub fn gpgpuFunctionParams(
         func: (),
         params: function.params().to_vec(),
     })
+}
+
+/// `cuFuncLoad`: the driver may wait for the context's work.
+pub fn cuFuncLoad(
+    session: &Session,
+    request: request::cuFuncLoad,
+    _: Data,
+) -> Outcome<reply::cuFuncLoad> {
+    let function = session.objects.function(request.function)?;
+    let used = [function.parent, function.context, session.current()];
+    grace::narrow(&used.map(Name::Object));
+    // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
+    unsafe { driver::cuFuncLoad(function.raw as CUfunction)? };
+    Ok(reply::cuFuncLoad { function: () })
 }
 
 /// `cuOccupancyMaxActiveClusters`.

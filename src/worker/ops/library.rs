@@ -10,11 +10,12 @@ use gpgpu_protocol::{
 use super::{
     function::{Described, attribute, params},
     image::{Jit, Needs},
-    module::{c_name, image, text},
+    module::{c_name, image, text, unload},
 };
 use crate::worker::{
     dispatch::{Failed, Outcome},
     driver,
+    grace::{self, Name},
     objects::{Entry, Params},
     places::Places,
     session::{Data, Session},
@@ -48,6 +49,7 @@ pub fn cuLibraryLoadData(
     session.objects.check_new::<Library>(request.library)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
+    grace::narrow(&[Name::Object(session.current())]);
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let needs = Needs::of(session, &image)?;
@@ -107,12 +109,14 @@ pub fn cuLibraryUnload(
     request: request::cuLibraryUnload,
     _: Data,
 ) -> Outcome<reply::cuLibraryUnload> {
-    let library = library(session, request.library)?;
-    session.objects.remove_with_children(request.library);
-    session.device_memory.forget_globals(request.library);
-    // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
-    unsafe { driver::cuLibraryUnload(library)? };
-    session.charges.forget_library(request.library);
+    let entry = session
+        .objects
+        .end_with_children::<Library>(request.library)?;
+    // It may be loaded in any of them.
+    unload(session, request.library, &[Name::Contexts], || {
+        // SAFETY: the handle is the driver's, and nobody uses the library any more.
+        unsafe { driver::cuLibraryUnload(Library::handle(entry.raw)) }
+    })?;
     Ok(reply::cuLibraryUnload { library: () })
 }
 

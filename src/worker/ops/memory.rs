@@ -12,6 +12,7 @@ use crate::worker::{
     device_memory::{Source, pitched},
     dispatch::Outcome,
     driver,
+    grace::{self, Name},
     session::{Data, Session},
 };
 
@@ -80,7 +81,7 @@ pub fn gpgpuFreeIdle(
     request: request::gpgpuFreeIdle,
     _: Data,
 ) -> Outcome<reply::gpgpuFreeIdle> {
-    match session.device_memory.free_idle(request.dptr) {
+    match session.device_memory.free_idle(session, request.dptr) {
         Ok(()) | Err(CUDA_ERROR_INVALID_VALUE) => Ok(reply::gpgpuFreeIdle { dptr: () }),
         Err(code) => Err(code.into()),
     }
@@ -164,6 +165,8 @@ pub fn cuMemHostRegister_v2(
 ) -> Outcome<reply::cuMemHostRegister_v2> {
     // Read-only and I/O memory need rights that this process's mapping decides, not the guest.
     let flags = request.flags & (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    // Pinning much memory takes long.
+    grace::narrow(&[Name::Object(session.current())]);
     let device = session.regions.register(
         session.current(),
         request.address,
@@ -185,7 +188,7 @@ pub fn cuMemHostUnregister(
     request: request::cuMemHostUnregister,
     _: Data,
 ) -> Outcome<reply::cuMemHostUnregister> {
-    session.regions.unregister(request.address)?;
+    session.regions.unregister(session, request.address)?;
     session.count_pinned();
     Ok(reply::cuMemHostUnregister { address: () })
 }

@@ -16,6 +16,7 @@ mod memory;
 mod memory_pool;
 mod module;
 mod ring;
+mod stream;
 
 pub use callback::*;
 pub use client::*;
@@ -30,3 +31,4 @@ pub use memory::*;
 pub use memory_pool::*;
 pub use module::*;
 pub use ring::*;
+pub use stream::*;

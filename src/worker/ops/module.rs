@@ -16,6 +16,7 @@ use crate::worker::{
     charges::Owner,
     dispatch::{Failed, Outcome},
     driver,
+    grace::{self, Ending, Name, Ticket, Unload},
     images::Image,
     objects::Entry,
     session::{Data, Session},
@@ -66,6 +67,7 @@ pub fn cuModuleLoadDataEx(
     session.objects.check_new::<Module>(request.module)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
+    grace::narrow(&[Name::Object(session.current())]);
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let charge = super::image::reserve(session, device(session), &image)?;
@@ -115,17 +117,48 @@ pub fn cuModuleUnload(
     request: request::cuModuleUnload,
     _: Data,
 ) -> Outcome<reply::cuModuleUnload> {
-    let module = Module::handle(session.objects.raw::<Module>(request.hmod)?);
-    if module.is_null() {
-        return Err(CUDA_ERROR_INVALID_HANDLE.into());
-    }
-    // Nothing finds the module's functions any more before the driver frees them.
-    session.objects.remove_with_children(request.hmod);
-    session.device_memory.forget_globals(request.hmod);
-    // SAFETY: the handle is the driver's; it was in the table, so it was not unloaded before.
-    unsafe { driver::cuModuleUnload(module)? };
-    session.charges.forget(Owner::Module(request.hmod));
+    let entry = session.objects.end_with_children::<Module>(request.hmod)?;
+    let used = [entry.context, session.current()].map(Name::Object);
+    unload(session, request.hmod, &used, || {
+        // SAFETY: the handle is the driver's, and nobody uses the module any more.
+        unsafe { driver::cuModuleUnload(Module::handle(entry.raw)) }
+    })?;
     Ok(reply::cuModuleUnload { hmod: () })
+}
+
+/// Unloads a module or library that nobody finds any more, by `destroy`, when no other command uses it. The contexts that `used`
+/// names do not end meanwhile.
+///
+/// # Errors
+///
+/// Those of `destroy`; then it is still there.
+pub fn unload(
+    session: &Session,
+    id: u64,
+    used: &[Name],
+    destroy: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    session.device_memory.end_globals(id);
+    let unload = Unload::begin();
+    grace::narrow(used);
+    unload.ticket().wait(Ending::Object(id));
+    // A global of it that was asked for meanwhile, others may have found.
+    session.device_memory.end_globals(id);
+    Ticket::now().wait(Ending::Object(id));
+    let ended = destroy();
+    match ended {
+        Ok(()) => {
+            session.device_memory.forget_globals(id);
+            session.charges.forget(Owner::Module(id));
+            session.charges.forget_library(id);
+            session.objects.remove_with_children(id);
+        }
+        Err(_) => {
+            session.device_memory.keep_globals(id);
+            session.objects.keep_with_children(id);
+        }
+    }
+    ended
 }
 
 fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {

@@ -9,7 +9,7 @@ use super::copy::known;
 use crate::worker::{
     counts::{self, Memory},
     dispatch::{Outcome, Until},
-    driver,
+    driver, grace,
     ring::Ring,
     session::{Data, Session},
 };
@@ -45,6 +45,7 @@ pub fn gpgpuRingAfter(
     request: request::gpgpuRingAfter,
     _: Data,
 ) -> Outcome<reply::gpgpuRingAfter> {
+    grace::narrow(&[]);
     ring(session)?.wait(request.position)?;
     Ok(reply::gpgpuRingAfter { position: () })
 }
@@ -57,11 +58,15 @@ pub fn gpgpuEventMark(
 ) -> Outcome<reply::gpgpuEventMark> {
     let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
-    let word = ring(session)?.word(session, request.word)?;
+    let word = match ring(session)?.word(session, request.word) {
+        Err(code) if code != CUDA_ERROR_NOT_SUPPORTED => return Err(code.into()),
+        word => word,
+    };
     // SAFETY: event and stream are the driver's and live; the word is in the ring's registered memory.
     unsafe {
         driver::cuEventRecord(event, stream)?;
-        match driver::cuStreamWriteValue32_v2(stream, word, request.value, 0) {
+        match word.and_then(|word| driver::cuStreamWriteValue32_v2(stream, word, request.value, 0))
+        {
             // Without the word the guest asks, as for any other event.
             Ok(()) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
             Err(code) => return Err(code.into()),

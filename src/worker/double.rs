@@ -1,0 +1,334 @@
+//! A driver for tests. Its calls can be held inside, and it notes every use of what is gone and every end of what is in use: in a
+//! real one either is the use of freed memory.
+
+use std::{
+    cell::Cell,
+    collections::{HashMap, HashSet},
+    ffi::c_void,
+    num::NonZeroUsize,
+    ptr::NonNull,
+    sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use gpgpu_protocol::cuda::*;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+#[derive(Debug, Default)]
+struct State {
+    made: u64,
+    alive: HashSet<u64>,
+    /// How many calls use what.
+    in_use: HashMap<u64, usize>,
+    /// Functions that are held, and those that were reached.
+    held: HashSet<&'static str>,
+    reached: HashSet<&'static str>,
+    /// Every call that makes nothing.
+    calls: Vec<&'static str>,
+    wrong: Vec<String>,
+    /// Device memory, and its bytes.
+    memory: HashMap<u64, usize>,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+static CHANGED: Condvar = Condvar::new();
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A watchdog for what never comes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls of one function wait inside until this is dropped.
+pub struct Held(&'static str);
+
+/// Holds the calls of a function.
+pub fn hold(name: &'static str) -> Held {
+    state().held.insert(name);
+    Held(name)
+}
+
+impl Held {
+    /// Waits until a call is inside.
+    pub fn wait(&self) {
+        let is_not_there = |state: &mut State| !state.reached.contains(self.0);
+        let (state, waited) = CHANGED
+            .wait_timeout_while(state(), LIMIT, is_not_there)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(!waited.timed_out(), "{} is never called", self.0);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = state();
+        state.held.remove(self.0);
+        state.reached.remove(self.0);
+        CHANGED.notify_all();
+    }
+}
+
+/// Whether a function is called, now or in so long.
+pub fn is_called(name: &'static str, within: Duration) -> bool {
+    let is_missing = |state: &mut State| !state.calls.contains(&name);
+    let (state, _) = CHANGED
+        .wait_timeout_while(state(), within, is_missing)
+        .unwrap_or_else(PoisonError::into_inner);
+    state.calls.contains(&name)
+}
+
+/// How often a function was called.
+pub fn calls(name: &'static str) -> usize {
+    let state = state();
+    state.calls.iter().filter(|called| **called == name).count()
+}
+
+/// What was used after its end, or ended during its use.
+pub fn wrong() -> Vec<String> {
+    state().wrong.clone()
+}
+
+/// Makes an object that tests have no call for.
+pub fn make() -> u64 {
+    let mut state = state();
+    state.made += 1;
+    let made = 0x7000_0000 + (state.made << 4);
+    state.alive.insert(made);
+    made
+}
+
+fn made(to: *mut u64) -> CUresult {
+    // SAFETY: the caller's pointer is to a handle or an address.
+    unsafe { to.write(make()) };
+    CUDA_SUCCESS
+}
+
+/// A call that uses what is given, and the current context; NULL is nothing.
+fn call(name: &'static str, uses: &[u64]) -> CUresult {
+    let uses: Vec<u64> = uses.iter().copied().chain([CURRENT.get()]).collect();
+    let mut state = state();
+    state.calls.push(name);
+    for handle in uses.iter().filter(|handle| **handle > 2) {
+        if !state.alive.contains(handle) {
+            state.wrong.push(format!("{name} uses what is gone"));
+        }
+        *state.in_use.entry(*handle).or_default() += 1;
+    }
+    if state.held.contains(name) {
+        state.reached.insert(name);
+        CHANGED.notify_all();
+        let is_held = |state: &mut State| state.held.contains(name);
+        state = CHANGED
+            .wait_while(state, is_held)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+    for handle in uses.iter().filter(|handle| **handle > 2) {
+        if let Some(users) = state.in_use.get_mut(handle) {
+            *users -= 1;
+        }
+    }
+    CHANGED.notify_all();
+    CUDA_SUCCESS
+}
+
+/// The end of something.
+fn end(name: &'static str, handle: u64) -> CUresult {
+    let mut state = state();
+    state.calls.push(name);
+    if !state.alive.remove(&handle) {
+        state.wrong.push(format!("{name} ends what is gone"));
+    }
+    if state.in_use.get(&handle).is_some_and(|users| *users > 0) {
+        state.wrong.push(format!("{name} ends what is in use"));
+    }
+    CHANGED.notify_all();
+    CUDA_SUCCESS
+}
+
+/// The function with a name; `None` where tests need none.
+pub fn symbol(name: &str) -> Option<*const c_void> {
+    macro_rules! find {
+        ($($function:ident)*) => {
+            match name {
+                $(stringify!($function) => Some($function as *const c_void),)*
+                _ => None,
+            }
+        };
+    }
+    find! {
+        cuCtxSetCurrent cuCtxGetDevice cuCtxCreate_v2 cuCtxPopCurrent_v2 cuCtxDestroy_v2 cuCtxSynchronize
+        cuStreamCreate cuStreamGetFlags cuStreamQuery cuStreamSynchronize cuStreamDestroy_v2
+        cuEventCreate cuEventRecord cuEventSynchronize cuEventDestroy_v2
+        cuModuleUnload cuLaunchKernel
+        cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
+        cuMemHostRegister_v2 cuMemHostGetDevicePointer_v2 cuMemHostUnregister
+    }
+}
+
+extern "C" fn cuCtxSetCurrent(context: u64) -> CUresult {
+    CURRENT.set(context);
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
+    // SAFETY: the caller's pointer is to a device.
+    unsafe { device.write(0) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuCtxCreate_v2(context: *mut u64, _: u32, _: CUdevice) -> CUresult {
+    made(context)
+}
+
+extern "C" fn cuCtxPopCurrent_v2(_: *mut u64) -> CUresult {
+    CURRENT.set(0);
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuCtxDestroy_v2(context: u64) -> CUresult {
+    end("cuCtxDestroy_v2", context)
+}
+
+extern "C" fn cuCtxSynchronize() -> CUresult {
+    call("cuCtxSynchronize", &[])
+}
+
+extern "C" fn cuStreamCreate(stream: *mut u64, _: u32) -> CUresult {
+    made(stream)
+}
+
+extern "C" fn cuStreamGetFlags(_: u64, flags: *mut u32) -> CUresult {
+    // SAFETY: the caller's pointer is to flags.
+    unsafe { flags.write(0) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuStreamQuery(stream: u64) -> CUresult {
+    call("cuStreamQuery", &[stream])
+}
+
+extern "C" fn cuStreamSynchronize(stream: u64) -> CUresult {
+    call("cuStreamSynchronize", &[stream])
+}
+
+extern "C" fn cuStreamDestroy_v2(stream: u64) -> CUresult {
+    end("cuStreamDestroy_v2", stream)
+}
+
+extern "C" fn cuEventCreate(event: *mut u64, _: u32) -> CUresult {
+    made(event)
+}
+
+extern "C" fn cuEventRecord(event: u64, stream: u64) -> CUresult {
+    call("cuEventRecord", &[event, stream])
+}
+
+extern "C" fn cuEventSynchronize(event: u64) -> CUresult {
+    call("cuEventSynchronize", &[event])
+}
+
+extern "C" fn cuEventDestroy_v2(event: u64) -> CUresult {
+    end("cuEventDestroy_v2", event)
+}
+
+extern "C" fn cuModuleUnload(module: u64) -> CUresult {
+    end("cuModuleUnload", module)
+}
+
+/// A function here is its module.
+#[allow(clippy::too_many_arguments)]
+extern "C" fn cuLaunchKernel(
+    function: u64,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    stream: u64,
+    _: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> CUresult {
+    call("cuLaunchKernel", &[function, stream])
+}
+
+extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    // SAFETY: the caller's pointers are to sizes.
+    unsafe {
+        free.write(1 << 30);
+        total.write(1 << 30);
+    }
+    CUDA_SUCCESS
+}
+
+/// Memory whose addresses the kernel may give to somebody else once it is freed.
+extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let length = NonZeroUsize::new(bytes).unwrap();
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
+    let start = mapped.unwrap().as_ptr() as u64;
+    let mut state = state();
+    state.alive.insert(start);
+    state.memory.insert(start, bytes);
+    // SAFETY: the caller's pointer is to an address.
+    unsafe { address.write(start) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemFree_v2(address: u64) -> CUresult {
+    let Some(bytes) = state().memory.remove(&address) else {
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    end("cuMemFree_v2", address);
+    // SAFETY: it was mapped as one piece.
+    unsafe { munmap(NonNull::new(address as *mut c_void).unwrap(), bytes).unwrap() };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) -> CUresult {
+    let state = state();
+    let Some((start, size)) = (state.memory.iter()).find(|(start, _)| **start == at) else {
+        return CUDA_ERROR_NOT_FOUND;
+    };
+    // SAFETY: the caller's pointers are to an address and a size.
+    unsafe {
+        base.write(*start);
+        bytes.write(*size);
+    }
+    CUDA_SUCCESS
+}
+
+/// Copies at the end of the call, to whatever is there then.
+extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> CUresult {
+    call("cuMemcpyAsync", &[to, from, stream]);
+    // SAFETY: the caller says that both ranges are there.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemsetD8_v2(to: u64, _: u8, _: usize) -> CUresult {
+    call("cuMemsetD8_v2", &[to])
+}
+
+extern "C" fn cuMemHostRegister_v2(address: u64, _: usize, _: u32) -> CUresult {
+    state().alive.insert(address);
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: u64, _: u32) -> CUresult {
+    // SAFETY: the caller's pointer is to an address.
+    unsafe { to.write(address) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemHostUnregister(address: u64) -> CUresult {
+    end("cuMemHostUnregister", address)
+}

@@ -1,0 +1,398 @@
+//! Grace periods: nothing that a command has found is destroyed before the command ends.
+//!
+//! The guest's threads share their objects, and a handle or an address that was looked up is used in the driver after the lock of
+//! its table is gone. So each thread says in a slot of its own when a command begins and ends ([`enter`]). Whoever destroys
+//! something first hides it from look-ups, then takes the time ([`Ticket::now`]), and destroys it once every command that had
+//! begun by then has ended. This is read-copy-update with the commands as readers.
+//!
+//! # Commands that wait
+//!
+//! A command that waits for the GPU must not hold up the end of what it has nothing to do with. Before it waits it names what it
+//! still uses, and counts for nothing else from then on ([`narrow`]). One that waits before it has looked anything up, for the
+//! gate say, is outside meanwhile ([`pause`]). So a grace period lasts as long as a call of the driver that issues work. The
+//! longest of these is a launch into a stream that is full. It names no memory ([`uses_memory`]), so memory is not held up by it.
+//!
+//! # What is protected, and how
+//!
+//! | what ends | hidden by | destroyed |
+//! |---|---|---|
+//! | stream, event | a mark in the table of objects | at once if nobody can use it, else later by a thread ([`super::later`]): the guest does not wait for it. Until then it counts towards the limit, and its id stays taken |
+//! | module, library | the same, with its functions, the functions of its modules, and the ranges of its globals | by the command itself, which waits |
+//! | context | the same, with all in it, the ring's registration, registrations, ranges | by the command, which waits. What CUDA does not define, a context that ends under a thread that uses it, ends the client after [`super::ops::LONGEST_END`]. The thread of a gate is not waited for so long: it waits for work that only the context's end may end |
+//! | a registration | the table of what is pinned | by the command, which waits |
+//! | a region of the guest's memory | the table of regions, and of what is pinned | when what is pinned of it was let go, by a thread of the pool; then the guest is answered. No command can then write to it, nor find another mapping in its place |
+//! | memory of a chunk | the ranges | given out again at once, to the same guest process. The chunk is unmapped once nobody uses what was in it; its addresses stay reserved for good, so the driver never takes them for the worker's own memory |
+//! | memory of `cuMemAlloc` | a mark in the ranges, which is believed before the driver is asked | by the command, which waits, or by the thread that frees in a stream's order |
+//! | a memory pool, an image, a callback | nothing of the driver's is behind it: ids, or memory that is counted by reference |
+//! | the ring, the staging area | never |
+//! | the worker's own events: marks of gates, of frees | with their context, or under the lock by which they are used |
+//! | an export that a mover copies from | the mover has a reference of its own to the physical memory |
+//!
+//! A thread that waits for a grace period is not inside itself, and holds no lock that a thread inside could wait for.
+
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::api::{Library, Module, Object, object_kind};
+
+/// What a command goes on using while it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// The object with this id, with all in it if it is a context; 0 is none.
+    Object(u64),
+    /// The context with this id, whose work a thread of the worker itself waits for.
+    Watched(u64),
+    /// All contexts.
+    Contexts,
+    /// A global that only the driver knows.
+    Globals,
+    /// Memory.
+    Memory {
+        /// Where it starts.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+/// What ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The object with this id.
+    Object(u64),
+    /// The context with this id, and all in it.
+    Context(u64),
+    /// Memory.
+    Memory {
+        /// Where it starts.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+impl Ending {
+    fn is_named(&self, name: &Name) -> bool {
+        match (*self, *name) {
+            (Self::Object(id) | Self::Context(id), Name::Object(other)) => id == other,
+            (Self::Context(id), Name::Watched(other)) => id == other,
+            (Self::Context(_), Name::Contexts | Name::Globals) => true,
+            (Self::Object(id), Name::Globals) => {
+                matches!(object_kind(id), Module::KIND | Library::KIND)
+            }
+            (
+                Self::Memory { start, bytes },
+                Name::Memory {
+                    start: of,
+                    bytes: n,
+                },
+            ) => start < of.saturating_add(n) && of < start.saturating_add(bytes),
+            _ => false,
+        }
+    }
+}
+
+/// The time, which goes on with each ticket. 0 is none.
+static NOW: AtomicU64 = AtomicU64::new(1);
+/// The slot of each thread that has carried out a command.
+static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
+
+const USES_MEMORY: u64 = 1;
+
+/// What a thread says of itself. It has a cache line of its own, for the thread writes to it with each command.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Slot {
+    /// When its command began, doubled, with [`USES_MEMORY`]; 0 while it is outside.
+    since: AtomicU64,
+    /// The context of its command.
+    context: AtomicU64,
+    names: Mutex<Vec<Name>>,
+}
+
+impl Slot {
+    fn names(&self) -> MutexGuard<'_, Vec<Name>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Mine {
+    slot: Arc<Slot>,
+    /// How many [`Inside`]s there are.
+    depth: Cell<u32>,
+    /// How many names.
+    named: Cell<usize>,
+}
+
+fn slots() -> MutexGuard<'static, Vec<Arc<Slot>>> {
+    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mine {
+    fn new() -> Self {
+        let slot = Arc::<Slot>::default();
+        slots().push(Arc::clone(&slot));
+        Self {
+            slot,
+            depth: Cell::new(0),
+            named: Cell::new(0),
+        }
+    }
+
+    fn begin(&self, flags: u64) {
+        let now = NOW.load(Ordering::Relaxed) << 1;
+        // Whoever hides something looks at the slots afterwards, and this thread at the tables: one of the two sees the other.
+        self.slot.since.swap(now | flags, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        slots().retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+    }
+}
+
+thread_local! {
+    static MINE: Mine = Mine::new();
+}
+
+/// A command under way, until it is dropped.
+#[derive(Debug)]
+pub struct Inside {
+    named: usize,
+    is_nested: bool,
+    /// It is this thread's.
+    _mine: PhantomData<*const ()>,
+}
+
+/// A command of this thread begins, in a context. Within another it is a part of that one, unless that one is [`narrow`]: then
+/// it may look things up until it is dropped.
+pub fn enter(context: u64, uses_memory: bool) -> Inside {
+    MINE.with(|mine| {
+        mine.depth.set(mine.depth.get() + 1);
+        let is_nested = mine.slot.since.load(Ordering::Relaxed) != 0;
+        if !is_nested {
+            mine.slot.context.store(context, Ordering::Relaxed);
+            mine.begin(u64::from(uses_memory));
+        }
+        Inside {
+            named: mine.named.get(),
+            is_nested,
+            _mine: PhantomData,
+        }
+    })
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        MINE.with(|mine| {
+            mine.depth.set(mine.depth.get() - 1);
+            if self.is_nested {
+                return;
+            }
+            mine.slot.since.store(0, Ordering::Release);
+            if mine.named.get() > self.named {
+                mine.named.set(self.named);
+                mine.slot.names().truncate(self.named);
+            }
+        });
+    }
+}
+
+/// From here to its end the command uses nothing of what it has found but this: it may wait.
+pub fn narrow(names: &[Name]) {
+    MINE.with(|mine| {
+        if mine.depth.get() == 0 {
+            return;
+        }
+        let mut held = mine.slot.names();
+        held.extend_from_slice(names);
+        mine.named.set(held.len());
+        drop(held);
+        mine.slot.since.store(0, Ordering::Release);
+    });
+}
+
+/// A wait of a command that uses nothing yet, until it is dropped.
+#[derive(Debug)]
+pub struct Paused {
+    flags: Option<u64>,
+    _mine: PhantomData<*const ()>,
+}
+
+/// The command waits. What it has found before must be looked up again afterwards.
+pub fn pause() -> Paused {
+    let since = MINE.with(|mine| mine.slot.since.swap(0, Ordering::Release));
+    Paused {
+        flags: (since != 0).then_some(since & USES_MEMORY),
+        _mine: PhantomData,
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        if let Some(flags) = self.flags {
+            MINE.with(|mine| mine.begin(flags));
+        }
+    }
+}
+
+/// Whether an operation may look up memory: what launches and host functions are given is the GPU's to check.
+pub fn uses_memory(op: u16) -> bool {
+    matches!(op >> 8, 0x03..=0x05)
+}
+
+/// The end of modules, a library or a context, whose globals may be in nobody's tables but the driver's; until it is dropped.
+#[derive(Debug)]
+pub struct Unload(Ticket);
+
+static UNLOADS: (Mutex<Vec<u64>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
+
+fn unloads() -> MutexGuard<'static, Vec<u64>> {
+    UNLOADS.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Unload {
+    /// It begins: what is known of it was hidden.
+    pub fn begin() -> Self {
+        let mut unloads = unloads();
+        let ticket = Ticket::now();
+        unloads.push(ticket.0);
+        Self(ticket)
+    }
+
+    /// When that was.
+    pub fn ticket(&self) -> Ticket {
+        self.0
+    }
+}
+
+impl Drop for Unload {
+    fn drop(&mut self) {
+        unloads().retain(|ticket| *ticket != self.0.0);
+        UNLOADS.1.notify_all();
+    }
+}
+
+/// Waits until no unload is under way that this command would not be waited for by: what the driver says of an address then
+/// holds until the command ends.
+pub fn settle_unloads() {
+    let since = MINE.with(|mine| mine.slot.since.load(Ordering::Relaxed)) >> 1;
+    let is_later = |unloads: &mut Vec<u64>| unloads.iter().any(|ticket| *ticket < since);
+    // Unloads wait for commands that are older than they are, and commands here for unloads that are older: no circle.
+    drop(UNLOADS.1.wait_while(unloads(), is_later));
+}
+
+/// How often a grace period is looked at: at first, and ever less often.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// A point in time, after something was hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// Now.
+    pub fn now() -> Self {
+        Self(NOW.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// What commands of other threads that had begun by then may use of what ends.
+    fn users(self, ending: Ending) -> Users {
+        let mut users = Users::default();
+        let own = MINE.with(|mine| Arc::as_ptr(&mine.slot));
+        for slot in slots().iter() {
+            if Arc::as_ptr(slot) == own {
+                continue;
+            }
+            let since = slot.since.load(Ordering::SeqCst);
+            let may_use = since & USES_MEMORY != 0 || !matches!(ending, Ending::Memory { .. });
+            if since != 0 && since >> 1 <= self.0 && may_use {
+                let context = slot.context.load(Ordering::Relaxed);
+                users.others = true;
+                users.same |= ending == Ending::Context(context);
+            }
+            // A command that became narrow before this was loaded has named what it uses.
+            for name in slot.names().iter().filter(|name| ending.is_named(name)) {
+                match name {
+                    Name::Watched(_) => users.watchers = true,
+                    Name::Contexts | Name::Globals => users.others = true,
+                    _ => (users.others, users.same) = (true, true),
+                }
+            }
+        }
+        users
+    }
+
+    /// Whether no command can use any more what was hidden before.
+    pub fn has_passed(self, ending: Ending) -> bool {
+        let users = self.users(ending);
+        !users.others && !users.watchers
+    }
+
+    /// Waits until that is so. The calling thread's command is outside or [`narrow`].
+    pub fn wait(self, ending: Ending) {
+        let mut pause = SHORTEST_PAUSE;
+        while !self.has_passed(ending) {
+            rest(&mut pause);
+        }
+    }
+
+    /// The same for a context. Watchers are waited for as long as `patience` says, commands in the context as long as
+    /// `limit` says, others without a limit.
+    ///
+    /// # Errors
+    ///
+    /// [`StillUsed`] by a command in the context.
+    pub fn wait_for_context(
+        self,
+        context: u64,
+        patience: Duration,
+        limit: Duration,
+    ) -> Result<(), StillUsed> {
+        let began = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let users = self.users(Ending::Context(context));
+            let elapsed = began.elapsed();
+            if !users.others && (!users.watchers || elapsed >= patience) {
+                return Ok(());
+            }
+            if users.same && elapsed >= limit {
+                return Err(StillUsed);
+            }
+            rest(&mut pause);
+        }
+    }
+}
+
+/// A command goes on using a context that another is to end.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StillUsed;
+
+#[derive(Debug, Default)]
+struct Users {
+    /// A command, whatever its context.
+    others: bool,
+    /// A command in the context that ends, or one that has named what ends.
+    same: bool,
+    /// A thread of the worker's own.
+    watchers: bool,
+}
+
+fn rest(pause: &mut Duration) {
+    thread::sleep(*pause);
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+}
+
+#[cfg(test)]
+#[path = "grace_tests.rs"]
+mod tests;

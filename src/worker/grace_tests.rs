@@ -1,0 +1,206 @@
+//! Tests of [`super`].
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use gpgpu_protocol::api::{Event, Stream, object_id};
+
+use super::*;
+
+/// A command of another thread, which goes on step by step.
+struct Command {
+    step: Sender<fn()>,
+    done: Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Command {
+    fn begin(context: u64, uses_memory: bool) -> Self {
+        let (step, steps) = channel::<fn()>();
+        let (did, done) = channel();
+        let run = move || {
+            let _uses = enter(context, uses_memory);
+            did.send(()).unwrap();
+            for step in steps {
+                step();
+                did.send(()).unwrap();
+            }
+        };
+        let command = Self {
+            step,
+            done,
+            thread: Some(thread::spawn(run)),
+        };
+        command.done.recv().unwrap();
+        command
+    }
+
+    fn go_on(&self, step: fn()) {
+        self.step.send(step).unwrap();
+        self.done.recv().unwrap();
+    }
+
+    fn end(mut self) {
+        self.step = channel().0;
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn stream() -> Ending {
+    Ending::Object(object_id::<Stream>(1))
+}
+
+const MEMORY: Ending = Ending::Memory {
+    start: 0x5000,
+    bytes: 0x1000,
+};
+
+/// The slots are the whole process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn what_was_found_before_it_was_hidden_lasts_until_the_command_ends() {
+    let _alone = alone();
+    let before = Command::begin(7, true);
+    let ticket = Ticket::now();
+    let after = Command::begin(7, true);
+    assert!(!ticket.has_passed(stream()) && !ticket.has_passed(MEMORY));
+    before.end();
+    assert!(ticket.has_passed(stream()) && ticket.has_passed(MEMORY));
+    after.end();
+    // A command does not wait for itself.
+    let _own = enter(7, true);
+    assert!(Ticket::now().has_passed(stream()));
+}
+
+#[test]
+fn what_names_no_memory_holds_none_up() {
+    let _alone = alone();
+    let launch = Command::begin(7, false);
+    let ticket = Ticket::now();
+    assert!(ticket.has_passed(MEMORY) && !ticket.has_passed(stream()));
+    launch.end();
+}
+
+#[test]
+fn a_command_that_waits_holds_up_what_it_has_named_and_nothing_else() {
+    let _alone = alone();
+    let sync = Command::begin(7, true);
+    let ticket = Ticket::now();
+    sync.go_on(|| {
+        narrow(&[
+            Name::Object(object_id::<Stream>(1)),
+            Name::Memory {
+                start: 0x5fff,
+                bytes: 1,
+            },
+        ]);
+    });
+    let other = Ending::Memory {
+        start: 0x6000,
+        bytes: 1 << 20,
+    };
+    assert!(ticket.has_passed(Ending::Object(object_id::<Event>(1))));
+    assert!(ticket.has_passed(other) && ticket.has_passed(Ending::Context(7)));
+    assert!(!ticket.has_passed(stream()) && !ticket.has_passed(MEMORY));
+    // However late it is that somebody wants to end them.
+    assert!(!Ticket::now().has_passed(stream()));
+    sync.end();
+    assert!(ticket.has_passed(stream()) && ticket.has_passed(MEMORY));
+}
+
+#[test]
+fn within_a_command_that_waits_more_can_be_looked_up_for_a_while() {
+    let _alone = alone();
+    let command = Command::begin(7, false);
+    command.go_on(|| narrow(&[Name::Object(object_id::<Stream>(1))]));
+    command.go_on(|| {
+        let _uses = enter(8, false);
+        narrow(&[Name::Object(object_id::<Event>(1))]);
+    });
+    let ticket = Ticket::now();
+    assert!(ticket.has_passed(Ending::Object(object_id::<Event>(1))));
+    assert!(!ticket.has_passed(stream()));
+    command.end();
+}
+
+#[test]
+fn who_waits_at_a_gate_holds_nothing_up_and_does_afterwards() {
+    let _alone = alone();
+    let command = Command::begin(7, true);
+    let ticket = Ticket::now();
+    command.go_on(|| {
+        thread_local! {
+            static PAUSED: Cell<Option<Paused>> = const { Cell::new(None) };
+        }
+        match PAUSED.take() {
+            None => PAUSED.set(Some(pause())),
+            Some(paused) => drop(paused),
+        }
+    });
+    assert!(ticket.has_passed(stream()));
+    command.end();
+}
+
+#[test]
+fn a_context_waits_for_commands_in_it_for_so_long_and_for_others_without_a_limit() {
+    let _alone = alone();
+    let wait = |ticket: Ticket| ticket.wait_for_context(7, Duration::ZERO, Duration::ZERO);
+    let inside = Command::begin(7, false);
+    assert_eq!(wait(Ticket::now()), Err(StillUsed));
+    inside.go_on(|| narrow(&[Name::Object(7)]));
+    assert_eq!(wait(Ticket::now()), Err(StillUsed));
+    inside.end();
+    // A gate's thread, which waits for what only the context's end may end.
+    let watcher = Command::begin(7, false);
+    watcher.go_on(|| narrow(&[Name::Watched(7)]));
+    assert!(!Ticket::now().has_passed(Ending::Context(7)));
+    assert_eq!(wait(Ticket::now()), Ok(()));
+    watcher.end();
+    let elsewhere = Command::begin(8, false);
+    let ticket = Ticket::now();
+    let waits = thread::spawn(move || wait(ticket));
+    assert!(!ticket.has_passed(Ending::Context(7)));
+    elsewhere.end();
+    assert_eq!(waits.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn an_address_that_only_the_driver_knows_is_not_asked_about_during_an_unload() {
+    let _alone = alone();
+    let before = Command::begin(7, true);
+    let unload = Unload::begin();
+    // The unload waits for this one, so this one does not wait for it.
+    before.go_on(settle_unloads);
+    let asked = thread::spawn(|| {
+        let _uses = enter(7, true);
+        settle_unloads();
+        unloads().is_empty()
+    });
+    before.end();
+    unload.ticket().wait(stream());
+    drop(unload);
+    assert!(asked.join().unwrap(), "it asked before the unload was over");
+}
+
+#[test]
+#[ignore = "prints a figure: --release --run-ignored all --no-capture"]
+fn a_command_costs_a_few_nanoseconds() {
+    let _alone = alone();
+    const TIMES: u32 = 1_000_000;
+    let least = |act: fn()| {
+        let once = || {
+            let began = Instant::now();
+            (0..TIMES).for_each(|_| act());
+            began.elapsed()
+        };
+        let least = (0..20).map(|_| once()).min().unwrap_or_default();
+        least.as_nanos() as f64 / f64::from(TIMES)
+    };
+    let command = least(|| drop(std::hint::black_box(enter(7, false))));
+    let look = least(|| assert!(Ticket::now().has_passed(stream())));
+    println!("begin and end of a command: {command:.1} ns; a ticket and a look: {look:.1} ns");
+}

@@ -1,0 +1,182 @@
+//! Streams and events that end as soon as nobody uses them: see [`super::grace`].
+//!
+//! Their destruction is a post, so its caller waits for nothing. Where another thread's command may use one, a thread of the
+//! worker's own destroys it when that has ended.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use gpgpu_protocol::{
+    api::{Event, Object, Stream},
+    cuda::*,
+};
+
+use super::{
+    driver,
+    grace::{self, Ending, Ticket},
+    objects::Entry,
+    session::Session,
+};
+
+/// How often the thread looks: at first, and as long as nothing can be destroyed ever less often.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// What ends, and can be found no more.
+#[derive(Debug, Clone, Copy)]
+struct Doomed {
+    id: u64,
+    raw: u64,
+    context: u64,
+    destroy: Destroy,
+    ticket: Ticket,
+}
+
+type Destroy = unsafe fn(u64) -> Result<(), CUresult>;
+
+impl Doomed {
+    fn is_unused(&self) -> bool {
+        self.ticket.has_passed(Ending::Object(self.id))
+    }
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Later {
+    doomed: Mutex<Vec<Doomed>>,
+    more: Condvar,
+    started: OnceLock<bool>,
+}
+
+/// An object that ends by a post.
+pub trait Posted: Object {
+    /// The driver's function that destroys it.
+    ///
+    /// # Safety
+    ///
+    /// The handle is the driver's, lives, and is used by nobody.
+    unsafe fn destroy(raw: u64) -> Result<(), CUresult>;
+}
+
+impl Posted for Stream {
+    unsafe fn destroy(raw: u64) -> Result<(), CUresult> {
+        // SAFETY: as the caller says.
+        unsafe { driver::cuStreamDestroy_v2(raw as CUstream) }
+    }
+}
+
+impl Posted for Event {
+    unsafe fn destroy(raw: u64) -> Result<(), CUresult> {
+        // SAFETY: as the caller says.
+        unsafe { driver::cuEventDestroy_v2(raw as CUevent) }
+    }
+}
+
+impl Later {
+    fn doomed(&self) -> MutexGuard<'_, Vec<Doomed>> {
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Destroys an object of which [`super::objects::Objects::end`] gave the entry: now, or later.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code, where it is known by now; then the object is still there.
+    pub fn destroy<K: Posted>(
+        &self,
+        session: &Session,
+        id: u64,
+        entry: &Entry,
+    ) -> Result<(), CUresult> {
+        let doomed = Doomed {
+            id,
+            raw: entry.raw,
+            context: entry.context,
+            destroy: K::destroy,
+            ticket: Ticket::now(),
+        };
+        if !doomed.is_unused() {
+            self.doomed().push(doomed);
+            if self.starts(session) {
+                self.more.notify_one();
+            } else {
+                self.sweep(session);
+            }
+            return Ok(());
+        }
+        // SAFETY: the handle came from the table, which gives it to nobody any more, and nobody else uses it.
+        match unsafe { K::destroy(entry.raw) } {
+            Ok(()) => session.objects.remove(id),
+            Err(code) => {
+                session.objects.keep(id);
+                return Err(code);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a thread. Without one, whoever destroys something next looks.
+    fn starts(&self, session: &Session) -> bool {
+        *self.started.get_or_init(|| {
+            let Some(session) = session.whole.get().copied() else {
+                return false;
+            };
+            let thread = thread::Builder::new().name("later".into());
+            thread.spawn(|| session.later.serve(session)).is_ok()
+        })
+    }
+
+    fn serve(&self, session: &Session) {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let mut doomed = self.doomed();
+            while doomed.is_empty() {
+                pause = SHORTEST_PAUSE;
+                doomed = (self.more.wait(doomed)).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(doomed);
+            match self.sweep(session) {
+                true => pause = SHORTEST_PAUSE,
+                false => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
+            thread::sleep(pause);
+        }
+    }
+
+    /// Destroys what nobody uses any more; `false` if there was nothing.
+    fn sweep(&self, session: &Session) -> bool {
+        let mut any = false;
+        loop {
+            // A context does not end between the look at it and the driver's call.
+            let _uses = grace::enter(0, false);
+            let next = {
+                let mut doomed = self.doomed();
+                let unused = doomed.iter().position(Doomed::is_unused);
+                unused.map(|at| doomed.swap_remove(at))
+            };
+            let Some(doomed) = next else {
+                return any;
+            };
+            any = true;
+            let current = session.current();
+            if session.enter(doomed.context).is_ok() {
+                // SAFETY: as above; its context lives.
+                if let Err(code) = unsafe { (doomed.destroy)(doomed.raw) } {
+                    tracing::debug!("A stream or event that was destroyed: {code}");
+                }
+            }
+            session.objects.remove(doomed.id);
+            if session.current() != current {
+                let _ = session.enter(current);
+            }
+        }
+    }
+
+    /// A context has ended, and what is in it with it.
+    pub fn forget_context(&self, context: u64) {
+        self.doomed().retain(|doomed| doomed.context != context);
+    }
+}

@@ -1,0 +1,446 @@
+//! What a command uses stays until the command ends: two threads of a guest at once, on [`super::double`].
+
+use std::{
+    num::NonZeroUsize,
+    os::fd::OwnedFd,
+    ptr::NonNull,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use gpgpu_protocol::{
+    api::{Context, Event, Function, LaunchConfig, Module, Request, Stream, object_id, request},
+    codec::{Blob, Writer},
+    cuda::*,
+    layout::{StreamCommand, status},
+};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use zerocopy::IntoBytes;
+
+use super::{
+    dispatch::Until,
+    double,
+    objects::Entry,
+    session::{Data, Session},
+};
+use crate::ipc::{MapRun, sealed_memfd};
+
+/// How long something that must not happen is waited for.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// A client with two contexts, of which each has a stream and an event, and the first a module with a function.
+struct Rig {
+    session: &'static Session,
+    contexts: [u64; 2],
+    streams: [u64; 2],
+    events: [u64; 2],
+    module: u64,
+    function: u64,
+    /// The driver is the whole process's.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let session: &'static Session = Box::leak(Box::default());
+        session.whole.set(session).unwrap();
+        let rig = Self {
+            session,
+            contexts: [1, 2].map(object_id::<Context>),
+            streams: [1, 2].map(object_id::<Stream>),
+            events: [1, 2].map(object_id::<Event>),
+            module: object_id::<Module>(1),
+            function: object_id::<Function>(1),
+            _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        for index in 0..2 {
+            let (pctx, phStream, phEvent) =
+                (rig.contexts[index], rig.streams[index], rig.events[index]);
+            let (flags, dev) = (0, 0);
+            rig.works(request::cuCtxCreate_v2 { pctx, flags, dev }, 0);
+            rig.works(request::cuStreamCreate { phStream, Flags: 0 }, pctx);
+            rig.works(request::cuEventCreate { phEvent, Flags: 0 }, pctx);
+        }
+        let module = double::make();
+        let objects = &session.objects;
+        objects.insert(rig.module, Entry::new(module, rig.contexts[0]));
+        let function = Entry {
+            parent: rig.module,
+            ..Entry::new(module, rig.contexts[0])
+        };
+        objects.insert(rig.function, function);
+        rig
+    }
+
+    fn works<R: Request>(&self, request: R, context: u64) {
+        assert_eq!(run(self.session, request, context), CUDA_SUCCESS);
+    }
+
+    /// A command of another thread of the guest.
+    fn begin<R: Request + Send + 'static>(&self, request: R, context: u64) -> JoinHandle<CUresult> {
+        let session = self.session;
+        thread::spawn(move || run(session, request, context))
+    }
+
+    fn launch(&self) -> request::cuLaunchKernelEx {
+        let config = LaunchConfig {
+            grid_x: 1,
+            grid_y: 1,
+            grid_z: 1,
+            block_x: 1,
+            block_y: 1,
+            block_z: 1,
+            shared_bytes: 0,
+            stream: self.streams[0],
+            attributes: Vec::new(),
+        };
+        request::cuLaunchKernelEx {
+            func: self.function,
+            config,
+            params: Blob(Vec::new()),
+        }
+    }
+
+    fn record(&self) -> request::cuEventRecord {
+        request::cuEventRecord {
+            hEvent: self.events[0],
+            hStream: self.streams[0],
+        }
+    }
+
+    /// Memory of the guest, registered.
+    fn register(&self, number: u32, address: u64) {
+        let file = Arc::new(OwnedFd::from(sealed_memfd(c"test", BYTES).unwrap()));
+        let run = MapRun {
+            file,
+            offset: 0,
+            length: BYTES,
+        };
+        let mapped = self.session.regions.map(number, address, BYTES, &[run]);
+        assert_eq!(mapped, status::OK);
+        let bytes = BYTES as usize;
+        let register = request::cuMemHostRegister_v2 {
+            address,
+            bytes,
+            flags: 0,
+            device: true,
+        };
+        self.works(register, self.contexts[0]);
+    }
+
+    fn copy(&self, dst: u64, src: u64) -> request::cuMemcpyAsync {
+        request::cuMemcpyAsync {
+            dst,
+            src,
+            ByteCount: BYTES as usize,
+            hStream: self.streams[0],
+        }
+    }
+
+    /// Device memory of the driver's own.
+    fn alloc(&self) -> u64 {
+        let context = self.contexts[0];
+        self.works(request::cuStreamQuery { hStream: 0 }, context);
+        self.session.device_memory.allocate(context, BYTES).unwrap()
+    }
+}
+
+const BYTES: u64 = 0x10000;
+const HERE: u64 = 0x1234_5670_0000;
+const THERE: u64 = 0x1234_5680_0000;
+
+fn run<R: Request>(session: &Session, request: R, context: u64) -> CUresult {
+    let mut writer = Writer::new();
+    writer.put(&request);
+    let arguments = writer.into_bytes();
+    let head = StreamCommand {
+        bytes: ((size_of::<StreamCommand>() + arguments.len()) as u32).into(),
+        op: R::OP.into(),
+        reserved: 0.into(),
+        context: context.into(),
+    };
+    let stream = [head.as_bytes(), &arguments].concat();
+    let wait = |_, until: &Until| until.wait(session).map(|()| 0);
+    let (answer, _) = super::execute(session, &stream, Data::none(), wait).unwrap();
+    answer.result
+}
+
+/// Puts something of the worker's own at an address of the guest's, if it is free, and gives its first byte.
+fn fill_hole(at: u64) -> Option<*mut u8> {
+    let (wish, bytes) = (
+        NonZeroUsize::new(at as usize),
+        NonZeroUsize::new(BYTES as usize)?,
+    );
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED_NOREPLACE;
+    // SAFETY: nothing that is mapped is replaced.
+    let mapped = unsafe { mmap_anonymous(wish, bytes, protection, flags) };
+    mapped.ok().map(|mapped| mapped.as_ptr().cast())
+}
+
+fn unmap(at: u64) {
+    // SAFETY: the tests map so much there.
+    unsafe { munmap(NonNull::new(at as *mut _).unwrap(), BYTES as usize).unwrap() };
+}
+
+/// Waits until another thread has come so far that something is so.
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stream_and_an_event_that_a_call_uses_are_destroyed_after_it() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    // A record into a stream that is full waits inside the driver, as a wait for the stream does.
+    type Begin = fn(&Rig) -> JoinHandle<CUresult>;
+    let waits: [(&str, Begin); 3] = [
+        ("cuEventRecord", |rig| {
+            rig.begin(rig.record(), rig.contexts[0])
+        }),
+        ("cuStreamSynchronize", |rig| {
+            let hStream = rig.streams[1];
+            rig.begin(request::cuStreamSynchronize { hStream }, rig.contexts[0])
+        }),
+        ("cuEventSynchronize", |rig| {
+            let hEvent = rig.events[1];
+            rig.begin(request::cuEventSynchronize { hEvent }, rig.contexts[0])
+        }),
+    ];
+    let held = waits.map(|(name, begin)| {
+        let held = double::hold(name);
+        let thread = begin(&rig);
+        held.wait();
+        (held, thread)
+    });
+    // The guest does not wait for it.
+    for (hStream, hEvent) in rig.streams.into_iter().zip(rig.events) {
+        rig.works(request::cuStreamDestroy_v2 { hStream }, context);
+        rig.works(request::cuEventDestroy_v2 { hEvent }, context);
+        let query = request::cuStreamQuery { hStream };
+        assert_eq!(run(rig.session, query, context), CUDA_ERROR_INVALID_HANDLE);
+        let twice = request::cuEventDestroy_v2 { hEvent };
+        assert_eq!(run(rig.session, twice, context), CUDA_ERROR_INVALID_HANDLE);
+    }
+    assert!(!double::is_called("cuStreamDestroy_v2", A_WHILE));
+    assert!(!double::is_called("cuEventDestroy_v2", Duration::ZERO));
+    for (held, thread) in held {
+        drop(held);
+        assert_eq!(thread.join().unwrap(), CUDA_SUCCESS);
+    }
+    until(|| double::calls("cuStreamDestroy_v2") == 2 && double::calls("cuEventDestroy_v2") == 2);
+    // Their ids are free once they are gone.
+    let again = |phStream| {
+        run(
+            rig.session,
+            request::cuStreamCreate { phStream, Flags: 0 },
+            context,
+        )
+    };
+    until(|| again(rig.streams[0]) == CUDA_SUCCESS);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn what_no_other_thread_can_use_is_destroyed_at_once() {
+    let rig = Rig::new();
+    let [context, other] = rig.contexts;
+    // Neither who waits for something else holds it up, nor who waits for a callback.
+    let held = double::hold("cuStreamSynchronize");
+    let hStream = rig.streams[1];
+    let waits = rig.begin(request::cuStreamSynchronize { hStream }, other);
+    let next = request::gpgpuNextCallback {
+        callback: true,
+        status: true,
+    };
+    let next = rig.begin(next, context);
+    held.wait();
+    let hStream = rig.streams[0];
+    rig.works(request::cuStreamDestroy_v2 { hStream }, context);
+    assert_eq!(double::calls("cuStreamDestroy_v2"), 1);
+    rig.works(request::cuModuleUnload { hmod: rig.module }, context);
+    assert_eq!(double::calls("cuModuleUnload"), 1);
+    rig.works(request::cuCtxDestroy_v2 { ctx: context }, other);
+    assert_eq!(double::calls("cuCtxDestroy_v2"), 1);
+    drop(held);
+    assert_eq!(waits.join().unwrap(), CUDA_SUCCESS);
+    thread::spawn({
+        let session = rig.session;
+        move || session.callbacks.run(7, CUDA_SUCCESS)
+    });
+    assert_eq!(next.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn a_module_is_unloaded_after_the_launch_that_has_found_its_function() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    let held = double::hold("cuLaunchKernel");
+    let launch = rig.begin(rig.launch(), context);
+    held.wait();
+    let unload = rig.begin(request::cuModuleUnload { hmod: rig.module }, context);
+    assert!(!double::is_called("cuModuleUnload", A_WHILE));
+    // Nothing new begins to use it meanwhile.
+    assert_eq!(
+        run(rig.session, rig.launch(), context),
+        CUDA_ERROR_INVALID_HANDLE
+    );
+    drop(held);
+    assert_eq!(launch.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(unload.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(double::calls("cuModuleUnload"), 1);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn a_context_is_destroyed_after_the_calls_that_use_what_is_in_it() {
+    let rig = Rig::new();
+    let [context, other] = rig.contexts;
+    let sync = double::hold("cuCtxSynchronize");
+    let record = double::hold("cuEventRecord");
+    let waits = rig.begin(request::cuCtxSynchronize {}, context);
+    // With another context as the current one.
+    let records = rig.begin(rig.record(), other);
+    sync.wait();
+    record.wait();
+    let destroy = rig.begin(request::cuCtxDestroy_v2 { ctx: context }, other);
+    assert!(!double::is_called("cuCtxDestroy_v2", A_WHILE));
+    let twice = request::cuCtxDestroy_v2 { ctx: context };
+    assert_eq!(
+        run(rig.session, twice, other),
+        CUDA_ERROR_INVALID_CONTEXT,
+        "it ends already"
+    );
+    let hStream = rig.streams[0];
+    let query = request::cuStreamQuery { hStream };
+    assert_eq!(run(rig.session, query, other), CUDA_ERROR_INVALID_HANDLE);
+    drop(sync);
+    assert_eq!(waits.join().unwrap(), CUDA_SUCCESS);
+    assert!(!double::is_called("cuCtxDestroy_v2", A_WHILE));
+    drop(record);
+    assert_eq!(records.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(destroy.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(double::calls("cuCtxDestroy_v2"), 1);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn a_stream_that_is_to_be_destroyed_goes_with_its_context() {
+    let rig = Rig::new();
+    let [context, other] = rig.contexts;
+    let held = double::hold("cuEventRecord");
+    let records = rig.begin(rig.record(), context);
+    held.wait();
+    let hStream = rig.streams[0];
+    rig.works(request::cuStreamDestroy_v2 { hStream }, context);
+    let destroy = rig.begin(request::cuCtxDestroy_v2 { ctx: context }, other);
+    until(|| rig.session.objects.raw::<Context>(context).is_err());
+    drop(held);
+    assert_eq!(records.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(destroy.join().unwrap(), CUDA_SUCCESS);
+    assert!(double::calls("cuStreamDestroy_v2") <= 1);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn memory_of_the_guest_is_not_unmapped_under_a_copy_that_has_found_it() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    rig.register(1, HERE);
+    rig.register(2, THERE);
+    // SAFETY: it was just mapped.
+    unsafe { (THERE as *mut u8).write_bytes(0xee, BYTES as usize) };
+    // Between the check of the addresses and their use.
+    let held = double::hold("cuMemcpyAsync");
+    let copy = rig.begin(rig.copy(HERE, THERE), context);
+    held.wait();
+    let session = rig.session;
+    let unmapped = thread::spawn(move || session.regions.unmap(session, 1));
+    until(|| !session.regions.holds(HERE, 1));
+    // What the worker maps for itself would come where the guest's memory was.
+    thread::sleep(A_WHILE);
+    let early = fill_hole(HERE);
+    assert!(!unmapped.is_finished(), "the guest has its memory back");
+    let again = run(session, rig.copy(HERE, THERE), context);
+    assert_eq!(again, CUDA_ERROR_INVALID_VALUE);
+    drop(held);
+    assert_eq!(copy.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(unmapped.join().unwrap(), status::OK);
+    let hole = early.or_else(|| fill_hole(HERE)).unwrap();
+    // SAFETY: it was just mapped.
+    let byte = unsafe { hole.read_volatile() };
+    assert_eq!(byte, 0, "the guest's bytes are in the worker's own memory");
+    unmap(HERE);
+    assert_eq!(session.regions.unmap(session, 2), status::OK);
+    assert_eq!(double::calls("cuMemHostUnregister"), 2);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn memory_is_unregistered_after_the_copy_that_has_found_it_and_other_memory_at_once() {
+    let rig = Rig::new();
+    let [context, other] = rig.contexts;
+    rig.register(1, HERE);
+    rig.register(2, THERE);
+    let held = double::hold("cuMemsetD8_v2");
+    let fill = request::cuMemsetD8_v2 {
+        dstDevice: HERE,
+        uc: 7,
+        N: 64,
+    };
+    let fill = rig.begin(fill, context);
+    held.wait();
+    // A launch that waits for room holds no memory up.
+    let launches = double::hold("cuLaunchKernel");
+    let launch = rig.begin(rig.launch(), context);
+    launches.wait();
+    rig.works(request::cuMemHostUnregister { address: THERE }, other);
+    assert_eq!(double::calls("cuMemHostUnregister"), 1);
+    assert_eq!(rig.session.regions.unmap(rig.session, 2), status::OK);
+    let unregister = rig.begin(request::cuMemHostUnregister { address: HERE }, other);
+    thread::sleep(A_WHILE);
+    assert_eq!(double::calls("cuMemHostUnregister"), 1);
+    drop(held);
+    assert_eq!(fill.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(unregister.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(rig.session.regions.unmap(rig.session, 1), status::OK);
+    drop(launches);
+    assert_eq!(launch.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    for is_posted in [false, true] {
+        let before = double::calls("cuMemFree_v2");
+        let (dst, src) = (rig.alloc(), rig.alloc());
+        let held = double::hold("cuMemcpyAsync");
+        let copy = rig.begin(rig.copy(dst, src), context);
+        held.wait();
+        let free = match is_posted {
+            true => rig.begin(request::gpgpuFreeIdle { dptr: dst }, context),
+            false => rig.begin(request::cuMemFree_v2 { dptr: dst }, context),
+        };
+        thread::sleep(A_WHILE);
+        assert_eq!(double::calls("cuMemFree_v2"), before);
+        // The driver still knows it, but it is nobody's any more.
+        let again = run(rig.session, rig.copy(dst, src), context);
+        assert_eq!(again, CUDA_ERROR_INVALID_VALUE);
+        let twice = run(rig.session, request::cuMemFree_v2 { dptr: dst }, context);
+        assert_eq!(twice, CUDA_ERROR_INVALID_VALUE);
+        rig.works(request::gpgpuFreeIdle { dptr: src }, context);
+        assert_eq!(double::calls("cuMemFree_v2"), before);
+        drop(held);
+        assert_eq!(copy.join().unwrap(), CUDA_SUCCESS);
+        assert_eq!(free.join().unwrap(), CUDA_SUCCESS);
+        until(|| double::calls("cuMemFree_v2") == before + 2);
+    }
+    assert_eq!(double::wrong(), [""; 0]);
+}

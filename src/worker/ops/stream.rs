@@ -1,0 +1,59 @@
+//! Streams, and events: what of them ends, and what waits.
+
+use gpgpu_protocol::{
+    api::{Event, Stream, reply, request},
+    cuda::*,
+};
+
+use crate::worker::{
+    dispatch::Outcome,
+    driver,
+    grace::{self, Name},
+    session::{Data, Session},
+};
+
+/// `cuStreamDestroy`: what was queued still runs.
+pub fn cuStreamDestroy_v2(
+    session: &Session,
+    request: request::cuStreamDestroy_v2,
+    _: Data,
+) -> Outcome<reply::cuStreamDestroy_v2> {
+    let entry = session.objects.end::<Stream>(request.hStream)?;
+    // SAFETY: the stream is the driver's and lives: it was just found, and only this ends it.
+    let idle = unsafe { driver::cuStreamQuery(entry.raw as CUstream) };
+    if idle.is_err() {
+        session.objects.set_unfinished(entry.context);
+    }
+    session
+        .later
+        .destroy::<Stream>(session, request.hStream, &entry)?;
+    Ok(reply::cuStreamDestroy_v2 { hStream: () })
+}
+
+/// `cuEventDestroy`.
+pub fn cuEventDestroy_v2(
+    session: &Session,
+    request: request::cuEventDestroy_v2,
+    _: Data,
+) -> Outcome<reply::cuEventDestroy_v2> {
+    let entry = session.objects.end::<Event>(request.hEvent)?;
+    session
+        .later
+        .destroy::<Event>(session, request.hEvent, &entry)?;
+    Ok(reply::cuEventDestroy_v2 { hEvent: () })
+}
+
+/// `cuEventSynchronize`.
+pub fn cuEventSynchronize(
+    session: &Session,
+    request: request::cuEventSynchronize,
+    _: Data,
+) -> Outcome<reply::cuEventSynchronize> {
+    let event = session.objects.entry::<Event>(request.hEvent);
+    let event = event.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let used = [request.hEvent, event.context, session.current()];
+    grace::narrow(&used.map(Name::Object));
+    // SAFETY: the event is the driver's, and lives until this ends.
+    unsafe { driver::cuEventSynchronize(event.raw as CUevent)? };
+    Ok(reply::cuEventSynchronize { hEvent: () })
+}
