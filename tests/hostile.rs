@@ -8,6 +8,8 @@
 mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
+#[path = "hostile/gates.rs"]
+mod gates;
 #[path = "device/guest.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Request, Stream, request},
+    api::{Gives, Request, Stream, request},
     codec::{Malformed, Reader},
     cuda::*,
     layout::status,
@@ -23,7 +23,9 @@ use super::{
     device_memory::Place,
     dispatch::{Answer, Until, observes},
     driver, execute,
+    lease::{Named, Passage},
     session::{Data, Session},
+    wait,
 };
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
 
@@ -136,7 +138,7 @@ impl Job {
         };
         let (copy, before) = copy;
         if before > 0 {
-            let wait = |_, until: &Until| until.wait(self.session).map(|()| 0);
+            let wait = |_, until: &Until, passage| wait(self.session, until, passage);
             let stream = &self.stream[..before];
             match execute(self.session, stream, Data::none(), wait) {
                 Ok((answer, _)) if answer.result != CUDA_SUCCESS => {
@@ -236,10 +238,16 @@ impl Copy {
 
     /// Sees to all but the bytes.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
-        session.enter(self.context)?;
+        let named = Named {
+            stream: Some(self.stream),
+            ..Named::default()
+        };
+        let passage = session
+            .gates
+            .enter(session, self.context, &named, Gives::Order)?;
         let stream = session.objects.raw::<Stream>(self.stream)? as CUstream;
         let memory = &session.device_memory;
-        match memory.check(self.context, self.address, self.bytes) {
+        match memory.check(session.current(), self.address, self.bytes) {
             Some(held) => held?,
             // Registered memory, or what only the driver knows.
             None => return Ok(Fate::Staged),
@@ -247,21 +255,22 @@ impl Copy {
         let Some(place) = memory.place(self.address, self.bytes) else {
             return Ok(Fate::Staged);
         };
-        wait_for(stream)?;
+        wait_for(stream, passage)?;
         Ok(Fate::At(place))
     }
 }
 
-/// Waits until a copy that was issued to the stream now would begin.
-fn wait_for(stream: CUstream) -> Result<(), CUresult> {
+/// Waits until a copy that was issued to the stream now would begin; others may have the GPU meanwhile.
+fn wait_for(stream: CUstream, passage: Passage) -> Result<(), CUresult> {
     let mut event = std::ptr::null_mut();
     // Waiting for the stream itself does not do: one on which nothing was issued since still comes after the legacy stream's
     // work, and that one after every other's.
     // SAFETY: the stream is the driver's and lives; the event is made and ended here.
     unsafe {
         driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)?;
-        let waited =
-            driver::cuEventRecord(event, stream).and_then(|()| driver::cuEventSynchronize(event));
+        let recorded = driver::cuEventRecord(event, stream);
+        drop(passage);
+        let waited = recorded.and_then(|()| driver::cuEventSynchronize(event));
         let ended = driver::cuEventDestroy_v2(event);
         waited.and(ended)
     }

@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use gpgpu_protocol::{
@@ -15,7 +18,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::lease::note_stream;
+use super::lease::{note_stream, use_stream};
 
 /// An object.
 #[derive(Debug, Clone)]
@@ -100,6 +103,8 @@ impl Table {
 pub struct Objects {
     /// A guest that chose its ids so that they collide would slow down nobody but itself.
     table: RwLock<Table>,
+    /// How often a stream or a function ended.
+    ends: AtomicU64,
     /// The streams that the legacy stream does not wait for, with their contexts.
     apart: Mutex<Vec<(u64, u64)>>,
     /// Contexts in which a stream was destroyed that had work left.
@@ -156,6 +161,7 @@ impl Objects {
     pub fn remove(&self, id: u64) {
         self.write(|table| table.remove(id));
         if object_kind(id) == Stream::KIND {
+            self.ends.fetch_add(1, Ordering::AcqRel);
             locked(&self.apart).retain(|(stream, _)| *stream != id);
         }
     }
@@ -163,11 +169,27 @@ impl Objects {
     /// Forgets a module or library with its functions.
     pub fn remove_with_children(&self, parent: u64) {
         self.write(|table| table.retain(|id, entry| id != parent && entry.parent != parent));
+        self.ends.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often streams or functions have ended: what was found before then may be there no more.
+    pub fn ends(&self) -> u64 {
+        self.ends.load(Ordering::Acquire)
+    }
+
+    /// The id of the context that an object is in, or 0; `None` if there is no such object.
+    pub fn context_of(&self, id: u64) -> Option<u64> {
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        table.entries.get(&id).map(|entry| entry.context)
     }
 
     /// Forgets a context with everything in it.
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
+        self.ends.fetch_add(1, Ordering::AcqRel);
         locked(&self.apart).retain(|(_, of)| *of != context);
         self.set_finished(context);
     }
@@ -201,11 +223,11 @@ impl Objects {
         } else {
             CUDA_ERROR_INVALID_HANDLE
         };
-        let raw = self.entry::<K>(id).map(|entry| entry.raw).ok_or(missing)?;
+        let entry = self.entry::<K>(id).ok_or(missing)?;
         if K::KIND == Stream::KIND {
-            note_stream(raw);
+            use_stream(entry.raw, entry.context)?;
         }
-        Ok(raw)
+        Ok(entry.raw)
     }
 
     /// Notes a stream that the legacy stream does not wait for.

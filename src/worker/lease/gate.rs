@@ -132,28 +132,41 @@ impl<W: Work> Gate<W> {
     pub fn enter(&self) -> Inside<'_, W> {
         let mut waited: Option<Instant> = None;
         loop {
-            // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
-            self.inside.fetch_add(1, SeqCst);
-            let live = self.live.load(SeqCst);
-            if live != 0 && self.lease.grant.load(SeqCst) == live && self.has_room(live) {
-                self.passed.fetch_add(1, SeqCst);
-                if self.dozing.load(SeqCst) == 1 {
-                    self.dozing.store(0, SeqCst);
-                    futex::wake(&self.lease.grant);
-                }
+            if let Some(inside) = self.pass_if(|live| self.has_room(live)) {
                 if let Some(since) = waited {
                     add(&self.counters.waits, 1);
                     add(&self.counters.wait_ns, since.elapsed().as_nanos() as u64);
                 }
-                return Inside(self);
+                return inside;
             }
-            self.inside.fetch_sub(1, SeqCst);
             if waited.is_none() {
                 waited = Some(Instant::now());
                 self.resumed();
             }
             self.wait();
         }
+    }
+
+    /// Passes if the lease is here, however much is under way: for what only orders work.
+    pub fn pass_by(&self) -> Option<Inside<'_, W>> {
+        self.pass_if(|_| true)
+    }
+
+    /// Passes if the lease is here and `may` says so of the grant.
+    fn pass_if(&self, may: impl FnOnce(u32) -> bool) -> Option<Inside<'_, W>> {
+        // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
+        self.inside.fetch_add(1, SeqCst);
+        let live = self.live.load(SeqCst);
+        if live == 0 || self.lease.grant.load(SeqCst) != live || !may(live) {
+            self.inside.fetch_sub(1, SeqCst);
+            return None;
+        }
+        self.passed.fetch_add(1, SeqCst);
+        if self.dozing.load(SeqCst) == 1 {
+            self.dozing.store(0, SeqCst);
+            futex::wake(&self.lease.grant);
+        }
+        Some(Inside(self))
     }
 
     fn pace_now(&self) -> MutexGuard<'_, Pace> {

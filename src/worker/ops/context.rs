@@ -109,6 +109,7 @@ pub fn cuDevicePrimaryCtxRetain(
     tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
+    session.gates.note_gpu(dev);
     Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
 }
 
@@ -195,6 +196,7 @@ pub fn cuCtxCreate_v2(
     session
         .objects
         .insert(request.pctx, Entry::new(Context::id(context), 0));
+    session.gates.note_gpu(dev);
     Ok(reply::cuCtxCreate_v2 {
         pctx: (),
         flags: (),
@@ -250,6 +252,9 @@ const DEFAULT_HEAP: u64 = 8 << 20;
 /// charged before counts; it is given back with the context, for nobody can say when the driver does.
 fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
     let context = session.current();
+    if context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
     // Ids are far below that.
     let owner = context | u64::from(limit + 1) << 56;
     let missing = bytes.saturating_sub(session.charges.bytes(owner));
