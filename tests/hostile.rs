@@ -5,6 +5,8 @@
 //! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
 //! run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
+#[path = "hostile/attack.rs"]
+mod attack;
 mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
@@ -16,6 +18,10 @@ mod gates;
 mod guest;
 #[path = "hostile/host.rs"]
 mod host;
+#[path = "hostile/load.rs"]
+mod load;
+#[path = "hostile/shares.rs"]
+mod shares;
 
 use gpgpu_protocol::{
     api::{Event, Stream, object_id, request},

@@ -139,6 +139,16 @@ impl<'a> Client<'a> {
         assert_eq!(self.guest.close(self.id), status::OK);
     }
 
+    /// Gives the buffers of all commands on to later ones: none may be under way.
+    pub fn forget(&mut self) {
+        self.guest.forget_buffers(self.mark);
+    }
+
+    /// Waits for a command that was posted: the device's status.
+    pub fn wait(&mut self, head: u16) -> u32 {
+        self.guest.wait(COMMAND_QUEUE, head).status()
+    }
+
     /// Sends a stream: the device's status, the answer and data.
     pub fn raw(
         &mut self,
@@ -155,6 +165,11 @@ impl<'a> Client<'a> {
     /// Sends a stream without waiting for its answer, in buffers that stay.
     pub fn post(&mut self, stream: &[u8], answer: u32) -> u16 {
         self.guest.post(self.id, stream, answer, &[], 0)
+    }
+
+    /// The same with room for data.
+    pub fn post_out(&mut self, stream: &[u8], answer: u32, out: u64) -> u16 {
+        self.guest.post(self.id, stream, answer, &[], out)
     }
 
     /// The same with data.
