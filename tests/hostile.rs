@@ -5,15 +5,23 @@
 //! `VIRTIO_GPGPU_STAGE` names, or the one that was built beside this program. Where there is none, these tests have nothing to
 //! run on and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
 
+#[path = "hostile/attack.rs"]
+mod attack;
 mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
+#[path = "hostile/gates.rs"]
+mod gates;
 #[path = "device/guest.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
 #[path = "hostile/host.rs"]
 mod host;
+#[path = "hostile/load.rs"]
+mod load;
+#[path = "hostile/shares.rs"]
+mod shares;
 
 use std::time::Instant;
 

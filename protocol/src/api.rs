@@ -5,12 +5,13 @@
 //! both sides know that they speak the same table, and the compatibility page.
 //!
 //! An entry reads: number, completion, style, name, the name of its per-thread-default-stream
-//! variant if it has one, and its arguments with how each travels ([`Arg`]).
+//! variant if it has one, its arguments with how each travels ([`Arg`]), and what it gives the GPU if it gives it anything.
 //!
 //! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
 //!   `call` is answered as soon as it was issued; `fence` is issued in its turn, and done when the GPU has done all
 //!   that its stream, or its context, was given before; `wait` may block in
 //!   the driver, so the worker runs it beside the stream and other guest threads go on.
+//! * What it gives the GPU, at the end of the entry ([`Gives`]): nothing unless it says `work` or `order`.
 //! * Style: `plain` means that both sides are made from the entry alone; `guest` that the guest's
 //!   symbol is written by hand (in the file of its object) and the worker's side is made from the
 //!   entry; `worker` that the guest's symbol is made from the entry and the worker's side is written by hand;
@@ -64,7 +65,7 @@ macro_rules! with_api {
             0x0209 call guest cuCtxSetSharedMemConfig(config: u32);
             0x020a call guest cuCtxGetStreamPriorityRange(leastPriority: Out<i32>, greatestPriority: Out<i32>);
             0x020b call guest cuCtxGetApiVersion(ctx: Context, version: Out<u32>);
-            0x020c call plain cuCtxResetPersistingL2Cache();
+            0x020c call plain cuCtxResetPersistingL2Cache() order;
             0x020d call guest cuCtxGetFlags(flags: Out<u32>);
             0x020e call guest cuCtxSetFlags(flags: u32);
             0x020f call worker cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
@@ -87,7 +88,7 @@ macro_rules! with_api {
             // Memory in a stream's order, and pools. What the process can keep for itself (which pool a device has, what
             // was let in) it does.
             0x0310 call custom cuMemAllocFromPoolAsync(dptr: Out<u64>, bytesize: usize, pool: MemPool, hStream: Stream);
-            0x0311 post custom cuMemFreeAsync(dptr: u64, hStream: Stream);
+            0x0311 post custom cuMemFreeAsync(dptr: u64, hStream: Stream) order;
             0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize);
             0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>);
             0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize);
@@ -98,35 +99,35 @@ macro_rules! with_api {
             0x0318 wait custom gpgpuReclaim(more: Out<u32>);
 
             // Copies between device and registered memory; the guest library chose the form.
-            0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize);
-            0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream);
-            0x0403 wait custom cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize);
-            0x0404 wait custom cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize);
-            0x0405 post custom cuMemcpyPeerAsync(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize, hStream: Stream);
-            0x0406 wait custom gpgpuCopy2D(copy: Copy2D, hStream: Stream, synchronous: bool);
+            0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize) work;
+            0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream) work;
+            0x0403 wait custom cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize) work;
+            0x0404 wait custom cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize) work;
+            0x0405 post custom cuMemcpyPeerAsync(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize, hStream: Stream) work;
+            0x0406 wait custom gpgpuCopy2D(copy: Copy2D, hStream: Stream, synchronous: bool) work;
             // Copies from and to pageable memory: the bytes travel beside the stream.
-            0x0407 wait custom gpgpuCopyIn(dst: u64, hStream: Stream, synchronous: bool);
-            0x0408 wait custom gpgpuCopyOut(src: u64, hStream: Stream);
-            0x0409 wait custom gpgpuCopyIn2D(dst: u64, pitch: usize, width: usize, height: usize, hStream: Stream, synchronous: bool);
-            0x040a wait custom gpgpuCopyOut2D(src: u64, pitch: usize, width: usize, height: usize, hStream: Stream);
+            0x0407 wait custom gpgpuCopyIn(dst: u64, hStream: Stream, synchronous: bool) work;
+            0x0408 wait custom gpgpuCopyOut(src: u64, hStream: Stream) work;
+            0x0409 wait custom gpgpuCopyIn2D(dst: u64, pitch: usize, width: usize, height: usize, hStream: Stream, synchronous: bool) work;
+            0x040a wait custom gpgpuCopyOut2D(src: u64, pitch: usize, width: usize, height: usize, hStream: Stream) work;
             // Small copies from and to pageable memory by the ring: the bytes in the command, or in data blocks.
-            0x040b post custom gpgpuWrite(dst: u64, hStream: Stream, bytes: Blob);
-            0x040c fence custom gpgpuBlockIn(dst: u64, block: u32, ByteCount: usize, hStream: Stream);
-            0x040d fence custom gpgpuBlockOut(src: u64, block: u32, ByteCount: usize, hStream: Stream);
+            0x040b post custom gpgpuWrite(dst: u64, hStream: Stream, bytes: Blob) work;
+            0x040c fence custom gpgpuBlockIn(dst: u64, block: u32, ByteCount: usize, hStream: Stream) work;
+            0x040d fence custom gpgpuBlockOut(src: u64, block: u32, ByteCount: usize, hStream: Stream) work;
 
             // Fills.
-            0x0501 wait custom cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize);
-            0x0502 wait custom cuMemsetD16_v2(dstDevice: u64, us: u16, N: usize);
-            0x0503 wait custom cuMemsetD32_v2(dstDevice: u64, ui: u32, N: usize);
-            0x0504 wait custom cuMemsetD2D8_v2(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize);
-            0x0505 wait custom cuMemsetD2D16_v2(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize);
-            0x0506 wait custom cuMemsetD2D32_v2(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize);
-            0x0507 post custom cuMemsetD8Async(dstDevice: u64, uc: u8, N: usize, hStream: Stream);
-            0x0508 post custom cuMemsetD16Async(dstDevice: u64, us: u16, N: usize, hStream: Stream);
-            0x0509 post custom cuMemsetD32Async(dstDevice: u64, ui: u32, N: usize, hStream: Stream);
-            0x050a post custom cuMemsetD2D8Async(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: Stream);
-            0x050b post custom cuMemsetD2D16Async(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: Stream);
-            0x050c post custom cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream);
+            0x0501 wait custom cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize) work;
+            0x0502 wait custom cuMemsetD16_v2(dstDevice: u64, us: u16, N: usize) work;
+            0x0503 wait custom cuMemsetD32_v2(dstDevice: u64, ui: u32, N: usize) work;
+            0x0504 wait custom cuMemsetD2D8_v2(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize) work;
+            0x0505 wait custom cuMemsetD2D16_v2(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize) work;
+            0x0506 wait custom cuMemsetD2D32_v2(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize) work;
+            0x0507 post custom cuMemsetD8Async(dstDevice: u64, uc: u8, N: usize, hStream: Stream) work;
+            0x0508 post custom cuMemsetD16Async(dstDevice: u64, us: u16, N: usize, hStream: Stream) work;
+            0x0509 post custom cuMemsetD32Async(dstDevice: u64, ui: u32, N: usize, hStream: Stream) work;
+            0x050a post custom cuMemsetD2D8Async(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: Stream) work;
+            0x050b post custom cuMemsetD2D16Async(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: Stream) work;
+            0x050c post custom cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream) work;
 
             // Modules.
             0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
@@ -162,9 +163,9 @@ macro_rules! with_api {
             0x080c call custom gpgpuFunctionParams(func: Function, params: Out<Vec<ParamInfo>>);
 
             // Launches.
-            0x0901 post custom cuLaunchKernelEx(func: Function, config: LaunchConfig, params: Blob);
-            0x0902 post custom cuLaunchHostFunc(hStream: Stream, callback: u64);
-            0x0903 post custom cuStreamAddCallback(hStream: Stream, callback: u64);
+            0x0901 post custom cuLaunchKernelEx(func: Function, config: LaunchConfig, params: Blob) work;
+            0x0902 post custom cuLaunchHostFunc(hStream: Stream, callback: u64) work;
+            0x0903 post custom cuStreamAddCallback(hStream: Stream, callback: u64) work;
 
             // Streams.
             0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
@@ -172,7 +173,7 @@ macro_rules! with_api {
             0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
             0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream);
             0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream);
-            0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32);
+            0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order;
             0x0a07 call guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
             0x0a08 call guest cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
             0x0a09 call guest cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
@@ -180,11 +181,11 @@ macro_rules! with_api {
             // Events.
             0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
             0x0b02 post worker cuEventDestroy_v2(hEvent: Gone<Event>);
-            0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream);
-            0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32);
+            0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order;
+            0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32) order;
             0x0b05 call guest cuEventQuery(hEvent: Event);
             0x0b06 wait custom cuEventSynchronize(hEvent: Event);
-            0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32);
+            0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32) order;
             0x0b07 call plain cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
             0x0b08 call plain cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
         }
@@ -513,6 +514,18 @@ pub enum Completion {
     Wait,
 }
 
+/// What an operation gives the GPU to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// Nothing that can be held back: a question, a wait, or a call whose use of the GPU is the driver's own (an allocation's page
+    /// tables, the code and the globals of a module).
+    Nothing,
+    /// A mark in a stream, or a wait for one: an event, a free in the stream's order.
+    Order,
+    /// A copy, a fill, a kernel or a host function.
+    Work,
+}
+
 /// One entry of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
@@ -536,6 +549,8 @@ pub trait Request: Wire {
     const NAME: &'static str;
     /// How it completes.
     const COMPLETION: Completion;
+    /// What it gives the GPU.
+    const GIVES: Gives;
     /// What answers it.
     type Reply: Wire;
     /// Whether it travels by the ring where there is one: not what may block, nor what may have a long answer, nor
@@ -566,13 +581,20 @@ pub const fn is_work(op: u16) -> bool {
         | cuEventRecord::OP
         | cuEventRecordWithFlags::OP
         | gpgpuEventMark::OP => true,
-        _ => gives_work(op),
+        _ => matches!(gives(op), Gives::Work),
     }
 }
 
-/// Whether an operation gives the GPU work: copies, fills and launches.
-pub const fn gives_work(op: u16) -> bool {
-    matches!(op >> 8, 0x04 | 0x05 | 0x09)
+macro_rules! gives {
+    () => {
+        Gives::Nothing
+    };
+    (order) => {
+        Gives::Order
+    };
+    (work) => {
+        Gives::Work
+    };
 }
 
 macro_rules! completion {
@@ -591,7 +613,7 @@ macro_rules! completion {
 }
 
 macro_rules! define {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
         /// The requests: an argument is here as its [`Arg::Request`].
         #[allow(non_camel_case_types, non_snake_case, missing_docs)]
         pub mod request {
@@ -604,6 +626,7 @@ macro_rules! define {
                 const OP: u16 = $op;
                 const NAME: &'static str = stringify!($name);
                 const COMPLETION: Completion = completion!($completion);
+                const GIVES: Gives = gives!($($gives)?);
                 type Reply = reply::$name;
             })*
         }
@@ -623,6 +646,14 @@ macro_rules! define {
             match op {
                 $($op => Some(completion!($completion)),)*
                 _ => None,
+            }
+        }
+
+        /// What the operation with this number gives the GPU.
+        pub const fn gives(op: u16) -> Gives {
+            match op {
+                $($op => gives!($($gives)?),)*
+                _ => Gives::Nothing,
             }
         }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult,
+    CUstream,
 };
 
 use crate::context::{self, Context};
@@ -61,6 +62,19 @@ pub fn context(f: impl FnOnce(Arc<Context>) -> Result) -> CUresult {
     initialised(|driver| {
         refuse_in_callback()?;
         let context = context::current()?;
+        driver.fault()?;
+        f(context)
+    })
+}
+
+/// The same for work in a stream: a stream that is in a context needs no current one, as with NVIDIA's driver.
+pub fn work(stream: CUstream, f: impl FnOnce(Arc<Context>) -> Result) -> CUresult {
+    initialised(|driver| {
+        refuse_in_callback()?;
+        let context = match context::of_stream(stream) {
+            Some(context) => context,
+            None => context::current()?,
+        };
         driver.fault()?;
         f(context)
     })
@@ -182,7 +196,7 @@ impl Text {
 
 /// Defines exported functions: `need fn name(arguments) |state| { body }`, where `need` is a function of this module.
 /// A function with a per-thread-default-stream variant names both: `context fn a, a_ptsz(arguments) |cx, null| { body }`,
-/// and `null` is the stream that NULL stands for.
+/// and `null` is the stream that NULL stands for. With `work(stream)` in place of `context` the stream's own context is `cx`.
 macro_rules! export {
     () => {};
     ($(#[$m:meta])* $need:ident fn $name:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param| $body:block $($rest:tt)*) => {
@@ -214,6 +228,27 @@ macro_rules! export {
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
             $crate::border::$need(move |$state| $body)
+        }
+        $crate::border::export! { $($rest)* }
+    };
+    ($(#[$m:meta])* work($stream:ident) fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
+        $(#[$m])*
+        ///
+        /// # Safety
+        /// Pointers are NULL or valid as CUDA's documentation of the function says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
+            let $null = $crate::stream::Null::Legacy;
+            $crate::border::work($stream, move |$state| $body)
+        }
+        #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
+        ///
+        /// # Safety
+        /// As there.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
+            let $null = $crate::stream::Null::PerThread;
+            $crate::border::work($stream, move |$state| $body)
         }
         $crate::border::export! { $($rest)* }
     };

@@ -447,6 +447,11 @@ fn with_stack<T>(f: impl FnOnce(&mut Stack) -> T) -> Result<T> {
         .map_err(|_| CUDA_ERROR_DEINITIALIZED)
 }
 
+/// The context that a stream is in; `None` for a default stream, and for what is none.
+pub fn of_stream(handle: CUstream) -> Option<Arc<Context>> {
+    of(&*STREAMS.get(handle as u64)?).ok()
+}
+
 /// The calling thread's current context.
 pub fn current() -> Result<Arc<Context>> {
     let handle = current_handle()?;

@@ -348,3 +348,23 @@ fn a_batch_reads_its_sources_when_it_says() {
     ok!(cuStreamSynchronize(s));
     assert_eq!(read(d, 3), [0, 0, 0]);
 }
+
+#[test]
+fn work_in_a_stream_needs_no_current_context() {
+    context();
+    let s = stream(NON_BLOCKING);
+    let (a, b) = (alloc(4), alloc(4));
+    let source = pinned(1);
+    source[0].store(5, Ordering::Release);
+    let mut own = null_mut();
+    ok!(cuCtxGetCurrent(&mut own));
+    ok!(cuCtxSetCurrent(null_mut()));
+    ok!(cuMemsetD32Async(a, 7, 1, s));
+    ok!(cuMemcpyHtoDAsync_v2(b, source.as_ptr().cast(), 4, s));
+    // A default stream is the current context's.
+    let by_default = cu!(cuMemsetD32Async(a, 7, 1, null_mut()));
+    assert_eq!(by_default, CUDA_ERROR_INVALID_CONTEXT);
+    ok!(cuCtxSetCurrent(own));
+    ok!(cuStreamSynchronize(s));
+    assert_eq!((read(a, 1), read(b, 1)), (vec![7], vec![5]));
+}

@@ -70,6 +70,8 @@ pub struct DeviceMemory {
     ranges: Ranges,
     /// By device; `None` where there are no chunks.
     devices: RwLock<HashMap<CUdevice, Option<Arc<Device>>>>,
+    /// Whether there are several of them.
+    spans_devices: AtomicBool,
     /// The device of each context in which something was allocated.
     contexts: RwLock<HashMap<u64, CUdevice>>,
     ids: AtomicU64,
@@ -211,6 +213,11 @@ impl DeviceMemory {
         Ok(device)
     }
 
+    /// Whether there is, or was, memory on more than one device.
+    pub fn spans_devices(&self) -> bool {
+        self.spans_devices.load(Ordering::Relaxed)
+    }
+
     /// A device that is known to have chunks.
     fn known_device(&self, device: CUdevice) -> Option<Arc<Device>> {
         read(&self.devices).get(&device).cloned().flatten()
@@ -237,7 +244,10 @@ impl DeviceMemory {
             }
             Some(made)
         });
-        made.clone()
+        let made = made.clone();
+        self.spans_devices
+            .store(devices.len() > 1, Ordering::Relaxed);
+        made
     }
 
     /// The device in whose window an address lies.

@@ -2,7 +2,7 @@
 
 use gpgpu_protocol::{
     api::{Arg, Request, request, *},
-    codec::{Malformed, Reader, Wire, Writer},
+    codec::{Blob, Malformed, Reader, Wire, Writer},
     cuda::*,
     layout::StreamAnswer,
     with_api,
@@ -11,6 +11,7 @@ use gpgpu_protocol::{
 use super::{
     argument::WorkerArg,
     driver::{self, Symbol},
+    lease::{Named, Names, Naming, Passage},
     ops,
     session::{Data, Session},
 };
@@ -128,8 +129,31 @@ impl Until {
 pub enum Carried {
     /// It is done, or failed.
     Done(Answer),
-    /// It was issued, and succeeds once this is over; its reply has nothing to say.
-    Issued(Until),
+    /// It was issued, and succeeds once this is over; its reply has nothing to say. With it comes the passage that it was
+    /// issued with.
+    Issued(Until, Option<Passage>),
+}
+
+/// Enters the context that a command is about, and passes the gates of what it gives to GPUs.
+fn enter<R: Request + Naming>(
+    session: &Session,
+    context: u64,
+    request: &R,
+) -> Result<Option<Passage>, CUresult> {
+    if R::GIVES != Gives::Nothing {
+        let named = request.named();
+        let passage = session.gates.enter(session, context, &named, R::GIVES)?;
+        return Ok(Some(passage));
+    }
+    match session.enter(context) {
+        Err(code) if needs_context(R::OP) => Err(code),
+        _ => Ok(None),
+    }
+}
+
+/// Whether an operation is about the current context, or in it: all but those on clients and devices.
+const fn needs_context(op: u16) -> bool {
+    op >> 8 > 0x01
 }
 
 macro_rules! carry_out {
@@ -139,25 +163,33 @@ macro_rules! carry_out {
             return Err(Malformed::Range);
         }
     };
-    (fence, $style:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
-        match ops::$name($session, read::<request::$name>($arguments)?) {
-            Ok(until) => Carried::Issued(until),
+    ($completion:ident, $style:ident, $name:ident, $session:ident, $context:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
+        let request = read::<request::$name>($arguments)?;
+        match enter($session, $context, &request) {
+            Ok(passage) => carry_out!(@ $completion $style $name, $session, request, passage, $data, $($arg : $ty),*),
+            Err(code) => Carried::Done(Answer::code(code)),
+        }
+    }};
+    (@ fence $style:ident $name:ident, $session:ident, $request:ident, $passage:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
+        match ops::$name($session, $request) {
+            Ok(until) => Carried::Issued(until, $passage),
             Err(code) => Carried::Done(Answer::code(code)),
         }
     };
-    ($completion:ident, $style:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
-        Carried::Done(call!($style, $name, $session, $arguments, $data, $($arg : $ty),*))
-    };
+    (@ $completion:ident $style:ident $name:ident, $session:ident, $request:ident, $passage:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
+        let _passage = $passage;
+        Carried::Done(call!($style, $name, $session, $request, $data, $($arg : $ty),*))
+    }};
 }
 
 macro_rules! call {
-    (custom, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
-        Answer::of(ops::$name($session, read::<request::$name>($arguments)?, $data))
+    (custom, $name:ident, $session:ident, $request:ident, $data:ident, $($arg:ident : $ty:ty),*) => {
+        Answer::of(ops::$name($session, $request, $data))
     };
     (worker, $($rest:tt)*) => {
         call!(custom, $($rest)*)
     };
-    ($made:ident, $name:ident, $session:ident, $arguments:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
+    ($made:ident, $name:ident, $session:ident, $request:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
         fn call(_session: &Session, _request: request::$name) -> Outcome<reply::$name> {
             static SYMBOL: Symbol = Symbol::new(stringify!($name));
             let address = SYMBOL.address()?;
@@ -168,24 +200,34 @@ macro_rules! call {
             driver::check(unsafe { function($(<$ty as WorkerArg>::pass(&mut $arg)),*) })?;
             Ok(reply::$name { $($arg: <$ty as WorkerArg>::settle(_session, $arg)),* })
         }
-        Answer::of(call($session, read::<request::$name>($arguments)?))
+        Answer::of(call($session, $request))
     }};
 }
 
 macro_rules! table {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
-        /// Carries out one command.
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+        $(impl Naming for request::$name {
+            #[inline]
+            fn named(&self) -> Named {
+                #[allow(unused_mut)]
+                let mut named = Named::default();
+                $(<$ty as Names>::name(&self.$arg, stringify!($arg), &mut named);)*
+                named
+            }
+        })*
+
+        /// Carries out one command, whose header names a context.
         ///
         /// # Errors
         ///
         /// The operation is unknown, came by the ring though it does not travel so, or the arguments are not its own.
         #[allow(non_snake_case)]
-        pub fn dispatch(session: &Session, op: u16, arguments: &[u8], data: Data) -> Result<Carried, Malformed> {
+        pub fn dispatch(session: &Session, op: u16, context: u64, arguments: &[u8], data: Data) -> Result<Carried, Malformed> {
             let _ = data;
             Ok(match op {
                 $($op => {
                     carry_out!(ring $name, data);
-                    carry_out!($completion, $style, $name, session, arguments, data, $($arg : $ty),*)
+                    carry_out!($completion, $style, $name, session, context, arguments, data, $($arg : $ty),*)
                 })*
                 _ => return Err(Malformed::Range),
             })

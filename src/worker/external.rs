@@ -11,7 +11,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Request, Stream, request},
+    api::{Gives, Request, Stream, request},
     codec::{Malformed, Reader},
     cuda::*,
     layout::status,
@@ -23,7 +23,9 @@ use super::{
     device_memory::Place,
     dispatch::{Answer, Until, observes},
     driver, execute, grace,
+    lease::Named,
     session::{Data, Session},
+    wait,
 };
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
 
@@ -136,7 +138,7 @@ impl Job {
         };
         let (copy, before) = copy;
         if before > 0 {
-            let wait = |_, until: &Until| until.wait(self.session).map(|()| 0);
+            let wait = |_, until: &Until, passage| wait(self.session, until, passage);
             let stream = &self.stream[..before];
             match execute(self.session, stream, Data::none(), wait) {
                 Ok((answer, _)) if answer.result != CUDA_SUCCESS => {
@@ -240,11 +242,17 @@ impl Copy {
     /// Sees to all but the bytes.
     fn prepare(&self, session: &Session) -> Result<Fate, CUresult> {
         let _uses = grace::enter(self.context, true);
-        session.enter(self.context)?;
+        let named = Named {
+            stream: Some(self.stream),
+            ..Named::default()
+        };
+        let passage = session
+            .gates
+            .enter(session, self.context, &named, Gives::Order)?;
         let id = self.stream;
         let stream = session.objects.raw::<Stream>(self.stream)? as CUstream;
         let memory = &session.device_memory;
-        match memory.check(self.context, self.address, self.bytes) {
+        match memory.check(session.current(), self.address, self.bytes) {
             Some(held) => held?,
             // Registered memory, or what only the driver knows.
             None => return Ok(Fate::Staged),
@@ -253,6 +261,8 @@ impl Copy {
             return Ok(Fate::Staged);
         };
         wait_for(stream, || {
+            // Others may have the GPU meanwhile.
+            drop(passage);
             session.wait_in(id, &[(self.address, self.bytes)]);
         })?;
         Ok(Fate::At(place))

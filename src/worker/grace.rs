@@ -191,6 +191,11 @@ pub fn enter(context: u64, uses_memory: bool) -> Inside {
     })
 }
 
+/// The command is in another context than was said.
+pub fn set_context(context: u64) {
+    MINE.with(|mine| mine.slot.context.store(context, Ordering::Relaxed));
+}
+
 impl Drop for Inside {
     fn drop(&mut self) {
         MINE.with(|mine| {

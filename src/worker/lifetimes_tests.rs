@@ -162,7 +162,7 @@ fn run<R: Request>(session: &Session, request: R, context: u64) -> CUresult {
         context: context.into(),
     };
     let stream = [head.as_bytes(), &arguments].concat();
-    let wait = |_, until: &Until| until.wait(session).map(|()| 0);
+    let wait = |_, until: &Until, _| until.wait(session).map(|()| 0);
     let (answer, _) = super::execute(session, &stream, Data::none(), wait).unwrap();
     answer.result
 }

@@ -50,6 +50,7 @@ use zerocopy::FromBytes;
 
 use self::{
     dispatch::{Answer, Carried, Until, dispatch, observes},
+    lease::Passage,
     memory::Staging,
     pool::Pool,
     session::{Data, Session},
@@ -234,7 +235,7 @@ impl Job {
         let Some(data) = self.data() else {
             return malformed();
         };
-        let wait = |_, until: &Until| until.wait(self.session).map(|()| 0);
+        let wait = |_, until: &Until, passage| wait(self.session, until, passage);
         let Ok((answer, _)) = execute(self.session, &self.stream, data, wait) else {
             return malformed();
         };
@@ -279,11 +280,6 @@ impl Job {
             by_ring: false,
         })
     }
-}
-
-/// Whether an operation is about the current context, or in it: all but those on clients and devices.
-fn needs_context(op: u16) -> bool {
-    op >> 8 > 0x01
 }
 
 /// A command of a stream.
@@ -333,8 +329,14 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
+/// Waits for what a `fence` operation waits for, where nobody can be told later. Others may have the GPU when that is over.
+fn wait(session: &Session, until: &Until, passage: Option<Passage>) -> Result<u32, CUresult> {
+    drop(passage);
+    until.wait(session).map(|()| 0)
+}
+
 /// Carries out the commands of a stream; only the last is answered. What a `fence` operation waits for is handed to
-/// `fence`, whose number comes back with the answer.
+/// `fence` with the passage of the operation, if it has one; the number of fences comes back with the answer.
 ///
 /// # Errors
 ///
@@ -343,7 +345,7 @@ fn execute(
     session: &Session,
     stream: &[u8],
     data: Data,
-    mut fence: impl FnMut(u16, &Until) -> Result<u32, CUresult>,
+    mut fence: impl FnMut(u16, &Until, Option<Passage>) -> Result<u32, CUresult>,
 ) -> Result<(Answer, u32), Malformed> {
     Commands::check(stream)?;
     let mut last: Option<(Answer, u32)> = None;
@@ -354,35 +356,29 @@ fn execute(
         {
             session.defer(result);
         }
+        let Command {
+            op,
+            context,
+            arguments,
+        } = command;
         // What the command finds stays until it ends.
-        let _uses = grace::enter(command.context, grace::uses_memory(command.op));
-        let carried = match session.enter(command.context) {
-            Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
-            _ => {
-                let _inside = session.gates.enter(session, command.op);
-                // At the gate it may have waited until its context had ended.
-                match session.enter(command.context) {
-                    Err(code) if needs_context(command.op) => Carried::Done(Answer::code(code)),
-                    _ => dispatch(session, command.op, command.arguments, data)?,
-                }
-            }
-        };
-        let (mut answer, fences) = match carried {
+        let _uses = grace::enter(context, grace::uses_memory(op));
+        let (mut answer, fences) = match dispatch(session, op, context, arguments, data)? {
             Carried::Done(answer) => (answer, 0),
-            Carried::Issued(until) => match fence(command.op, &until) {
+            Carried::Issued(until, passage) => match fence(op, &until, passage) {
                 Ok(fences) => (Answer::code(CUDA_SUCCESS), fences),
                 Err(code) => (Answer::code(code), 0),
             },
         };
         // What is not over yet will be asked about again.
-        if fences == 0 && observes(command.op) && answer.result == CUDA_SUCCESS {
+        if fences == 0 && observes(op) && answer.result == CUDA_SUCCESS {
             let deferred = session.take_deferred();
             if deferred != CUDA_SUCCESS {
                 answer = Answer::code(deferred);
             }
         }
         if answer.result != CUDA_SUCCESS {
-            tracing::debug!("{} → {}", name(command.op).unwrap_or("?"), answer.result);
+            tracing::debug!("{} → {}", name(op).unwrap_or("?"), answer.result);
         }
         last = Some((answer, fences));
     }

@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use gpgpu_protocol::{
@@ -15,7 +18,10 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{lease::note_stream, places::Places};
+use super::{
+    lease::{note_stream, use_stream},
+    places::Places,
+};
 
 /// An object.
 #[derive(Debug, Clone)]
@@ -166,6 +172,8 @@ fn missing<K: Object>() -> CUresult {
 pub struct Objects {
     /// A guest that chose its ids so that they collide would slow down nobody but itself.
     table: RwLock<Table>,
+    /// How often a stream or a function ended.
+    ends: AtomicU64,
     /// The streams that the legacy stream does not wait for, with their contexts.
     apart: Mutex<Vec<(u64, u64)>>,
     /// Contexts in which a stream was destroyed that had work left.
@@ -233,6 +241,7 @@ impl Objects {
             Some(of.entry.clone())
         });
         let entry = entry.ok_or(missing::<K>())?;
+        self.ends.fetch_add(1, Ordering::AcqRel);
         if K::KIND == Stream::KIND {
             locked(&self.apart).retain(|(stream, _)| *stream != id);
         }
@@ -246,6 +255,11 @@ impl Objects {
                 of.ending &= !OWN;
             }
         });
+    }
+
+    /// How often objects have ended: what was found before then may be there no more.
+    pub fn ends(&self) -> u64 {
+        self.ends.load(Ordering::Acquire)
     }
 
     /// Forgets an object that has ended.
@@ -283,6 +297,7 @@ impl Objects {
                 }
             }
         });
+        self.ends.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Forgets a module or library that has ended, with what was its own.
@@ -318,11 +333,13 @@ impl Objects {
                 }
             }
         });
+        self.ends.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Forgets a context that has ended, with everything in it.
     pub fn remove_context(&self, context: u64) {
         self.write(|table| table.retain(|id, entry| id != context && entry.context != context));
+        self.ends.fetch_add(1, Ordering::AcqRel);
         locked(&self.apart).retain(|(_, of)| *of != context);
         self.set_finished(context);
     }
@@ -338,6 +355,16 @@ impl Objects {
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
         Some(of.entry.clone())
+    }
+
+    /// The id of the context that an object is in, or 0; `None` if there is no such object, or it is about to end.
+    pub fn live_context_of(&self, id: u64) -> Option<u64> {
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let of = table.entries.get(&id).filter(|of| of.ending == 0)?;
+        Some(of.entry.context)
     }
 
     /// The context of an object, even of one that is about to end; 0 if it is in none.
@@ -361,12 +388,11 @@ impl Objects {
             }
             return Ok(id);
         }
-        let raw = self.entry::<K>(id).map(|entry| entry.raw);
-        let raw = raw.ok_or(missing::<K>())?;
+        let entry = self.entry::<K>(id).ok_or(missing::<K>())?;
         if K::KIND == Stream::KIND {
-            note_stream(raw);
+            use_stream(entry.raw, entry.context)?;
         }
-        Ok(raw)
+        Ok(entry.raw)
     }
 
     /// The driver's handle of a stream, and the id of its context: 0 for a special handle, which stands for a stream of the
@@ -380,7 +406,7 @@ impl Objects {
             return Ok((self.raw::<Stream>(id)?, 0));
         }
         let entry = self.entry::<Stream>(id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        note_stream(entry.raw);
+        use_stream(entry.raw, entry.context)?;
         Ok((entry.raw, entry.context))
     }
 

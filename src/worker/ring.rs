@@ -15,7 +15,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Request, Stream, request},
+    api::{Object, Request, Stream, request},
     cuda::*,
     futex,
     ring::{
@@ -30,7 +30,9 @@ use super::{
     counts,
     dispatch::{Answer, Until},
     driver,
+    lease::Passage,
     session::{Data, Session},
+    wait,
 };
 
 /// After how many commands, at most, threads that wait for them are told.
@@ -160,8 +162,8 @@ impl Ring {
     }
 
     fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
-        let answered = super::execute(session, commands, Data::of_ring(), |op, until| {
-            self.fence(session, record, op, until)
+        let answered = super::execute(session, commands, Data::of_ring(), |op, until, passage| {
+            self.fence(session, record, op, until, passage)
         });
         let slot = (record.slot != NO_SLOT).then(|| self.area.slot(record.slot as usize));
         match (answered, slot) {
@@ -194,6 +196,7 @@ impl Ring {
         record: &Record,
         op: u16,
         until: &Until,
+        passage: Option<Passage>,
     ) -> Result<u32, CUresult> {
         if record.slot == NO_SLOT {
             return Ok(0);
@@ -219,10 +222,21 @@ impl Ring {
         if streams.len() > SLOT_FENCES || owes {
             return Ok(ELSEWHERE);
         }
+        let passage = match passage {
+            None => session.gates.pass_by(session)?,
+            passed => passed,
+        };
+        let Some(passage) = passage else {
+            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default stream, which waits
+            // for others, and of a context a question does not say enough.
+            let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
+            let is_over = can_ask && self.is_idle(session, &streams)?;
+            return Ok(if is_over { 0 } else { ELSEWHERE });
+        };
         let slot = record.slot as usize % SLOTS;
         let device = match self.register(session.current()) {
             Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + 64) as u64,
-            Err(CUDA_ERROR_NOT_SUPPORTED) => return until.wait(session).map(|()| 0),
+            Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
             Err(code) => return Err(code),
         };
         for (index, stream) in streams.iter().enumerate() {
@@ -232,7 +246,7 @@ impl Ring {
             match unsafe { driver::cuStreamWriteValue32_v2(raw, word, record.sequence, 0) } {
                 Ok(()) => {}
                 // A host so old makes the ring's other commands wait.
-                Err(CUDA_ERROR_NOT_SUPPORTED) => return until.wait(session).map(|()| 0),
+                Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
                 Err(code) => return Err(code),
             }
         }
@@ -368,21 +382,26 @@ impl Ring {
             return Ok(is_answered);
         }
         session.enter(pending.context)?;
-        let mut is_over = is_answered;
-        for stream in pending.streams {
+        Ok(self.is_idle(session, &pending.streams)? && is_answered)
+    }
+
+    /// Whether streams have done all that they were given.
+    fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
+        let mut is_idle = true;
+        for stream in streams {
             // A stream that was destroyed ends its work all the same, but nobody can say when.
-            let Ok(raw) = session.objects.raw::<Stream>(stream) else {
-                is_over = false;
+            let Ok(raw) = session.objects.raw::<Stream>(*stream) else {
+                is_idle = false;
                 continue;
             };
             // SAFETY: the stream is the driver's and lives.
             match unsafe { driver::cuStreamQuery(raw as CUstream) } {
                 Ok(()) => {}
-                Err(CUDA_ERROR_NOT_READY) => is_over = false,
+                Err(CUDA_ERROR_NOT_READY) => is_idle = false,
                 Err(code) => return Err(code),
             }
         }
-        Ok(is_over)
+        Ok(is_idle)
     }
 
     /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.

@@ -1,8 +1,10 @@
 //! A client of a guest that speaks to its worker as the library does, or as no library would.
 
+use std::time::{Duration, Instant};
+
 use gpgpu_protocol::{
-    api::{Context, Event, Request, Stream, object_id, request},
-    codec::{Reader, Wire, Writer},
+    api::{Context, Event, Function, LaunchConfig, Module, Request, Stream, object_id, request},
+    codec::{Blob, Reader, Wire, Writer},
     cuda::*,
     layout::{COMMAND_QUEUE, CommandAnswer, StreamAnswer, StreamCommand, status},
 };
@@ -26,6 +28,80 @@ pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
         context: context.into(),
     };
     [head.as_bytes(), arguments].concat()
+}
+
+/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by default.
+pub const KERNELS: &str = "
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry busy(.param .u64 to, .param .u32 turns)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %d;
+    ld.param.u64 %d, [to];
+    ld.param.u32 %r0, [turns];
+    mov.u32 %r1, 0;
+    mov.u32 %r2, 1;
+again:
+    mul.lo.u32 %r2, %r2, 1664525;
+    add.u32 %r2, %r2, 1013904223;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p, %r1, %r0;
+    @%p bra again;
+    st.global.u32 [%d+4], %r2;
+    atom.global.add.u32 %r3, [%d], 1;
+    ret;
+}
+.visible .entry endless(.param .u64 to, .param .u32 turns)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %d;
+    ld.param.u64 %d, [to];
+again:
+    ld.volatile.global.u32 %r, [%d+8];
+    setp.eq.u32 %p, %r, 0;
+    @%p bra again;
+    ret;
+}
+.visible .entry deep(.param .u64 to, .param .u32 turns)
+{
+    .local .align 8 .b8 many[8192];
+    .reg .b32 %r<2>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d0, [to];
+    ld.param.u32 %r0, [turns];
+    mov.u64 %d1, many;
+    and.b32 %r1, %r0, 1023;
+    cvt.u64.u32 %d2, %r1;
+    add.u64 %d1, %d1, %d2;
+    st.local.u8 [%d1], %r0;
+    ld.local.u8 %r1, [%d1+7];
+    st.global.u32 [%d0+4], %r1;
+    ret;
+}
+\0";
+
+/// A launch of one thread of a function of [`KERNELS`].
+pub fn launch(func: u64, stream: u64, to: u64, turns: u32) -> request::cuLaunchKernelEx {
+    let one = LaunchConfig {
+        grid_x: 1,
+        grid_y: 1,
+        grid_z: 1,
+        block_x: 1,
+        block_y: 1,
+        block_z: 1,
+        stream,
+        ..LaunchConfig::default()
+    };
+    let params = [&to.to_le_bytes()[..], &turns.to_le_bytes()].concat();
+    request::cuLaunchKernelEx {
+        func,
+        config: one,
+        params: Blob(params),
+    }
 }
 
 /// What a function says, and data.
@@ -63,6 +139,16 @@ impl<'a> Client<'a> {
         assert_eq!(self.guest.close(self.id), status::OK);
     }
 
+    /// Gives the buffers of all commands on to later ones: none may be under way.
+    pub fn forget(&mut self) {
+        self.guest.forget_buffers(self.mark);
+    }
+
+    /// Waits for a command that was posted: the device's status.
+    pub fn wait(&mut self, head: u16) -> u32 {
+        self.guest.wait(COMMAND_QUEUE, head).status()
+    }
+
     /// Sends a stream: the device's status, the answer and data.
     pub fn raw(
         &mut self,
@@ -88,6 +174,11 @@ impl<'a> Client<'a> {
     /// Sends a stream without waiting for its answer, in buffers that stay.
     pub fn post(&mut self, stream: &[u8], answer: u32) -> u16 {
         self.guest.post(self.id, stream, answer, &[], 0)
+    }
+
+    /// The same with room for data.
+    pub fn post_out(&mut self, stream: &[u8], answer: u32, out: u64) -> u16 {
+        self.guest.post(self.id, stream, answer, &[], out)
     }
 
     /// The same with data.
@@ -141,6 +232,71 @@ impl<'a> Client<'a> {
             bytesize,
         };
         self.works(&alloc, context, &[], 0).0.dptr
+    }
+
+    /// A context of its own.
+    pub fn create_context(&mut self, serial: u64, dev: i32) -> u64 {
+        let id = object_id::<Context>(serial);
+        let make = request::cuCtxCreate_v2 {
+            pctx: id,
+            flags: 0,
+            dev,
+        };
+        self.works(&make, 0, &[], 0);
+        id
+    }
+
+    /// A stream that the legacy stream does not wait for.
+    pub fn stream(&mut self, serial: u64, context: u64) -> u64 {
+        let id = object_id::<Stream>(serial);
+        let make = request::cuStreamCreate {
+            phStream: id,
+            Flags: CU_STREAM_NON_BLOCKING,
+        };
+        self.works(&make, context, &[], 0);
+        id
+    }
+
+    /// A module of [`KERNELS`], and a function of it of this name under the same serial number; `asked` is the context in which
+    /// it is asked for.
+    pub fn function(&mut self, serial: u64, name: &str, context: u64, asked: u64) -> u64 {
+        let (module, function) = (object_id::<Module>(serial), object_id::<Function>(serial));
+        let load = request::cuModuleLoadDataEx {
+            module,
+            image: 0,
+            options: Vec::new(),
+            eager: false,
+            log: true,
+        };
+        self.works(&load, context, KERNELS.as_bytes(), 0);
+        let get = request::cuModuleGetFunction {
+            function,
+            hmod: module,
+            name: name.to_owned(),
+            info: true,
+        };
+        self.works(&get, asked, &[], 0);
+        function
+    }
+
+    /// Waits for a stream.
+    pub fn synchronize(&mut self, stream: u64, context: u64) -> CUresult {
+        let wait = request::cuStreamSynchronize { hStream: stream };
+        self.call(&wait, context, &[], 0).0
+    }
+
+    /// How many turns of `busy` take 20 ms.
+    pub fn turns(&mut self, busy: u64, address: u64, stream: u64, context: u64) -> u32 {
+        let mut turns = 1 << 10;
+        loop {
+            let begin = Instant::now();
+            self.works(&launch(busy, stream, address, turns), context, &[], 0);
+            assert_eq!(self.synchronize(stream, context), CUDA_SUCCESS);
+            if begin.elapsed() > Duration::from_millis(20) || turns >= 1 << 28 {
+                return turns;
+            }
+            turns *= 2;
+        }
     }
 
     /// Ids and numbers for operations that make no sense: what there is, what there was, and what never was.

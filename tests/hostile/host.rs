@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     fs,
-    io::{BufRead, BufReader},
-    os::unix::fs::symlink,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{fs::symlink, net::UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -74,14 +74,27 @@ struct Log {
 }
 
 impl Host {
-    /// A back end with two sockets.
+    /// A back end with two VMs.
     pub fn start() -> Option<Self> {
+        Self::with("", 1)
+    }
+
+    /// The same, where the policy of both VMs has these lines and the software GPU is so many devices.
+    pub fn with(policy: &str, devices: usize) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let vm = |name: &str| {
+            let socket = at(name);
+            format!("[[vm]]\nname = {name:?}\nsocket = {socket:?}\n{policy}\n")
+        };
+        fs::write(at("policy"), vm("vm0") + &vm("vm1")).unwrap();
         let mut command = Command::new(program());
         command
-            .arg("--socket-path")
-            .arg(directory.path().join("vm"))
-            .args(["--socket-count", "2", "--warm-workers", "0"]);
+            .arg("--config")
+            .arg(at("policy"))
+            .args(["--warm-workers", "0"])
+            .arg(format!("--metrics=unix:{}", at("metrics").display()))
+            .env("VIRTIO_GPGPU_SOFTWARE_DEVICES", devices.to_string());
         if on_gpu() {
             command.args(["--gpu", "cuda"]);
         } else {
@@ -169,6 +182,52 @@ impl Host {
         };
         neighbour.goes_on();
         neighbour
+    }
+
+    /// What a metric of a VM says, or 0 while it says nothing: on one GPU, or of all of them together.
+    pub fn metric(&self, name: &str, vm: usize, gpu: Option<usize>) -> f64 {
+        let mut stream = UnixStream::connect(self.directory.path().join("metrics")).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (vm, gpu) = (
+            format!("vm=\"vm{vm}\""),
+            gpu.map(|gpu| format!("gpu=\"{gpu}\"")),
+        );
+        let value = |line: &str| {
+            let labels = line.strip_prefix("virtio_gpgpu_")?.strip_prefix(name)?;
+            let (labels, value) = labels.strip_prefix('{')?.rsplit_once("} ")?;
+            let has = |label: &str| labels.split(',').any(|one| one == label);
+            (has(&vm) && gpu.as_deref().is_none_or(has)).then(|| value.parse::<f64>().unwrap())
+        };
+        text.lines().filter_map(value).sum()
+    }
+
+    /// How many seconds of GPU time a VM has had, on one GPU or in all.
+    pub fn gpu_seconds(&self, vm: usize, gpu: Option<usize>) -> f64 {
+        self.metric("gpu_seconds_total", vm, gpu)
+    }
+
+    /// The same on one GPU, when the turns that are over have been noted.
+    pub fn settled_gpu_seconds(&self, vm: usize, gpu: usize) -> f64 {
+        let mut had = self.gpu_seconds(vm, Some(gpu));
+        loop {
+            std::thread::sleep(Duration::from_millis(150));
+            let now = self.gpu_seconds(vm, Some(gpu));
+            if now == had {
+                return now;
+            }
+            had = now;
+        }
+    }
+
+    /// Waits until something is true of the host.
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "never: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// How many lines were logged so far.

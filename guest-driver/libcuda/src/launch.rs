@@ -11,8 +11,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Completion, DeviceInfo, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object,
-        ParamInfo, Request, reply, request,
+        Completion, DeviceInfo, Function, Gives, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig,
+        Object, ParamInfo, Request, reply, request,
     },
     codec::{Malformed, Reader, Wire, Writer},
     cuda::*,
@@ -187,6 +187,7 @@ impl Request for Launch<'_> {
     const OP: u16 = request::cuLaunchKernelEx::OP;
     const NAME: &'static str = request::cuLaunchKernelEx::NAME;
     const COMPLETION: Completion = request::cuLaunchKernelEx::COMPLETION;
+    const GIVES: Gives = request::cuLaunchKernelEx::GIVES;
     type Reply = reply::cuLaunchKernelEx;
 }
 

@@ -201,7 +201,7 @@ export! {
     }
 
     /// `cuMemcpyAsync`.
-    context fn cuMemcpyAsync, cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpyAsync, cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
         line(&cx, (stream, null), (dst, src, size), (ANY, ANY), false)
     }
 
@@ -211,7 +211,7 @@ export! {
     }
 
     /// `cuMemcpyHtoDAsync`.
-    context fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz(dst: CUdeviceptr, src: *const c_void, size: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz(dst: CUdeviceptr, src: *const c_void, size: usize, stream: CUstream) |cx, null| {
         line(&cx, (stream, null), (dst, src as u64, size), (DEVICE, ANY), false)
     }
 
@@ -221,7 +221,7 @@ export! {
     }
 
     /// `cuMemcpyDtoHAsync`.
-    context fn cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz(dst: *mut c_void, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz(dst: *mut c_void, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
         line(&cx, (stream, null), (dst as u64, src, size), (ANY, DEVICE), false)
     }
 
@@ -231,7 +231,7 @@ export! {
     }
 
     /// `cuMemcpyDtoDAsync`.
-    context fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream) |cx, null| {
         line(&cx, (stream, null), (dst, src, size), (DEVICE, DEVICE), false)
     }
 

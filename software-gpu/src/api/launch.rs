@@ -229,7 +229,7 @@ impl Handle {
 
 export! {
     /// `cuLaunchKernel`; takes a `CUkernel` as well.
-    context fn cuLaunchKernel, cuLaunchKernel_ptsz(
+    work(stream) fn cuLaunchKernel, cuLaunchKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint,
         shared: c_uint, stream: CUstream, arguments: Arguments, extra: Extra,
     ) |cx, null| {

@@ -124,32 +124,32 @@ export! {
     }
 
     /// `cuMemsetD8Async`.
-    context fn cuMemsetD8Async, cuMemsetD8Async_ptsz(dst: CUdeviceptr, value: u8, count: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD8Async, cuMemsetD8Async_ptsz(dst: CUdeviceptr, value: u8, count: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, 0), [value], (count, 1), false)
     }
 
     /// `cuMemsetD16Async`.
-    context fn cuMemsetD16Async, cuMemsetD16Async_ptsz(dst: CUdeviceptr, value: u16, count: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD16Async, cuMemsetD16Async_ptsz(dst: CUdeviceptr, value: u16, count: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, 0), value.to_le_bytes(), (count, 1), false)
     }
 
     /// `cuMemsetD32Async`.
-    context fn cuMemsetD32Async, cuMemsetD32Async_ptsz(dst: CUdeviceptr, value: u32, count: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD32Async, cuMemsetD32Async_ptsz(dst: CUdeviceptr, value: u32, count: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, 0), value.to_le_bytes(), (count, 1), false)
     }
 
     /// `cuMemsetD2D8Async`.
-    context fn cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, pitch), [value], (width, height), false)
     }
 
     /// `cuMemsetD2D16Async`.
-    context fn cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, pitch), value.to_le_bytes(), (width, height), false)
     }
 
     /// `cuMemsetD2D32Async`.
-    context fn cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream) |cx, null| {
+    work(stream) fn cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream) |cx, null| {
         fill(&cx, (stream, null), (dst, pitch), value.to_le_bytes(), (width, height), false)
     }
 }

@@ -156,21 +156,13 @@ impl<W: Work> Gate<W> {
         let mut waited: Option<Instant> = None;
         let mut _paused = None;
         loop {
-            // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
-            let before = self.entered.fetch_add(1, SeqCst);
-            let live = self.live.load(SeqCst);
-            if live != 0 && self.lease.grant.load(SeqCst) == live && self.has_room(live, before) {
-                if self.dozing.load(SeqCst) == 1 {
-                    self.dozing.store(0, SeqCst);
-                    futex::wake(&self.lease.grant);
-                }
+            if let Some(inside) = self.pass_if(|live, before| self.has_room(live, before)) {
                 if let Some(since) = waited {
                     add(&self.counters.waits, 1);
                     add(&self.counters.wait_ns, since.elapsed().as_nanos() as u64);
                 }
-                return Inside(self);
+                return inside;
             }
-            self.entered.fetch_sub(1, SeqCst);
             if waited.is_none() {
                 waited = Some(Instant::now());
                 // Who waits here keeps nothing from ending.
@@ -179,6 +171,27 @@ impl<W: Work> Gate<W> {
             }
             self.wait();
         }
+    }
+
+    /// Passes if the lease is here, however much is under way: for what only orders work.
+    pub fn pass_by(&self) -> Option<Inside<'_, W>> {
+        self.pass_if(|_, _| true)
+    }
+
+    /// Passes if the lease is here and `may` says so of the grant and of the number of commands before this one.
+    fn pass_if(&self, may: impl FnOnce(u32, u64) -> bool) -> Option<Inside<'_, W>> {
+        // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
+        let before = self.entered.fetch_add(1, SeqCst);
+        let live = self.live.load(SeqCst);
+        if live == 0 || self.lease.grant.load(SeqCst) != live || !may(live, before) {
+            self.entered.fetch_sub(1, SeqCst);
+            return None;
+        }
+        if self.dozing.load(SeqCst) == 1 {
+            self.dozing.store(0, SeqCst);
+            futex::wake(&self.lease.grant);
+        }
+        Some(Inside(self))
     }
 
     /// Whether a thread has passed, or looks whether it may, and has not given the GPU its command yet.

@@ -3,28 +3,55 @@
 mod gate;
 mod gpu;
 mod pace;
+mod place;
 
 use std::{
     cell::Cell,
     io::Write,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
 };
 
-use gpgpu_protocol::api::gives_work;
+use gpgpu_protocol::{api::Gives, cuda::*};
 
-pub use self::gpu::note_stream;
 use self::{
     gate::{Gate, Inside},
     gpu::Gpu,
+    place::{current_gpu, place, set_placed},
 };
-use super::{driver, session::Session};
+pub use self::{
+    gpu::note_stream,
+    place::{Named, Names, Naming, use_stream},
+};
+use super::{grace, session::Session};
 use crate::account::GPUS;
 
 /// The gates of the GPUs that this worker has used.
 #[derive(Debug, Default)]
 pub struct Gates {
     by_gpu: Mutex<Vec<(usize, &'static Gate<Gpu>)>>,
+    /// The GPUs on which the client has had contexts, a bit for each.
+    used: AtomicU64,
+}
+
+/// The right to give GPUs what one command is about, until it is dropped.
+#[derive(Default)]
+pub struct Passage {
+    inside: Option<Inside<'static, Gpu>>,
+    /// Where the command is about several GPUs.
+    others: Vec<Inside<'static, Gpu>>,
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        // Marks need the stream.
+        self.inside = None;
+        self.others.clear();
+        set_placed(0);
+    }
 }
 
 impl std::fmt::Debug for Gate<Gpu> {
@@ -38,33 +65,105 @@ thread_local! {
     static LAST: Cell<(u64, u64, Option<&'static Gate<Gpu>>)> = const { Cell::new((0, 0, None)) };
 }
 
+/// Passes a gate. What only orders work does so however much is under way, if the lease is here.
+fn pass(gate: &'static Gate<Gpu>, gives: Gives) -> Inside<'static, Gpu> {
+    let at_once = match gives {
+        Gives::Order => gate.pass_by(),
+        _ => None,
+    };
+    at_once.unwrap_or_else(|| gate.enter())
+}
+
 impl Gates {
-    /// Passes the gate of the current context's GPU, if the operation gives it work.
-    pub fn enter(&self, session: &Session, op: u16) -> Option<Inside<'static, Gpu>> {
-        if !gives_work(op) {
-            return None;
-        }
-        let (context, changes) = (session.current(), session.changes());
-        let gate = match LAST.get() {
-            (last, when, gate) if last == context && when == changes => gate,
-            _ => {
-                let gate = self.find(session, context);
-                LAST.set((context, changes, gate));
-                gate
+    /// Makes the context current in which a command runs that names this, and waits until it may give its GPUs what it is about.
+    ///
+    /// # Errors
+    ///
+    /// As [`place`]; the driver's own.
+    pub fn enter(
+        &self,
+        session: &Session,
+        header: u64,
+        named: &Named,
+        gives: Gives,
+    ) -> Result<Passage, CUresult> {
+        let context = place(session, header, named)?;
+        grace::set_context(context);
+        let gate = self.gate(session, context)?;
+        let mut passage = Passage::default();
+        set_placed(context);
+        if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans(session) {
+            // Whoever needs several asks for them in this order, so that no two wait for each other.
+            for gpu in place::gpus(session, named)? {
+                let gate = self.at(session, gpu, context);
+                passage.others.extend(gate.map(|gate| pass(gate, gives)));
             }
-        }?;
-        note_stream(0);
-        Some(gate.enter())
+        } else {
+            passage.inside = gate.map(|gate| pass(gate, gives));
+        }
+        // At the gate it may have waited until its context had ended.
+        session.enter(context)?;
+        Ok(passage)
     }
 
-    fn find(&self, session: &Session, context: u64) -> Option<&'static Gate<Gpu>> {
+    /// Passes the gate of the current context's GPU for something that only orders work, if the lease is here; `None` if not.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none; the driver's own.
+    pub fn pass_by(&self, session: &Session) -> Result<Option<Passage>, CUresult> {
+        let context = session.current();
         if context == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let inside = match self.gate(session, context)? {
+            Some(gate) => match gate.pass_by() {
+                None => return Ok(None),
+                passed => passed,
+            },
+            None => None,
+        };
+        set_placed(context);
+        Ok(Some(Passage {
+            inside,
+            others: Vec::new(),
+        }))
+    }
+
+    /// The client has a context on a GPU.
+    pub fn note_gpu(&self, device: CUdevice) {
+        let bit = 1_u64.checked_shl(device as u32).unwrap_or(0);
+        self.used.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Whether the client may have memory on more than one GPU.
+    fn spans(&self, session: &Session) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        !(used == 0 || used.is_power_of_two()) || session.device_memory.spans_devices()
+    }
+
+    /// The gate of the current context's GPU.
+    fn gate(
+        &self,
+        session: &Session,
+        context: u64,
+    ) -> Result<Option<&'static Gate<Gpu>>, CUresult> {
+        let changes = session.changes();
+        match LAST.get() {
+            (last, when, gate) if last == context && when == changes => Ok(gate),
+            _ => {
+                let gate = self.at(session, current_gpu()?, context);
+                LAST.set((context, changes, gate));
+                Ok(gate)
+            }
+        }
+    }
+
+    /// The gate of a GPU, which will have work of a context; `None` where there is nothing to share.
+    fn at(&self, session: &Session, gpu: usize, context: u64) -> Option<&'static Gate<Gpu>> {
+        if gpu >= GPUS {
             return None;
         }
-        let mut device = 0;
-        // SAFETY: the pointer is to a value that lives across the call.
-        unsafe { driver::cuCtxGetDevice(&mut device) }.ok()?;
-        let gpu = usize::try_from(device).ok().filter(|gpu| *gpu < GPUS)?;
         let mut gates = self.by_gpu.lock().unwrap_or_else(PoisonError::into_inner);
         let gate = match gates.iter().find(|(of, _)| *of == gpu) {
             Some((_, gate)) => *gate,

@@ -165,6 +165,7 @@ pub fn cuDevicePrimaryCtxRetain(
     tracing::debug!("Start: primary context there after {:?}", began.elapsed());
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
+    session.gates.note_gpu(dev);
     Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
 }
 
@@ -256,6 +257,7 @@ pub fn cuCtxCreate_v2(
     session
         .objects
         .insert(request.pctx, Entry::new(Context::id(context), 0));
+    session.gates.note_gpu(dev);
     Ok(reply::cuCtxCreate_v2 {
         pctx: (),
         flags: (),
@@ -310,6 +312,9 @@ const DEFAULT_HEAP: u64 = 8 << 20;
 /// charged before counts; it is given back with the context, for nobody can say when the driver does.
 fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUresult> {
     let context = session.current();
+    if context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
     let owner = Owner::Limit(context, limit);
     let missing = bytes.saturating_sub(session.charges.bytes(owner));
     let charge = session.reserve(device(session), missing)?;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{LAUNCH_ATTRIBUTES, LaunchConfig, reply, request},
+    api::{LAUNCH_ATTRIBUTES, LaunchConfig, Object, Stream, reply, request},
     cuda::*,
 };
 
@@ -96,6 +96,12 @@ pub fn cuLaunchKernelEx(
     _: Data,
 ) -> Outcome<reply::cuLaunchKernelEx> {
     let function = session.objects.function(request.func)?;
+    // The gate was passed for the current context. A default stream has none of its own, and the function may be another by now than
+    // the one that was found then.
+    let is_elsewhere = function.context != 0 && function.context != session.current();
+    if is_elsewhere && Stream::SPECIAL.contains(&request.config.stream) {
+        return Err(CUDA_ERROR_INVALID_HANDLE.into());
+    }
     if function.local > DEFAULT_STACK {
         context::reserve_stack(session, function.local.into())?;
     }

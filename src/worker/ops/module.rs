@@ -178,6 +178,8 @@ pub fn cuModuleGetFunction(
 ) -> Outcome<reply::cuModuleGetFunction> {
     session.objects.check_new::<Function>(request.function)?;
     let name = c_name(request.name)?;
+    let of = session.objects.entry::<Module>(request.hmod);
+    let of = of.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let mut function = Function::handle(0);
     // SAFETY: the module is the driver's and lives; the pointers live across the call.
     unsafe {
@@ -187,7 +189,8 @@ pub fn cuModuleGetFunction(
     let info = described.info();
     let entry = Entry {
         raw: Function::id(function),
-        context: session.current(),
+        // The module's: the current one may be another.
+        context: of.context,
         parent: request.hmod,
         local: described.local(),
         params: Some(described.launched(None)),

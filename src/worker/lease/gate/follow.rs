@@ -58,20 +58,30 @@ impl<W: Work> Gate<W> {
     fn watch(&self, live: u32) {
         let mut seen = self.given.load(SeqCst);
         let mut last = Instant::now();
-        let mut mark = None;
+        let mut mark: Option<(u64, W::Mark)> = None;
+        // Commands up to this number are done, as a mark or a wait for all has shown.
+        let mut done = 0;
         self.mark_at.store(0, SeqCst);
         while self.holds(live) {
             let given = self.given.load(SeqCst);
             let now = Instant::now();
-            while let Some((_, next)) = self.next_mark() {
-                mark.replace(next).map(|old| self.work.release(old));
+            while let Some(next) = self.next_mark() {
+                mark.replace(next).map(|(_, old)| self.work.release(old));
+            }
+            if let Some((count, passed)) = mark.take_if(|(_, mark)| self.work.has_passed(mark)) {
+                done = count;
+                self.work.release(passed);
             }
             // A copy that its caller waits for is not marked before it is over.
-            let has_passed = |mark: &W::Mark| self.work.has_passed(mark);
-            if self.is_inside() || mark.as_ref().is_some_and(|mark| !has_passed(mark)) {
-                let busy = (now - last).as_nanos() as u64;
-                add(&self.lease.busy_ns, busy);
-                add(&self.counters.busy_ns, busy);
+            if self.is_inside() || mark.is_some() {
+                self.was_busy(now - last);
+            } else if given == seen && done < given {
+                // The mark was behind the first of several commands, and no other comes.
+                self.work.drain();
+                done = given;
+                self.was_busy(last.elapsed());
+                last = Instant::now();
+                continue;
             } else if given == seen {
                 self.dozing.store(1, SeqCst);
                 if self.entered.load(SeqCst) == seen {
@@ -88,7 +98,14 @@ impl<W: Work> Gate<W> {
             (seen, last) = (given, now);
             futex::wait_for(&self.lease.grant, live, SAMPLE);
         }
-        mark.map(|mark| self.work.release(mark));
+        mark.map(|(_, mark)| self.work.release(mark));
+    }
+
+    /// The GPU had work of this process for so long, under an open grant.
+    fn was_busy(&self, time: Duration) {
+        let time = time.as_nanos() as u64;
+        add(&self.lease.busy_ns, time);
+        add(&self.counters.busy_ns, time);
     }
 
     /// Others want the GPU too: keeps what is on its way short.

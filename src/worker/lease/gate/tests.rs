@@ -135,6 +135,7 @@ fn a_closed_gate_asks_and_an_open_one_lets_all_pass() {
 #[test]
 fn a_revoked_lease_is_back_when_the_gpu_has_done_what_it_was_given() {
     let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
     setup.grant(4 | grant::OPEN);
     drop(setup.gate.enter());
     setup.grant(4);
@@ -345,4 +346,21 @@ fn where_kernels_have_a_limit_marks_do_not_hide_a_long_one() {
     setup.draining.recv().unwrap();
     assert_ne!(setup.lease.pass_since.load(SeqCst), 0);
     setup.done.send(()).unwrap();
+}
+
+#[test]
+fn an_open_grant_counts_all_of_a_burst_as_busy() {
+    let setup = Setup::new();
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.gate.work.passed.store(u64::MAX, SeqCst);
+    setup.grant(4 | grant::OPEN);
+    for _ in 0..32 {
+        drop(setup.gate.enter());
+    }
+    // There is a mark behind one of the first, and the GPU is at the others.
+    setup.draining.recv().unwrap();
+    setup.done.send(()).unwrap();
+    while setup.lease.busy_ns.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
 }

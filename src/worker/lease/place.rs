@@ -1,0 +1,288 @@
+//! In which context a command runs that gives a GPU something to do, and which GPUs those are.
+//!
+//! The driver takes the context from the stream or from the function, and only where they have none from the thread. So does
+//! this module, and it makes that context current before the gate and the call: the driver, the gate and the charges then mean the same
+//! context, whatever the command's header says.
+//!
+//! What the API table calls `work` or `order` passes the gate of that context's GPU, and of each other GPU whose memory a copy or
+//! fill touches. The rest has reasons of its own:
+//!
+//! | | why it passes no gate |
+//! |---|---|
+//! | a fence of the ring (`ring.rs`) | it passes if the lease is here ([`super::Gates::pass_by`]). If not, the GPU is not asked to write: what was given before is on its way or over, and a question or a wait says which |
+//! | questions (`cuStreamQuery`, `cuEventQuery`), waits (`cuStreamSynchronize` …) | they give the GPU nothing |
+//! | a mover's copy (`external.rs`) | the mark before it passes; the bytes are the mover's, which has turns of its own |
+//! | loads of modules and libraries, `cuFuncLoad` | they may compile for seconds, in which nobody else would have the GPU. The driver copies their code and fills their globals once for each load, within the memory limit; eight are loaded at a time |
+//! | allocations, frees, registrations, limits, peer access | page tables and stacks, which the driver changes by itself; the memory limit bounds them |
+//! | contexts, streams, events: made and ended | the driver's set-up, within the limits on objects; an end must not wait for a turn |
+//!
+//! A kernel that reads or writes another GPU's memory by its addresses passes only its own GPU's gate: nobody sees what it touches.
+
+use std::cell::Cell;
+
+use gpgpu_protocol::{
+    api::{
+        Arg, Context, Copy2D, Event, Flags, Function, Gone, In, JitOption, Kernel, LaunchConfig,
+        Library, MemPool, Module, New, Object, Out, Stream,
+    },
+    codec::{Blob, Wire},
+    cuda::*,
+};
+
+use super::gpu::note_stream;
+use crate::worker::{driver, objects::Objects, session::Session};
+
+/// What a command names that says where it runs.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Named {
+    /// A stream.
+    pub stream: Option<u64>,
+    /// A function or kernel.
+    pub function: u64,
+    /// The contexts that the memory of a copy between devices is in.
+    pub contexts: [u64; 2],
+    /// The memory of a copy or fill.
+    pub addresses: [u64; 2],
+}
+
+/// What an argument of the API table says about where its command runs.
+pub trait Names: Arg {
+    /// Notes it; `argument` is the argument's name.
+    fn name(_request: &Self::Request, _argument: &str, _named: &mut Named) {}
+}
+
+/// A request, as far as it says where it runs.
+pub trait Naming {
+    /// What it names.
+    fn named(&self) -> Named;
+}
+
+macro_rules! nothing {
+    ($($ty:ty),*) => {$(impl Names for $ty {})*};
+}
+
+nothing!(u8, u16, u32, i32, usize, bool, String, Blob, Vec<JitOption>);
+nothing!(Module, Library, Kernel, Event, MemPool);
+
+impl<const GOOD: u32> Names for Flags<GOOD> {}
+impl<T: Wire> Names for Out<T> {}
+impl<T: Wire> Names for In<T> {}
+impl<K: Object> Names for New<K> {}
+impl<K: Object> Names for Gone<K> {}
+
+/// Whether an argument of this name is the address of memory that the GPU reads or writes for the command.
+const fn is_address(argument: &str) -> bool {
+    matches!(
+        argument.as_bytes(),
+        b"dst" | b"src" | b"dstDevice" | b"srcDevice"
+    )
+}
+
+/// Puts a value into the first place that is free.
+fn note(places: &mut [u64; 2], value: u64) {
+    if let Some(place) = places.iter_mut().find(|place| **place == 0) {
+        *place = value;
+    }
+}
+
+impl Names for u64 {
+    fn name(request: &u64, argument: &str, named: &mut Named) {
+        if is_address(argument) {
+            note(&mut named.addresses, *request);
+        }
+    }
+}
+
+impl Names for Copy2D {
+    fn name(request: &Self, _: &str, named: &mut Named) {
+        named.addresses = [request.dst, request.src];
+    }
+}
+
+impl Names for Context {
+    fn name(request: &u64, _: &str, named: &mut Named) {
+        note(&mut named.contexts, *request);
+    }
+}
+
+impl Names for Stream {
+    fn name(request: &u64, _: &str, named: &mut Named) {
+        named.stream = Some(*request);
+    }
+}
+
+impl Names for Function {
+    fn name(request: &u64, _: &str, named: &mut Named) {
+        named.function = *request;
+    }
+}
+
+impl Names for LaunchConfig {
+    fn name(request: &Self, _: &str, named: &mut Named) {
+        named.stream = Some(request.stream);
+    }
+}
+
+/// How many objects a thread keeps the contexts of.
+const KEPT: usize = 64;
+
+thread_local! {
+    /// Objects, [`Objects::ends`] at the time when they were looked up, and their contexts.
+    static CONTEXTS: [Cell<(u64, u64, u64)>; KEPT] = const { [const { Cell::new((0, 0, 0)) }; KEPT] };
+    /// The context of the command that this thread is giving to the driver; 0 for none.
+    static PLACED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The context that a stream or function is in: 0 for a kernel, which has none. `None` if there is no such object.
+fn context_of(objects: &Objects, id: u64) -> Option<u64> {
+    // Before the look-up: what ends after it makes the answer worthless.
+    let ends = objects.ends();
+    CONTEXTS.with(|kept| {
+        let place = &kept[(id >> 8) as usize % KEPT];
+        match place.get() {
+            (of, when, context) if of == id && when == ends => Some(context),
+            _ => {
+                let context = objects.live_context_of(id)?;
+                place.set((id, ends, context));
+                Some(context)
+            }
+        }
+    })
+}
+
+/// Makes the context current in which a command runs that names this, and says which it is.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's is gone, `CUDA_ERROR_INVALID_HANDLE` if there is
+/// no such stream.
+pub fn place(session: &Session, header: u64, named: &Named) -> Result<u64, CUresult> {
+    let objects = &session.objects;
+    let context = match named.stream {
+        Some(stream) if !Stream::SPECIAL.contains(&stream) => {
+            // Of another kind it has no context that counts.
+            let is_stream = gpgpu_protocol::api::object_kind(stream) == Stream::KIND;
+            let context = is_stream.then(|| context_of(objects, stream)).flatten();
+            context.ok_or(CUDA_ERROR_INVALID_HANDLE)?
+        }
+        _ if named.function != 0 => match context_of(objects, named.function) {
+            // A kernel runs wherever it is launched; what does not exist the operation refuses.
+            None | Some(0) => header,
+            Some(context) => context,
+        },
+        None if header == 0 => named.contexts[0],
+        _ => header,
+    };
+    if context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if header != context && header != 0 {
+        let header = objects.raw::<Context>(header);
+        header.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    }
+    session.enter(context)?;
+    Ok(context)
+}
+
+/// This thread is about to give the driver a command of a context; 0: it has done so.
+pub fn set_placed(context: u64) {
+    PLACED.set(context);
+    note_stream(0);
+}
+
+/// Notes the stream that the command in hand is for. Where the command has passed a gate, the stream must be of its context: between the gate
+/// and here another thread may have made a stream of the same id.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_HANDLE` if it is not.
+pub fn use_stream(raw: u64, context: u64) -> Result<(), CUresult> {
+    let placed = PLACED.get();
+    if placed != 0 && placed != context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    note_stream(raw);
+    Ok(())
+}
+
+/// The current context's GPU.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn current_gpu() -> Result<usize, CUresult> {
+    let mut device = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuCtxGetDevice(&mut device)? };
+    usize::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// The GPU of the memory at an address; `None` if it is the host's, or nobody's.
+fn gpu_of_memory(address: u64) -> Option<usize> {
+    let ask = |which| {
+        let mut value = 0_i32;
+        // SAFETY: both attributes are 32 bits long, and the value lives across the call; the address is only looked up.
+        unsafe {
+            driver::cuPointerGetAttribute((&raw mut value).cast(), which, address).ok()?;
+        }
+        Some(value)
+    };
+    let kind = ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
+    if kind as u32 != CU_MEMORYTYPE_DEVICE {
+        return None;
+    }
+    usize::try_from(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?).ok()
+}
+
+/// The GPUs that a command of the current context gives work, in order.
+///
+/// # Errors
+///
+/// The driver's; `CUDA_ERROR_INVALID_CONTEXT` for a context that is none.
+pub fn gpus(session: &Session, named: &Named) -> Result<Vec<usize>, CUresult> {
+    let context = session.current();
+    let mut gpus = vec![current_gpu()?];
+    let memory = named.addresses.iter().filter(|address| **address != 0);
+    gpus.extend(memory.filter_map(|address| gpu_of_memory(*address)));
+    for other in named.contexts {
+        if other != 0 && other != context {
+            let there = session.enter(other).and_then(|()| current_gpu());
+            session.enter(context)?;
+            gpus.push(there.map_err(|_| CUDA_ERROR_INVALID_CONTEXT)?);
+        }
+    }
+    gpus.sort_unstable();
+    gpus.dedup();
+    Ok(gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_protocol::{api::Gives, with_api};
+
+    use super::*;
+
+    macro_rules! arguments {
+        ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+            const ARGUMENTS: &[(u16, &str, &[(&str, &str)])] =
+                &[$(($op, stringify!($name), &[$((stringify!($arg), stringify!($ty))),*])),*];
+        };
+    }
+
+    with_api!(arguments);
+
+    #[test]
+    fn every_number_of_64_bits_that_comes_with_work_is_known_for_what_it_is() {
+        for (op, operation, arguments) in ARGUMENTS {
+            if gpgpu_protocol::api::gives(*op) != Gives::Work {
+                continue;
+            }
+            for (argument, _) in arguments.iter().filter(|(_, ty)| *ty == "u64") {
+                assert!(
+                    is_address(argument) || *argument == "callback",
+                    "is {argument} of {operation} an address?"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The commands that an attack begins with: as good as any program's.
+
+#![allow(non_snake_case)]
+
+use gpgpu_protocol::{
+    api::{Event, Function, MemPool, Module, Stream, object_id, request},
+    codec::Blob,
+};
+
+use super::{Attack, BYTES, CLIENT, PINNED, Place, Sent};
+use crate::client::{KERNELS, launch};
+
+impl Attack<'_> {
+    /// A command as a program would send it.
+    pub fn valid(&mut self) -> Sent {
+        let at = self.random.below(self.places.len() as u64) as usize;
+        let place = self.places[at].clone();
+        let context = place.context;
+        let mut streams = place.streams.clone();
+        streams.extend([0, 0, 1]);
+        let hStream = self.pick(&streams).unwrap_or(0);
+        let memory: Vec<u64> = [place.memory.clone(), vec![CLIENT + PINNED]].concat();
+        let (dst, src) = (
+            self.pick(&memory).unwrap_or(0),
+            self.pick(&memory).unwrap_or(0),
+        );
+        let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
+        match self.random.below(20) {
+            0..4 => self.launch(&place, hStream, 16),
+            4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
+            6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
+            8..11 => self.order(at, hStream),
+            11 | 12 => self.make(at),
+            13 | 14 => self.end(at),
+            15 | 16 => self.synchronise(&place, hStream),
+            17 => self.pooled(at, hStream),
+            18 => match self.random.below(3) {
+                0 => {
+                    let register = request::cuMemHostRegister_v2 {
+                        address: CLIENT + PINNED,
+                        bytes: BYTES,
+                        flags: 0,
+                        device: true,
+                    };
+                    Sent::new(&register, context)
+                }
+                1 => {
+                    let address = CLIENT + PINNED;
+                    Sent::new(&request::cuMemHostUnregister { address }, context)
+                }
+                _ => Sent::new(&request::cuMemFree_v2 { dptr: dst }, context),
+            },
+            _ => {
+                let other = self.pick(&[0, at, at / 2]).unwrap_or(0);
+                let copy = request::cuMemcpyPeerAsync {
+                    dstDevice: dst,
+                    dstContext: context,
+                    srcDevice: src,
+                    srcContext: self.places[other].context,
+                    ByteCount,
+                    hStream,
+                };
+                Sent::new(&copy, context)
+            }
+        }
+    }
+
+    pub fn launch(&mut self, place: &Place, stream: u64, part: u32) -> Sent {
+        let func = self.pick(&place.functions).unwrap_or(0);
+        let to = self.pick(&place.memory).unwrap_or(0);
+        let launch = launch(func, stream, to, self.turns / part);
+        Sent {
+            // The function, the shared memory and the stream. Of the grid and the parameters would come kernels without end, or faults.
+            words: Some(&[0, 7, 8]),
+            ..Sent::new(&launch, place.context)
+        }
+    }
+
+    fn copy(
+        &mut self,
+        context: u64,
+        (dst, src, ByteCount, hStream): (u64, u64, usize, u64),
+    ) -> Sent {
+        let data = vec![3; ByteCount];
+        match self.random.below(8) {
+            0 => {
+                let copy = request::cuMemcpy {
+                    dst,
+                    src,
+                    ByteCount,
+                };
+                Sent::new(&copy, context)
+            }
+            1 => {
+                let copy = request::cuMemcpyDtoD_v2 {
+                    dstDevice: dst,
+                    srcDevice: src,
+                    ByteCount,
+                };
+                Sent::new(&copy, context)
+            }
+            2 => {
+                let synchronous = self.random.below(2) == 0;
+                let copy = request::gpgpuCopyIn {
+                    dst,
+                    hStream,
+                    synchronous,
+                };
+                Sent::new(&copy, context).with(&data, 0)
+            }
+            3 => {
+                let copy = request::gpgpuCopyOut { src, hStream };
+                Sent::new(&copy, context).with(&[], ByteCount as u64)
+            }
+            4 => {
+                let bytes = Blob(vec![9; ByteCount % 2048]);
+                let copy = request::gpgpuWrite {
+                    dst,
+                    hStream,
+                    bytes,
+                };
+                Sent::new(&copy, context)
+            }
+            5 => {
+                let block = self.random.below(17) as u32;
+                let copy = request::gpgpuBlockIn {
+                    dst,
+                    block,
+                    ByteCount,
+                    hStream,
+                };
+                Sent::new(&copy, context)
+            }
+            6 => {
+                let block = self.random.below(17) as u32;
+                let copy = request::gpgpuBlockOut {
+                    src,
+                    block,
+                    ByteCount,
+                    hStream,
+                };
+                Sent::new(&copy, context)
+            }
+            _ => {
+                let copy = request::cuMemcpyAsync {
+                    dst,
+                    src,
+                    ByteCount,
+                    hStream,
+                };
+                Sent::new(&copy, context)
+            }
+        }
+    }
+
+    fn fill(&mut self, context: u64, (dstDevice, N, hStream): (u64, usize, u64)) -> Sent {
+        match self.random.below(3) {
+            0 => Sent::new(
+                &request::cuMemsetD8_v2 {
+                    dstDevice,
+                    uc: 1,
+                    N,
+                },
+                context,
+            ),
+            1 => {
+                let fill = request::cuMemsetD32Async {
+                    dstDevice,
+                    ui: 1,
+                    N: N / 4,
+                    hStream,
+                };
+                Sent::new(&fill, context)
+            }
+            _ => {
+                let fill = request::cuMemsetD2D8Async {
+                    dstDevice,
+                    dstPitch: 512,
+                    uc: 1,
+                    Width: 256,
+                    Height: N / 512,
+                    hStream,
+                };
+                Sent::new(&fill, context)
+            }
+        }
+    }
+
+    /// Events, and waits for them.
+    fn order(&mut self, at: usize, hStream: u64) -> Sent {
+        let place = self.places[at].clone();
+        let context = place.context;
+        let Some(hEvent) = self.pick(&place.events) else {
+            return self.event(at);
+        };
+        match self.random.below(6) {
+            0 | 1 => Sent::new(&request::cuEventRecord { hEvent, hStream }, context),
+            2 => {
+                let (word, value) = (self.random.below(5000) as u32, self.sequence);
+                let mark = request::gpgpuEventMark {
+                    hEvent,
+                    hStream,
+                    word,
+                    value,
+                };
+                Sent::new(&mark, context)
+            }
+            3 => {
+                let wait = request::cuStreamWaitEvent {
+                    hStream,
+                    hEvent,
+                    Flags: 0,
+                };
+                Sent::new(&wait, context)
+            }
+            4 => Sent::new(&request::cuEventQuery { hEvent }, context),
+            _ => Sent::new(&request::cuEventSynchronize { hEvent }, context),
+        }
+    }
+
+    fn synchronise(&mut self, place: &Place, hStream: u64) -> Sent {
+        match self.random.below(3) {
+            0 => Sent::new(&request::cuStreamQuery { hStream }, place.context),
+            1 => Sent::new(&request::cuStreamSynchronize { hStream }, place.context),
+            _ => Sent::new(&request::cuCtxSynchronize {}, place.context),
+        }
+    }
+
+    fn event(&mut self, at: usize) -> Sent {
+        let phEvent = object_id::<Event>(self.next_serial());
+        self.places[at].events.push(phEvent);
+        let make = request::cuEventCreate { phEvent, Flags: 2 };
+        Sent::new(&make, self.places[at].context)
+    }
+
+    /// Makes something.
+    fn make(&mut self, at: usize) -> Sent {
+        let context = self.places[at].context;
+        let serial = self.next_serial();
+        match self.random.below(8) {
+            0..3 => self.event(at),
+            3 | 4 => {
+                let phStream = object_id::<Stream>(serial);
+                self.places[at].streams.push(phStream);
+                let Flags = self.random.below(2) as u32;
+                Sent::new(&request::cuStreamCreate { phStream, Flags }, context)
+            }
+            5 => {
+                let module = object_id::<Module>(serial);
+                self.places[at].modules.push(module);
+                let load = request::cuModuleLoadDataEx {
+                    module,
+                    image: 0,
+                    options: Vec::new(),
+                    eager: false,
+                    log: true,
+                };
+                Sent::new(&load, context).with(KERNELS.as_bytes(), 0)
+            }
+            6 => {
+                let function = object_id::<Function>(serial);
+                let modules = self.places[at].modules.clone();
+                let hmod = self.pick(&modules).unwrap_or(0);
+                self.places[at].functions.push(function);
+                let get = request::cuModuleGetFunction {
+                    function,
+                    hmod,
+                    name: "busy".into(),
+                    info: true,
+                };
+                Sent::new(&get, context)
+            }
+            _ => {
+                let pool = object_id::<MemPool>(serial);
+                self.pools.push(pool);
+                let make = request::cuMemPoolCreate {
+                    pool,
+                    dev: 0,
+                    maxSize: 0,
+                };
+                Sent::new(&make, context)
+            }
+        }
+    }
+
+    /// Ends something that there are several of, and that others may be using.
+    fn end(&mut self, at: usize) -> Sent {
+        let place = &mut self.places[at];
+        let context = place.context;
+        let kinds = [
+            &mut place.streams,
+            &mut place.events,
+            &mut place.modules,
+            &mut self.pools,
+        ];
+        let which = self.random.below(4) as usize;
+        let [streams, events, modules, pools] = kinds;
+        let from = [streams, events, modules, pools].into_iter().nth(which);
+        let id = match from {
+            Some(ids) if ids.len() > 2 => {
+                let index = self.random.below(ids.len() as u64) as usize;
+                ids.swap_remove(index)
+            }
+            _ => return self.event(at),
+        };
+        self.gone.push(id);
+        match which {
+            0 => Sent::new(&request::cuStreamDestroy_v2 { hStream: id }, context),
+            1 => Sent::new(&request::cuEventDestroy_v2 { hEvent: id }, context),
+            2 => Sent::new(&request::cuModuleUnload { hmod: id }, context),
+            _ => Sent::new(&request::cuMemPoolDestroy { pool: id }, context),
+        }
+    }
+
+    /// Memory in a stream's order.
+    fn pooled(&mut self, at: usize, hStream: u64) -> Sent {
+        let place = self.places[at].clone();
+        let context = place.context;
+        let pools = self.pools.clone();
+        let pool = self.pick(&pools).unwrap_or(0);
+        match self.random.below(3) {
+            0 => {
+                let alloc = request::cuMemAllocFromPoolAsync {
+                    dptr: true,
+                    bytesize: BYTES,
+                    pool,
+                    hStream,
+                };
+                Sent::new(&alloc, context)
+            }
+            1 => {
+                let dptr = self.pick(&place.memory).unwrap_or(0);
+                Sent::new(&request::cuMemFreeAsync { dptr, hStream }, context)
+            }
+            _ => {
+                let trim = request::cuMemPoolTrimTo {
+                    pool,
+                    minBytesToKeep: 0,
+                };
+                Sent::new(&trim, context)
+            }
+        }
+    }
+}
