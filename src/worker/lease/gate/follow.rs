@@ -66,12 +66,11 @@ impl<W: Work> Gate<W> {
             let given = self.given.load(SeqCst);
             let now = Instant::now();
             while let Some(next) = self.next_mark() {
-                mark.replace(next).map(|(_, old)| self.work.release(old));
+                self.release(mark.replace(next));
             }
-            if let Some((count, passed)) = mark.take_if(|(_, mark)| self.work.has_passed(mark)) {
-                done = count;
-                self.work.release(passed);
-            }
+            let passed = mark.take_if(|(_, mark)| self.work.has_passed(mark));
+            done = passed.as_ref().map_or(done, |(count, _)| *count);
+            self.release(passed);
             // A copy that its caller waits for is not marked before it is over.
             if self.is_inside() || mark.is_some() {
                 self.was_busy(now - last);
@@ -98,7 +97,13 @@ impl<W: Work> Gate<W> {
             (seen, last) = (given, now);
             futex::wait_for(&self.lease.grant, live, SAMPLE);
         }
-        mark.map(|(_, mark)| self.work.release(mark));
+        self.release(mark);
+    }
+
+    fn release(&self, mark: Option<(u64, W::Mark)>) {
+        if let Some((_, mark)) = mark {
+            self.work.release(mark);
+        }
     }
 
     /// The GPU had work of this process for so long, under an open grant.
@@ -137,7 +142,7 @@ impl<W: Work> Gate<W> {
                 break;
             }
             while next.as_ref().is_none_or(|(count, _)| *count <= done) {
-                next.take().map(|(_, mark)| self.work.release(mark));
+                self.release(next.take());
                 next = self.next_mark();
                 if next.is_none() {
                     break;
@@ -159,7 +164,7 @@ impl<W: Work> Gate<W> {
                 }
             }
         }
-        next.map(|(_, mark)| self.work.release(mark));
+        self.release(next);
     }
 
     /// Takes note of a time in which the program kept the GPU busy; `is_whole` if it waited then.
