@@ -60,7 +60,7 @@ pub struct Options {
     /// Write the results and the chart into this folder; without it, whole runs go to benches/results.
     #[arg(long)]
     pub results: Option<PathBuf>,
-    /// Measure nothing: put the results of benches/results into docs/performance.md and docs/sharing.md.
+    /// Measure nothing: draw the charts of benches/results, and put the results into docs/performance.md and docs/sharing.md.
     #[arg(long, conflicts_with_all = ["only", "quick", "many", "long", "no_vm", "results"])]
     pub render: bool,
     /// Run what an unpacked bundle in this folder holds instead of building anything.
@@ -79,6 +79,7 @@ impl Options {
 pub fn run(options: &Options) -> Result<bool> {
     if options.render {
         let paths = Paths::find()?;
+        report::draw_charts(&paths)?;
         report::PAGE.render(&paths)?;
         many::PAGE.render(&paths)?;
         return Ok(true);

@@ -32,11 +32,8 @@ impl Page {
         Ok(())
     }
 
-    /// The page as it is, and as it should be.
-    fn old_and_new(&self, paths: &Paths) -> Result<(String, String)> {
-        let path = paths.root.join(self.file);
-        let old =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    /// The files of results that the page shows, in order.
+    pub fn results(&self, paths: &Paths) -> Vec<PathBuf> {
         let mut results: Vec<_> = fs::read_dir(paths.root.join("benches/results"))
             .into_iter()
             .flatten()
@@ -45,7 +42,15 @@ impl Page {
             .filter(|path| (self.shows)(path))
             .collect();
         results.sort();
-        let text = (self.text)(&results)?;
+        results
+    }
+
+    /// The page as it is, and as it should be.
+    fn old_and_new(&self, paths: &Paths) -> Result<(String, String)> {
+        let path = paths.root.join(self.file);
+        let old =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = (self.text)(&self.results(paths))?;
         let at = |mark| {
             old.find(mark)
                 .with_context(|| format!("{} lacks {mark}", self.file))

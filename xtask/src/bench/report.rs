@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use super::chart;
 use super::many::{is_many, median};
 use super::page::Page;
 use super::rows::{Goal, Row};
@@ -305,12 +306,26 @@ pub const PAGE: Page = Page {
     text: tables,
 };
 
+fn read(path: &Path) -> Result<Results> {
+    serde_json::from_str(&fs::read_to_string(path)?)
+        .with_context(|| format!("{} is malformed", path.display()))
+}
+
+/// Draws the charts that the page shows, from its results.
+pub fn draw_charts(paths: &Paths) -> Result<()> {
+    for path in PAGE.results(paths) {
+        let chart = path.with_extension("svg");
+        fs::write(&chart, chart::draw(&read(&path)?))
+            .with_context(|| format!("cannot write {}", chart.display()))?;
+        println!("{}", chart.display());
+    }
+    Ok(())
+}
+
 fn tables(files: &[PathBuf]) -> Result<String> {
     let mut all = Vec::new();
     for path in files {
-        let results: Results = serde_json::from_str(&fs::read_to_string(path)?)
-            .with_context(|| format!("{} is malformed", path.display()))?;
-        all.push((path, results));
+        all.push((path, read(path)?));
     }
     // GPUs first.
     all.sort_by_key(|(_, results)| !results.machine.real);
@@ -391,7 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_what_was_measured() {
+    fn the_page_and_its_charts_show_what_was_measured() {
         PAGE.assert_current();
+        for path in PAGE.results(&Paths::find().unwrap()) {
+            let chart = fs::read_to_string(path.with_extension("svg")).unwrap_or_default();
+            let is_current = chart == chart::draw(&read(&path).unwrap());
+            assert!(is_current, "{}: cargo xtask bench --render", path.display());
+        }
     }
 }
