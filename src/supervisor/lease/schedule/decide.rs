@@ -42,15 +42,19 @@ impl Schedule {
         self.time = self.mean_time().unwrap_or(self.time);
     }
 
-    /// How long a client's turn is, in nanoseconds. One that waits for each short piece of work has its share in turns so short
-    /// that it is due after each turn of another VM. So has one of which nothing is known yet.
+    /// How long a client's turn is, in nanoseconds. One that waits for each short piece of work gets in one turn what its VM is
+    /// behind, and so is due again after each turn of another VM. One of which nothing is known yet gets its share of a round of two.
     fn turn(&self, member: &Member) -> u64 {
         let Some(vm) = self.vms.get(&member.vm) else {
             return nanos(TURN);
         };
-        let others = self.active_weight().saturating_sub(vm.weight).max(1);
-        // A little less than its share of a round of two, for the change to it takes time as well.
-        let due = u128::from(nanos(TURN)) * vm.weight * 4 / (others * 5);
+        let all = self.active_weight();
+        let others = all.saturating_sub(vm.weight).max(1);
+        let due = match member.burst {
+            0 => u128::from(nanos(TURN)) * vm.weight / others,
+            // While it catches up the queue's time passes as well.
+            _ => self.time.saturating_sub(vm.place.time) / SCALE * vm.weight * all / others,
+        };
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         due.max(BURSTS.saturating_mul(member.burst))
             .clamp(nanos(SHORTEST_SHARE), nanos(TURN))
@@ -106,7 +110,7 @@ impl Schedule {
             return Some((held.since + nanos(SHORTEST_TURN)).max(self.charged));
         }
         let has_mate = waiting.any(|other| other.vm == member.vm);
-        let turn = self.turn(member);
+        let turn = held.turn;
         let first = (held.since + turn).max(self.charged);
         let ends = (0..MOST_TURNS).map(|turns| first + turns * turn);
         let is_last = |end: &u64| {

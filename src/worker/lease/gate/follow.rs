@@ -136,7 +136,9 @@ impl<W: Work> Gate<W> {
             had_work = true;
             let now = monotonic();
             let left = self.left(self.entered.load(SeqCst), now);
-            if left <= LEAD && self.is_too_late(left, now) {
+            // Nothing is known of the first command: its end is waited for.
+            let is_known = self.each.load(SeqCst) > 0;
+            if is_known && left <= LEAD && self.is_too_late(left, now) {
                 self.learn_burst(busy_since, false);
                 self.give_back(live, true);
                 break;

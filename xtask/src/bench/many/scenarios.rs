@@ -23,7 +23,7 @@ const OVERRUN_LIMIT: &str = "500ms";
 /// How many processes of it have an endless kernel.
 const ENDLESS: usize = 16;
 /// How often the side with and the one without a scheduler take turns.
-const PAIRS: usize = 5;
+const PAIRS: usize = 8;
 
 /// One part of the measurement.
 pub struct Scenario {
@@ -507,8 +507,13 @@ fn overhead(measured: &mut Measured) -> Result<()> {
     let sides = [Side::Driver, Side::Scheduled];
     for (number, (name, vm)) in loads.into_iter().enumerate() {
         let mut rates: [Vec<f64>; 2] = Default::default();
-        for _ in 0..if stand.quick { 3 } else { PAIRS } {
-            for (side, rates) in sides.into_iter().zip(&mut rates) {
+        for pair in 0..if stand.quick { 4 } else { PAIRS } {
+            // Each is first as often as second.
+            let mut turns: Vec<_> = sides.into_iter().zip(&mut rates).collect();
+            if pair % 2 == 1 {
+                turns.reverse();
+            }
+            for (side, rates) in turns {
                 let run = format!("overhead-{number}");
                 let one = (std::slice::from_ref(&vm), 0);
                 rates.push(
