@@ -130,7 +130,7 @@ impl Channel {
                 if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
                     return Err(Error::Malformed("one file too many"));
                 }
-                match GuestFile::new(file, offset, bytes) {
+                match GuestFile::new(self.vm, file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
                     // Moves that name it are not done.
                     Err(error) => tracing::warn!("Guest memory cannot be used: {error}"),

@@ -318,7 +318,13 @@ extern "C" fn cuMemsetD8_v2(to: u64, _: u8, _: usize) -> CUresult {
     call("cuMemsetD8_v2", &[to])
 }
 
-extern "C" fn cuMemHostRegister_v2(address: u64, _: usize, _: u32) -> CUresult {
+/// Memory of this length cannot be registered.
+pub const REFUSED_BYTES: usize = 3 << 12;
+
+extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, _: u32) -> CUresult {
+    if bytes == REFUSED_BYTES {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     state().alive.insert(address);
     CUDA_SUCCESS
 }

@@ -16,7 +16,7 @@ mod device_memory;
 mod dispatch;
 #[cfg(test)]
 #[allow(non_snake_case)]
-mod double;
+pub(crate) mod double;
 pub(crate) mod driver;
 mod external;
 mod grace;
