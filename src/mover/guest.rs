@@ -457,6 +457,7 @@ mod tests {
     /// In small chunks of many files as well as in large ones.
     #[test]
     fn a_vm_that_names_much_memory_costs_no_other_vm_a_chunk() {
+        let _alone = double::alone();
         let chunks = bounded(96);
         let honest = [1, 2].map(|vm| file(vm, 32 * CHUNK_BYTES));
         for file in &honest {
@@ -477,6 +478,7 @@ mod tests {
 
     #[test]
     fn a_vm_with_more_than_its_share_gives_way_to_one_with_less() {
+        let _alone = double::alone();
         let chunks = bounded(64);
         let (first, second) = (file(1, 64 * CHUNK_BYTES), file(2, 64 * CHUNK_BYTES));
         use_chunks(&chunks, &first, 0..64);
@@ -490,6 +492,7 @@ mod tests {
     /// A device process can name files that cannot be mapped for writing, or whose pages the driver does not get.
     #[test]
     fn memory_that_cannot_be_registered_costs_others_a_few_chunks_at_most() {
+        let _alone = double::alone();
         use std::fs::OpenOptions;
         let chunks = bounded(1000);
         let honest = file(1, 64 * CHUNK_BYTES);

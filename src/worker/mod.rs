@@ -19,6 +19,8 @@ mod dispatch;
 pub(crate) mod double;
 pub(crate) mod driver;
 mod external;
+#[cfg(test)]
+mod gates_tests;
 mod grace;
 mod images;
 mod later;
