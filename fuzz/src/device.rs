@@ -745,7 +745,7 @@ impl Rig {
 
     fn mover_does(&mut self, input: &mut Input<'_>) {
         let gpu = u32::from(input.u8() & 1);
-        match input.u8() % 4 {
+        match input.u8() % 5 {
             0 => self.mover_says(gpu, |end, _| end.send(FromMover::Ready)),
             1 => {
                 let choice = usize::from(input.u8());
@@ -758,6 +758,7 @@ impl Rig {
                 });
             }
             2 => self.mover_says(gpu, |end, _| end.close()),
+            3 => self.mover_says(gpu, |end, _| end.leave()),
             _ => self.mover_exits(gpu),
         }
     }

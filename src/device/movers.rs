@@ -135,6 +135,8 @@ enum State {
     Asked,
     /// It is there.
     Open(Link),
+    /// It is not spoken to any more, and may still reach guest memory until it says that it has left.
+    Leaving(Link),
     /// Its channel is closed, but its process may still be there and reach guest memory.
     Closed,
 }
@@ -150,6 +152,14 @@ impl Mover {
     fn open(&self) -> Option<&Link> {
         match &self.state {
             State::Open(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// The channel, on which it may still say something.
+    fn heard(&self) -> Option<&Link> {
+        match &self.state {
+            State::Open(link) | State::Leaving(link) => Some(link),
             _ => None,
         }
     }
@@ -228,7 +238,8 @@ impl Vm {
 
     pub(super) fn mover_started(&mut self, gpu: u32, channel: OwnedFd) {
         let slot = self.take_slot(Speaker::Mover(gpu));
-        let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
+        let mover = self.movers.by_gpu.get_mut(&gpu);
+        let Some(mover) = mover.filter(|mover| matches!(mover.state, State::Asked)) else {
             return self.give_slot_back(slot);
         };
         let end = DeviceEnd::new(channel);
@@ -258,6 +269,15 @@ impl Vm {
     pub(super) fn mover_exited(&mut self, gpu: u32) {
         // What it said before it went still counts.
         while self.receive_from_mover(gpu) {}
+        let mover = self.movers.by_gpu.get(&gpu);
+        // It had left, and the next was asked for: an answer to that is on its way.
+        if mover.is_some_and(|mover| !matches!(mover.state, State::Asked)) {
+            self.end_mover(gpu);
+        }
+    }
+
+    /// Ends what a mover was asked for: it writes nothing of that any more.
+    fn end_mover(&mut self, gpu: u32) {
         self.close_mover(gpu);
         self.movers.by_gpu.remove(&gpu);
         let lost: Vec<u64> = self
@@ -280,7 +300,8 @@ impl Vm {
         let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
             return;
         };
-        if let State::Open(link) = std::mem::replace(&mut mover.state, State::Closed) {
+        let state = std::mem::replace(&mut mover.state, State::Closed);
+        if let State::Open(link) | State::Leaving(link) = state {
             self.watch
                 .remove(link.end.as_fd(), link.slot, link.wants_room);
             self.give_slot_back(link.slot);
@@ -569,11 +590,23 @@ impl Vm {
     fn receive_from_mover(&mut self, gpu: u32) -> bool {
         for _ in 0..BATCH {
             let mover = self.movers.by_gpu.get_mut(&gpu);
-            let Some(State::Open(link)) = mover.map(|mover| &mut mover.state) else {
-                return false;
+            let (link, is_leaving) = match mover.map(|mover| &mut mover.state) {
+                Some(State::Open(link)) => (link, false),
+                Some(State::Leaving(link)) => (link, true),
+                _ => return false,
             };
             match link.end.recv() {
                 Ok(None) => return false,
+                Ok(Some(FromMover::Left)) => {
+                    self.end_mover(gpu);
+                    return false;
+                }
+                Err(ipc::Error::Closed) => {
+                    self.close_mover(gpu);
+                    return false;
+                }
+                // Nothing but its last word counts.
+                _ if is_leaving => {}
                 Ok(Some(FromMover::Ready)) => link.ready = true,
                 Ok(Some(FromMover::Moved { seq, done })) => {
                     let under_way = &mut self.movers.under_way;
@@ -587,10 +620,6 @@ impl Vm {
                         self.moved(moving, done);
                     }
                 }
-                Err(ipc::Error::Closed) => {
-                    self.close_mover(gpu);
-                    return false;
-                }
                 Err(error) => {
                     tracing::error!("GPU {gpu}: its mover: {error}");
                     self.give_up_mover(gpu);
@@ -601,10 +630,25 @@ impl Vm {
         true
     }
 
-    /// Closes the channel of a mover that makes no sense. What it was asked for waits for the end of its process.
+    /// Has a mover leave that makes no sense. What it was asked for waits until it says that it has left, or for the end of its
+    /// process: others may need it, so it is not for this process to end.
     fn give_up_mover(&mut self, gpu: u32) {
-        self.close_mover(gpu);
-        self.tell_that_late(gpu);
+        let Some(mover) = self.movers.by_gpu.get_mut(&gpu) else {
+            return;
+        };
+        let State::Open(mut link) = std::mem::replace(&mut mover.state, State::Closed) else {
+            return;
+        };
+        link.end.leave();
+        self.watch
+            .remove(link.end.as_fd(), link.slot, link.wants_room);
+        link.wants_room = false;
+        if let Err(error) = self.watch.add(link.end.as_fd(), link.slot, false) {
+            // The clock looks at what it says.
+            tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
+        }
+        mover.state = State::Leaving(link);
+        self.stage_waiting(gpu);
     }
 
     /// Has the supervisor look whether a mover is stuck, which ends it then.
@@ -627,6 +671,9 @@ impl Vm {
         for gpu in late {
             self.tell_that_late(gpu);
         }
+        for gpu in self.movers.by_gpu.keys().copied().collect::<Vec<_>>() {
+            self.receive_from_mover(gpu);
+        }
         self.movers.ticking = self.movers.busy();
         self.movers.ticking
     }
@@ -641,7 +688,7 @@ impl Vm {
             .map(|moving| moving.gpu)
             .collect();
         for gpu in busy {
-            // A mover whose channel is closed ends, and its moves with it.
+            // One that leaves, or whose channel is closed, begins none either.
             let mover = self.movers.by_gpu.get_mut(&gpu);
             if let Some(State::Open(link)) = mover.map(|mover| &mut mover.state) {
                 link.outbox.push_back(Message::cancel());
@@ -656,7 +703,7 @@ impl Vm {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let movers = self.movers.by_gpu.iter();
         let open: Vec<_> = movers
-            .filter_map(|(&gpu, mover)| Some((gpu, mover.open()?)))
+            .filter_map(|(&gpu, mover)| Some((gpu, mover.heard()?)))
             .collect();
         let mut fds: Vec<_> = open
             .iter()

@@ -442,6 +442,7 @@ fn runs_that_workers_have_not_mapped_are_bounded() {
 struct Copying {
     rig: Rig,
     client: u32,
+    worker: WorkerEnd,
     command: u64,
     mover: MoverEnd,
     seq: u64,
@@ -485,6 +486,7 @@ impl Copying {
         Self {
             rig,
             client,
+            worker,
             command,
             mover,
             seq,

@@ -40,6 +40,7 @@ mod kind {
     pub const CANCEL: u32 = 6;
     pub const READY: u32 = 65;
     pub const MOVED: u32 = 66;
+    pub const LEFT: u32 = 67;
     pub const CHANNEL: u32 = 129;
     pub const WEIGHT: u32 = 130;
     pub const PROGRESS: u32 = 131;
@@ -182,6 +183,9 @@ pub enum FromMover {
         /// Whether all bytes are where they belong. Otherwise any part of them may be.
         done: bool,
     },
+    /// The last message: nothing that was asked for on this channel is under way any more, and nothing of it will be. The end of
+    /// the channel alone does not say so: it may be the end of a process whose copies still run.
+    Left,
 }
 
 /// A message to a mover, ready to be sent now or when the channel has room.
@@ -313,8 +317,15 @@ impl DeviceEnd {
                 seq: head.seq,
                 done: head.value == 1,
             })),
+            kind::LEFT => Ok(Some(FromMover::Left)),
             _ => Err(Error::Malformed("unknown kind")),
         }
+    }
+
+    /// Asks the mover for nothing more, and to say [`FromMover::Left`].
+    pub fn leave(&self) {
+        // This fails only for a channel whose other end is gone.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
     }
 }
 
@@ -395,6 +406,13 @@ impl MoverEnd {
     /// Sends a message without waiting. A device process has fewer moves under way than its channel
     /// has room for answers, so one that leaves none is not served any more.
     pub fn send(&self, message: FromMover) {
+        let flags = MsgFlags::MSG_DONTWAIT;
+        if !matches!(self.send_now(message, flags), Ok(true)) {
+            self.stop_hearing();
+        }
+    }
+
+    fn send_now(&self, message: FromMover, flags: MsgFlags) -> Result<bool> {
         let head = match message {
             FromMover::Ready => Head {
                 kind: kind::READY,
@@ -406,17 +424,28 @@ impl MoverEnd {
                 seq,
                 ..Head::default()
             },
+            FromMover::Left => Head {
+                kind: kind::LEFT,
+                ..Head::default()
+            },
         };
-        let flags = MsgFlags::MSG_DONTWAIT;
-        if !matches!(
-            send(self.socket.as_fd(), &[head.as_bytes()], &[], flags),
-            Ok(true)
-        ) {
-            self.close();
-        }
+        send(self.socket.as_fd(), &[head.as_bytes()], &[], flags)
     }
 
-    /// Ends the channel: whoever receives on it is told.
+    /// Takes nothing more: [`Self::recv`] ends once it has given what has come.
+    pub fn stop_hearing(&self) {
+        // This fails only for a channel whose other end is gone.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Read);
+    }
+
+    /// Says [`FromMover::Left`] and ends the channel. Waits for a device process that does not read, which costs nobody but its own thread.
+    pub fn leave(&self) {
+        // A device process that is gone need not be told.
+        let _ = self.send_now(FromMover::Left, MsgFlags::empty());
+        self.close();
+    }
+
+    /// Ends the channel without a word, as the end of the process does: whoever receives on it is told.
     pub fn close(&self) {
         // This fails only for a channel whose other end is gone.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);

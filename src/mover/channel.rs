@@ -5,9 +5,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    mem::ManuallyDrop,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
 };
 
@@ -41,6 +44,8 @@ pub struct Channel {
     /// Exports that could not be imported: their moves are not done.
     useless: HashSet<u64>,
     under_way: Arc<AtomicUsize>,
+    /// Each move has one of the senders until it is over, and so the last of them is gone once all moves are.
+    over: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 impl Channel {
@@ -62,29 +67,55 @@ impl Channel {
             exports: HashMap::new(),
             useless: HashSet::new(),
             under_way: Arc::default(),
+            over: mpsc::channel(),
         }
     }
 
-    /// Serves the channel until its device process is gone. The context is current.
+    /// Serves the channel until its device process is gone, wants no more of it, or makes no sense; says so once nothing that was asked
+    /// for is under way any more. The context is current.
     pub fn serve(mut self) {
         self.end.send(FromMover::Ready);
+        // Whatever happens here, the device process waits for the last word.
+        match catch_unwind(AssertUnwindSafe(|| self.hear_all())) {
+            Ok(Error::Closed) => {}
+            Ok(error) => tracing::error!("Channel {}: {error}", self.number),
+            Err(_) => tracing::error!("A bug: channel {} panicked", self.number),
+        }
+        self.leave();
+    }
+
+    fn hear_all(&mut self) -> Error {
         let mut buffer = Vec::new();
-        let error = loop {
+        loop {
             let heard = self.end.recv(&mut buffer);
             if let Err(error) = heard.and_then(|message| self.hear(message)) {
-                break error;
+                return error;
             }
-        };
-        if !matches!(error, Error::Closed) {
-            tracing::error!("Channel {}: {error}", self.number);
         }
-        self.end.close();
+    }
+
+    /// Ends the moves that have not begun.
+    fn cancel(&self) {
         for turns in [&self.shared.to_device, &self.shared.to_guest] {
-            drop(turns.take_all(self.number));
+            for job in turns.take_all(self.number) {
+                job.end(false);
+            }
         }
+    }
+
+    /// Ends what was asked for, lets go of what was named, and then says so.
+    fn leave(self) {
+        self.end.stop_hearing();
+        self.cancel();
+        let (sender, all_over) = self.over;
+        drop(sender);
+        // Nobody sends anything: this is the end of the last sender.
+        let _ = all_over.recv();
         for file in self.files.values() {
             self.shared.chunks.forget(file);
         }
+        drop((self.files, self.exports));
+        self.end.leave();
         self.shared.log_counters();
     }
 
@@ -99,7 +130,7 @@ impl Channel {
                 if self.files.len() >= MAX_FILES || self.files.contains_key(&number) {
                     return Err(Error::Malformed("one file too many"));
                 }
-                match GuestFile::new(file, offset, bytes) {
+                match GuestFile::new(self.vm, file, offset, bytes) {
                     Ok(file) => drop(self.files.insert(number, Arc::new(file))),
                     // Moves that name it are not done.
                     Err(error) => tracing::warn!("Guest memory cannot be used: {error}"),
@@ -138,13 +169,7 @@ impl Channel {
                 self.useless.remove(&number);
             }
             ToMover::Move(what) => self.take(what)?,
-            ToMover::Cancel => {
-                for turns in [&self.shared.to_device, &self.shared.to_guest] {
-                    for job in turns.take_all(self.number) {
-                        job.end(false);
-                    }
-                }
-            }
+            ToMover::Cancel => self.cancel(),
         }
         Ok(())
     }
@@ -161,12 +186,15 @@ impl Channel {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let (engine, kernel) = plan.bytes();
         let (end, under_way, seq) = (Arc::clone(&self.end), Arc::clone(&self.under_way), what.seq);
+        // A move that is dropped in a failure may still be under way: it is never over.
+        let over = ManuallyDrop::new(self.over.0.clone());
         let job = Job {
             plan,
             held,
             done: Box::new(move |done| {
                 under_way.fetch_sub(1, Ordering::AcqRel);
                 end.send(FromMover::Moved { seq, done });
+                drop(ManuallyDrop::into_inner(over));
             }),
         };
         let turns = match what.direction {
@@ -200,5 +228,60 @@ impl Channel {
         }
         let plan = Plan::new(&pieces, device, what.direction);
         (plan.short.len() <= MAX_SHORT).then(|| (plan, (Arc::clone(import), chunks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::fd::{AsFd, OwnedFd},
+        thread,
+        time::Duration,
+    };
+
+    use nix::sys::socket::MsgFlags;
+
+    use super::*;
+    use crate::ipc::{self, mover::DeviceEnd};
+
+    /// How long something that must not happen is waited for.
+    const A_WHILE: Duration = Duration::from_millis(300);
+
+    fn channel(socket: OwnedFd) -> Channel {
+        let device = (0, Arc::new(Imported::new(0)));
+        Channel::new((1, 1), MoverEnd::new(socket), Arc::default(), device)
+    }
+
+    /// The last that a mover says, if it says anything.
+    fn last(device: &DeviceEnd) -> Option<FromMover> {
+        std::iter::from_fn(|| device.recv().ok().flatten()).last()
+    }
+
+    /// However it comes to its end.
+    #[test]
+    fn a_mover_leaves_a_channel_once_its_moves_are_over() {
+        type End = fn(&DeviceEnd, OwnedFd);
+        let ends: [End; 2] = [
+            |device, _| device.leave(),
+            |_, socket| {
+                let sent = ipc::send(socket.as_fd(), &[b"nonsense"], &[], MsgFlags::empty());
+                assert!(sent.unwrap());
+            },
+        ];
+        for end in ends {
+            let (ours, theirs) = ipc::pair().unwrap();
+            let channel = channel(theirs);
+            let under_way = channel.over.0.clone();
+            let serving = thread::spawn(move || channel.serve());
+            let socket = ours.try_clone().unwrap();
+            let device = DeviceEnd::new(ours);
+            end(&device, socket);
+            thread::sleep(A_WHILE);
+            assert_eq!(last(&device), Some(FromMover::Ready), "a move is under way");
+            drop(under_way);
+            serving.join().unwrap();
+            assert_eq!(last(&device), Some(FromMover::Left));
+            assert!(matches!(device.recv(), Err(Error::Closed)));
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Guest memory: mapped and registered with CUDA in chunks as copies need them.
 //!
 //! Registering pins a chunk's pages, and takes milliseconds; so a chunk stays registered until
-//! more than [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping.
+//! more than [`MAX_CHUNKS`] are, or the driver has no room for another. The CPU never touches the mapping. Then the VM that has most chunks
+//! loses those that it has not used for the longest time: a VM with no more than an equal share of them keeps all of its own.
 //!
 //! Nothing else is mapped: a device process can name terabytes of memory that is not there, and the addresses of a mover are for all VMs.
 
@@ -34,13 +35,14 @@ pub const CHUNK_BYTES: u64 = 16 << 20;
 const MAX_CHUNKS: usize = 16 << 10;
 /// How long a file is left alone of which a chunk could not be registered. What was full may have room again.
 const HOPELESS: Duration = Duration::from_secs(30);
-/// How many are let go at a time where the driver has no room.
+/// How many are let go at a time.
 const EVICTED: usize = 16;
 
 /// A part of a guest's memory.
 #[derive(Debug)]
 pub struct GuestFile {
     id: u64,
+    vm: u32,
     file: OwnedFd,
     offset: u64,
     bytes: u64,
@@ -51,11 +53,11 @@ pub struct GuestFile {
 }
 
 impl GuestFile {
-    /// Takes `bytes` bytes from `offset` of a file.
+    /// Takes `bytes` bytes from `offset` of a file, which is memory of this VM.
     ///
     /// # Errors
     /// The range is not of whole pages, or the file is not memory.
-    pub fn new(file: OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
+    pub fn new(vm: u32, file: OwnedFd, offset: u64, bytes: u64) -> io::Result<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Pages of another file system may take for ever to come, and be written back to a disk.
         let system = fstatfs(&file)?;
@@ -71,6 +73,7 @@ impl GuestFile {
         }
         Ok(Self {
             id: LAST.fetch_add(1, Ordering::Relaxed),
+            vm,
             file,
             offset,
             bytes,
@@ -130,6 +133,20 @@ impl Mapping {
     fn start(&self) -> *mut c_void {
         self.base.as_ptr().wrapping_byte_add(self.before)
     }
+
+    /// Registers the chunk, and says where the device finds it.
+    fn register(&self) -> Result<CUdeviceptr, CUresult> {
+        let start = self.start();
+        let mut device = 0;
+        // SAFETY: the range is mapped, and stays so until whoever holds the mapping has unregistered it.
+        unsafe {
+            driver::cuMemHostRegister_v2(start, self.bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
+            driver::cuMemHostGetDevicePointer_v2(&mut device, start, 0).inspect_err(|_| {
+                let _ = driver::cuMemHostUnregister(start);
+            })?;
+        }
+        Ok(device)
+    }
 }
 
 impl Drop for Mapping {
@@ -150,20 +167,20 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    fn register(file: &Arc<GuestFile>, index: u64) -> Result<Self, CUresult> {
+    /// Registers a chunk; where the driver refuses it, again once `make_room` says that there may be room.
+    fn register(
+        file: &Arc<GuestFile>,
+        index: u64,
+        make_room: impl FnOnce() -> bool,
+    ) -> Result<Self, CUresult> {
         let mapping = file.map(index).map_err(|error| {
             tracing::debug!("Guest memory cannot be mapped: {error}");
-            CUDA_ERROR_OUT_OF_MEMORY
+            CUDA_ERROR_INVALID_VALUE
         })?;
-        let start = mapping.start();
-        let mut device = 0;
-        // SAFETY: the range is mapped, and stays so while this holds the mapping.
-        unsafe {
-            driver::cuMemHostRegister_v2(start, mapping.bytes, CU_MEMHOSTREGISTER_DEVICEMAP)?;
-            driver::cuMemHostGetDevicePointer_v2(&mut device, start, 0).inspect_err(|_| {
-                let _ = driver::cuMemHostUnregister(start);
-            })?;
-        }
+        let device = match mapping.register() {
+            Err(_) if make_room() => mapping.register(),
+            registered => registered,
+        }?;
         Ok(Self {
             file: Arc::clone(file),
             offset: index * CHUNK_BYTES,
@@ -189,12 +206,54 @@ struct Entry {
 struct State {
     clock: u64,
     chunks: HashMap<(u64, u64), Entry>,
+    /// VMs for which others have lost chunks in vain, and when.
+    in_vain: HashMap<u32, Instant>,
+}
+
+impl State {
+    /// The VM that loses chunks for another chunk of this one.
+    fn loser(&self, asks: u32) -> u32 {
+        let lately = |since: &Instant| since.elapsed() < HOPELESS;
+        if self.in_vain.get(&asks).is_some_and(lately) {
+            return asks;
+        }
+        let mut counts = HashMap::<u32, usize>::new();
+        for entry in self.chunks.values() {
+            *counts.entry(entry.chunk.file.vm).or_default() += 1;
+        }
+        let most = counts
+            .into_iter()
+            .max_by_key(|(vm, count)| (*count, *vm == asks));
+        most.map_or(asks, |(vm, _)| vm)
+    }
+
+    /// Takes out what is to be let go for another chunk of a VM.
+    fn take_oldest(&mut self, asks: u32) -> Vec<Entry> {
+        let loser = self.loser(asks);
+        let of_loser = self.chunks.iter();
+        let of_loser = of_loser.filter(|(_, entry)| entry.chunk.file.vm == loser);
+        let mut by_age: Vec<_> = of_loser.map(|(&key, entry)| (entry.used, key)).collect();
+        by_age.sort_unstable();
+        let oldest = by_age.iter().take(EVICTED);
+        oldest
+            .filter_map(|(_, key)| self.chunks.remove(key))
+            .collect()
+    }
 }
 
 /// The chunks that are registered, of all VMs.
-#[derive(Default)]
 pub struct Chunks {
+    most: usize,
     state: Mutex<State>,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self {
+            most: MAX_CHUNKS,
+            state: Mutex::default(),
+        }
+    }
 }
 
 /// A piece of guest memory that a copy can name.
@@ -266,16 +325,21 @@ impl Chunks {
         if hopeless.is_some_and(|since| since.elapsed() < HOPELESS) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        if self.state().chunks.len() >= MAX_CHUNKS {
-            self.evict();
+        if self.state().chunks.len() >= self.most {
+            self.evict(file.vm);
         }
         // Others' copies go on meanwhile: the lock is not held.
-        let chunk = Chunk::register(file, index).or_else(|_| {
-            self.evict();
-            Chunk::register(file, index)
+        let mut made_room = false;
+        let chunk = Chunk::register(file, index, || {
+            made_room = self.evict(file.vm);
+            made_room
         });
         let chunk = Arc::new(chunk.inspect_err(|code| {
-            *hopeless = Some(Instant::now());
+            let now = Instant::now();
+            *hopeless = Some(now);
+            if made_room {
+                self.state().in_vain.insert(file.vm, now);
+            }
             tracing::warn!(
                 "Guest memory cannot be registered ({}): its copies are staged",
                 result_name(*code).unwrap_or("unknown")
@@ -291,22 +355,11 @@ impl Chunks {
         Ok(chunk)
     }
 
-    /// Lets go of the chunks that were not used for the longest time.
-    fn evict(&self) {
-        let mut state = self.state();
-        let mut by_age: Vec<_> = state
-            .chunks
-            .iter()
-            .map(|(&key, entry)| (entry.used, key))
-            .collect();
-        by_age.sort_unstable();
-        let gone: Vec<_> = by_age
-            .iter()
-            .take(EVICTED)
-            .filter_map(|(_, key)| state.chunks.remove(key))
-            .collect();
-        drop(state);
-        drop(gone);
+    /// Lets go of chunks for another one of a VM; whether there were any.
+    fn evict(&self, asks: u32) -> bool {
+        // Unregistering takes a while, and is not for the lock.
+        let gone = self.state().take_oldest(asks);
+        !gone.is_empty()
     }
 
     /// Lets go of all chunks of a file.
@@ -330,7 +383,7 @@ impl Chunks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::sealed_memfd;
+    use crate::{ipc::sealed_memfd, worker::double};
 
     fn memory(bytes: u64) -> OwnedFd {
         sealed_memfd(c"test", bytes).unwrap().into()
@@ -338,7 +391,7 @@ mod tests {
 
     #[test]
     fn only_whole_pages_of_memory_are_taken() {
-        let new = |offset, bytes| GuestFile::new(memory(4 * PAGE_BYTES), offset, bytes);
+        let new = |offset, bytes| GuestFile::new(1, memory(4 * PAGE_BYTES), offset, bytes);
         assert_eq!(new(PAGE_BYTES, PAGE_BYTES).unwrap().bytes(), PAGE_BYTES);
         assert!(new(1, PAGE_BYTES).is_err());
         assert!(new(0, 1).is_err());
@@ -346,7 +399,7 @@ mod tests {
         assert!(new(u64::MAX - 4095, PAGE_BYTES).is_err());
         assert!(new(PAGE_BYTES, u64::MAX - 4095).is_err());
         let program = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-        assert!(GuestFile::new(program, 0, PAGE_BYTES).is_err());
+        assert!(GuestFile::new(1, program, 0, PAGE_BYTES).is_err());
     }
 
     #[test]
@@ -355,7 +408,8 @@ mod tests {
         let file = sealed_memfd(c"test", 3 * CHUNK_BYTES).unwrap();
         let last = 2 * PAGE_BYTES + CHUNK_BYTES;
         file.write_all_at(b"chunk", last).unwrap();
-        let part = GuestFile::new(file.into(), 2 * PAGE_BYTES, CHUNK_BYTES + PAGE_BYTES).unwrap();
+        let part =
+            GuestFile::new(1, file.into(), 2 * PAGE_BYTES, CHUNK_BYTES + PAGE_BYTES).unwrap();
         assert_eq!(part.map(0).unwrap().bytes as u64, CHUNK_BYTES);
         let mapping = part.map(1).unwrap();
         assert_eq!(mapping.bytes as u64, PAGE_BYTES);
@@ -369,12 +423,94 @@ mod tests {
     fn memory_that_is_named_takes_no_addresses() {
         let whole = 64 << 40;
         let named: Vec<_> = (0..64)
-            .map(|_| Arc::new(GuestFile::new(memory(whole), 0, whole).unwrap()))
+            .map(|_| Arc::new(GuestFile::new(1, memory(whole), 0, whole).unwrap()))
             .collect();
         let last = whole / CHUNK_BYTES - 1;
         let mapped: Vec<_> = named.iter().map(|file| file.map(last).unwrap()).collect();
-        let other = GuestFile::new(memory(CHUNK_BYTES), 0, CHUNK_BYTES).unwrap();
+        let other = GuestFile::new(1, memory(CHUNK_BYTES), 0, CHUNK_BYTES).unwrap();
         other.map(0).unwrap();
         drop(mapped);
+    }
+
+    fn file(vm: u32, bytes: u64) -> Arc<GuestFile> {
+        Arc::new(GuestFile::new(vm, memory(bytes), 0, bytes).unwrap())
+    }
+
+    fn bounded(most: usize) -> Chunks {
+        let state = Mutex::default();
+        Chunks { most, state }
+    }
+
+    /// Uses some chunks of a file, in their order.
+    fn use_chunks(chunks: &Chunks, file: &Arc<GuestFile>, indices: std::ops::Range<u64>) {
+        for index in indices {
+            chunks.chunk(file, index).unwrap();
+        }
+    }
+
+    fn registered(chunks: &Chunks, vm: u32) -> usize {
+        let state = chunks.state();
+        let of_vm = |entry: &&Entry| entry.chunk.file.vm == vm;
+        state.chunks.values().filter(of_vm).count()
+    }
+
+    /// In small chunks of many files as well as in large ones.
+    #[test]
+    fn a_vm_that_names_much_memory_costs_no_other_vm_a_chunk() {
+        let _alone = double::alone();
+        let chunks = bounded(96);
+        let honest = [1, 2].map(|vm| file(vm, 32 * CHUNK_BYTES));
+        for file in &honest {
+            use_chunks(&chunks, file, 0..32);
+        }
+        use_chunks(&chunks, &file(3, 1000 * CHUNK_BYTES), 0..1000);
+        let small: Vec<_> = (0..200).map(|_| file(3, PAGE_BYTES)).collect();
+        for file in &small {
+            use_chunks(&chunks, file, 0..1);
+        }
+        let all = [1, 2, 3].map(|vm| registered(&chunks, vm));
+        assert_eq!(all[..2], [32, 32]);
+        assert!((16..=32).contains(&all[2]), "{all:?}");
+        // Of its own it has what it has used last.
+        let state = chunks.state();
+        assert!(state.chunks.contains_key(&(small[199].id, 0)));
+    }
+
+    #[test]
+    fn a_vm_with_more_than_its_share_gives_way_to_one_with_less() {
+        let _alone = double::alone();
+        let chunks = bounded(64);
+        let (first, second) = (file(1, 64 * CHUNK_BYTES), file(2, 64 * CHUNK_BYTES));
+        use_chunks(&chunks, &first, 0..64);
+        use_chunks(&chunks, &second, 0..32);
+        assert_eq!(registered(&chunks, 2), 32);
+        assert!(registered(&chunks, 1) >= 32);
+        // What it has used last it has.
+        assert!(chunks.state().chunks.contains_key(&(first.id, 63)));
+    }
+
+    /// A device process can name files that cannot be mapped for writing, or whose pages the driver does not get.
+    #[test]
+    fn memory_that_cannot_be_registered_costs_others_a_few_chunks_at_most() {
+        let _alone = double::alone();
+        use std::fs::OpenOptions;
+        let chunks = bounded(1000);
+        let honest = file(1, 64 * CHUNK_BYTES);
+        use_chunks(&chunks, &honest, 0..64);
+
+        let in_memory = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        in_memory.as_file().set_len(PAGE_BYTES).unwrap();
+        for _ in 0..100 {
+            let readable = OpenOptions::new().read(true).open(in_memory.path());
+            let file = GuestFile::new(2, readable.unwrap().into(), 0, PAGE_BYTES).unwrap();
+            assert!(chunks.chunk(&Arc::new(file), 0).is_err());
+        }
+        assert_eq!(registered(&chunks, 1), 64, "there was room enough");
+
+        for _ in 0..100 {
+            let file = file(2, double::REFUSED_BYTES as u64);
+            assert!(chunks.chunk(&file, 0).is_err());
+        }
+        assert_eq!(registered(&chunks, 1), 64 - EVICTED);
     }
 }

@@ -19,6 +19,7 @@ mod queue;
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -120,8 +121,10 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
         let engine = Engine::new(Arc::clone(turns), direction, &progress).map_err(failed)?;
         let shared = Arc::clone(&shared);
         start(name, context, move || {
-            let lost = engine.run(&shared.counters);
-            tracing::error!("GPU {ordinal}: {lost}");
+            match catch_unwind(AssertUnwindSafe(|| engine.run(&shared.counters))) {
+                Ok(lost) => tracing::error!("GPU {ordinal}: {lost}"),
+                Err(_) => tracing::error!("A bug: the thread {name} panicked"),
+            }
             // Nothing that was asked for is answered: the device processes see to it.
             std::process::exit(1);
         })?;

@@ -14,7 +14,7 @@ use event_manager::{EventOps, EventSet, Events};
 
 use super::{
     process::{Process, Program, reason},
-    voices::Voices,
+    voices::{Limit, Voices},
 };
 use crate::{
     account::{Shared, monotonic},
@@ -42,12 +42,16 @@ struct Mover {
     progress: Shared<Progress>,
     /// The device processes that have channels, by key, and how many each was given.
     users: HashMap<u32, u32>,
+    /// Whether it was found to be stuck, and is being ended.
+    is_given_up: bool,
 }
 
 /// When a mover was started last, and how long the next start has to wait.
 struct Start {
     at: Instant,
     pause: Duration,
+    /// A bound for what it can have logged, which the next one has again.
+    said: Limit,
 }
 
 /// A mover that has ended.
@@ -115,25 +119,18 @@ impl Movers {
         ops: &mut EventOps<'_>,
         voices: &Voices,
     ) -> io::Result<Mover> {
-        let program = self.program.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         if gpu >= MAX_GPUS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let now = Instant::now();
-        let pause = match self.starts.get(&gpu) {
-            Some(last) if now < last.at + last.pause => {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Some(last) if now < last.at + WORKED => (last.pause * 2).min(PAUSES.1),
-            _ => PAUSES.0,
-        };
-        self.starts.insert(gpu, Start { at: now, pause });
+        let said = self.note_start(gpu, Instant::now())?;
+        let program = self.program.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let (ours, theirs) = ipc::pair()?;
         let progress = Shared::<Progress>::new(c"gpgpu-progress")?;
         ipc::mover::pass_progress(ours.as_fd(), progress.file().as_fd())
             .map_err(io::Error::other)?;
         let label = OsString::from(gpu.to_string());
         let process = program.start_heard(theirs, &label, ("Mover", voices))?;
+        voices.assign(process.id(), &said);
         ops.add(Events::with_data(&process, token(), EventSet::IN))
             .map_err(io::Error::other)?;
         tracing::info!("GPU {gpu}: mover started (process {})", process.id());
@@ -142,7 +139,29 @@ impl Movers {
             link: ours,
             progress,
             users: HashMap::new(),
+            is_given_up: false,
         })
+    }
+
+    /// Takes note of a start of a GPU's mover, unless it is too early, and gives the bound for what it can have logged.
+    fn note_start(&mut self, gpu: u32, now: Instant) -> io::Result<Limit> {
+        let last = self.starts.get(&gpu);
+        let pause = match last {
+            Some(last) if now < last.at + last.pause => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Some(last) if now < last.at + WORKED => (last.pause * 2).min(PAUSES.1),
+            _ => PAUSES.0,
+        };
+        let said = last.map(|last| Limit::clone(&last.said));
+        let said = said.unwrap_or_default();
+        let start = Start {
+            at: now,
+            pause,
+            said: Limit::clone(&said),
+        };
+        self.starts.insert(gpu, start);
+        Ok(said)
     }
 
     /// A VM's weight may have changed.
@@ -158,9 +177,11 @@ impl Movers {
     /// was stopped for a while, or he lies.
     pub fn check(&mut self, gpu: u32) {
         if let Some(mover) = self.running.get_mut(&gpu)
+            && !mover.is_given_up
             && mover.progress.is_stuck(monotonic())
         {
             tracing::error!("GPU {gpu}: the mover does not get on");
+            mover.is_given_up = true;
             mover.process.kill();
         }
     }
@@ -193,5 +214,28 @@ impl Movers {
     /// Forgets them all.
     pub fn clear(&mut self) {
         self.running.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Neither VMs' lines nor another mover's are left out for it, and starting again renews nothing.
+    #[test]
+    fn a_mover_has_log_lines_of_its_own_however_often_it_starts() {
+        let mut movers = Movers::new(None);
+        let mut now = Instant::now();
+        let first = movers.note_start(0, now).unwrap();
+        assert!(movers.note_start(0, now).is_err(), "too early");
+        let other = movers.note_start(1, now).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other));
+        for _ in 0..3 {
+            now += PAUSES.1;
+            let again = movers.note_start(0, now).unwrap();
+            assert!(Arc::ptr_eq(&first, &again));
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A worker runs a guest's code, and libcuda prints what kernels print; a device process says what is wrong with a guest's
 //! requests. So the standard output and standard error of each are pipes, and a thread here reads them: so much at a time, lines of
-//! so many bytes, and so many of them for each VM, however many processes it has and however often it connects. Who prints more
+//! so many bytes, and so many of them for each VM, however many processes it has and however often it connects. A mover, which VMs
+//! share, has as many for itself, however often it is started. Who prints more
 //! waits for the pipe, which costs nobody else anything. Nobody but the supervisor has its standard error, so nobody else can fill it,
 //! or change whether writing there waits.
 //!
@@ -37,7 +38,7 @@ const LAST_READS: usize = 16;
 /// From one look at all pipes to the next: it bounds what reading, and dropping, costs.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A limit that processes of a VM share.
+/// A limit that processes of a VM share, or one mover of a GPU and the next.
 pub type Limit = Arc<Mutex<LogLimit>>;
 
 /// One of a process's pipes.
@@ -239,7 +240,7 @@ impl Voice {
             limit.take_missed()
         };
         if missed > 0 {
-            tracing::warn!("{role} {process}: {missed} lines more of its VM were not logged");
+            tracing::warn!("{role} {process}: {missed} lines before this one were not logged");
         }
         if self.is_output {
             tracing::info!("{role} {process} printed: {}", printable(&line));

@@ -35,10 +35,19 @@ static CHANGED: Condvar = Condvar::new();
 
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps other tests of this process from the driver until this is dropped. What they have called is forgotten.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    state().calls.clear();
+    alone
 }
 
 /// A watchdog for what never comes.
@@ -89,6 +98,16 @@ pub fn calls(name: &'static str) -> usize {
     state.calls.iter().filter(|called| **called == name).count()
 }
 
+/// All calls so far.
+pub fn all_calls() -> Vec<&'static str> {
+    state().calls.clone()
+}
+
+/// How many calls this thread has made.
+pub fn calls_here() -> usize {
+    HERE.get()
+}
+
 /// What was used after its end, or ended during its use.
 pub fn wrong() -> Vec<String> {
     state().wrong.clone()
@@ -114,6 +133,7 @@ fn call(name: &'static str, uses: &[u64]) -> CUresult {
     let uses: Vec<u64> = uses.iter().copied().chain([CURRENT.get()]).collect();
     let mut state = state();
     state.calls.push(name);
+    HERE.set(HERE.get() + 1);
     for handle in uses.iter().filter(|handle| **handle > 2) {
         if !state.alive.contains(handle) {
             state.wrong.push(format!("{name} uses what is gone"));
@@ -157,7 +177,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         ($($function:ident)*) => {
             match name {
                 $(stringify!($function) => Some($function as *const c_void),)*
-                _ => None,
+                _ => on_stream(name),
             }
         };
     }
@@ -169,6 +189,57 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
         cuMemHostRegister_v2 cuMemHostGetDevicePointer_v2 cuMemHostUnregister
     }
+}
+
+/// Functions that use a stream, or none, and do nothing.
+macro_rules! on_stream {
+    ($(fn $function:ident($($before:ty),*; $stream:tt $(, $after:ty)*);)*) => {
+        fn on_stream(name: &str) -> Option<*const c_void> {
+            match name {
+                $(stringify!($function) => Some($function as *const c_void),)*
+                _ => None,
+            }
+        }
+
+        $(on_stream!(@ $function ($($before),*) $stream ($($after),*));)*
+    };
+    (@ $function:ident ($($before:ty),*) stream ($($after:ty),*)) => {
+        #[allow(clippy::too_many_arguments)]
+        extern "C" fn $function($(_: $before,)* stream: u64 $(, _: $after)*) -> CUresult {
+            call(stringify!($function), &[stream])
+        }
+    };
+    (@ $function:ident ($($before:ty),*) none ()) => {
+        extern "C" fn $function($(_: $before),*) -> CUresult {
+            call(stringify!($function), &[])
+        }
+    };
+}
+
+on_stream! {
+    fn cuCtxResetPersistingL2Cache(; none);
+    fn cuStreamWaitEvent(; stream, u64, u32);
+    fn cuEventRecordWithFlags(u64; stream, u32);
+    fn cuStreamWriteValue32_v2(; stream, u64, u32, u32);
+    fn cuLaunchHostFunc(; stream, *const c_void, *mut c_void);
+    fn cuStreamAddCallback(; stream, *const c_void, *mut c_void, u32);
+    fn cuMemcpyDtoD_v2(u64, u64, usize; none);
+    fn cuMemcpyPeer(u64, u64, u64, u64, usize; none);
+    fn cuMemcpyPeerAsync(u64, u64, u64, u64, usize; stream);
+    fn cuMemcpyHtoDAsync_v2(u64, *const c_void, usize; stream);
+    fn cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize; stream);
+    fn cuMemcpy2DAsync_v2(*const CUDA_MEMCPY2D; stream);
+    fn cuMemsetD8Async(u64, u8, usize; stream);
+    fn cuMemsetD16_v2(u64, u16, usize; none);
+    fn cuMemsetD16Async(u64, u16, usize; stream);
+    fn cuMemsetD32_v2(u64, u32, usize; none);
+    fn cuMemsetD32Async(u64, u32, usize; stream);
+    fn cuMemsetD2D8_v2(u64, usize, u8, usize, usize; none);
+    fn cuMemsetD2D8Async(u64, usize, u8, usize, usize; stream);
+    fn cuMemsetD2D16_v2(u64, usize, u16, usize, usize; none);
+    fn cuMemsetD2D16Async(u64, usize, u16, usize, usize; stream);
+    fn cuMemsetD2D32_v2(u64, usize, u32, usize, usize; none);
+    fn cuMemsetD2D32Async(u64, usize, u32, usize, usize; stream);
 }
 
 extern "C" fn cuCtxSetCurrent(context: u64) -> CUresult {
@@ -318,7 +389,13 @@ extern "C" fn cuMemsetD8_v2(to: u64, _: u8, _: usize) -> CUresult {
     call("cuMemsetD8_v2", &[to])
 }
 
-extern "C" fn cuMemHostRegister_v2(address: u64, _: usize, _: u32) -> CUresult {
+/// Memory of this length cannot be registered.
+pub const REFUSED_BYTES: usize = 3 << 12;
+
+extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, _: u32) -> CUresult {
+    if bytes == REFUSED_BYTES {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     state().alive.insert(address);
     CUDA_SUCCESS
 }

@@ -287,13 +287,33 @@ impl Drop for Unload {
     }
 }
 
-/// Waits until no unload is under way that this command would not be waited for by: what the driver says of an address then
-/// holds until the command ends.
-pub fn settle_unloads() {
+thread_local! {
+    /// Whether this thread's command is to be carried out anew, once no unload is under way.
+    static AGAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what the driver says of an address holds until the command ends: no unload is under way that does not wait for it. Else the
+/// command fails, and is carried out anew once that is over ([`again`]). It cannot wait here, for the unload
+/// waits for whatever it may have found already.
+pub fn unloads_are_settled() -> bool {
     let since = MINE.with(|mine| mine.slot.since.load(Ordering::Relaxed)) >> 1;
-    let is_later = |unloads: &mut Vec<u64>| unloads.iter().any(|ticket| *ticket < since);
-    // Unloads wait for commands that are older than they are, and commands here for unloads that are older: no circle.
-    drop(UNLOADS.1.wait_while(unloads(), is_later));
+    let are_settled = !unloads().iter().any(|ticket| *ticket < since);
+    AGAIN.set(!are_settled);
+    are_settled
+}
+
+/// Whether the command that has just ended is to be carried out anew; waits until that may bring something else. The thread
+/// is outside.
+pub fn again() -> bool {
+    let again = AGAIN.take();
+    if again {
+        drop(
+            UNLOADS
+                .1
+                .wait_while(unloads(), |unloads| !unloads.is_empty()),
+        );
+    }
+    again
 }
 
 /// How often a grace period is looked at: at first, and ever less often.

@@ -4,7 +4,7 @@ use std::{
     num::NonZeroUsize,
     os::fd::OwnedFd,
     ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -30,20 +30,19 @@ use crate::ipc::{MapRun, sealed_memfd};
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A client with two contexts, of which each has a stream and an event, and the first a module with a function.
-struct Rig {
-    session: &'static Session,
-    contexts: [u64; 2],
-    streams: [u64; 2],
-    events: [u64; 2],
+pub(super) struct Rig {
+    pub session: &'static Session,
+    pub contexts: [u64; 2],
+    pub streams: [u64; 2],
+    pub events: [u64; 2],
     module: u64,
-    function: u64,
+    pub function: u64,
     /// The driver is the whole process's.
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Rig {
-    fn new() -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
+    pub fn new() -> Self {
         let session: &'static Session = Box::leak(Box::default());
         session.whole.set(session).unwrap();
         let rig = Self {
@@ -53,7 +52,7 @@ impl Rig {
             events: [1, 2].map(object_id::<Event>),
             module: object_id::<Module>(1),
             function: object_id::<Function>(1),
-            _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
+            _alone: double::alone(),
         };
         for index in 0..2 {
             let (pctx, phStream, phEvent) =
@@ -74,7 +73,7 @@ impl Rig {
         rig
     }
 
-    fn works<R: Request>(&self, request: R, context: u64) {
+    pub fn works<R: Request>(&self, request: R, context: u64) {
         assert_eq!(run(self.session, request, context), CUDA_SUCCESS);
     }
 
@@ -84,7 +83,7 @@ impl Rig {
         thread::spawn(move || run(session, request, context))
     }
 
-    fn launch(&self) -> request::cuLaunchKernelEx {
+    pub fn launch(&self) -> request::cuLaunchKernelEx {
         let config = LaunchConfig {
             grid_x: 1,
             grid_y: 1,
@@ -140,7 +139,7 @@ impl Rig {
     }
 
     /// Device memory of the driver's own.
-    fn alloc(&self) -> u64 {
+    pub fn alloc(&self) -> u64 {
         let context = self.contexts[0];
         self.works(request::cuStreamQuery { hStream: 0 }, context);
         self.session.device_memory.allocate(context, BYTES).unwrap()

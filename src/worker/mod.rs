@@ -16,9 +16,11 @@ mod device_memory;
 mod dispatch;
 #[cfg(test)]
 #[allow(non_snake_case)]
-mod double;
+pub(crate) mod double;
 pub(crate) mod driver;
 mod external;
+#[cfg(test)]
+mod gates_tests;
 mod grace;
 mod images;
 mod later;
@@ -361,14 +363,20 @@ fn execute(
             context,
             arguments,
         } = command;
-        // What the command finds stays until it ends.
-        let _uses = grace::enter(context, grace::uses_memory(op));
-        let (mut answer, fences) = match dispatch(session, op, context, arguments, data)? {
-            Carried::Done(answer) => (answer, 0),
-            Carried::Issued(until, passage) => match fence(op, &until, passage) {
-                Ok(fences) => (Answer::code(CUDA_SUCCESS), fences),
-                Err(code) => (Answer::code(code), 0),
-            },
+        let (mut answer, fences) = loop {
+            // What the command finds stays until it ends.
+            let uses = grace::enter(context, grace::uses_memory(op));
+            let carried = match dispatch(session, op, context, arguments, data)? {
+                Carried::Done(answer) => (answer, 0),
+                Carried::Issued(until, passage) => match fence(op, &until, passage) {
+                    Ok(fences) => (Answer::code(CUDA_SUCCESS), fences),
+                    Err(code) => (Answer::code(code), 0),
+                },
+            };
+            drop(uses);
+            if !grace::again() {
+                break carried;
+            }
         };
         // What is not over yet will be asked about again.
         if fences == 0 && observes(op) && answer.result == CUDA_SUCCESS {

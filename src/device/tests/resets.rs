@@ -17,8 +17,8 @@ use crate::{
         vm::Vm,
     },
     ipc::{
-        self,
-        mover::{FromMover, ToMover},
+        self, ToWorker,
+        mover::{FromMover, MoverEnd, ToMover},
     },
     supervisor::link::{ToDevice, ToSupervisor},
 };
@@ -173,6 +173,80 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
             .read_obj::<u16>(GuestAddress(COMMAND_QUEUE as u64 * RING_BYTES + USED + 2));
         assert_eq!(used.unwrap(), 0, "{what:?}: nothing is written to the ring");
     });
+}
+
+/// A mover that makes no sense, or that leaves by itself, goes on serving others. Its word that it has left says that it writes no
+/// more; the end of its channel without that word may be the end of a process whose copies still run.
+/// GPGPU-DEV-8.
+#[test]
+fn a_reset_is_answered_once_a_mover_that_is_given_up_has_left() {
+    type End = fn(&MoverEnd);
+    let nonsense: End = |mover| {
+        let (seq, done) = (99, true);
+        mover.send(FromMover::Moved { seq, done });
+    };
+    for (end, leaves) in [
+        (nonsense, true),
+        (nonsense, false),
+        (MoverEnd::stop_hearing, true),
+        (MoverEnd::stop_hearing, false),
+    ] {
+        let Copying {
+            mut rig,
+            client,
+            mover,
+            ..
+        } = Copying::new();
+        rig.worker_exits(client);
+        end(&mover);
+        rig.hear();
+        rig.vm.reset();
+        assert!(rig.vm.is_leaving());
+        if !leaves {
+            mover.close();
+            rig.hear();
+            rig.vm.tick(Instant::now());
+            assert!(rig.vm.is_leaving(), "its process may still copy");
+            let told = ToDevice::MoverExited { gpu: 0 };
+            rig.supervisor.send(&told).unwrap();
+        }
+        let answer = ask(rig.vm, Asks::Reset);
+        if leaves {
+            mover.leave();
+        }
+        let backend = answer.recv_timeout(WATCHDOG).expect("no answer");
+        assert!(!backend.lock().is_ending());
+    }
+}
+
+/// What a mover was asked for that has left goes through the staging area, and another channel is asked for and taken.
+#[test]
+fn a_mover_that_has_left_is_asked_for_again() {
+    let mut copying = Copying::new();
+    while copying.rig.next().is_some() {}
+    copying.mover.leave();
+    copying.rig.hear();
+    assert!(!copying.rig.vm.movers.busy());
+    let staged = copying.worker.recv();
+    let seq = match staged {
+        Ok(Some(ToWorker::Command { seq, .. })) => seq,
+        other => panic!("{other:?}"),
+    };
+    assert_ne!(seq, copying.seq);
+    copying.rig.vm.want_mover(1);
+    let asked: Vec<_> = std::iter::from_fn(|| copying.rig.next()).collect();
+    let again = [0, 1].map(|gpu| ToSupervisor::StartMover { gpu });
+    assert_eq!(asked, again);
+    let rig = &mut copying.rig;
+    // The end of the process that it left says nothing of the next.
+    rig.vm.supervisor_says(ToDevice::MoverExited { gpu: 0 });
+    let (ours, channel) = ipc::pair().unwrap();
+    rig.vm
+        .supervisor_says(ToDevice::MoverStarted { gpu: 0, channel });
+    let next = MoverEnd::new(ours);
+    next.send(FromMover::Ready);
+    rig.hear();
+    assert!(rig.vm.movers.serve(&rig.memory));
 }
 
 /// A driver that starts anew without a word from its VMM gets no answer until what its predecessor had has ended, and then

@@ -41,7 +41,9 @@ pub fn known(session: &Session, address: u64, bytes: usize) -> Result<Memory, CU
         return Ok(Memory::Host);
     }
     // A module's global that nobody asked for by name, say. None ends between the question and the use.
-    grace::settle_unloads();
+    if !grace::unloads_are_settled() {
+        return Err(CUDA_ERROR_NOT_READY);
+    }
     let (mut base, mut size) = (0, 0);
     // SAFETY: the pointers are to values that live across the call; the address is only looked up.
     unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut size, address) }.map_err(|code| {

@@ -121,6 +121,11 @@ impl<W: Work> Gate<W> {
         let mut had_work = false;
         while self.holds(live) {
             let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
+            if given < done {
+                // The GPU has passed the mark behind a command that its thread has not counted yet.
+                thread::yield_now();
+                continue;
+            }
             if given == done {
                 if had_work {
                     self.learn_burst(busy_since, true);

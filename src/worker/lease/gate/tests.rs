@@ -189,6 +189,29 @@ fn a_command_that_has_only_passed_is_not_there_to_be_waited_for() {
     setup.done.send(()).unwrap();
 }
 
+/// A thread makes the mark behind its command, and the GPU passes it, before the thread has counted the command.
+#[test]
+fn a_mark_that_is_passed_before_its_command_is_counted_does_no_harm() {
+    let setup = Setup::new();
+    let gate = setup.gate;
+    setup.grant(4 | grant::PACED);
+    let (first, second) = (gate.enter(), gate.pass_by().unwrap());
+    gate.work.passed.store(1, SeqCst);
+    gate.marks.lock().unwrap().push_back((2, 0));
+    drop(first);
+    while gate.done.load(SeqCst) != 2 {
+        thread::yield_now();
+    }
+    // The gate's thread looks at the counts meanwhile.
+    thread::sleep(Duration::from_millis(50));
+    drop(second);
+    drop(setup.done);
+    while setup.lease.returned.load(SeqCst) != 4 {
+        let rung = setup.rung.recv_timeout(Duration::from_secs(30));
+        rung.expect("the lease never comes back");
+    }
+}
+
 #[test]
 fn under_a_paced_grant_little_is_on_its_way_and_the_idle_give_it_back() {
     let mut setup = Setup::new();

@@ -1,0 +1,268 @@
+//! With the grant held back, nothing that a client sends reaches the GPU, on [`super::double`].
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use gpgpu_protocol::{
+    api::{
+        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, gives,
+        request,
+    },
+    codec::{Blob, Writer},
+    cuda::*,
+    futex,
+    layout::{StreamCommand, status},
+    ring::RING_BYTES,
+    with_api,
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    double,
+    lifetimes_tests::Rig,
+    session::{Data, Session},
+    shares::Shares,
+};
+use crate::{
+    account::{Account, Lease, Ledger, Quota, Shared, Terms, TermsView, grant},
+    ipc::{MapRun, sealed_memfd},
+};
+
+/// Bytes of a row, rows, and bytes from row to row, of whatever has such.
+const WIDTH: usize = 16;
+const HEIGHT: usize = 16;
+const PITCH: usize = 64;
+/// The number of a grant.
+const NUMBER: u32 = 4;
+/// Where the guest has its ring.
+const RING: u64 = 0x1234_5690_0000;
+
+/// An argument with which a command does what it is there for, of an operation that gives the GPU something.
+trait Good: Arg {
+    /// The argument of this name.
+    fn good(rig: &Rig, argument: &str) -> Self::Request;
+}
+
+macro_rules! zero {
+    ($($ty:ty),*) => {$(impl Good for $ty {
+        fn good(_: &Rig, _: &str) -> Self::Request {
+            Default::default()
+        }
+    })*};
+}
+
+zero!(u8, u16, u32, bool);
+
+impl Good for u64 {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.alloc()
+    }
+}
+
+impl Good for usize {
+    fn good(_: &Rig, argument: &str) -> usize {
+        match argument {
+            "pitch" | "dstPitch" => PITCH,
+            "height" | "Height" => HEIGHT,
+            _ => WIDTH,
+        }
+    }
+}
+
+impl Good for Blob {
+    fn good(_: &Rig, argument: &str) -> Blob {
+        // The function has no parameters.
+        let bytes = if argument == "params" { 0 } else { WIDTH };
+        Blob(vec![7; bytes])
+    }
+}
+
+impl Good for Copy2D {
+    fn good(rig: &Rig, _: &str) -> Copy2D {
+        Copy2D {
+            dst: rig.alloc(),
+            dst_pitch: PITCH,
+            src: rig.alloc(),
+            src_pitch: PITCH,
+            width: WIDTH,
+            height: HEIGHT,
+        }
+    }
+}
+
+impl Good for Context {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.contexts[0]
+    }
+}
+
+impl Good for Stream {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.streams[0]
+    }
+}
+
+impl Good for Event {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.events[0]
+    }
+}
+
+impl Good for Function {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.function
+    }
+}
+
+impl Good for LaunchConfig {
+    fn good(rig: &Rig, _: &str) -> LaunchConfig {
+        rig.launch().config
+    }
+}
+
+/// A good command of an operation, but for its head.
+type Make = fn(&Rig) -> Vec<u8>;
+
+macro_rules! operations {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+        /// Those of the table that give the GPU something.
+        fn operations() -> Vec<(u16, &'static str, Make)> {
+            let mut all = Vec::<(u16, &'static str, Make)>::new();
+            $(operations!(@ all $op $name ($($arg : $ty),*) $($gives)?);)*
+            all
+        }
+    };
+    (@ $all:ident $op:literal $name:ident ($($arg:ident : $ty:ty),*)) => {};
+    (@ $all:ident $op:literal $name:ident ($($arg:ident : $ty:ty),*) $gives:ident) => {
+        $all.push(($op, stringify!($name), |_rig| {
+            let request = request::$name { $($arg: <$ty as Good>::good(_rig, stringify!($arg))),* };
+            let mut writer = Writer::new();
+            writer.put(&request);
+            writer.into_bytes()
+        }));
+    };
+}
+
+with_api!(operations);
+
+fn command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
+    let bytes = size_of::<StreamCommand>() + arguments.len();
+    let head = StreamCommand {
+        bytes: (bytes as u32).into(),
+        op: op.into(),
+        reserved: 0.into(),
+        context: context.into(),
+    };
+    [head.as_bytes(), arguments].concat()
+}
+
+/// Carries out a command with as many bytes beside it as its rows have. Nobody waits for what it gives the GPU.
+fn run(session: &Session, command: &[u8]) -> CUresult {
+    let (input, mut output) = ([5_u8; WIDTH * HEIGHT], [0_u8; WIDTH * HEIGHT]);
+    let data = Data {
+        input: input.as_ptr().cast(),
+        input_bytes: input.len(),
+        output: output.as_mut_ptr().cast(),
+        output_bytes: output.len(),
+        ..Data::none()
+    };
+    let (answer, _) = super::execute(session, command, data, |_, _, _| Ok(1)).unwrap();
+    answer.result
+}
+
+/// Has the client share its GPU, of which it has no grant.
+fn share(session: &Session) -> &Lease {
+    let terms = TermsView::map(Arc::clone(Terms::new().unwrap().file())).unwrap();
+    let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
+    let shares = Shares {
+        account: Shared::<Account>::new(c"test").unwrap(),
+        quota: Quota::new(ledger, terms, 0),
+        doorbell: sealed_memfd(c"test", 4096).unwrap(),
+        gpus: Vec::new(),
+    };
+    session.shares.set(shares).unwrap();
+    &session.shares.get().unwrap().account.leases[0]
+}
+
+/// A ring, for the copies from and to its blocks.
+fn set_ring_up(rig: &Rig) {
+    let bytes = RING_BYTES as u64;
+    let run = MapRun {
+        file: Arc::new(sealed_memfd(c"test", bytes).unwrap().into()),
+        offset: 0,
+        length: bytes,
+    };
+    let mapped = rig.session.regions.map(9, RING, bytes, &[run]);
+    assert_eq!(mapped, status::OK);
+    rig.works(request::gpgpuRingSetup { address: RING }, rig.contexts[0]);
+}
+
+/// Whatever context the command's head names: none, another one, or the one that its stream is in.
+#[test]
+fn without_a_grant_no_command_reaches_the_gpu() {
+    let rig = Rig::new();
+    set_ring_up(&rig);
+    let session = rig.session;
+    let lease = share(session);
+    let operations = operations();
+    let give = OPERATIONS
+        .iter()
+        .filter(|of| gives(of.op) != Gives::Nothing);
+    assert_eq!(operations.len(), give.count());
+
+    let [own, other] = rig.contexts;
+    let over = Arc::<AtomicUsize>::default();
+    let commands: Vec<_> = operations
+        .iter()
+        .flat_map(|(op, name, make)| {
+            [0, other, own].map(|context| (*name, context, command(*op, context, &make(&rig))))
+        })
+        .collect();
+    let before = double::all_calls().len();
+    let threads: Vec<_> = commands
+        .iter()
+        .map(|(_, _, command)| {
+            let (command, over) = (command.clone(), Arc::clone(&over));
+            thread::spawn(move || {
+                let result = run(session, &command);
+                over.fetch_add(1, SeqCst);
+                result
+            })
+        })
+        .collect();
+    while lease.wants.load(SeqCst) as usize + over.load(SeqCst) < threads.len() {
+        thread::yield_now();
+    }
+    let reached = double::all_calls().split_off(before);
+    assert_eq!(reached, [""; 0], "without a grant");
+    assert!(lease.wants.load(SeqCst) as usize > 2 * operations.len());
+
+    let grant = |mode| {
+        lease.grant.store(NUMBER | mode, SeqCst);
+        futex::wake(&lease.grant);
+    };
+    grant(grant::OPEN);
+    for (thread, (name, context, _)) in threads.into_iter().zip(&commands) {
+        let result = thread.join().unwrap();
+        // What names no stream and no context runs nowhere.
+        let is_fine = [CUDA_SUCCESS, CUDA_ERROR_INVALID_CONTEXT].contains(&result);
+        assert!(is_fine, "{name} in context {context:#x}: {result}");
+    }
+    for (op, name, make) in operations {
+        let command = command(op, own, &make(&rig));
+        let before = double::calls_here();
+        assert_eq!(run(session, &command), CUDA_SUCCESS, "{name}");
+        assert!(double::calls_here() > before, "{name} does nothing");
+    }
+    // Nothing of this session calls the driver after its test.
+    grant(grant::CLOSED);
+    while lease.returned.load(SeqCst) != NUMBER {
+        thread::yield_now();
+    }
+    assert_eq!(double::wrong(), [""; 0]);
+}
