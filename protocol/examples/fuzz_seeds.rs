@@ -240,8 +240,7 @@ fn ends(to_device: &[u8]) -> std::io::Result<()> {
         let script = [to_device, asks, ends, cancelled].concat();
         seed("command_queue", &format!("{name}-in-move"), &script)?;
     }
-    // More clients than a VM may have, and more workers than its operator lets it have.
-    seed("control_queue", "all-clients", &[0; 258])?;
+    // More workers than the VM's operator lets it have.
     seed("control_queue", "few-clients", &[25, 1, 0, 0, 13, 0, 13, 0])?;
     seed("control_queue", "configuration", &[24, 3, 4, 72, 0])
 }
