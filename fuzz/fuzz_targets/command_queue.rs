@@ -2,6 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virtio_gpgpu_fuzz::{device::Rig, input::Input};
+use virtio_gpgpu_fuzz::device::{Rig, play};
 
-fuzz_target!(|bytes: &[u8]| Rig::with_client().run(&mut Input::new(bytes)));
+fuzz_target!(|bytes: &[u8]| play(Rig::with_client, bytes));

@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virtio_gpgpu_fuzz::{device::Rig, input::Input};
+use virtio_gpgpu_fuzz::device::{Rig, play};
 
-fuzz_target!(|bytes: &[u8]| Rig::new().run(&mut Input::new(bytes)));
+fuzz_target!(|bytes: &[u8]| play(Rig::new, bytes));

@@ -1,35 +1,76 @@
 //! The messages between the processes: what a worker that a guest has taken over sends to its device process, and what each
-//! of the others is sent by a process that is not as it should be.
+//! of the others is sent by a process that is not as it should be. Nobody keeps a descriptor of what it has received and dropped.
 #![no_main]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    sync::OnceLock,
+};
 
 use libfuzzer_sys::fuzz_target;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use vhost_device_gpgpu::{
     ipc::{self, mover},
     supervisor::link,
 };
-use virtio_gpgpu_fuzz::{device::send_raw, input::Input};
+use virtio_gpgpu_fuzz::{
+    device::{lowest_free_descriptor, send_raw},
+    input::Input,
+};
 
 /// Messages of one input.
 const MOST: usize = 16;
+/// Bytes of the file that goes with messages.
+const FILE_BYTES: u64 = 4096;
+
+/// What goes with messages: the list of runs of one that has such a list.
+fn file() -> &'static File {
+    static FILE: OnceLock<File> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let file = memfd_create(c"list", MFdFlags::MFD_CLOEXEC).expect("no memfd");
+        let file = File::from(file);
+        file.set_len(FILE_BYTES).expect("no room");
+        file
+    })
+}
+
+/// How many files go with a message; before some of them, the list of runs is written anew.
+fn files(input: &mut Input<'_>) -> usize {
+    match input.u8() {
+        few @ 0..=127 => usize::from(few % 8),
+        few @ 128..=191 => {
+            let length = usize::from(input.u8());
+            let list = input.bytes(length);
+            file().write_all_at(list, 0).expect("no room");
+            usize::from(few % 8)
+        }
+        many => usize::from(many),
+    }
+}
 
 fuzz_target!(|bytes: &[u8]| {
+    let list = file();
+    let before = lowest_free_descriptor();
     let mut input = Input::new(bytes);
     let (ours, theirs) = ipc::pair().expect("no sockets");
-    let to = input.u8() % 6;
+    let to = input.u8() % 7;
     for _ in 0..MOST {
         if input.is_empty() {
             break;
         }
-        let files = usize::from(input.u8() % 5);
+        let files = files(&mut input);
         let length = usize::from(input.u16() % 1024);
         let message = input.bytes(length);
-        send_raw(ours.as_fd(), message, &vec![0; files]);
+        send_raw(ours.as_fd(), message, &vec![list.as_raw_fd(); files]);
     }
     // Whoever waits is told of the end.
     drop(ours);
     receive(to, theirs);
+    assert_eq!(lowest_free_descriptor(), before, "a descriptor is kept");
 });
 
 fn receive(to: u8, socket: OwnedFd) {
@@ -66,9 +107,10 @@ fn receive(to: u8, socket: OwnedFd) {
             let end = link::DeviceEnd::new(socket);
             while let Ok(Some(_)) = end.recv() {}
         }
-        _ => {
+        5 => {
             let end = ipc::WorkerEnd::new(socket);
             while let Ok(Some(_)) = end.recv() {}
         }
+        _ => while let Ok(Some(_)) = mover::take_order(socket.as_fd()) {},
     }
 }

@@ -54,7 +54,7 @@ impl Region {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        let offset = offset % RING_BYTES & !7;
+        let offset = (offset % RING_BYTES) & !7;
         // SAFETY: inside the region, aligned, and there for ever.
         unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }

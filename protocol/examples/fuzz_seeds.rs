@@ -223,7 +223,26 @@ fn queues() -> std::io::Result<()> {
     let dies: &[u8] = &[15, 0, 6, 0, 1, 0, 0, 0, 19, 0, 3, 15, 0, 1, 0, 0, 0, 0];
     seed("command_queue", "mover-dies", &[to_guest, dies].concat())?;
     let stops: &[u8] = &[21, 1, 1, 15, 0, 1, 0, 0, 0, 0, 22, 1, 12, 1];
-    seed("command_queue", "stopped", &[to_device, stops].concat())
+    seed("command_queue", "stopped", &[to_device, stops].concat())?;
+    ends(to_device)
+}
+
+/// Resets and stopped rings while a mover moves, limits that are reached, and the configuration.
+fn ends(to_device: &[u8]) -> std::io::Result<()> {
+    let asks: &[u8] = &[15, 0, 6, 0, 1, 0, 0, 0];
+    let cancelled: &[u8] = &[20, 1, 0, 19, 0, 1, 128, 14, 0, 0, 13, 0];
+    for (name, ends) in [
+        ("reset", &[23][..]),
+        ("stop", &[21, 1, 0, 2]),
+        ("late", &[20, 9]),
+        ("nonsense", &[19, 0, 4, 200, 23]),
+    ] {
+        let script = [to_device, asks, ends, cancelled].concat();
+        seed("command_queue", &format!("{name}-in-move"), &script)?;
+    }
+    // More workers than the VM's operator lets it have.
+    seed("control_queue", "few-clients", &[25, 1, 0, 0, 13, 0, 13, 0])?;
+    seed("control_queue", "configuration", &[24, 3, 4, 72, 0])
 }
 
 fn messages() -> std::io::Result<()> {
@@ -256,15 +275,48 @@ fn messages() -> std::io::Result<()> {
         (3, 5, 0, 48),
         (3, 1, 1, 48),
         (4, 2, 1, 32),
+        // A mover that is late, a cancelled move, a connection with its VM's limit, orders to a mover.
+        (2, 69, 0, 32),
+        (3, 6, 0, 48),
+        (4, 1, 1, 32),
+        (6, 129, 1, 12),
+        (6, 130, 0, 12),
+        (6, 131, 1, 12),
+        // With more files than anybody takes.
+        (0, 68, 3, 72),
+        (1, 65, 2, 48),
+        (2, 66, 200, 32),
+        (6, 129, 7, 12),
     ] {
         let mut message = kind.to_ne_bytes().to_vec();
         message.resize(bytes, 0);
         let mut input = vec![to, files];
         input.extend((bytes as u16).to_le_bytes());
         input.extend(message);
-        seed("messages", &format!("to-{to}-{kind}"), &input)?;
+        seed("messages", &format!("to-{to}-{kind}-{files}"), &input)?;
     }
-    Ok(())
+    worker_messages(head)
+}
+
+/// To a worker: what it serves, its staging area, a command, memory that is mapped and unmapped.
+fn worker_messages(head: impl Fn(u32, u64, u32) -> Vec<u8>) -> std::io::Result<()> {
+    let mut all = vec![5];
+    let mut push = |files: &[u8], message: Vec<u8>| {
+        all.extend(files);
+        all.extend((message.len() as u16).to_le_bytes());
+        all.extend(message);
+    };
+    push(&[5], head(5, 0, 8));
+    push(&[1], head(1, 64 << 20, 0));
+    push(&[0], head(2, 0, 16));
+    let mut map = head(3, 8192, 0);
+    // Two runs of one file, which lie in the list.
+    map[64] = 2;
+    let mut list = [0_u8; 48];
+    (list[8], list[16]) = (16, 16);
+    push(&[&[130, 48][..], &list[..]].concat(), map);
+    push(&[0], head(4, 0, 0));
+    seed("messages", "to-5", &all)
 }
 
 fn images() -> std::io::Result<()> {

@@ -238,6 +238,10 @@ macro_rules! table {
         /// # Errors
         ///
         /// As [`dispatch`].
+        ///
+        /// # Panics
+        ///
+        /// If a request that is written again says something else about where it runs.
         #[cfg(any(test, fuzzing))]
         pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
             fn again<T: Wire>(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
@@ -248,9 +252,15 @@ macro_rules! table {
                 writer.put(&value);
                 Ok(writer.into_bytes())
             }
+            fn request_again<R: Request + Naming>(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+                let named = read::<R>(bytes)?.named();
+                let written = again::<R>(bytes)?;
+                assert_eq!(read::<R>(&written)?.named(), named);
+                Ok(written)
+            }
             match op {
                 $($op if is_reply => again::<reply::$name>(bytes),)*
-                $($op => again::<request::$name>(bytes),)*
+                $($op => request_again::<request::$name>(bytes),)*
                 _ => Err(Malformed::Range),
             }
         }

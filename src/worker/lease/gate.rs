@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// How long before the GPU has nothing more to do the next command may be given, however long it takes, in nanoseconds: as
 /// long as a thread takes to wake up.
 const AHEAD: u64 = 300_000;
+/// How many commands may be on their way when a turn begins.
+const FIRST: u64 = 2;
 /// As many marks as there are at a time.
 const MARKS: usize = 8;
 
@@ -323,8 +325,15 @@ impl<W: Work> Gate<W> {
             let pace = self.pace_now();
             (pace.window(self.slice()).min(self.most()), pace.each())
         };
-        self.window.store(window, SeqCst);
         self.each.store(each, SeqCst);
+        // A program may do something else than before. So a turn begins with few commands, and goes on with twice as many each time that
+        // the GPU has passed a mark.
+        let window = if mode == grant::PACED {
+            window.min(FIRST)
+        } else {
+            window
+        };
+        self.window.store(window, SeqCst);
         if mode == grant::PACED {
             self.stride.store((window / 4).max(1), SeqCst);
             self.mark_at.store(self.given.load(SeqCst) + 1, SeqCst);

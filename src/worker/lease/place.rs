@@ -33,7 +33,7 @@ use super::gpu::note_stream;
 use crate::worker::{driver, objects::Objects, session::Session};
 
 /// What a command names that says where it runs.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
     /// A stream.
     pub stream: Option<u64>,

@@ -50,10 +50,13 @@ impl Schedule {
         };
         let all = self.active_weight();
         let others = all.saturating_sub(vm.weight).max(1);
+        let share = u128::from(nanos(TURN)) * vm.weight / others;
         let due = match member.burst {
-            0 => u128::from(nanos(TURN)) * vm.weight / others,
-            // While it catches up the queue's time passes as well.
-            _ => self.time.saturating_sub(vm.place.time) / SCALE * vm.weight * all / others,
+            0 => share,
+            // While it catches up the queue's time passes as well. It catches up bit by bit: a long turn would put it ahead, and the
+            // next would come late.
+            _ => (self.time.saturating_sub(vm.place.time) / SCALE * vm.weight * all / others)
+                .min(share),
         };
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         due.max(BURSTS.saturating_mul(member.burst))
@@ -118,7 +121,10 @@ impl Schedule {
             let time = self.time + passed / self.active_weight().max(1);
             let own = (member.vm, vm.place.time + passed / vm.weight);
             let others = self.waiting().filter(|(number, _)| *number != member.vm);
-            let next = self.next_vm(time, others.chain([own]));
+            // Another turn only if it is due more than half of one.
+            let half = u128::from(turn) * SCALE / vm.weight / 2;
+            let own = Some(own).filter(|(_, start)| start + half <= time);
+            let next = self.next_vm(time, others.chain(own));
             has_mate || next != Some(member.vm)
         };
         let last = first + (MOST_TURNS - 1) * turn;

@@ -141,9 +141,7 @@ impl<W: Work> Gate<W> {
             had_work = true;
             let now = monotonic();
             let left = self.left(self.entered.load(SeqCst), now);
-            // Nothing is known of the first command: its end is waited for.
-            let is_known = self.each.load(SeqCst) > 0;
-            if is_known && left <= LEAD && self.is_too_late(left, now) {
+            if self.is_as_expected(now) && left <= LEAD && self.is_too_late(left, now) {
                 self.learn_burst(busy_since, false);
                 self.give_back(live, true);
                 break;
@@ -172,6 +170,17 @@ impl<W: Work> Gate<W> {
             }
         }
         self.release(next);
+    }
+
+    /// Whether what is on the GPU may take as long as is expected: not if nothing is known, nor if it has taken twice as long.
+    fn is_as_expected(&self, now: u64) -> bool {
+        let under_way = self
+            .entered
+            .load(SeqCst)
+            .saturating_sub(self.done.load(SeqCst));
+        let expected = under_way.saturating_mul(self.each.load(SeqCst));
+        let taken = now.saturating_sub(self.began.load(SeqCst));
+        expected > 0 && taken < expected.saturating_mul(2).saturating_add(LEAD)
     }
 
     /// Takes note of a time in which the program kept the GPU busy; `is_whole` if it waited then.
@@ -224,6 +233,7 @@ impl<W: Work> Gate<W> {
             }
             (pace.window(self.slice()).min(self.most()), pace.each())
         };
+        let window = window.min(2 * self.window.load(SeqCst));
         let _returned = self.lock();
         self.done.store(count, SeqCst);
         self.began.store(now, SeqCst);
