@@ -74,7 +74,7 @@ fn boot(back_end: &BackEnd) -> Guest {
 /// A kernel, and a variable that is larger than all else of the image.
 fn image() -> String {
     format!(
-        ".version 8.0\n.target sm_80\n.address_size 64\n.visible.global.align 8.b8 big[{VARIABLE}];\n\
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible.global.align 8 .b8 big[{VARIABLE}];\n\
          .visible .entry k() {{ .reg .b64 %rd<3>; mov.u64 %rd1, big; st.global.u8 [%rd1], 1; ret; }}\n"
     )
 }
