@@ -7,7 +7,7 @@
 //! 4. a list of system calls that it may make ([`seccomp`]).
 //!
 //! A worker and a mover start CUDA's driver, which needs more than serving does; before they read the first word that a guest can
-//! influence, they [`tighten`] the list. The supervisor, which has to start the others and reads no guest data, gives up
+//! influence, they [`tighten`] the list. The supervisor, which has to start the others and reads little of guests, gives up
 //! what none of them ever needs ([`confine_supervisor`]).
 //!
 //! There is no namespace of process ids: the supervisor watches and kills a role by the process that it has started, and that process

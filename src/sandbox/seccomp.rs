@@ -69,7 +69,7 @@ const THREAD: u64 = libc::CLONE_THREAD as u64;
 
 /// What Rust's and C's libraries need in any process that has threads, memory and a log.
 const COMMON: &[Rule] = rules! {
-    /// Memory: data, and code from files. Nothing is both written and run.
+    /// Memory: data, and code from files. No mapping can be both written and run.
     SYS_mmap(2: without(EXEC));
     SYS_munmap;
     SYS_mremap;

@@ -1,4 +1,4 @@
-//! The supervisor: starts and watches all other processes, and reads no guest data.
+//! The supervisor: starts and watches all other processes. Of guests it reads names, printed lines and counters alone.
 //!
 //! For each connection of a VMM it starts a device process, and for each client that a device
 //! process opens a worker, whose channel it passes on. For each GPU it starts a mover, to which device

@@ -125,7 +125,7 @@ pub fn cuFuncLoad(
     request: request::cuFuncLoad,
     _: Data,
 ) -> Outcome<reply::cuFuncLoad> {
-    let function = session.objects.function(request.function)?;
+    let function = session.function(request.function)?;
     let used = [function.parent, function.context, session.current()];
     grace::narrow(&used.map(Name::Object));
     // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
