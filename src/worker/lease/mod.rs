@@ -79,7 +79,7 @@ impl Gates {
     ///
     /// # Errors
     ///
-    /// As [`place`]; the driver's own.
+    /// As [`place()`]; the driver's own.
     pub fn enter(
         &self,
         session: &Session,
