@@ -1,4 +1,4 @@
-//! Who has a GPU next: weighted fair queueing over measured GPU time.
+//! Who has a GPU next: earliest eligible virtual deadline first, over measured GPU time.
 //!
 //! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The queue's is the mean of all active VMs',
 //! by weight: where a VM would be that has just its share. A VM is *eligible* unless it is ahead of the queue's time, and the eligible VM goes next whose
