@@ -193,7 +193,11 @@ impl Rig {
                 });
             }
             2 => self.mover_says(gpu, |end, _| end.close()),
-            5 => self.mover_says(gpu, |end, _| end.leave()),
+            // A mover says so once its moves are over.
+            5 => self.mover_says(gpu, |end, seqs| {
+                seqs.clear();
+                end.leave();
+            }),
             // Of a move that it was not asked for, mostly.
             4 => {
                 let seq = input.number();

@@ -255,7 +255,7 @@ impl Schedule {
             // Where the end did not come because there was no more to do, it says nothing.
             let had_more = held.ends.is_some() || held.until.is_some_and(|until| until <= now);
             let took = now.saturating_sub(held.since);
-            vm.learn(if had_more { held.turn } else { took });
+            vm.learn(if had_more { took.max(held.turn) } else { took });
         }
     }
 

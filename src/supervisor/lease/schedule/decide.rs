@@ -168,11 +168,11 @@ impl Schedule {
                     if held.is_tail {
                         actions.push(Action::Revoke(name));
                     }
-                    let turn = held.turn;
+                    let took = now.saturating_sub(held.since);
                     member.held = None;
                     member.overruns = Some(now);
                     if let Some(vm) = self.vms.get_mut(&member.vm) {
-                        vm.learn(turn);
+                        vm.learn(took);
                     }
                 }
                 None => {}

@@ -119,7 +119,7 @@ impl<W: Work> Gate<W> {
         let mut next: Option<(u64, W::Mark)> = None;
         let mut busy_since = monotonic();
         let mut had_work = false;
-        while self.holds(live) {
+        while self.is_revoked_amid_work(live) || self.holds(live) {
             let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
             if given < done {
                 // The GPU has passed the mark behind a command that its thread has not counted yet.
@@ -141,7 +141,8 @@ impl<W: Work> Gate<W> {
             had_work = true;
             let now = monotonic();
             let left = self.left(self.entered.load(SeqCst), now);
-            if self.is_as_expected(now) && left <= LEAD && self.is_too_late(left, now) {
+            let is_last = self.is_too_late(left, now) || self.is_revoked(live);
+            if self.is_as_expected(now) && left <= LEAD && is_last {
                 self.learn_burst(busy_since, false);
                 self.give_back(live, true);
                 break;
@@ -160,7 +161,7 @@ impl<W: Work> Gate<W> {
                         self.finish(*count, done, true);
                     } else {
                         self.tell_of_room(live);
-                        self.relax(live, *count, now);
+                        self.relax(*count, now);
                     }
                 }
                 _ => {
@@ -170,6 +171,18 @@ impl<W: Work> Gate<W> {
             }
         }
         self.release(next);
+    }
+
+    fn is_revoked(&self, live: u32) -> bool {
+        let word = self.lease.grant.load(SeqCst);
+        number(word) == number(live) && mode(word) == grant::CLOSED
+    }
+
+    /// Whether the grant was revoked while commands are on the GPU whose end can be foreseen: it is said a little before, so that the
+    /// GPU has the next client's first command in time. Nothing passes any more.
+    fn is_revoked_amid_work(&self, live: u32) -> bool {
+        let has_work = self.given.load(SeqCst) != self.done.load(SeqCst);
+        self.is_revoked(live) && has_work && self.is_as_expected(monotonic())
     }
 
     /// Whether what is on the GPU may take as long as is expected: not if nothing is known, nor if it has taken twice as long.
@@ -200,11 +213,12 @@ impl<W: Work> Gate<W> {
     }
 
     /// Lets a moment pass until the GPU may have come to the command with this number.
-    fn relax(&self, live: u32, count: u64, now: u64) {
+    fn relax(&self, count: u64, now: u64) {
         let left = self.left(count, now);
         if left > LONG {
             let most = Duration::from_nanos(left + 500_000 - LONG);
-            futex::wait_for(&self.lease.grant, live, most);
+            let word = self.lease.grant.load(SeqCst);
+            futex::wait_for(&self.lease.grant, word, most);
         } else {
             for _ in 0..32 {
                 std::hint::spin_loop();

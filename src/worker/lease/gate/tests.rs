@@ -340,6 +340,32 @@ fn a_turn_ends_by_itself_and_says_so_before_its_work_is_done() {
 }
 
 #[test]
+fn a_turn_that_is_taken_back_says_that_it_ends_before_its_work_is_done() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::PACED);
+    drop(setup.gate.enter());
+    setup.draining.recv().unwrap();
+    setup.done.send(()).unwrap();
+    while setup.lease.returned.load(SeqCst) != 4 {
+        setup.rung.recv().unwrap();
+    }
+    setup.gate.work.makes_marks.store(true, SeqCst);
+    setup.grant(8 | grant::PACED);
+    drop(setup.gate.enter());
+    setup.grant(8);
+    // The one before it says how long it takes.
+    while setup.lease.ending.load(SeqCst) != 8 {
+        setup.rung.recv().unwrap();
+    }
+    assert_eq!(setup.lease.returned.load(SeqCst), 4, "it is not done");
+    setup.draining.recv().unwrap();
+    setup.done.send(()).unwrap();
+    while setup.lease.returned.load(SeqCst) != 8 {
+        setup.rung.recv().unwrap();
+    }
+}
+
+#[test]
 fn one_command_passes_in_each_turn_however_long_it_takes() {
     let setup = Setup::new();
     setup.lease.until.store(1, SeqCst);
