@@ -248,6 +248,8 @@ class Run {
   void work(double until) {
     while (now() < until) {
       if (idle_.empty()) await();
+      // What is over counts from then on, also while there is more to give.
+      while (!given_.empty() && cuEventQuery(given_.front()->over) == CUDA_SUCCESS) await();
       give();
       if (options_.think_us > 0) usleep(static_cast<useconds_t>(options_.think_us));
     }
