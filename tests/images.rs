@@ -138,14 +138,7 @@ fn one_thread(stream: u64) -> LaunchConfig {
 }
 
 /// The ways in which the driver comes to place a library in the current context.
-const WAYS: &[&str] = &[
-    "global",
-    "module",
-    "function",
-    "load",
-    "occupancy",
-    "launch",
-];
+const WAYS: &[&str] = &["global", "module", "function", "occupancy", "launch"];
 
 /// Uses a library, and a kernel of it, in a context.
 fn place(
@@ -175,10 +168,6 @@ fn place(
             let function = object_id::<Function>(serial);
             let get = request::cuKernelGetFunction { function, kernel };
             client.call(&get, context, &[], 0).0
-        }
-        "load" => {
-            let load = request::cuFuncLoad { function: kernel };
-            client.call(&load, context, &[], 0).0
         }
         "occupancy" => {
             let ask = request::cuOccupancyMaxActiveBlocksPerMultiprocessor {
@@ -257,6 +246,10 @@ fn a_library_that_has_no_room_in_a_context_is_not_placed_there() {
     let kernel = get_kernel(&mut client, library, 1, first);
     let other = object_id::<Context>(2);
     assert_eq!(create_context(&mut client, other, 0), CUDA_SUCCESS);
+    // That takes functions alone, as in CUDA, so it is no way into a context.
+    let load = request::cuFuncLoad { function: kernel };
+    let code = client.call(&load, other, &[], 0).0;
+    assert_eq!(code, CUDA_ERROR_INVALID_HANDLE);
     let room = free(&mut client, other);
     let rest = client.alloc((room - VARIABLE / 2) as usize, first);
     let left = free(&mut client, other);

@@ -29,6 +29,9 @@ const SHT_CUDA_COMPAT: u32 = 0x7000_0086;
 const SHT_CUDA_MERCURY: [u32; 3] = [0x7000_0082, 0x7000_0083, 0x7000_0085];
 const SHF_ALLOC: u64 = 2;
 
+/// In a symbol's `st_other`: it is a variable of managed memory.
+const STO_CUDA_MANAGED: u8 = 4;
+
 const PT_NULL: u32 = 0;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
@@ -59,17 +62,28 @@ struct Section {
 
 struct Elf<'a>(&'a [u8]);
 
-/// The bytes of device memory that a cubin takes: its sections, or its segments if those are more.
+/// What a cubin takes of the device's memory, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its sections, or its segments if those are more.
+    pub all: u64,
+    /// Its variables of managed memory.
+    pub managed: u64,
+}
+
+/// What a cubin takes of the device's memory.
 ///
 /// # Errors
 /// It is broken, or of a form that NVIDIA's tools do not write.
-pub fn device_bytes(elf: &[u8]) -> Result<u64, Broken> {
+pub fn taken(elf: &[u8]) -> Result<Taken, Broken> {
     let elf = Elf(elf);
     // 64 bits, little end first.
     if elf.word(4)? != [2, 1] {
         return Err(Broken::new("the cubin is not of 64 bits"));
     }
-    Ok(elf.by_section()?.max(elf.by_segment()?))
+    let mut taken = elf.by_section()?;
+    taken.all = taken.all.max(elf.by_segment()?);
+    Ok(taken)
 }
 
 /// What is placed in memory in whole units, or as its alignment has it.
@@ -121,10 +135,10 @@ impl Elf<'_> {
         })
     }
 
-    fn by_section(&self) -> Result<u64, Broken> {
+    fn by_section(&self) -> Result<Taken, Broken> {
         let table = self.u64(40)?;
         if table == 0 {
-            return Ok(0);
+            return Ok(Taken::default());
         }
         // A reader may go by the size of a header, or by the one that it knows.
         if u64::from(self.u16(58)?) != SECTION_BYTES {
@@ -141,17 +155,20 @@ impl Elf<'_> {
             index => u64::from(index),
         };
         let names = self.section(table, names)?;
-        let mut all = 0_u64;
+        let mut taken = Taken::default();
+        let mut add = |bytes| taken.all = taken.all.saturating_add(bytes);
         for index in 0..count {
             let section = self.section(table, index)?;
             if self.is_loaded(&section, &names)? {
-                all = all.saturating_add(placed(section.bytes, section.alignment));
+                add(placed(section.bytes, section.alignment));
             }
             if section.kind == SHT_SYMTAB {
-                all = all.saturating_add(self.common(&section)?);
+                add(self.common(&section)?);
+                let managed = self.managed(&section)?;
+                taken.managed = taken.managed.saturating_add(managed);
             }
         }
-        Ok(all)
+        Ok(taken)
     }
 
     fn is_loaded(&self, section: &Section, names: &Section) -> Result<bool, Broken> {
@@ -180,6 +197,19 @@ impl Elf<'_> {
             if self.u16(at + 6)? == SHN_COMMON {
                 // The value of such a symbol is its alignment.
                 all = all.saturating_add(placed(self.u64(at + 16)?, self.u64(at + 8)?));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The symbols that are variables of managed memory.
+    fn managed(&self, symbols: &Section) -> Result<u64, Broken> {
+        let mut all = 0_u64;
+        for index in 0..symbols.bytes / SYMBOL_BYTES {
+            let at = self.place(symbols.offset, index, SYMBOL_BYTES)?;
+            let [_, other] = self.word(at + 4)?;
+            if other & STO_CUDA_MANAGED != 0 {
+                all = all.saturating_add(self.u64(at + 16)?);
             }
         }
         Ok(all)

@@ -2,12 +2,26 @@
 //!
 //! The aim is a bound that is never below what the driver takes. Of a cubin everything counts that the driver loads, also
 //! functions that it would load only at their first use. What code PTX becomes nobody knows before it is compiled: there is an
-//! estimate from its instructions. Its variables are counted as they are declared. Variables of managed memory are variables.
+//! estimate from its instructions. Its variables are counted as they are declared. Variables of managed memory count twice, and
+//! [`MANAGED_CHUNK`] more.
 
 use super::{Broken, Contents, ELF_MAGIC, cubin, fatbin, ptx};
 
 /// What a loaded image takes beside its sections, in bytes.
 const OVERHEAD: u64 = 32 << 10;
+
+/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a variable is in it. Two
+/// chunks that follow each other hold more together than one can, so the variables of an image take no more than twice their
+/// bytes and a chunk.
+pub const MANAGED_CHUNK: u64 = 128 << 20;
+
+/// What variables take beside their own bytes if so many of these are of managed memory.
+fn beside(managed: u64) -> u64 {
+    match managed {
+        0 => 0,
+        bytes => bytes.saturating_add(MANAGED_CHUNK),
+    }
+}
 
 /// The bytes of device memory that an image takes on a device of this compute capability (times ten): of several that it
 /// holds and that the device can run, the largest.
@@ -52,11 +66,13 @@ fn is_cubin(bytes: &[u8]) -> bool {
 /// A cubin or text. What else a driver can load nobody can count, so it is an error.
 fn contents(bytes: &[u8]) -> Result<u64, Broken> {
     let bytes = if is_cubin(bytes) {
-        cubin::device_bytes(bytes)?
+        let taken = cubin::taken(bytes)?;
+        taken.all.saturating_add(beside(taken.managed))
     } else {
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let declared = ptx::declared(text)?;
-        declared.variables.saturating_add(declared.code)
+        let variables = declared.variables.saturating_add(declared.code);
+        variables.saturating_add(beside(declared.managed))
     };
     Ok(bytes.saturating_add(OVERHEAD))
 }

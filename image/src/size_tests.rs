@@ -345,6 +345,43 @@ fn segments_and_common_symbols_count_too() {
     assert_eq!(device_bytes(&image, 90), Ok(4 * MIB + OVERHEAD));
 }
 
+#[test]
+fn variables_of_managed_memory_count_with_the_chunks_that_they_keep() {
+    let of = |body: &str| {
+        let text = format!("{HEAD}{body}\n");
+        let declared = ptx::declared(text.as_bytes()).unwrap();
+        let taken = device_bytes(text.as_bytes(), 90).unwrap();
+        taken - declared.variables - declared.code - OVERHEAD
+    };
+    assert_eq!(of(".global .b8 x[1048576];"), 0);
+    for body in [
+        ".visible .global .attribute(.managed) .b8 x[1048576];",
+        ".visible .attribute(.managed) .global .b8 x[1048576];",
+        ".global .b8 y[8388608]; .global.attribute(.managed, .unified(1,2)).b8 x[1048576];",
+        ".global/**/.attribute(/*)*/.managed)\t.b8 x[524288]; .global .attribute(.managed) .b8 y[524288];",
+    ] {
+        let beside = of(body);
+        let least = MIB + MANAGED_CHUNK;
+        assert!((least..least + 160).contains(&beside), "{body}: {beside}");
+    }
+    // ptxas 13.0 marks the symbol so.
+    let mut image = elf(&[
+        section(".nv.global", 8, 3, 9 * MIB),
+        section(".symtab", 2, 0, 48),
+    ]);
+    let symbols = image.len() as u64;
+    put(&mut image, 64 + 128 + 24, symbols.to_le_bytes());
+    for (other, bytes) in [(4_u8, MIB), (0x10, 4 * MIB)] {
+        let mut symbol = [0; 24];
+        put(&mut symbol, 5, [other]);
+        put(&mut symbol, 6, 1_u16.to_le_bytes());
+        put(&mut symbol, 16, bytes.to_le_bytes());
+        image.extend(symbol);
+    }
+    let all = 9 * MIB + MIB + MANAGED_CHUNK + OVERHEAD;
+    assert_eq!(device_bytes(&image, 90), Ok(all));
+}
+
 /// A container of such entries: kind, architecture, contents.
 fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     let mut all = Vec::new();

@@ -16,6 +16,8 @@ use tokens::{Token, Tokens};
 pub struct Declared {
     /// All `.global` and `.const` variables, those within functions and those of managed memory included.
     pub variables: u64,
+    /// Those of managed memory.
+    pub managed: u64,
     /// An estimate of the code, and of the memory in which kernels find their parameters.
     pub code: u64,
 }
@@ -81,6 +83,8 @@ struct Reader<'a> {
     is_in_target: bool,
     /// The largest alignment that the statement has named.
     alignment: u64,
+    /// Whether the statement is about managed memory.
+    is_managed: bool,
     /// The labels of the function, as far as it was read.
     labels: HashSet<&'a [u8]>,
     /// How much of the text is what variables are set to.
@@ -121,6 +125,7 @@ impl<'a> Reader<'a> {
             is_no_declaration: false,
             is_in_target: false,
             alignment: 0,
+            is_managed: false,
             labels: HashSet::new(),
             values: 0,
         })
@@ -157,6 +162,7 @@ impl<'a> Reader<'a> {
             Token::Sign(sign) => {
                 if matches!(sign, b';' | b'{' | b'}') {
                     self.alignment = 0;
+                    self.is_managed = false;
                 }
                 self.advance().map(drop)
             }
@@ -210,6 +216,7 @@ impl<'a> Reader<'a> {
                 b"reg" | b"shared" | b"local" | b"ptr" => self.is_no_declaration = true,
                 b"target" => self.is_in_target = true,
                 b"align" => self.align()?,
+                b"managed" => self.is_managed = true,
                 b"entry" | b"func" => {
                     self.labels.clear();
                     self.add_code(KERNEL_BYTES);
@@ -274,6 +281,10 @@ impl<'a> Reader<'a> {
             }
             let all = self.declared.variables.saturating_add(variable.bytes());
             self.declared.variables = all;
+            if self.is_managed {
+                let managed = self.declared.managed.saturating_add(variable.bytes());
+                self.declared.managed = managed;
+            }
             match self.token {
                 Some(Token::Sign(b',')) => self.advance()?,
                 Some(Token::Sign(b';')) => return Ok(()),
@@ -311,6 +322,7 @@ impl<'a> Reader<'a> {
                 Some(Token::Sign(b'(')) => depth += 1,
                 Some(Token::Sign(b')')) => depth -= 1,
                 Some(Token::Sign(b';')) | None => return not_understood(),
+                Some(Token::Dot(b"managed")) => self.is_managed = true,
                 Some(_) => {}
             }
             self.advance()?;

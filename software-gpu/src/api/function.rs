@@ -5,12 +5,13 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Mutex, PoisonError};
 
 use gpgpu_protocol::cuda::{
-    CU_FUNCTION_LOADING_STATE_LOADED, CUDA_ERROR_INVALID_VALUE, CUfunc_cache, CUfunction,
-    CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUsharedconfig,
+    CU_FUNCTION_LOADING_STATE_LOADED, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule,
+    CUsharedconfig,
 };
 
 use crate::border::{Pointer, Result, export};
-use crate::module::Function;
+use crate::module::{Function, KERNELS};
 use crate::ptx;
 
 /// A string that callers may keep: one copy of each name, for ever.
@@ -94,8 +95,11 @@ export! {
         state.set(CU_FUNCTION_LOADING_STATE_LOADED)
     }
 
-    /// `cuFuncLoad`: it is.
+    /// `cuFuncLoad`: it is. A kernel's handle will not do (seen with driver 580).
     context fn cuFuncLoad(function: CUfunction) |cx| {
-        Function::named(function as u64, &cx).map(|_| ())
+        match KERNELS.get(function as u64) {
+            Some(_) => Err(CUDA_ERROR_INVALID_HANDLE),
+            None => Function::named(function as u64, &cx).map(|_| ()),
+        }
     }
 }

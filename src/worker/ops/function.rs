@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gpgpu_protocol::{
-    api::{AttributeValue, FunctionInfo, ParamInfo, reply, request},
+    api::{AttributeValue, Function, FunctionInfo, ParamInfo, reply, request},
     codec::Few,
     cuda::*,
 };
@@ -119,13 +119,14 @@ pub fn gpgpuFunctionParams(
     })
 }
 
-/// `cuFuncLoad`: the driver may wait for the context's work.
+/// `cuFuncLoad`: the driver may wait for the context's work. It takes no kernel (seen with driver 580).
 pub fn cuFuncLoad(
     session: &Session,
     request: request::cuFuncLoad,
     _: Data,
 ) -> Outcome<reply::cuFuncLoad> {
-    let function = session.function(request.function)?;
+    let function = session.objects.entry::<Function>(request.function);
+    let function = function.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let used = [function.parent, function.context, session.current()];
     grace::narrow(&used.map(Name::Object));
     // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
