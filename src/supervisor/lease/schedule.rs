@@ -4,7 +4,7 @@
 //! by weight: where a VM would be that has just its share. A VM is *eligible* unless it is ahead of the queue's time, and the eligible VM goes next whose
 //! turn will end first in virtual time. So shares follow weights whatever the length of kernels, nothing is set aside for a VM that wants nothing, and a VM
 //! with short turns has one after each turn of another VM, instead of all of them together and then a round of the others' turns. A VM that comes back
-//! after a while starts where the others are, or a turn before (it cannot save more up), and one that had too much, because a kernel of it ran on, waits
+//! after a while starts where the others are, or a short turn before (it cannot save more up), and one that had too much, because a kernel of it ran on, waits
 //! until the others have had as much. (Stoica, Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995; Linux schedules processors so.)
 //!
 //! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's share.
@@ -118,19 +118,22 @@ struct Vm {
     overrun_limit: Option<u64>,
     /// Where its clients' times are.
     time: u128,
-    /// How long its turns were lately, in nanoseconds: [`TURN`] for one that always has more to do and does not wait for it.
-    turn: u64,
+    /// How long its turns were lately, in nanoseconds: [`TURN`] for one that always has more to do and does not wait for it. A VM of which
+    /// nothing is known is taken for one with short turns, so that it is due soon.
+    turn: Option<u64>,
 }
 
 impl Vm {
     /// Its virtual time after its next turn, from `start` on.
     fn finish(&self, start: u128) -> u128 {
-        start + u128::from(self.turn) * SCALE / self.weight
+        let turn = self.turn.unwrap_or(nanos(SHORTEST_TURN));
+        start + u128::from(turn) * SCALE / self.weight
     }
 
     /// Takes note of a turn.
     fn learn(&mut self, took: u64) {
-        self.turn = ((3 * self.turn + took) / 4).min(nanos(TURN));
+        let took = took.min(nanos(TURN));
+        self.turn = Some(self.turn.map_or(took, |before| (3 * before + took) / 4));
     }
 }
 
@@ -195,7 +198,7 @@ impl Schedule {
             is_watched: false,
             overrun_limit: None,
             time: 0,
-            turn: nanos(TURN),
+            turn: None,
         });
         entry.weight = terms.weight.max(1).into();
         entry.is_watched = terms.is_watched;

@@ -22,9 +22,11 @@ impl Schedule {
         (actions, look)
     }
 
-    /// Gives places to those that have become active: no more than a turn behind the others.
+    /// Gives places to those that have become active: VMs where the others are, or a short turn behind, for many that come together are not
+    /// to go before one that waits; clients no more than a turn behind their VM's others.
     fn place(&mut self, now: u64) {
         let turn = u128::from(nanos(TURN)) * SCALE;
+        let credit = u128::from(nanos(SHORTEST_TURN)) * SCALE;
         self.time = self.mean_time().unwrap_or(self.time);
         for (number, vm) in &mut self.vms {
             let mut is_active = false;
@@ -36,7 +38,7 @@ impl Schedule {
                     .update(wants, vm.time.saturating_sub(turn), now);
                 is_active |= wants;
             }
-            let start = self.time.saturating_sub(turn / vm.weight);
+            let start = self.time.saturating_sub(credit / vm.weight);
             vm.place.update(is_active, start, now);
         }
         self.time = self.mean_time().unwrap_or(self.time);

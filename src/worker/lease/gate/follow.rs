@@ -118,7 +118,8 @@ impl<W: Work> Gate<W> {
         let is_watched = self.lease.most.load(SeqCst) != 0;
         let mut next: Option<(u64, W::Mark)> = None;
         let mut busy_since = monotonic();
-        let mut had_work = false;
+        // Since then, and whether there has been any in this turn.
+        let (mut has_work, mut had_work) = (false, false);
         while self.is_revoked_amid_work(live) || self.holds(live) {
             let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
             if given < done {
@@ -127,10 +128,10 @@ impl<W: Work> Gate<W> {
                 continue;
             }
             if given == done {
-                if had_work {
+                if std::mem::take(&mut has_work) {
                     self.learn_burst(busy_since, true);
                 }
-                if !self.comes_more(live, given) {
+                if !self.comes_more(live, given, had_work) {
                     self.give_back(live, false);
                     break;
                 }
@@ -138,12 +139,11 @@ impl<W: Work> Gate<W> {
                 self.began.store(busy_since, SeqCst);
                 continue;
             }
-            had_work = true;
+            (has_work, had_work) = (true, true);
             let now = monotonic();
             let left = self.left(self.entered.load(SeqCst), now);
             let is_last = self.is_too_late(left, now) || self.is_revoked(live);
             if self.is_as_expected(now) && left <= LEAD && is_last {
-                self.learn_burst(busy_since, false);
                 self.give_back(live, true);
                 break;
             }
@@ -169,6 +169,9 @@ impl<W: Work> Gate<W> {
                     self.finish(given, done, true);
                 }
             }
+        }
+        if has_work {
+            self.learn_burst(busy_since, false);
         }
         self.release(next);
     }
@@ -257,8 +260,8 @@ impl<W: Work> Gate<W> {
         self.changed.notify_all();
     }
 
-    /// Whether another command passes soon, and in this turn.
-    fn comes_more(&self, live: u32, given: u64) -> bool {
+    /// Whether another command passes soon, and in this turn. The first of a turn passes however long it takes.
+    fn comes_more(&self, live: u32, given: u64, had_work: bool) -> bool {
         let since = Instant::now();
         self.idle_since.store(monotonic(), SeqCst);
         let grace = match self.is_slow.load(SeqCst) {
@@ -270,9 +273,10 @@ impl<W: Work> Gate<W> {
                 self.resumed();
                 return true;
             }
-            // A thread that waits for room has just been told that there is some.
-            let is_quiet = since.elapsed() > grace && self.waiting.load(SeqCst) == 0;
-            let is_over = is_quiet || self.is_too_late(0, monotonic());
+            // A thread that waits for the lease or for room has just been told that there is some.
+            let has_waiting = self.waiting.load(SeqCst) + self.lease.wants.load(SeqCst) > 0;
+            let is_quiet = since.elapsed() > grace && !has_waiting;
+            let is_over = is_quiet || had_work && self.is_too_late(0, monotonic());
             let over = is_over && !self.is_inside();
             if over || self.lease.grant.load(SeqCst) != live {
                 // The caller sees a revocation for itself.
@@ -316,8 +320,10 @@ impl<W: Work> Gate<W> {
                 self.lease.ending.store(number(live), SeqCst);
                 (self.ring_bell)();
             }
+            // Of commands under an open grant nobody has counted which are done.
+            let learns = is_ending || (mode(live) == grant::PACED && self.is_revoked(live));
             self.pass(given - done);
-            self.finish(given, done, is_ending);
+            self.finish(given, done, learns);
         }
         self.lease.returned.store(number(live), SeqCst);
         (self.ring_bell)();

@@ -383,6 +383,23 @@ fn one_command_passes_in_each_turn_however_long_it_takes() {
 }
 
 #[test]
+fn a_turn_shorter_than_a_command_is_not_given_back_before_that_has_passed() {
+    for _ in 0..20 {
+        let setup = Setup::new();
+        let long = Duration::from_secs(1);
+        setup.gate.pace_now().learn(1, long);
+        let passed = setup.pass();
+        while setup.lease.wants.load(SeqCst) == 0 {
+            thread::yield_now();
+        }
+        setup.lease.until.store(monotonic() + 1, SeqCst);
+        setup.grant(4 | grant::PACED);
+        let waited = passed.recv_timeout(Duration::from_secs(30));
+        waited.expect("the turn was given back unused");
+    }
+}
+
+#[test]
 fn where_kernels_have_a_limit_marks_do_not_hide_a_long_one() {
     let setup = Setup::new();
     setup.gate.work.makes_marks.store(true, SeqCst);
