@@ -30,8 +30,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// How long before the GPU has nothing more to do the next command may be given, however long it takes, in nanoseconds: as
 /// long as a thread takes to wake up.
 const AHEAD: u64 = 300_000;
-/// How many commands may be on their way when a turn begins.
+/// How many commands may be on their way when a turn begins, or as many as are expected to take so long, in nanoseconds.
 const FIRST: u64 = 2;
+const FIRST_WORK: u64 = 300_000;
 /// As many marks as there are at a time.
 const MARKS: usize = 8;
 
@@ -329,7 +330,7 @@ impl<W: Work> Gate<W> {
         // A program may do something else than before. So a turn begins with few commands, and goes on with twice as many each time that
         // the GPU has passed a mark.
         let window = if mode == grant::PACED {
-            window.min(FIRST)
+            window.min((FIRST_WORK / each.max(1)).max(FIRST))
         } else {
             window
         };

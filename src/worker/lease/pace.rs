@@ -27,8 +27,8 @@ impl Pace {
         let now = busy.as_nanos() as f64;
         self.burst = Some(match self.burst {
             None => now,
-            // What the turn's end cut short says only how long it was at least.
-            Some(before) if !is_whole => before.max(now),
+            // What the turn's end cut short says only how long it was at least, and once may be the end of another client's work.
+            Some(before) if !is_whole && now < before => before,
             Some(before) => before * 0.75 + now * 0.25,
         });
     }
@@ -83,6 +83,10 @@ mod tests {
         assert_eq!(pace.burst(), 100_000);
         // A turn of it was over in the middle of much work.
         pace.learn_burst(Duration::from_millis(10), false);
-        assert_eq!(pace.burst(), 10_000_000);
+        assert_eq!(pace.burst(), 2_575_000);
+        for _ in 0..20 {
+            pace.learn_burst(Duration::from_millis(10), false);
+        }
+        assert!(pace.burst() > 9_900_000, "{pace:?}");
     }
 }
