@@ -10,7 +10,7 @@
 //! Within a VM its clients take turns, the one that had least first, so that a VM with eight processes has one VM's share.
 //!
 //! While only one VM wants the GPU, its clients hold *open* grants at the same time, without an end. When others want it too, grants are revoked, and then
-//! one client at a time has a *paced* grant for [`TURN`], or for several turns in a row if its VM's weight brings them. The client is told when
+//! one client at a time has a *paced* grant for [`TURN`] or [`LONG_TURN`], or for several turns in a row if its VM's weight brings them. The client is told when
 //! its turn ends. It says when only the last of its work is left on the GPU, and the next client's grant begins then: the GPU has no time without work
 //! between two turns.
 //!
@@ -23,15 +23,21 @@ mod decide;
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// How long a client has the GPU, if it has so much to do.
-pub const TURN: Duration = Duration::from_millis(10);
+/// How long a client has the GPU, if it has so much to do, while a program that waits for each short piece of work wants it too.
+const TURN: Duration = Duration::from_millis(10);
+/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: each change costs the GPU some 0.4 ms
+/// (seen on an H200).
+const LONG_TURN: Duration = Duration::from_millis(16);
+const ROUND: Duration = Duration::from_millis(128);
+/// Pieces of work are short up to this long.
+const SHORT_BURST: Duration = Duration::from_micros(500);
 /// How long it has it at least when a VM that is behind comes.
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
 /// The shortest turn of a client that waits for each piece of work: a change takes about half as long.
 const SHORTEST_SHARE: Duration = Duration::from_micros(250);
 /// How many turns follow each other at most before others are looked at again.
 const MOST_TURNS: u64 = 16;
-/// How many pieces of work a client has in a turn at least, if it waits for each.
+/// How many pieces of work a client has in a turn at least, if it waits for each and they are short.
 const BURSTS: u64 = 8;
 /// How long after its turn a client may say that it ends before the grant is taken back.
 const SLACK: Duration = Duration::from_millis(2);
@@ -93,14 +99,22 @@ struct Place {
     is_active: bool,
     /// Since when.
     came: u64,
+    /// When it was active last, if it is not.
+    went: Option<u64>,
 }
 
 impl Place {
-    /// Takes note of whether it is active; one that has become so is not behind `start`.
-    fn update(&mut self, is_active: bool, start: u128, now: u64) {
+    /// Takes note of whether it is active. One that has become so is no more than `behind` behind `time`; a short turn, for a weight of
+    /// `weight`, if it was away for longer than that.
+    fn update(&mut self, is_active: bool, time: u128, behind: Duration, weight: u128, now: u64) {
         if is_active && !self.is_active {
+            let is_back = self.went.is_some_and(|went| now <= went + nanos(behind));
+            let behind = nanos(if is_back { behind } else { SHORTEST_TURN });
+            let start = time.saturating_sub(u128::from(behind) * SCALE / weight);
             self.time = self.time.max(start);
             self.came = now;
+        } else if self.is_active && !is_active {
+            self.went = Some(now);
         }
         self.is_active = is_active;
     }
@@ -118,7 +132,7 @@ struct Vm {
     overrun_limit: Option<u64>,
     /// Where its clients' times are.
     time: u128,
-    /// How long its turns were lately, in nanoseconds: [`TURN`] for one that always has more to do and does not wait for it. A VM of which
+    /// How long its turns were lately, in nanoseconds: the longest for one that always has more to do and does not wait for it. A VM of which
     /// nothing is known is taken for one with short turns, so that it is due soon.
     turn: Option<u64>,
 }
@@ -132,7 +146,7 @@ impl Vm {
 
     /// Takes note of a turn.
     fn learn(&mut self, took: u64) {
-        let took = took.min(nanos(TURN));
+        let took = took.min(nanos(LONG_TURN));
         self.turn = Some(self.turn.map_or(took, |before| (3 * before + took) / 4));
     }
 }
@@ -352,6 +366,17 @@ impl Schedule {
             }
             member.place.time += u128::from(each) * SCALE;
         }
+    }
+
+    /// How long a turn is at most, in nanoseconds.
+    fn longest_turn(&self) -> u64 {
+        let is_short = |member: &Member| (1..=nanos(SHORT_BURST)).contains(&member.burst);
+        let active = |member: &&Member| member.wants || member.is_on_gpu();
+        if self.clients.values().filter(active).any(is_short) {
+            return nanos(TURN);
+        }
+        let vms = self.vms.values().filter(|vm| vm.place.is_active).count();
+        (nanos(ROUND) / vms.max(1) as u64).clamp(nanos(TURN), nanos(LONG_TURN))
     }
 
     /// Whether no more than one VM wants or has the GPU.

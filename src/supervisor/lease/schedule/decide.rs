@@ -22,37 +22,38 @@ impl Schedule {
         (actions, look)
     }
 
-    /// Gives places to those that have become active: VMs where the others are, or a short turn behind, for many that come together are not
-    /// to go before one that waits; clients no more than a turn behind their VM's others.
+    /// Gives places to those that have become active: where the others are, or a little behind. Many that come together do not go before one
+    /// that waits, and one that was away for a moment loses nothing.
     fn place(&mut self, now: u64) {
-        let turn = u128::from(nanos(TURN)) * SCALE;
-        let credit = u128::from(nanos(SHORTEST_TURN)) * SCALE;
         self.time = self.mean_time().unwrap_or(self.time);
         for (number, vm) in &mut self.vms {
             let mut is_active = false;
             let members = self.clients.values_mut();
             for member in members.filter(|member| member.vm == *number) {
                 let wants = member.wants || member.is_on_gpu();
-                member
-                    .place
-                    .update(wants, vm.time.saturating_sub(turn), now);
+                member.place.update(wants, vm.time, LONG_TURN, 1, now);
                 is_active |= wants;
             }
-            let start = self.time.saturating_sub(credit / vm.weight);
-            vm.place.update(is_active, start, now);
+            vm.place
+                .update(is_active, self.time, LONG_TURN, vm.weight, now);
         }
         self.time = self.mean_time().unwrap_or(self.time);
     }
 
     /// How long a client's turn is, in nanoseconds. One that waits for each short piece of work gets in one turn what its VM is
-    /// behind, and so is due again after each turn of another VM. One of which nothing is known yet gets its share of a round of two.
+    /// behind, and so is due again after each turn of another VM. One of which nothing is known yet gets its share of a round of two. All others
+    /// have the longest.
     fn turn(&self, member: &Member) -> u64 {
+        let longest = self.longest_turn();
         let Some(vm) = self.vms.get(&member.vm) else {
-            return nanos(TURN);
+            return longest;
         };
+        if member.burst > nanos(SHORT_BURST) {
+            return longest;
+        }
         let all = self.active_weight();
         let others = all.saturating_sub(vm.weight).max(1);
-        let share = u128::from(nanos(TURN)) * vm.weight / others;
+        let share = u128::from(longest) * vm.weight / others;
         let due = match member.burst {
             0 => share,
             // While it catches up the queue's time passes as well. It catches up bit by bit: a long turn would put it ahead, and the
@@ -62,7 +63,7 @@ impl Schedule {
         };
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         due.max(BURSTS.saturating_mul(member.burst))
-            .clamp(nanos(SHORTEST_SHARE), nanos(TURN))
+            .clamp(nanos(SHORTEST_SHARE), longest)
     }
 
     /// Of some VMs and their virtual times, the one that goes next when the queue's time is `time`.

@@ -410,12 +410,12 @@ fn a_lease_that_does_not_come_back_is_not_waited_for_and_is_paid_for() {
     assert_eq!(grants(&mut schedule, 0), [Action::Pace(0)]);
     schedule.wants(0, false, 10 * MS, MS);
     assert_eq!(
-        grants(&mut schedule, 11 * MS),
+        grants(&mut schedule, 17 * MS),
         [],
         "it ends its turn itself"
     );
-    assert_eq!(grants(&mut schedule, 12 * MS), [Action::Revoke(0)]);
-    let (actions, look) = schedule.decide(20 * MS);
+    assert_eq!(grants(&mut schedule, 18 * MS), [Action::Revoke(0)]);
+    let (actions, look) = schedule.decide(26 * MS);
     assert_eq!(actions, []);
     let patience = look.unwrap();
     assert_eq!(grants(&mut schedule, patience), [Action::Pace(1)]);
@@ -483,6 +483,35 @@ fn one_that_waits_for_each_short_kernel_is_due_after_each_turn_of_another() {
         let sum: u64 = outcome.by_vm.values().sum();
         let share = outcome.by_vm[&7] as f64 / sum as f64;
         assert!((0.08..0.14).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn turns_are_shorter_while_a_program_with_short_work_wants_the_gpu() {
+    for (burst, turn) in [(100 * US, 10 * MS), (5 * MS, 16 * MS), (0, 16 * MS)] {
+        let mut schedule = Schedule::default();
+        for client in 0..3 {
+            schedule.set_vm(client as usize, weighing(100));
+            schedule.join(client, client as usize);
+        }
+        schedule.wants(0, true, 10 * MS, 0);
+        schedule.wants(1, true, 10 * MS, 0);
+        schedule.wants(2, true, burst, 0);
+        let (actions, _) = schedule.decide(0);
+        assert_eq!(actions, [Action::Pace(0), Action::Until(0, Some(turn))]);
+        // And where a round of all takes long.
+        for client in 3..16 {
+            schedule.set_vm(client as usize, weighing(100));
+            schedule.join(client, client as usize);
+            schedule.wants(client, true, 10 * MS, 0);
+        }
+        schedule.came_back(0, MS);
+        let grant = schedule.decide(MS).0;
+        let ends = |action: &Action| match action {
+            Action::Until(_, until) => *until,
+            _ => None,
+        };
+        assert_eq!(grant.iter().find_map(ends), Some(11 * MS), "{grant:?}");
     }
 }
 
