@@ -7,6 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use software_gpu::{exec::LoadedModule, image};
 
 fuzz_target!(|text: &str| {
+    // As a driver reads it.
+    let text = text.split('\0').next().unwrap_or_default();
     let Ok(module) = image::parse(text, 90) else {
         return;
     };

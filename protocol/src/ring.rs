@@ -419,7 +419,7 @@ impl<'a> Consumer<'a> {
         #[cfg(target_arch = "x86_64")]
         for line in 0..4 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let place = (self.head as usize + line * 64) % COMMAND_BYTES;
+            let place = (self.head as usize).wrapping_add(line * 64) % COMMAND_BYTES;
             // SAFETY: a hint about an address inside the area.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.area.at(COMMAND_OFFSET + place).cast()) };
         }
