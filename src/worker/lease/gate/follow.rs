@@ -12,7 +12,7 @@ const SHORT_GRACE: Duration = Duration::from_micros(50);
 const SAMPLE: Duration = Duration::from_millis(5);
 /// How long before the end of its work on the GPU a worker says that its turn ends, in nanoseconds: as long as it takes
 /// until another worker's first kernel is there.
-const LEAD: u64 = 200_000;
+const LEAD: u64 = 120_000;
 /// A wait for the GPU that is longer than this is slept through but for its last part, in nanoseconds: a timer of the host may be
 /// two milliseconds late.
 const LONG: u64 = 2_500_000;
