@@ -25,8 +25,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// How long a client has the GPU, if it has so much to do, while a program that waits for each short piece of work wants it too.
 const TURN: Duration = Duration::from_millis(10);
-/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: each change costs the GPU some 0.4 ms
-/// (seen on an H200).
+/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: each turn loses 0.2 to 0.5 ms
+/// of work at its ends (seen on an H200).
 const LONG_TURN: Duration = Duration::from_millis(16);
 const ROUND: Duration = Duration::from_millis(128);
 /// Pieces of work are short up to this long.

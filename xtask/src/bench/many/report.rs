@@ -116,10 +116,18 @@ impl VmRow {
     }
 
     fn cells(&self) -> Vec<String> {
+        // A run may leave the native side out.
+        let alone = |rate| {
+            if rate > 0.0 {
+                number(rate)
+            } else {
+                String::new()
+            }
+        };
         let mut cells = vec![
             self.name.clone(),
-            number(self.alone_native),
-            number(self.alone_ours),
+            alone(self.alone_native),
+            alone(self.alone_ours),
         ];
         cells.extend(Side::ALL.map(|side| fine(self.parts.get(side.name()))));
         cells.push(fine(self.accounted.get(Side::Scheduled.name())));
