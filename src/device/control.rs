@@ -25,15 +25,15 @@ use crate::{ipc::Message, pace::Pace, supervisor::link::ToSupervisor};
 /// GPUs takes some ten seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Workers that a VM may have started at once, and how long until it may have one more. Starting one, and its driver in it, costs the
+/// Workers that a connection may have started at once, and how long until it may have one more. Starting one, and its driver in it, costs the
 /// host 0.1 to 0.3 s of a core: a guest that opens and closes all the time keeps a few cores busy, and not all of them.
 const START_BURST: u32 = 64;
 const START_PERIOD: Duration = Duration::from_millis(50);
 
-/// The most runs that a VM's workers have not mapped yet: 24 bytes each in a file, and workers may be stuck.
+/// The most runs that a connection's workers have not mapped yet: 24 bytes each in a file, and workers may be stuck.
 pub const MAX_RUNS_UNDER_WAY: usize = 64 * MAX_RUNS;
 
-/// The rate at which a VM's workers are started.
+/// The rate at which a connection's workers are started.
 pub fn start_pace() -> Pace {
     Pace::new(START_BURST, START_PERIOD)
 }

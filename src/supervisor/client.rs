@@ -142,7 +142,7 @@ impl Worker {
         );
     }
 
-    /// It keeps a GPU for longer than its VM's policy says: it has to go.
+    /// It keeps a GPU for longer than its VM's policy says, or cannot be scheduled: it has to go.
     pub fn expire(&mut self, late: Late) {
         self.expired = Some(late);
         self.kill();
@@ -167,6 +167,12 @@ impl Worker {
                 "{who}: its work stayed on a GPU for {:?} after its turn, which is the VM's limit",
                 policy.overrun_limit.unwrap_or_default()
             ),
+            Late::Unheard => tracing::warn!(
+                vm,
+                client,
+                worker,
+                "{who}: the host has no room to schedule its work"
+            ),
         }
     }
 
@@ -178,6 +184,7 @@ impl Worker {
         match self.expired {
             Some(Late::Kernel) => End::LongestKernel,
             Some(Late::Overrun) => End::Overrun,
+            Some(Late::Unheard) => End::Refused,
             None if in_order => End::Closed,
             None => End::of(ended, oom),
         }

@@ -54,6 +54,8 @@ pub enum Late {
     Kernel,
     /// Its work stayed on a GPU for too long after its turn.
     Overrun,
+    /// The host has no room to listen to it, so it would wait for a GPU for ever.
+    Unheard,
 }
 
 enum Order {
@@ -341,9 +343,8 @@ impl Scheduler {
                 gpus,
             } => {
                 if let Err(error) = Bells::add(&self.epoll, client, &doorbell) {
-                    // Its work would wait for ever; without the GPU's share it ends as any that cannot be served.
                     tracing::error!("A client cannot be scheduled: {error}");
-                    self.give_up(client, Late::Kernel);
+                    self.give_up(client, Late::Unheard);
                     return 0;
                 }
                 let member = Member {
