@@ -189,30 +189,38 @@ impl Elf<'_> {
         })
     }
 
-    /// The symbols that have memory of their own.
-    fn common(&self, symbols: &Section) -> Result<u64, Broken> {
+    /// Sums what `bytes` says of each symbol, given its place.
+    fn of_symbols(
+        &self,
+        symbols: &Section,
+        bytes: impl Fn(u64) -> Result<u64, Broken>,
+    ) -> Result<u64, Broken> {
         let mut all = 0_u64;
         for index in 0..symbols.bytes / SYMBOL_BYTES {
             let at = self.place(symbols.offset, index, SYMBOL_BYTES)?;
-            if self.u16(at + 6)? == SHN_COMMON {
-                // The value of such a symbol is its alignment.
-                all = all.saturating_add(placed(self.u64(at + 16)?, self.u64(at + 8)?));
-            }
+            all = all.saturating_add(bytes(at)?);
         }
         Ok(all)
     }
 
-    /// The symbols that are variables of managed memory.
+    /// The bytes of the symbols that have memory of their own.
+    fn common(&self, symbols: &Section) -> Result<u64, Broken> {
+        self.of_symbols(symbols, |at| match self.u16(at + 6)? {
+            // The value of such a symbol is its alignment.
+            SHN_COMMON => Ok(placed(self.u64(at + 16)?, self.u64(at + 8)?)),
+            _ => Ok(0),
+        })
+    }
+
+    /// The bytes of the symbols that are variables of managed memory.
     fn managed(&self, symbols: &Section) -> Result<u64, Broken> {
-        let mut all = 0_u64;
-        for index in 0..symbols.bytes / SYMBOL_BYTES {
-            let at = self.place(symbols.offset, index, SYMBOL_BYTES)?;
+        self.of_symbols(symbols, |at| {
             let [_, other] = self.word(at + 4)?;
-            if other & STO_CUDA_MANAGED != 0 {
-                all = all.saturating_add(self.u64(at + 16)?);
+            match other & STO_CUDA_MANAGED {
+                0 => Ok(0),
+                _ => self.u64(at + 16),
             }
-        }
-        Ok(all)
+        })
     }
 
     fn by_segment(&self) -> Result<u64, Broken> {

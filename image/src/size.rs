@@ -10,9 +10,9 @@ use super::{Broken, Contents, ELF_MAGIC, cubin, fatbin, ptx};
 /// What a loaded image takes beside its sections, in bytes.
 const OVERHEAD: u64 = 32 << 10;
 
-/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a variable is in it. Two
-/// chunks that follow each other hold more together than one can, so the variables of an image take no more than twice their
-/// bytes and a chunk.
+/// The driver takes managed memory in chunks of so many bytes (seen with driver 580 on an H200), and keeps one while a variable is in it. If it
+/// fills a chunk before it takes another, two chunks that follow each other hold more together than one can. The variables of an image
+/// then take no more than twice their bytes and a chunk.
 pub const MANAGED_CHUNK: u64 = 128 << 20;
 
 /// What variables take beside their own bytes if so many of these are of managed memory.
@@ -65,16 +65,16 @@ fn is_cubin(bytes: &[u8]) -> bool {
 
 /// A cubin or text. What else a driver can load nobody can count, so it is an error.
 fn contents(bytes: &[u8]) -> Result<u64, Broken> {
-    let bytes = if is_cubin(bytes) {
+    let (all, managed) = if is_cubin(bytes) {
         let taken = cubin::taken(bytes)?;
-        taken.all.saturating_add(beside(taken.managed))
+        (taken.all, taken.managed)
     } else {
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let declared = ptx::declared(text)?;
-        let variables = declared.variables.saturating_add(declared.code);
-        variables.saturating_add(beside(declared.managed))
+        let all = declared.variables.saturating_add(declared.code);
+        (all, declared.managed)
     };
-    Ok(bytes.saturating_add(OVERHEAD))
+    Ok(all.saturating_add(beside(managed)).saturating_add(OVERHEAD))
 }
 
 #[cfg(test)]

@@ -167,12 +167,9 @@ impl Worker {
                 "{who}: its work stayed on a GPU for {:?} after its turn, which is the VM's limit",
                 policy.overrun_limit.unwrap_or_default()
             ),
-            Late::Unheard => tracing::warn!(
-                vm,
-                client,
-                worker,
-                "{who}: the host has no room to schedule its work"
-            ),
+            Late::Unwatched => {
+                tracing::warn!(vm, client, worker, "{who}: its work cannot be scheduled")
+            }
         }
     }
 
@@ -184,7 +181,7 @@ impl Worker {
         match self.expired {
             Some(Late::Kernel) => End::LongestKernel,
             Some(Late::Overrun) => End::Overrun,
-            Some(Late::Unheard) => End::Refused,
+            Some(Late::Unwatched) => End::Refused,
             None if in_order => End::Closed,
             None => End::of(ended, oom),
         }

@@ -54,8 +54,8 @@ pub enum Late {
     Kernel,
     /// Its work stayed on a GPU for too long after its turn.
     Overrun,
-    /// The host has no room to listen to it, so it would wait for a GPU for ever.
-    Unheard,
+    /// Its doorbell cannot be watched, so it would wait for a GPU for ever.
+    Unwatched,
 }
 
 enum Order {
@@ -344,7 +344,7 @@ impl Scheduler {
             } => {
                 if let Err(error) = Bells::add(&self.epoll, client, &doorbell) {
                     tracing::error!("A client cannot be scheduled: {error}");
-                    self.give_up(client, Late::Unheard);
+                    self.give_up(client, Late::Unwatched);
                     return 0;
                 }
                 let member = Member {

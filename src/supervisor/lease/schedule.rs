@@ -25,8 +25,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// How long a client has the GPU, if it has so much to do, while a program that waits for each short piece of work wants it too.
 const TURN: Duration = Duration::from_millis(10);
-/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: each turn loses 0.2 to 0.5 ms
-/// of work at its ends (seen on an H200).
+/// How long it has it while there is none, and a round of all VMs takes no longer than [`ROUND`]: a turn loses some
+/// of its work at its ends.
 const LONG_TURN: Duration = Duration::from_millis(16);
 const ROUND: Duration = Duration::from_millis(128);
 /// Pieces of work are short up to this long.
@@ -104,12 +104,12 @@ struct Place {
 }
 
 impl Place {
-    /// Takes note of whether it is active. One that has become so is no more than `behind` behind `time`; a short turn, for a weight of
-    /// `weight`, if it was away for longer than that.
-    fn update(&mut self, is_active: bool, time: u128, behind: Duration, weight: u128, now: u64) {
+    /// Takes note of whether it is active. One that has become so is no more than a long turn behind `time`, by its weight;
+    /// no more than a short turn if it was away for longer than a long one.
+    fn update(&mut self, is_active: bool, time: u128, weight: u128, now: u64) {
         if is_active && !self.is_active {
-            let is_back = self.went.is_some_and(|went| now <= went + nanos(behind));
-            let behind = nanos(if is_back { behind } else { SHORTEST_TURN });
+            let is_back = self.went.is_some_and(|went| now <= went + nanos(LONG_TURN));
+            let behind = nanos(if is_back { LONG_TURN } else { SHORTEST_TURN });
             let start = time.saturating_sub(u128::from(behind) * SCALE / weight);
             self.time = self.time.max(start);
             self.came = now;

@@ -31,11 +31,10 @@ impl Schedule {
             let members = self.clients.values_mut();
             for member in members.filter(|member| member.vm == *number) {
                 let wants = member.wants || member.is_on_gpu();
-                member.place.update(wants, vm.time, LONG_TURN, 1, now);
+                member.place.update(wants, vm.time, 1, now);
                 is_active |= wants;
             }
-            vm.place
-                .update(is_active, self.time, LONG_TURN, vm.weight, now);
+            vm.place.update(is_active, self.time, vm.weight, now);
         }
         self.time = self.mean_time().unwrap_or(self.time);
     }

@@ -118,7 +118,7 @@ impl<W: Work> Gate<W> {
         let is_watched = self.lease.most.load(SeqCst) != 0;
         let mut next: Option<(u64, W::Mark)> = None;
         let mut busy_since = monotonic();
-        // Since then, and whether there has been any in this turn.
+        // Whether there was work since then, and in this turn at all.
         let (mut has_work, mut had_work) = (false, false);
         while self.is_revoked_amid_work(live) || self.holds(live) {
             let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
@@ -176,6 +176,7 @@ impl<W: Work> Gate<W> {
         self.release(next);
     }
 
+    /// Whether the supervisor has taken the grant back.
     fn is_revoked(&self, live: u32) -> bool {
         let word = self.lease.grant.load(SeqCst);
         number(word) == number(live) && mode(word) == grant::CLOSED

@@ -93,6 +93,12 @@ impl Shown {
         let (from, to) = self.span;
         figures::sum_between(&self.done[vm], from, to) / ((to - from) * 1e-6)
     }
+
+    /// Units a second of one VM, over the last seconds.
+    pub fn last_rate(&self, vm: usize, seconds: f64) -> f64 {
+        let to = self.span.1;
+        figures::sum_between(&self.done[vm], to - seconds * 1e6, to) / seconds
+    }
 }
 
 /// Everything that runs are made with.

@@ -424,18 +424,14 @@ fn wait(measured: &mut Measured) -> Result<()> {
     let mut values: [Vec<(Side, f64)>; 4] = Default::default();
     for side in stand.sides() {
         // It comes when the others have begun.
-        let rate = |shown: &Shown, last: f64| {
-            let end = shown.span.1;
-            sum_between(&shown.done[0], end - last * 1e6, end) / last
-        };
         let (alone, beside) = (measured.seconds(1.0), measured.seconds(5.0));
         let shown = stand.run(side, (&vms[..1], 0), 1.0 + alone, "wait-alone", || Ok(()))?;
-        let one = rate(&shown, alone);
+        let one = shown.last_rate(0, alone);
         let shown = stand.run(side, (&vms, 0), 1.0 + beside, "wait", || Ok(()))?;
         for (value, us) in values.iter_mut().zip(shown.waits[0]) {
             value.push((side, us / 1e3));
         }
-        values[3].push((side, rate(&shown, beside) / one));
+        values[3].push((side, shown.last_rate(0, beside) / one));
     }
     let [median, most, worst, parts] = values;
     measured.row(
@@ -471,13 +467,9 @@ fn overrun(measured: &mut Measured) -> Result<()> {
     let mut values = Vec::new();
     for side in stand.sides() {
         let alone = stand.run(side, (&vms[..1], first), 2.0, "overrun-alone", || Ok(()))?;
-        let rate = |shown: &Shown, last: f64| {
-            let end = shown.span.1;
-            sum_between(&shown.done[0], end - last, end) / last
-        };
-        let one = rate(&alone, 1e6);
+        let one = alone.last_rate(0, 1.0);
         let shown = stand.run(side, (&vms, first), 4.5, "overrun", || Ok(()))?;
-        values.push((side, rate(&shown, 2e6) / one));
+        values.push((side, shown.last_rate(0, 2.0) / one));
     }
     measured.row(
         &format!("weight {HEAVY} beside {processes} endless processes of weight 1, after 2 s: part of one alone"),
