@@ -231,7 +231,7 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     let Some(stage) = stage() else { return };
     let service = Service::start(stage);
     // Kernels until its standard input ends: the worker dies while they run.
-    let victim = service
+    let mut victim = service
         .program("isolation/guest", &["work"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -273,9 +273,12 @@ fn a_worker_that_is_killed_is_a_death_with_its_reason_and_takes_no_count_with_it
     );
 
     let before = service.metrics();
+    // `wait` closes the standard input, at which the program would end by itself: it stays open until the program has
+    // seen that its worker is dead.
+    let input = victim.stdin.take();
     kill(worker, Signal::SIGKILL).unwrap();
-    let mut victim = victim;
     assert!(!victim.wait().unwrap().success());
+    drop(input);
     service.wait_until(&ends("killed"), |killed| killed == 1.0);
     let after = service.metrics();
     for (name, value) in totals(&before) {
