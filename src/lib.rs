@@ -10,6 +10,7 @@
 
 pub mod account;
 pub mod args;
+mod cuda;
 pub mod device;
 pub mod ipc;
 pub mod log;

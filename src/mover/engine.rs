@@ -14,12 +14,12 @@ use gpgpu_protocol::cuda::*;
 use zerocopy::IntoBytes;
 
 use super::{
-    driver,
     export::Import,
     guest::Chunk,
     plan::{Copy, Plan},
     queue::Turns,
 };
+use crate::cuda::driver;
 use crate::{
     account::{self, Shared},
     ipc::mover::{self, DEPTH},

@@ -11,7 +11,7 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::driver;
+use crate::cuda::driver;
 
 /// What each VM has imported, in bytes.
 #[derive(Debug)]

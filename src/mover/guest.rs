@@ -26,7 +26,7 @@ use nix::sys::{
     statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs},
 };
 
-use super::driver;
+use crate::cuda::driver;
 
 /// The size of a chunk. Registering takes about 0.1 ms and 0.07 ms for each MiB, and several times that where pages are not
 /// there yet, which in large chunks some never need to be.
@@ -383,7 +383,8 @@ impl Chunks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ipc::sealed_memfd, worker::double};
+    use crate::cuda::double;
+    use crate::ipc::sealed_memfd;
 
     fn memory(bytes: u64) -> OwnedFd {
         sealed_memfd(c"test", bytes).unwrap().into()

@@ -9,7 +9,6 @@
 //! device process then copies through the worker's staging area.
 
 mod channel;
-mod driver;
 mod engine;
 mod export;
 mod guest;
@@ -26,6 +25,7 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use crate::{
+    cuda::driver,
     ipc::{
         self,
         mover::{Order, Tenant},

@@ -17,7 +17,7 @@ use gpgpu_protocol::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::Program;
-use crate::worker::driver;
+use crate::cuda::driver;
 
 /// How long all of it may take: drivers take their time to come up.
 const LIMIT: Duration = Duration::from_secs(60);

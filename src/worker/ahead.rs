@@ -15,8 +15,8 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::driver;
 use crate::account::Charge;
+use crate::cuda::driver;
 
 /// How long a client may leave the context unused: a program that only asks what devices there are should not hold
 /// device memory, half a gigabyte on an H100, for as long as it runs.

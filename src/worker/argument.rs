@@ -8,7 +8,8 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{driver, objects::Entry, session::Session};
+use super::{objects::Entry, session::Session};
+use crate::cuda::driver;
 
 /// An argument in the worker.
 pub trait WorkerArg: Arg {

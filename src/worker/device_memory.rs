@@ -38,11 +38,13 @@ pub use self::{
     ranges::{Range, Source},
 };
 use super::{
-    driver as cuda,
     grace::{self, Ending, Name, Ticket},
     session::Session,
 };
-use crate::account::{Charge, Quota};
+use crate::{
+    account::{Charge, Quota},
+    cuda::driver as cuda,
+};
 
 /// Allocations at most: the notes on them are this process's memory.
 const MAX_ALLOCATIONS: usize = 1 << 22;

@@ -10,11 +10,11 @@ use gpgpu_protocol::{
 
 use super::{
     argument::WorkerArg,
-    driver::{self, Symbol},
     lease::{Named, Names, Naming, Passage},
     ops,
     session::{Data, Session},
 };
+use crate::cuda::driver::{self, Symbol};
 
 /// What an operation comes to: its reply, or a code and, for a few operations, a reply all the same.
 pub type Outcome<R> = Result<R, Failed<R>>;

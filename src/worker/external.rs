@@ -22,11 +22,12 @@ use super::{
     counts::{self, Memory},
     device_memory::Place,
     dispatch::{Answer, Until, observes},
-    driver, execute, grace,
+    execute, grace,
     lease::Named,
     session::{Data, Session},
     wait,
 };
+use crate::cuda::driver;
 use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
 
 /// The one client of this process, for whoever gives memory back on its behalf.

@@ -23,11 +23,11 @@ use gpgpu_protocol::{
 use zerocopy::IntoBytes;
 
 use super::{
-    double,
     lifetimes_tests::Rig,
     session::{Data, Session},
     shares::Shares,
 };
+use crate::cuda::double;
 use crate::{
     account::{Account, Lease, Ledger, Quota, Shared, Terms, TermsView, grant},
     ipc::{MapRun, sealed_memfd},

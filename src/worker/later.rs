@@ -15,11 +15,11 @@ use gpgpu_protocol::{
 };
 
 use super::{
-    driver,
     grace::{self, Ending, Ticket},
     objects::Entry,
     session::Session,
 };
+use crate::cuda::driver;
 
 /// How often the thread looks: at first, and as long as nothing can be destroyed ever less often.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(100);

@@ -1,4 +1,4 @@
-//! What a command uses stays until the command ends: two threads of a guest at once, on [`super::double`].
+//! What a command uses stays until the command ends: two threads of a guest at once, on [`crate::cuda::double`].
 
 use std::{
     num::NonZeroUsize,
@@ -20,10 +20,10 @@ use zerocopy::IntoBytes;
 
 use super::{
     dispatch::Until,
-    double,
     objects::Entry,
     session::{Data, Session},
 };
+use crate::cuda::double;
 use crate::ipc::{MapRun, sealed_memfd};
 
 /// How long something that must not happen is waited for.

@@ -19,10 +19,10 @@ use gpgpu_protocol::{
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::{
-    driver,
     grace::{self, Ending, Name, Ticket},
     session::Session,
 };
+use crate::cuda::driver;
 use crate::ipc::{MapRun, Span};
 
 /// The staging area: data on its way between guest pages and the driver.

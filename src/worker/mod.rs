@@ -14,10 +14,6 @@ mod charges;
 mod counts;
 mod device_memory;
 mod dispatch;
-#[cfg(test)]
-#[allow(non_snake_case)]
-pub(crate) mod double;
-pub(crate) mod driver;
 mod external;
 #[cfg(test)]
 mod gates_tests;

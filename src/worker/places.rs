@@ -11,8 +11,9 @@ use std::sync::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::{driver, objects::Entry, ops::image::Needs, session::Session};
+use super::{objects::Entry, ops::image::Needs, session::Session};
 use crate::account::Charge;
+use crate::cuda::driver;
 
 /// How many contexts are found without a lock.
 const QUICK: usize = 8;

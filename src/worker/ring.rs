@@ -29,11 +29,11 @@ use zerocopy::IntoBytes;
 use super::{
     counts,
     dispatch::{Answer, Until},
-    driver,
     lease::Passage,
     session::{Data, Session},
     wait,
 };
+use crate::cuda::driver;
 
 /// After how many commands, at most, threads that wait for them are told.
 const BATCH: u32 = 32;

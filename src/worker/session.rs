@@ -21,7 +21,6 @@ use super::{
     charges::Charges,
     counts,
     device_memory::{DeviceMemory, Source},
-    driver,
     external::Exports,
     grace::{self, Name},
     images::Images,
@@ -32,6 +31,7 @@ use super::{
     ring::Ring,
     shares::{Shares, host_gpu},
 };
+use crate::cuda::driver;
 
 /// The client.
 #[derive(Debug, Default)]

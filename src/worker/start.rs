@@ -20,7 +20,8 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, driver, ops, session::Session, shares::Shares};
+use super::{Error, Options, ops, session::Session, shares::Shares};
+use crate::cuda::driver;
 use crate::{
     ipc::{self, ToWorker, WorkerEnd},
     sandbox::{self, Role},

@@ -13,8 +13,9 @@ use super::{
 };
 use crate::{
     account::{Charge, Quota},
+    cuda::driver,
     worker::{
-        driver, external,
+        external,
         grace::{Ending, Ticket},
     },
 };

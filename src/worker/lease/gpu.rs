@@ -8,8 +8,8 @@ use std::{
 use gpgpu_protocol::cuda::*;
 
 use super::gate::Work;
+use crate::cuda::driver;
 use crate::worker::{
-    driver,
     grace::{self, Name},
     session::Session,
 };

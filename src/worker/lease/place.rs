@@ -30,7 +30,8 @@ use gpgpu_protocol::{
 };
 
 use super::gpu::note_stream;
-use crate::worker::{driver, objects::Objects, session::Session};
+use crate::cuda::driver;
+use crate::worker::{objects::Objects, session::Session};
 
 /// What a command names that says where it runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,10 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver, grace,
+    grace,
     session::{Data, Session},
 };
 

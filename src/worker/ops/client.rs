@@ -7,9 +7,9 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver,
     session::{Data, Session},
 };
 

@@ -8,10 +8,10 @@ use gpgpu_protocol::{
 };
 
 use super::{image::device_attribute, library::device};
+use crate::cuda::driver;
 use crate::worker::{
     charges::Owner,
     dispatch::Outcome,
-    driver,
     grace::{self, Ticket, Unload},
     objects::Entry,
     session::{Data, Session},

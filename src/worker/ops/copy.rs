@@ -8,10 +8,10 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::cuda::driver;
 use crate::worker::{
     counts::{self, Memory},
     dispatch::{Outcome, Until},
-    driver,
     grace::{self, Name},
     session::{Data, Session},
 };

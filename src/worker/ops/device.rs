@@ -2,9 +2,9 @@
 
 use gpgpu_protocol::api::{reply, request};
 
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver,
     session::{Data, Session},
 };
 

@@ -8,9 +8,9 @@ use gpgpu_protocol::{
 };
 
 use super::copy::{known, known_plane, plane_bytes};
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver,
     session::{Data, Session},
 };
 

@@ -9,9 +9,9 @@ use gpgpu_protocol::{
 };
 
 use super::launch::Lowered;
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver,
     grace::{self, Name},
     objects::Params,
     places::Places,

@@ -11,7 +11,8 @@ use gpgpu_protocol::{
 use super::library::device;
 use crate::{
     account::Charge,
-    worker::{driver, images::Image, session::Session},
+    cuda::driver,
+    worker::{images::Image, session::Session},
 };
 
 /// Bytes of each log that a guest is told.

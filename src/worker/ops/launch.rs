@@ -10,10 +10,10 @@ use gpgpu_protocol::{
 use smallvec::SmallVec;
 
 use super::context::{self, DEFAULT_STACK};
+use crate::cuda::driver;
 use crate::worker::{
     counts,
     dispatch::Outcome,
-    driver,
     objects::Entry,
     session::{Data, Session},
 };

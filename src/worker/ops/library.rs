@@ -12,9 +12,9 @@ use super::{
     image::{Jit, Needs},
     module::{c_name, image, text, unload},
 };
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::{Failed, Outcome},
-    driver,
     grace::{self, Name},
     objects::{Entry, Params},
     places::Places,

@@ -8,10 +8,10 @@ use gpgpu_protocol::{
 };
 
 use super::copy::known;
+use crate::cuda::driver;
 use crate::worker::{
     device_memory::{Source, pitched},
     dispatch::Outcome,
-    driver,
     grace::{self, Name},
     session::{Data, Session},
 };

@@ -12,10 +12,10 @@ use gpgpu_protocol::{
 };
 
 use super::{function, image::Jit, library::device};
+use crate::cuda::driver;
 use crate::worker::{
     charges::Owner,
     dispatch::{Failed, Outcome},
-    driver,
     grace::{self, Ending, Name, Ticket, Unload},
     images::Image,
     objects::Entry,

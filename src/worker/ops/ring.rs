@@ -6,10 +6,11 @@ use gpgpu_protocol::{
 };
 
 use super::copy::known;
+use crate::cuda::driver;
 use crate::worker::{
     counts::{self, Memory},
     dispatch::{Outcome, Until},
-    driver, grace,
+    grace,
     ring::Ring,
     session::{Data, Session},
 };

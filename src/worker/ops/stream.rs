@@ -5,9 +5,9 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
-    driver,
     grace::{self, Name},
     session::{Data, Session},
 };

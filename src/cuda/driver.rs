@@ -118,8 +118,6 @@ macro_rules! functions {
     )*};
 }
 
-pub(crate) use functions;
-
 functions! {
     fn cuInit(flags: u32);
     fn cuEventCreate(event: *mut CUevent, flags: u32);
@@ -223,4 +221,10 @@ functions! {
     fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void);
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
     fn cuStreamAddCallback(stream: CUstream, function: CUstreamCallback, data: *mut c_void, flags: u32);
+    fn cuDeviceGet(dev: *mut CUdevice, ordinal: i32);
+    fn cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
+    fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: u32);
+    fn cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: CUmemAllocationHandleType);
+    fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    fn cuStreamCreate(stream: *mut CUstream, flags: u32);
 }
