@@ -273,7 +273,10 @@ fn connections_over_the_limit_wait() {
 fn pitfall_83_another_version_is_turned_away() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
-    for (version, digest) in [(VERSION + 1, api::digest()), (VERSION, api::digest() ^ 1)] {
+    for (version, digest) in [
+        (VERSION + 1, api::issued::FAMILY),
+        (VERSION, api::issued::FAMILY ^ 1),
+    ] {
         let request = Guest::open_request(version, digest);
         assert_eq!(
             guest.control(request.as_bytes()).status(),
@@ -372,7 +375,7 @@ fn requests_that_make_no_sense() {
         assert_eq!(guest.control(request).status(), expected, "{request:?}");
     }
     // The device gives clients their numbers.
-    let mut open = Guest::open_request(VERSION, api::digest());
+    let mut open = Guest::open_request(VERSION, api::issued::FAMILY);
     open.header.client = 7.into();
     assert_eq!(guest.control(open.as_bytes()).status(), status::MALFORMED);
     // No room for an answer: the chain comes back with nothing written.

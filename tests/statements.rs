@@ -99,10 +99,10 @@ fn data_comes_without_an_answer() {
 }
 
 macro_rules! elsewhere {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         /// The operations that do not travel by the ring.
         fn elsewhere() -> Vec<(u16, &'static str)> {
-            let all = [$(($op, stringify!($name), <request::$name as Request>::RINGS),)*];
+            let all = [$(($op, stringify!($name), <request::$name as Request>::OPERATION.rings),)*];
             let elsewhere = all.into_iter().filter(|(_, _, rings)| !rings);
             elsewhere.map(|(op, name, _)| (op, name)).collect()
         }

@@ -143,8 +143,8 @@ static int gpgpu_read_config(struct gpgpu_device *device)
 	if (info->version != GPGPU_VERSION)
 		return -ENODEV;
 
-	virtio_cread_le(vdev, struct gpgpu_wire_config, api_digest,
-			&info->api_digest);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, api_family,
+			&info->api_family);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_clients,
 			&info->max_clients);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_stream_bytes,

@@ -337,7 +337,7 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 	message = request->readable.data;
 	message->version = cpu_to_le32(arg.version);
 	message->pid = cpu_to_le32(client->pid);
-	message->api_digest = cpu_to_le64(arg.api_digest);
+	message->api_family = cpu_to_le64(arg.api_family);
 	strscpy(message->name, current->group_leader->comm,
 		sizeof(message->name));
 

@@ -24,7 +24,7 @@ enum gpgpu_queue_index {
 struct gpgpu_wire_config {
 	__le32 magic;
 	__le32 version;
-	__le64 api_digest;
+	__le64 api_family;
 	__le32 max_clients;
 	__le32 max_stream_bytes;
 	__le32 max_answer_bytes;
@@ -49,7 +49,7 @@ struct gpgpu_wire_open {
 	struct gpgpu_wire_control header;
 	__le32 version;
 	__le32 pid;
-	__le64 api_digest;
+	__le64 api_family;
 	u8 name[16];
 };
 

@@ -123,8 +123,83 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// How a value travels. Tables of different age are compared by it, and the specification's annex is made from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// No bytes.
+    Nothing,
+    /// A scalar of this type.
+    Scalar(&'static str),
+    /// A byte string of this length.
+    Array(usize),
+    /// A byte string.
+    Bytes,
+    /// A byte string that is UTF-8.
+    Text,
+    /// A `bool`, then the value if that is true.
+    Optional(&'static Shape),
+    /// A count, then so many values; at most as many as the second number, if there is one.
+    List(&'static Shape, Option<usize>),
+    /// A structure of this name: its fields in their order.
+    Structure(&'static str, &'static [Field]),
+}
+
+/// A field of a structure that travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// How it travels.
+    pub shape: &'static Shape,
+}
+
+/// The beginning of a hash (FNV-1a, 64 bits).
+pub const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Goes on with a hash: over the bytes, and over a byte that no text has.
+pub const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    (hash ^ 0xff).wrapping_mul(0x0100_0000_01b3)
+}
+
+impl Shape {
+    /// Goes on with a hash, over types, and over names and order of fields. A structure's own name does not count.
+    pub const fn hash(&self, hash: u64) -> u64 {
+        match self {
+            Self::Nothing => fnv(hash, b"nothing"),
+            Self::Scalar(name) => fnv(hash, name.as_bytes()),
+            Self::Array(length) => number(fnv(hash, b"array"), *length),
+            Self::Bytes => fnv(hash, b"bytes"),
+            Self::Text => fnv(hash, b"text"),
+            Self::Optional(shape) => shape.hash(fnv(hash, b"optional")),
+            Self::List(shape, None) => shape.hash(fnv(hash, b"list")),
+            Self::List(shape, Some(most)) => shape.hash(number(fnv(hash, b"list of"), *most)),
+            Self::Structure(_, fields) => {
+                let mut hash = number(fnv(hash, b"structure"), fields.len());
+                let mut at = 0;
+                while at < fields.len() {
+                    hash = fnv(hash, fields[at].name.as_bytes());
+                    hash = fields[at].shape.hash(hash);
+                    at += 1;
+                }
+                hash
+            }
+        }
+    }
+}
+
+const fn number(hash: u64, value: usize) -> u64 {
+    fnv(hash, &(value as u64).to_le_bytes())
+}
+
 /// A value that travels in a stream or an answer.
 pub trait Wire: Sized {
+    /// How it travels.
+    const SHAPE: &'static Shape;
     /// Whether the value's size has a limit that its type tells: such answers fit a reply slot of the ring.
     const BOUNDED: bool = true;
 
@@ -138,6 +213,8 @@ macro_rules! scalars {
     ($($scalar:ty as $wide:ty),*) => {$(
         #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
         impl Wire for $scalar {
+            const SHAPE: &'static Shape = &Shape::Scalar(stringify!($scalar));
+
             fn put(&self, writer: &mut Writer) {
                 writer.word(<$wide>::from(*self) as u64);
             }
@@ -153,6 +230,8 @@ scalars!(
 );
 
 impl Wire for usize {
+    const SHAPE: &'static Shape = &Shape::Scalar("u64");
+
     fn put(&self, writer: &mut Writer) {
         writer.word(*self as u64);
     }
@@ -162,6 +241,8 @@ impl Wire for usize {
 }
 
 impl Wire for f32 {
+    const SHAPE: &'static Shape = &Shape::Scalar("f32");
+
     fn put(&self, writer: &mut Writer) {
         writer.word(u64::from(self.to_bits()));
     }
@@ -171,6 +252,8 @@ impl Wire for f32 {
 }
 
 impl Wire for bool {
+    const SHAPE: &'static Shape = &Shape::Scalar("bool");
+
     fn put(&self, writer: &mut Writer) {
         writer.word(u64::from(*self));
     }
@@ -184,6 +267,8 @@ impl Wire for bool {
 }
 
 impl Wire for () {
+    const SHAPE: &'static Shape = &Shape::Nothing;
+
     fn put(&self, _: &mut Writer) {}
     fn get(_: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(())
@@ -191,6 +276,8 @@ impl Wire for () {
 }
 
 impl<const N: usize> Wire for [u8; N] {
+    const SHAPE: &'static Shape = &Shape::Array(N);
+
     fn put(&self, writer: &mut Writer) {
         writer.bytes(self);
     }
@@ -200,6 +287,7 @@ impl<const N: usize> Wire for [u8; N] {
 }
 
 impl Wire for String {
+    const SHAPE: &'static Shape = &Shape::Text;
     const BOUNDED: bool = false;
 
     fn put(&self, writer: &mut Writer) {
@@ -211,6 +299,7 @@ impl Wire for String {
 }
 
 impl<T: Wire> Wire for Option<T> {
+    const SHAPE: &'static Shape = &Shape::Optional(T::SHAPE);
     const BOUNDED: bool = T::BOUNDED;
 
     fn put(&self, writer: &mut Writer) {
@@ -233,6 +322,7 @@ impl<T: Wire> Wire for Option<T> {
 pub struct Blob(pub Vec<u8>);
 
 impl Wire for Blob {
+    const SHAPE: &'static Shape = &Shape::Bytes;
     const BOUNDED: bool = false;
 
     fn put(&self, writer: &mut Writer) {
@@ -244,6 +334,7 @@ impl Wire for Blob {
 }
 
 impl<T: Wire> Wire for Vec<T> {
+    const SHAPE: &'static Shape = &Shape::List(T::SHAPE, None);
     const BOUNDED: bool = false;
 
     fn put(&self, writer: &mut Writer) {
@@ -300,6 +391,7 @@ impl<T, const N: usize> Default for Few<T, N> {
 }
 
 impl<T: Wire, const N: usize> Wire for Few<T, N> {
+    const SHAPE: &'static Shape = &Shape::List(T::SHAPE, Some(N));
     const BOUNDED: bool = T::BOUNDED;
 
     fn put(&self, writer: &mut Writer) {
@@ -322,6 +414,10 @@ macro_rules! wire_struct {
         pub struct $name { $($(#[$field_meta])* pub $field: $ty,)* }
 
         impl $crate::codec::Wire for $name {
+            const SHAPE: &'static $crate::codec::Shape = &$crate::codec::Shape::Structure(
+                stringify!($name),
+                &[$($crate::codec::Field { name: stringify!($field), shape: <$ty as $crate::codec::Wire>::SHAPE }),*],
+            );
             const BOUNDED: bool = true $(&& <$ty as $crate::codec::Wire>::BOUNDED)*;
 
             fn put(&self, _writer: &mut $crate::codec::Writer) {

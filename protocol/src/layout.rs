@@ -52,8 +52,8 @@ pub struct Config {
     pub magic: U32,
     /// [`VERSION`].
     pub version: U32,
-    /// A digest of the API table that the device speaks ([`crate::api::digest`]).
-    pub api_digest: U64,
+    /// The tables of operations that the device understands ([`crate::api::issued::FAMILY`]).
+    pub api_family: U64,
     /// See [`MAX_CLIENTS`].
     pub max_clients: U32,
     /// See [`MAX_STREAM_BYTES`].
@@ -82,7 +82,7 @@ impl Config {
         Self {
             magic: MAGIC.into(),
             version: VERSION.into(),
-            api_digest: crate::api::digest().into(),
+            api_family: crate::api::issued::FAMILY.into(),
             max_clients: (MAX_CLIENTS as u32).into(),
             max_stream_bytes: (MAX_STREAM_BYTES as u32).into(),
             max_answer_bytes: (MAX_ANSWER_BYTES as u32).into(),
@@ -149,8 +149,8 @@ pub struct Open {
     pub version: U32,
     /// The process's id in the guest, for the host's log alone.
     pub pid: U32,
-    /// [`Config::api_digest`] as the guest's library knows it.
-    pub api_digest: U64,
+    /// [`Config::api_family`] as the guest's library knows it.
+    pub api_family: U64,
     /// The process's name, padded with zeros, for the host's log alone.
     pub name: [u8; 16],
 }

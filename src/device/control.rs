@@ -75,7 +75,7 @@ impl Vm {
         if open.header.client.get() != 0 {
             return self.refuse(chain, status::MALFORMED);
         }
-        if open.version.get() != VERSION || open.api_digest.get() != api::digest() {
+        if open.version.get() != VERSION || open.api_family.get() != api::issued::FAMILY {
             return self.refuse(chain, status::VERSION_MISMATCH);
         }
         // Each is a process of the host, until it is gone.

@@ -200,7 +200,7 @@ impl Rig {
             header: header(control::OPEN, 0),
             version: VERSION.into(),
             pid: 1.into(),
-            api_digest: api::digest().into(),
+            api_family: api::issued::FAMILY.into(),
             name: [b'x'; 16],
         };
         self.send(CONTROL_QUEUE, &open, 0)

@@ -146,20 +146,15 @@ fn enter<R: Request + Naming>(
         return Ok(Some(passage));
     }
     match session.enter(context) {
-        Err(code) if needs_context(R::OP) => Err(code),
+        Err(code) if R::OPERATION.needs_context() => Err(code),
         _ => Ok(None),
     }
-}
-
-/// Whether an operation is about the current context, or in it: all but those on clients and devices.
-const fn needs_context(op: u16) -> bool {
-    op >> 8 > 0x01
 }
 
 macro_rules! carry_out {
     // Nothing but what travels by the ring: who does otherwise is not one of our libraries.
     (ring $name:ident, $data:ident) => {
-        if !<request::$name as Request>::RINGS && $data.by_ring {
+        if !<request::$name as Request>::OPERATION.rings && $data.by_ring {
             return Err(Malformed::Range);
         }
     };
@@ -205,7 +200,7 @@ macro_rules! call {
 }
 
 macro_rules! table {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         $(impl Naming for request::$name {
             #[inline]
             fn named(&self) -> Named {
@@ -268,26 +263,3 @@ macro_rules! table {
 }
 
 with_api!(table);
-
-/// Whether an operation tells its caller of an earlier command's deferred error: the ones that
-/// synchronise or copy, as CUDA has it.
-pub fn observes(op: u16) -> bool {
-    use request::*;
-    const OBSERVERS: &[u16] = &[
-        cuCtxSynchronize::OP,
-        cuStreamSynchronize::OP,
-        cuStreamQuery::OP,
-        cuEventSynchronize::OP,
-        cuEventQuery::OP,
-        cuMemcpy::OP,
-        cuMemcpyDtoD_v2::OP,
-        gpgpuCopyIn::OP,
-        gpgpuCopyOut::OP,
-        gpgpuCopy2D::OP,
-        gpgpuCopyIn2D::OP,
-        gpgpuCopyOut2D::OP,
-        gpgpuBlockIn::OP,
-        gpgpuBlockOut::OP,
-    ];
-    OBSERVERS.contains(&op)
-}

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Gives, Request, Stream, request},
+    api::{Gives, Property, Request, Stream, is, request},
     codec::{Malformed, Reader},
     cuda::*,
     layout::status,
@@ -21,7 +21,7 @@ use super::{
     Command, Commands, Job,
     counts::{self, Memory},
     device_memory::Place,
-    dispatch::{Answer, Until, observes},
+    dispatch::{Answer, Until},
     execute, grace,
     lease::Named,
     session::{Data, Session},
@@ -164,7 +164,9 @@ impl Job {
                 return self.end.answer(self.seq, status::LIMIT, &[], 0);
             }
             // Who wants no answer leaves the error of an earlier command for the next who does.
-            _ if observes(copy.op) => Some(Answer::code(self.session.take_deferred()).head()),
+            _ if is(copy.op, Property::Observes) => {
+                Some(Answer::code(self.session.take_deferred()).head())
+            }
             _ => Some(Answer::code(CUDA_SUCCESS).head()),
         };
         let answer = head.as_ref().map_or(&[][..], |head| head);

@@ -10,8 +10,7 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, gives,
-        request,
+        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -129,16 +128,22 @@ impl Good for LaunchConfig {
 type Make = fn(&Rig) -> Vec<u8>;
 
 macro_rules! operations {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         /// Those of the table that give the GPU something.
         fn operations() -> Vec<(u16, &'static str, Make)> {
             let mut all = Vec::<(u16, &'static str, Make)>::new();
-            $(operations!(@ all $op $name ($($arg : $ty),*) $($gives)?);)*
+            $(operations!(@ all $op $name ($($arg : $ty),*) $($is)*);)*
             all
         }
     };
-    (@ $all:ident $op:literal $name:ident ($($arg:ident : $ty:ty),*)) => {};
-    (@ $all:ident $op:literal $name:ident ($($arg:ident : $ty:ty),*) $gives:ident) => {
+    (@ $all:ident $op:literal $name:ident ($($args:tt)*) work $($is:ident)*) => {
+        operations!(make $all $op $name ($($args)*));
+    };
+    (@ $all:ident $op:literal $name:ident ($($args:tt)*) order $($is:ident)*) => {
+        operations!(make $all $op $name ($($args)*));
+    };
+    (@ $all:ident $op:literal $name:ident ($($args:tt)*) $($is:ident)*) => {};
+    (make $all:ident $op:literal $name:ident ($($arg:ident : $ty:ty),*)) => {
         $all.push(($op, stringify!($name), |_rig| {
             let request = request::$name { $($arg: <$ty as Good>::good(_rig, stringify!($arg))),* };
             let mut writer = Writer::new();
@@ -210,9 +215,7 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     let session = rig.session;
     let lease = share(session);
     let operations = operations();
-    let give = OPERATIONS
-        .iter()
-        .filter(|of| gives(of.op) != Gives::Nothing);
+    let give = OPERATIONS.iter().filter(|of| of.gives() != Gives::Nothing);
     assert_eq!(operations.len(), give.count());
 
     let [own, other] = rig.contexts;

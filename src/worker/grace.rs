@@ -10,7 +10,7 @@
 //! A command that waits for the GPU must not hold up the end of what it has nothing to do with. Before it waits it names what it
 //! still uses, and counts for nothing else from then on ([`narrow`]). One that waits before it has looked anything up, for the
 //! gate say, is outside meanwhile ([`pause`]). So a grace period lasts as long as a call of the driver that issues work. The
-//! longest of these is a launch into a stream that is full. It names no memory ([`uses_memory`]), so memory is not held up by it.
+//! longest of these is a launch into a stream that is full. It names no memory ([`Property::Memory`](gpgpu_protocol::api::Property::Memory)), so memory is not held up by it.
 //!
 //! # What is protected, and how
 //!
@@ -248,11 +248,6 @@ impl Drop for Paused {
             MINE.with(|mine| mine.begin(flags));
         }
     }
-}
-
-/// Whether an operation may look up memory: what launches and host functions are given is the GPU's to check.
-pub fn uses_memory(op: u16) -> bool {
-    matches!(op >> 8, 0x03..=0x05)
 }
 
 /// The end of modules, a library or a context, whose globals may be in nobody's tables but the driver's; until it is dropped.

@@ -38,7 +38,7 @@ mod start;
 use std::sync::Mutex;
 
 use gpgpu_protocol::{
-    api::{Completion, Request, completion, name, request},
+    api::{Completion, Property, Request, is, operation, request},
     codec::{Malformed, Reader},
     cuda::*,
     layout::{StreamCommand, status},
@@ -47,7 +47,7 @@ use thiserror::Error;
 use zerocopy::FromBytes;
 
 use self::{
-    dispatch::{Answer, Carried, Until, dispatch, observes},
+    dispatch::{Answer, Carried, Until, dispatch},
     lease::Passage,
     memory::Staging,
     pool::Pool,
@@ -222,10 +222,9 @@ impl Job {
                 _ => false,
             };
         }
-        matches!(
-            completion(command.op),
-            Some(Completion::Wait | Completion::Fence)
-        )
+        operation(command.op).is_some_and(|operation| {
+            matches!(operation.completion, Completion::Wait | Completion::Fence)
+        })
     }
 
     fn execute(&self) -> Result<(), ipc::Error> {
@@ -361,7 +360,7 @@ fn execute(
         } = command;
         let (mut answer, fences) = loop {
             // What the command finds stays until it ends.
-            let uses = grace::enter(context, grace::uses_memory(op));
+            let uses = grace::enter(context, is(op, Property::Memory));
             let carried = match dispatch(session, op, context, arguments, data)? {
                 Carried::Done(answer) => (answer, 0),
                 Carried::Issued(until, passage) => match fence(op, &until, passage) {
@@ -375,14 +374,15 @@ fn execute(
             }
         };
         // What is not over yet will be asked about again.
-        if fences == 0 && observes(op) && answer.result == CUDA_SUCCESS {
+        if fences == 0 && is(op, Property::Observes) && answer.result == CUDA_SUCCESS {
             let deferred = session.take_deferred();
             if deferred != CUDA_SUCCESS {
                 answer = Answer::code(deferred);
             }
         }
         if answer.result != CUDA_SUCCESS {
-            tracing::debug!("{} → {}", name(op).unwrap_or("?"), answer.result);
+            let name = operation(op).map_or("?", |operation| operation.name);
+            tracing::debug!("{name} → {}", answer.result);
         }
         last = Some((answer, fences));
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Object, Request, Stream, request},
+    api::{Object, Property, Stream, is},
     cuda::*,
     futex,
     ring::{
@@ -218,7 +218,7 @@ impl Ring {
             }
         };
         // An error of before is told when all is done, and waiting for that is not for this thread.
-        let owes = session.has_deferred() && !is_about_blocks(op);
+        let owes = session.has_deferred() && !is(op, Property::Block);
         if streams.len() > SLOT_FENCES || owes {
             return Ok(ELSEWHERE);
         }
@@ -452,11 +452,6 @@ impl Ring {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
-}
-
-/// Whether an operation uses data blocks: it is never done twice, and the guest must know when the block is free.
-fn is_about_blocks(op: u16) -> bool {
-    matches!(op, request::gpgpuBlockIn::OP | request::gpgpuBlockOut::OP)
 }
 
 /// Looks for something for a while.

@@ -634,14 +634,14 @@ impl Guest {
             },
             version: version.into(),
             pid: 4711.into(),
-            api_digest: digest.into(),
+            api_family: digest.into(),
             name,
         }
     }
 
     /// Sends an `OPEN`.
     pub fn post_open(&mut self) -> u16 {
-        self.post_control(Self::open_request(VERSION, api::digest()).as_bytes())
+        self.post_control(Self::open_request(VERSION, api::issued::FAMILY).as_bytes())
     }
 
     /// Opens a client.

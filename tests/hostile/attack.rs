@@ -54,7 +54,7 @@ impl Sent {
             input: Vec::new(),
             out: 0,
             words: None,
-            by_queue: !R::RINGS,
+            by_queue: !R::OPERATION.rings,
         }
     }
 

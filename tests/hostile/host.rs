@@ -417,7 +417,7 @@ impl Random {
     /// Any operation with arguments out of a pool.
     pub fn command(&mut self, pool: &[u64]) -> Vec<u8> {
         let operation = loop {
-            let operation = &OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
+            let operation = OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
             // Waits until a callback is due, and nobody has any.
             if operation.op != request::gpgpuNextCallback::OP {
                 break operation;

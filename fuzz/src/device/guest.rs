@@ -91,7 +91,7 @@ impl Rig {
             header: header(control::OPEN, 0),
             version: VERSION.into(),
             pid: 1.into(),
-            api_digest: api::digest().into(),
+            api_family: api::issued::FAMILY.into(),
             name: *b"fuzz\0\0\0\0\0\0\0\0\0\0\0\0",
         };
         self.request(open.as_bytes(), 0);

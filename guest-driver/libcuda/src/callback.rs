@@ -16,7 +16,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    launch::Shape,
+    launch::DefaultStream,
     log::{self, Level},
     stream, thread,
 };
@@ -123,7 +123,7 @@ fn enqueue(callback: Callback, send: impl FnOnce(&Client, u64) -> Result) -> Res
     })
 }
 
-fn host(shape: Shape, stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result {
+fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result {
     let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let hStream = stream::lower(shape, stream)?;
     enqueue(Callback::Host { function, data }, |client, callback| {
@@ -134,7 +134,7 @@ fn host(shape: Shape, stream: CUstream, function: CUhostFn, data: *mut c_void) -
 }
 
 fn with_status(
-    shape: Shape,
+    shape: DefaultStream,
     stream: CUstream,
     function: CUstreamCallback,
     data: *mut c_void,
@@ -161,18 +161,18 @@ fn with_status(
 
 cuda! {
     fn cuLaunchHostFunc(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void) {
-        host(Shape::Legacy, hStream, fnc, userData)
+        host(DefaultStream::Legacy, hStream, fnc, userData)
     }
 
     fn cuLaunchHostFunc_ptsz(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void) {
-        host(Shape::PerThread, hStream, fnc, userData)
+        host(DefaultStream::PerThread, hStream, fnc, userData)
     }
 
     fn cuStreamAddCallback(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
-        with_status(Shape::Legacy, hStream, callback, userData, flags)
+        with_status(DefaultStream::Legacy, hStream, callback, userData, flags)
     }
 
     fn cuStreamAddCallback_ptsz(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
-        with_status(Shape::PerThread, hStream, callback, userData, flags)
+        with_status(DefaultStream::PerThread, hStream, callback, userData, flags)
     }
 }

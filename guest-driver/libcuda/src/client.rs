@@ -1,15 +1,20 @@
 //! The process as a client of the device: one for all its threads, made by the first CUDA call.
 
 use std::{
+    collections::HashSet,
     sync::{
-        Mutex, Once, OnceLock,
+        Mutex, Once, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use gpgpu_protocol::{
-    api::{Hello, Object, Request, object_id, request},
+    api::{
+        Hello, Object, Operation, Property, Request, issued,
+        issued::{KNOWN_AT_ONCE, Shared},
+        object_id, request,
+    },
     codec::{Reader, Writer},
     cuda::*,
     layout::{MAX_ANSWER_BYTES, StreamAnswer, StreamCommand, status},
@@ -26,7 +31,7 @@ use crate::{
     ring::{Ring, Ticket, Waited},
     spare::Spare,
     thread,
-    transport::{self, Data, Failure, Submission, Transport},
+    transport::{self, Data, Failure, OpenError, Submission, Transport},
 };
 
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
@@ -68,6 +73,10 @@ pub struct Client {
     pub spare: Spare,
     /// Memory pools.
     pub pools: Pools,
+    /// The operations that the host has too.
+    shared: Shared,
+    /// Those that the program asked for and the host does not have.
+    refused: Mutex<HashSet<u16>>,
     ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
@@ -185,6 +194,8 @@ impl Client {
             host: Host::default(),
             spare: Spare::default(),
             pools: Pools::default(),
+            shared: Shared::default(),
+            refused: Mutex::default(),
             ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
@@ -192,6 +203,7 @@ impl Client {
             writes: AtomicU64::new(0),
             idle: Mutex::default(),
         };
+        client.shared = client.ask_for_operations()?;
         client.hello = client.call(&request::gpgpuHello { hello: true })?.hello;
         client.hello.driver_version = client.hello.driver_version.min(API_VERSION);
         if std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0") {
@@ -204,6 +216,74 @@ impl Client {
             )
         });
         Ok(client)
+    }
+
+    /// The operations that this library and the host share. The host may be older or newer.
+    fn ask_for_operations(&self) -> Result<Shared> {
+        let mut shared = Shared::default();
+        let mut answer = vec![0; MAX_ANSWER_BYTES];
+        let mut first = 0;
+        loop {
+            let question = request::gpgpuOperations {
+                first,
+                operations: true,
+            };
+            let mut stream = Vec::new();
+            encode(&question, &mut stream);
+            let submission = Submission {
+                thread: thread::tag(),
+                stream: &stream,
+                input: &[],
+                answer: &mut answer,
+                output: &mut [],
+            };
+            let length = match self.transport.submit(submission) {
+                // It does not know the question.
+                Err(Failure::Status(status::MALFORMED)) => {
+                    shared.add(issued::first_table());
+                    break;
+                }
+                other => other.map_err(|failure| failed::<request::gpgpuOperations>(&failure))?,
+            };
+            let decoded = decode::<request::gpgpuOperations>(&answer[..length.min(answer.len())]);
+            let (CUDA_SUCCESS, Some(reply)) = decoded? else {
+                return Err(CUDA_ERROR_UNKNOWN);
+            };
+            let (count, last) = (reply.operations.len(), reply.operations.last());
+            let next = last.map_or(0, |last| u32::from(last.op) + 1);
+            shared.add(reply.operations);
+            if count < KNOWN_AT_ONCE || next <= first {
+                break;
+            }
+            first = next;
+        }
+        if shared.has(request::gpgpuHello::OP) {
+            return Ok(shared);
+        }
+        log::say(Level::Error, || OpenError::Version.to_string());
+        Err(OpenError::Version.code())
+    }
+
+    /// Refuses an operation that the host does not have, and names it once.
+    fn require<R: Request>(&self) -> Result {
+        if self.shared.has(R::OP) {
+            return Ok(());
+        }
+        self.refuse(R::OPERATION)
+    }
+
+    #[cold]
+    fn refuse(&self, operation: &Operation) -> Result {
+        let mut named = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.insert(operation.op) {
+            log::say(Level::Error, || {
+                let name = operation.name;
+                format!(
+                    "{name} is not supported by this host: its service is older than this library"
+                )
+            });
+        }
+        Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
     /// A ring, unless there is no memory that can be pinned for it: everything works without, slower.
@@ -253,6 +333,7 @@ impl Client {
 
     /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
+        self.require::<R>()?;
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
@@ -282,13 +363,14 @@ impl Client {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
+        self.require::<R>()?;
         let given = self.given();
         let mut answer = thread::take_answer_buffer();
         let outcome = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             if input.is_empty()
                 && output.is_empty()
-                && R::RINGS
+                && R::OPERATION.rings
                 && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
                 && self.exchange_by_ring::<R>(ring, stream, &mut answer)? == Waited::Over
             {
@@ -424,7 +506,7 @@ impl Client {
     fn follow_ring<R: Request>(&self, stream: &mut Vec<u8>) {
         let Some(ring) = &self.ring else { return };
         // What is about the client itself depends on nothing, and must not wait.
-        if R::OP >> 8 == 0 {
+        if R::OPERATION.is(Property::Client) {
             return;
         }
         let position = ring.position();
@@ -439,10 +521,11 @@ impl Client {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call(request).map(drop);
         }
+        self.require::<R>()?;
         let posted = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             match &self.ring {
-                Some(ring) if R::RINGS && Ring::fits(stream.len()) => {
+                Some(ring) if R::OPERATION.rings && Ring::fits(stream.len()) => {
                     ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
                 }
                 _ => {
@@ -464,6 +547,7 @@ impl Client {
 
     /// Sends a `fence` request by the ring without waiting for its end.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
+        self.require::<R>()?;
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.request_by_ring::<R>(ring, stream)
@@ -492,10 +576,10 @@ impl Client {
 
     /// Counts a request that was just sent. Never before: a thread that synchronises in between would take it for done.
     fn count<R: Request>(&self) {
-        if R::IS_WORK {
+        if R::OPERATION.leaves_work() {
             self.work.fetch_add(1, Ordering::Release);
         }
-        if R::IS_WRITE {
+        if R::OPERATION.is(Property::Write) {
             self.writes.fetch_add(1, Ordering::Release);
         }
     }

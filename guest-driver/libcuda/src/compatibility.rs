@@ -2,10 +2,7 @@
 
 use std::{collections::HashSet, fmt::Write, fs, path::Path};
 
-use gpgpu_protocol::{
-    api::{Completion, OPERATIONS},
-    entry_points::ENTRY_POINTS,
-};
+use gpgpu_protocol::{api::OPERATIONS, entry_points::ENTRY_POINTS};
 
 const UNSUPPORTED: &str = include_str!(concat!(env!("OUT_DIR"), "/unsupported.rs"));
 
@@ -35,12 +32,7 @@ fn page() -> String {
             .iter()
             .find(|operation| operation.name == entry.symbol)
         {
-            Some(operation) => match operation.completion {
-                Completion::Post => "post",
-                Completion::Call => "call",
-                Completion::Fence => "fence",
-                Completion::Wait => "wait",
-            },
+            Some(operation) => operation.completion.word(),
             None => "guest",
         };
         let version = format!("{}.{}", entry.since / 1000, entry.since % 1000 / 10);

@@ -25,7 +25,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    launch::Shape,
+    launch::DefaultStream,
     ring::{Patience, Ring},
     stream,
 };
@@ -165,7 +165,7 @@ impl Watched {
     }
 }
 
-fn record(shape: Shape, event: CUevent, stream: CUstream) -> Result {
+fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
     let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
@@ -205,7 +205,7 @@ fn next_value() -> u32 {
     }
 }
 
-fn record_with_flags(shape: Shape, event: CUevent, stream: CUstream, flags: u32) -> Result {
+fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, flags: u32) -> Result {
     if flags == 0 {
         return record(shape, event, stream);
     }
@@ -228,19 +228,19 @@ fn ask(client: &Client, hEvent: u64) -> Result {
 
 cuda! {
     fn cuEventRecord(hEvent: CUevent, hStream: CUstream) {
-        record(Shape::Legacy, hEvent, hStream)
+        record(DefaultStream::Legacy, hEvent, hStream)
     }
 
     fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) {
-        record(Shape::PerThread, hEvent, hStream)
+        record(DefaultStream::PerThread, hEvent, hStream)
     }
 
     fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: u32) {
-        record_with_flags(Shape::Legacy, hEvent, hStream, flags)
+        record_with_flags(DefaultStream::Legacy, hEvent, hStream, flags)
     }
 
     fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: u32) {
-        record_with_flags(Shape::PerThread, hEvent, hStream, flags)
+        record_with_flags(DefaultStream::PerThread, hEvent, hStream, flags)
     }
 
     fn cuEventQuery(hEvent: CUevent) {

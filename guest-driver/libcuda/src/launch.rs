@@ -11,10 +11,10 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Completion, DeviceInfo, Function, Gives, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig,
-        Object, ParamInfo, Request, reply, request,
+        DeviceInfo, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, Operation,
+        ParamInfo, Request, reply, request,
     },
-    codec::{Malformed, Reader, Wire, Writer},
+    codec::{Malformed, Reader, Shape, Wire, Writer},
     cuda::*,
 };
 
@@ -31,14 +31,14 @@ use crate::{
 
 /// Which default stream NULL stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum DefaultStream {
     /// The legacy one.
     Legacy,
     /// The calling thread's.
     PerThread,
 }
 
-impl Shape {
+impl DefaultStream {
     fn stream(self, client: &Client, stream: CUstream) -> Result<u64> {
         match self {
             Self::Legacy => thread::stream_id(client, stream as u64),
@@ -55,7 +55,7 @@ impl Shape {
 pub fn lower_config(
     client: &Client,
     config: InPtr<CUlaunchConfig>,
-    shape: Shape,
+    shape: DefaultStream,
 ) -> Result<LaunchConfig> {
     let config = config.get()?;
     let attributes: InPtr<CUlaunchAttribute> = InPtr::nested(config.attrs.cast_const().cast());
@@ -171,6 +171,8 @@ struct Launch<'a> {
 }
 
 impl Wire for Launch<'_> {
+    const SHAPE: &'static Shape = request::cuLaunchKernelEx::SHAPE;
+
     fn put(&self, writer: &mut Writer) {
         writer.put(&self.func);
         writer.put(self.config);
@@ -184,11 +186,8 @@ impl Wire for Launch<'_> {
 }
 
 impl Request for Launch<'_> {
-    const OP: u16 = request::cuLaunchKernelEx::OP;
-    const NAME: &'static str = request::cuLaunchKernelEx::NAME;
-    const COMPLETION: Completion = request::cuLaunchKernelEx::COMPLETION;
-    const GIVES: Gives = request::cuLaunchKernelEx::GIVES;
     type Reply = reply::cuLaunchKernelEx;
+    const OPERATION: &'static Operation = request::cuLaunchKernelEx::OPERATION;
 }
 
 /// The most that a launch in a context may have.
@@ -387,21 +386,21 @@ macro_rules! launches {
         #[allow(clippy::too_many_arguments)]
         fn $kernel(f: CUfunction, gridDimX: u32, gridDimY: u32, gridDimZ: u32, blockDimX: u32, blockDimY: u32, blockDimZ: u32, sharedMemBytes: u32, hStream: CUstream, kernelParams: InPtr<*const c_void>, extra: InPtr<usize>) {
             let client = client()?;
-            let stream = Shape::$shape.stream(client, hStream)?;
+            let stream = DefaultStream::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
             launch(client, f, &config, kernelParams, extra)
         }
 
         fn $ex(config: InPtr<CUlaunchConfig>, f: CUfunction, kernelParams: InPtr<*const c_void>, extra: InPtr<usize>) {
             let client = client()?;
-            let config = lower_config(client, config, Shape::$shape)?;
+            let config = lower_config(client, config, DefaultStream::$shape)?;
             launch(client, f, &config, kernelParams, extra)
         }
 
         #[allow(clippy::too_many_arguments)]
         fn $cooperative(f: CUfunction, gridDimX: u32, gridDimY: u32, gridDimZ: u32, blockDimX: u32, blockDimY: u32, blockDimZ: u32, sharedMemBytes: u32, hStream: CUstream, kernelParams: InPtr<*const c_void>) {
             let client = client()?;
-            let stream = Shape::$shape.stream(client, hStream)?;
+            let stream = DefaultStream::$shape.stream(client, hStream)?;
             let config = plain((gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ), sharedMemBytes, stream);
             launch(client, f, &cooperative(config), kernelParams, InPtr::nested(std::ptr::null()))
         }

@@ -22,7 +22,7 @@ use crate::{
     client::{Client, client},
     cuda,
     device::device,
-    launch::Shape,
+    launch::DefaultStream,
     pointer::{Kind, Origin, Range},
     stream, thread,
 };
@@ -91,7 +91,7 @@ fn allocate(
     dptr: OutPtr<CUdeviceptr>,
     bytesize: usize,
     pool: Option<CUmemoryPool>,
-    (shape, hStream): (Shape, CUstream),
+    (shape, hStream): (DefaultStream, CUstream),
 ) -> Result {
     let client = client()?;
     dptr.required()?;
@@ -128,7 +128,7 @@ fn allocate(
     dptr.set(start)
 }
 
-fn free(dptr: CUdeviceptr, (shape, hStream): (Shape, CUstream)) -> Result {
+fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Result {
     let client = client()?;
     let hStream = stream::lower(shape, hStream)?;
     let context = stream::context(hStream as CUstream)?;
@@ -247,29 +247,29 @@ fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
 cuda! {
     /// `cuMemAllocAsync`: from the pool that the stream's device has.
     fn cuMemAllocAsync(dptr: OutPtr<CUdeviceptr>, bytesize: usize, hStream: CUstream) {
-        allocate(dptr, bytesize, None, (Shape::Legacy, hStream))
+        allocate(dptr, bytesize, None, (DefaultStream::Legacy, hStream))
     }
 
     fn cuMemAllocAsync_ptsz(dptr: OutPtr<CUdeviceptr>, bytesize: usize, hStream: CUstream) {
-        allocate(dptr, bytesize, None, (Shape::PerThread, hStream))
+        allocate(dptr, bytesize, None, (DefaultStream::PerThread, hStream))
     }
 
     /// `cuMemAllocFromPoolAsync`.
     fn cuMemAllocFromPoolAsync(dptr: OutPtr<CUdeviceptr>, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) {
-        allocate(dptr, bytesize, Some(pool), (Shape::Legacy, hStream))
+        allocate(dptr, bytesize, Some(pool), (DefaultStream::Legacy, hStream))
     }
 
     fn cuMemAllocFromPoolAsync_ptsz(dptr: OutPtr<CUdeviceptr>, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) {
-        allocate(dptr, bytesize, Some(pool), (Shape::PerThread, hStream))
+        allocate(dptr, bytesize, Some(pool), (DefaultStream::PerThread, hStream))
     }
 
     /// `cuMemFreeAsync`, of memory of a pool or of `cuMemAlloc`'s; NULL is nothing.
     fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) {
-        free(dptr, (Shape::Legacy, hStream))
+        free(dptr, (DefaultStream::Legacy, hStream))
     }
 
     fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) {
-        free(dptr, (Shape::PerThread, hStream))
+        free(dptr, (DefaultStream::PerThread, hStream))
     }
 
     fn cuDeviceGetDefaultMemPool(pool_out: OutPtr<CUmemoryPool>, dev: CUdevice) {

@@ -15,7 +15,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    launch::{Shape, lower_config},
+    launch::{DefaultStream, lower_config},
     objects::Known,
     thread,
 };
@@ -301,14 +301,14 @@ cuda! {
 
     fn cuOccupancyMaxActiveClusters(numClusters: OutPtr<i32>, func: CUfunction, config: InPtr<CUlaunchConfig>) {
         let client = client()?;
-        let config = lower_config(client, config, Shape::Legacy)?;
+        let config = lower_config(client, config, DefaultStream::Legacy)?;
         let reply = client.call(&request::cuOccupancyMaxActiveClusters { func: Function::id(func), config, clusters: true })?;
         numClusters.set(reply.clusters)
     }
 
     fn cuOccupancyMaxPotentialClusterSize(clusterSize: OutPtr<i32>, func: CUfunction, config: InPtr<CUlaunchConfig>) {
         let client = client()?;
-        let config = lower_config(client, config, Shape::Legacy)?;
+        let config = lower_config(client, config, DefaultStream::Legacy)?;
         let reply = client.call(&request::cuOccupancyMaxPotentialClusterSize { func: Function::id(func), config, size: true })?;
         clusterSize.set(reply.size)
     }

@@ -13,7 +13,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    launch::Shape,
+    launch::DefaultStream,
     objects::Known,
     settings::{self, answer},
     thread,
@@ -218,10 +218,10 @@ cuda! {
 }
 
 /// The id of a stream, by the default stream that NULL stands for.
-pub fn lower(shape: Shape, stream: CUstream) -> Result<u64> {
+pub fn lower(shape: DefaultStream, stream: CUstream) -> Result<u64> {
     let client = client()?;
     match shape {
-        Shape::Legacy => thread::stream_id(client, Stream::id(stream)),
-        Shape::PerThread => thread::stream_id_per_thread(client, Stream::id(stream)),
+        DefaultStream::Legacy => thread::stream_id(client, Stream::id(stream)),
+        DefaultStream::PerThread => thread::stream_id_per_thread(client, Stream::id(stream)),
     }
 }

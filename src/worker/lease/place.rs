@@ -259,12 +259,15 @@ pub fn gpus(session: &Session, named: &Named) -> Result<Vec<usize>, CUresult> {
 
 #[cfg(test)]
 mod tests {
-    use gpgpu_protocol::{api::Gives, with_api};
+    use gpgpu_protocol::{
+        api::{Property, is},
+        with_api,
+    };
 
     use super::*;
 
     macro_rules! arguments {
-        ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($gives:ident)?;)*) => {
+        ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
             const ARGUMENTS: &[(u16, &str, &[(&str, &str)])] =
                 &[$(($op, stringify!($name), &[$((stringify!($arg), stringify!($ty))),*])),*];
         };
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn every_number_of_64_bits_that_comes_with_work_is_known_for_what_it_is() {
         for (op, operation, arguments) in ARGUMENTS {
-            if gpgpu_protocol::api::gives(*op) != Gives::Work {
+            if !is(*op, Property::Work) {
                 continue;
             }
             for (argument, _) in arguments.iter().filter(|(_, ty)| *ty == "u64") {

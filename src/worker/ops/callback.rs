@@ -56,7 +56,7 @@ pub fn gpgpuCallbackDone(
     _: Data,
 ) -> Outcome<reply::gpgpuCallbackDone> {
     session.callbacks.done(request.callback);
-    Ok(reply::gpgpuCallbackDone { callback: () })
+    Ok(reply::gpgpuCallbackDone::default())
 }
 
 /// `cuLaunchHostFunc`.
@@ -70,10 +70,7 @@ pub fn cuLaunchHostFunc(
     // SAFETY: the stream is the driver's; the driver calls the function at most once, with its box.
     unsafe { driver::cuLaunchHostFunc(stream, Some(on_host), data) }
         .inspect_err(|_| drop_due(data))?;
-    Ok(reply::cuLaunchHostFunc {
-        hStream: (),
-        callback: (),
-    })
+    Ok(reply::cuLaunchHostFunc::default())
 }
 
 /// `cuStreamAddCallback`.
@@ -87,10 +84,7 @@ pub fn cuStreamAddCallback(
     // SAFETY: as above.
     unsafe { driver::cuStreamAddCallback(stream, Some(on_stream), data, 0) }
         .inspect_err(|_| drop_due(data))?;
-    Ok(reply::cuStreamAddCallback {
-        hStream: (),
-        callback: (),
-    })
+    Ok(reply::cuStreamAddCallback::default())
 }
 
 fn drop_due(data: *mut c_void) {

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use gpgpu_protocol::{
-    api::{AttributeValue, DeviceInfo, Hello, reply, request},
+    api::{AttributeValue, DeviceInfo, Hello, issued::known_from, reply, request},
     cuda::*,
 };
 
@@ -140,6 +140,18 @@ fn seen(hello: &Hello, gpus: &[u32]) -> Result<Hello, CUresult> {
     })
 }
 
+/// Tells a client of any age which operations this worker has.
+pub fn gpgpuOperations(
+    _: &Session,
+    request: request::gpgpuOperations,
+    _: Data,
+) -> Outcome<reply::gpgpuOperations> {
+    Ok(reply::gpgpuOperations {
+        operations: known_from(request.first),
+        ..Default::default()
+    })
+}
+
 /// Describes the host to a new client: the devices that it may use, in its order.
 pub fn gpgpuHello(
     session: &Session,
@@ -169,10 +181,7 @@ pub fn gpgpuImageWrite(
     session
         .images
         .write(request.image, request.bytes, part, |to| data.copy_to(to))?;
-    Ok(reply::gpgpuImageWrite {
-        image: (),
-        bytes: (),
-    })
+    Ok(reply::gpgpuImageWrite::default())
 }
 
 /// Says whether an image need not be sent.
@@ -186,10 +195,8 @@ pub fn gpgpuImageFind(
         .find(request.image, request.bytes, &request.hash.0)?;
     tracing::debug!("An image of {} bytes, sent before: {known}", request.bytes);
     Ok(reply::gpgpuImageFind {
-        image: (),
-        bytes: (),
-        hash: (),
         known: known.into(),
+        ..Default::default()
     })
 }
 
@@ -209,7 +216,7 @@ pub fn gpgpuErrorText(
         CStr::from_ptr(text)
     };
     Ok(reply::gpgpuErrorText {
-        code: (),
         text: text.to_string_lossy().into_owned(),
+        ..Default::default()
     })
 }

@@ -105,7 +105,7 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
     }
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, request.flags)? };
-    Ok(reply::cuDevicePrimaryCtxSetFlags_v2 { dev: (), flags: () })
+    Ok(reply::cuDevicePrimaryCtxSetFlags_v2::default())
 }
 
 /// `cuDevicePrimaryCtxGetState`: a context made ahead is none yet.
@@ -130,9 +130,9 @@ pub fn cuDevicePrimaryCtxGetState(
         active = 0;
     }
     Ok(reply::cuDevicePrimaryCtxGetState {
-        dev: (),
         flags,
         active,
+        ..Default::default()
     })
 }
 
@@ -166,7 +166,7 @@ pub fn cuDevicePrimaryCtxRetain(
     session.objects.insert(request.pctx, Entry::new(context, 0));
     table.insert(dev, request.pctx);
     session.gates.note_gpu(dev);
-    Ok(reply::cuDevicePrimaryCtxRetain { pctx: (), dev: () })
+    Ok(reply::cuDevicePrimaryCtxRetain::default())
 }
 
 /// `cuDevicePrimaryCtxRelease`: the last one.
@@ -183,7 +183,7 @@ pub fn cuDevicePrimaryCtxRelease_v2(
         driver::cuDevicePrimaryCtxRelease_v2(dev)
     })?;
     table.remove(&dev);
-    Ok(reply::cuDevicePrimaryCtxRelease_v2 { dev: () })
+    Ok(reply::cuDevicePrimaryCtxRelease_v2::default())
 }
 
 /// `cuDevicePrimaryCtxReset`; what this worker retained is given back as well.
@@ -199,14 +199,14 @@ pub fn cuDevicePrimaryCtxReset_v2(
         // To the guest there is nothing to reset but the flags, and nothing has used the context.
         // SAFETY: no pointers.
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
-        return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
+        return Ok(reply::cuDevicePrimaryCtxReset_v2::default());
     }
     // SAFETY: no pointers; nobody uses the context.
     let reset = || unsafe { driver::cuDevicePrimaryCtxReset_v2(dev) };
     let Some(&context) = table.get(&dev) else {
         reset()?;
         session.forget_current();
-        return Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () });
+        return Ok(reply::cuDevicePrimaryCtxReset_v2::default());
     };
     end(session, context, |_| {
         reset()?;
@@ -216,7 +216,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
         Ok(())
     })?;
     table.remove(&dev);
-    Ok(reply::cuDevicePrimaryCtxReset_v2 { dev: () })
+    Ok(reply::cuDevicePrimaryCtxReset_v2::default())
 }
 
 /// `cuCtxCreate`. Which context is current is the guest's business, so the new one is popped at once.
@@ -258,11 +258,7 @@ pub fn cuCtxCreate_v2(
         .objects
         .insert(request.pctx, Entry::new(Context::id(context), 0));
     session.gates.note_gpu(dev);
-    Ok(reply::cuCtxCreate_v2 {
-        pctx: (),
-        flags: (),
-        dev: (),
-    })
+    Ok(reply::cuCtxCreate_v2::default())
 }
 
 /// `cuCtxDestroy`.
@@ -279,7 +275,7 @@ pub fn cuCtxDestroy_v2(
     end(session, request.ctx, |context| unsafe {
         driver::cuCtxDestroy_v2(context)
     })?;
-    Ok(reply::cuCtxDestroy_v2 { ctx: () })
+    Ok(reply::cuCtxDestroy_v2::default())
 }
 
 /// `cuCtxEnablePeerAccess`. Memory in chunks is the other device's by a right of its own, which stays when access is
@@ -295,10 +291,7 @@ pub fn cuCtxEnablePeerAccess(
     session
         .device_memory
         .enable_peer(session, request.peerContext)?;
-    Ok(reply::cuCtxEnablePeerAccess {
-        peerContext: (),
-        Flags: (),
-    })
+    Ok(reply::cuCtxEnablePeerAccess::default())
 }
 
 /// The bytes of stack that a thread has by default.
@@ -370,8 +363,5 @@ pub fn cuCtxSetLimit(
     }
     // SAFETY: no pointers.
     unsafe { driver::cuCtxSetLimit(limit, value)? };
-    Ok(reply::cuCtxSetLimit {
-        limit: (),
-        value: (),
-    })
+    Ok(reply::cuCtxSetLimit::default())
 }

@@ -135,11 +135,7 @@ pub fn gpgpuCopyIn(
     unsafe { driver::cuMemcpyHtoDAsync_v2(dst, data.input, data.input_bytes, stream)? };
     counts::copy_part(memory, Memory::Host, data.input_bytes as u64, data.offset);
     finish(stream, request.synchronous)?;
-    Ok(reply::gpgpuCopyIn {
-        dst: (),
-        hStream: (),
-        synchronous: (),
-    })
+    Ok(reply::gpgpuCopyIn::default())
 }
 
 /// A copy whose bytes go back with the answer.
@@ -156,10 +152,7 @@ pub fn gpgpuCopyOut(
     unsafe { driver::cuMemcpyDtoHAsync_v2(data.output, src, data.output_bytes, stream)? };
     counts::copy_part(Memory::Host, memory, data.output_bytes as u64, data.offset);
     finish(stream, true)?;
-    Ok(reply::gpgpuCopyOut {
-        src: (),
-        hStream: (),
-    })
+    Ok(reply::gpgpuCopyOut::default())
 }
 
 /// A two-dimensional copy between memory that the worker can address.
@@ -200,11 +193,7 @@ pub fn gpgpuCopy2D(
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
     counts::copy(to, from, (copy.WidthInBytes * copy.Height) as u64);
     finish(stream, request.synchronous)?;
-    Ok(reply::gpgpuCopy2D {
-        copy: (),
-        hStream: (),
-        synchronous: (),
-    })
+    Ok(reply::gpgpuCopy2D::default())
 }
 
 /// A two-dimensional copy whose rows came with the command.
@@ -237,14 +226,7 @@ pub fn gpgpuCopyIn2D(
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
     counts::copy(memory, Memory::Host, data.input_bytes as u64);
     finish(stream, request.synchronous)?;
-    Ok(reply::gpgpuCopyIn2D {
-        dst: (),
-        pitch: (),
-        width: (),
-        height: (),
-        hStream: (),
-        synchronous: (),
-    })
+    Ok(reply::gpgpuCopyIn2D::default())
 }
 
 /// A two-dimensional copy whose rows go back with the answer.
@@ -277,13 +259,7 @@ pub fn gpgpuCopyOut2D(
     unsafe { driver::cuMemcpy2DAsync_v2(&copy, stream)? };
     counts::copy(Memory::Host, memory, data.output_bytes as u64);
     finish(stream, true)?;
-    Ok(reply::gpgpuCopyOut2D {
-        src: (),
-        pitch: (),
-        width: (),
-        height: (),
-        hStream: (),
-    })
+    Ok(reply::gpgpuCopyOut2D::default())
 }
 
 /// `cuMemcpy` between memory that the worker can address.
@@ -309,12 +285,7 @@ pub fn cuMemcpyAsync(
     // SAFETY: as above; the stream is the driver's and lives.
     unsafe { driver::cuMemcpyAsync(request.dst, request.src, request.ByteCount, stream)? };
     counts::copy(to, from, request.ByteCount as u64);
-    Ok(reply::cuMemcpyAsync {
-        dst: (),
-        src: (),
-        ByteCount: (),
-        hStream: (),
-    })
+    Ok(reply::cuMemcpyAsync::default())
 }
 
 /// `cuMemcpyDtoD`.
@@ -335,11 +306,7 @@ pub fn cuMemcpyDtoD_v2(
         .device_memory
         .settle(&[request.dstDevice, request.srcDevice])?;
     counts::copy(Memory::Device, Memory::Device, bytes);
-    Ok(reply::cuMemcpyDtoD_v2 {
-        dstDevice: (),
-        srcDevice: (),
-        ByteCount: (),
-    })
+    Ok(reply::cuMemcpyDtoD_v2::default())
 }
 
 /// `cuMemcpyPeer`.
@@ -366,13 +333,7 @@ pub fn cuMemcpyPeer(
         )?
     };
     counts::copy(Memory::Device, Memory::Device, bytes);
-    Ok(reply::cuMemcpyPeer {
-        dstDevice: (),
-        dstContext: (),
-        srcDevice: (),
-        srcContext: (),
-        ByteCount: (),
-    })
+    Ok(reply::cuMemcpyPeer::default())
 }
 
 /// `cuMemcpyPeerAsync`.
@@ -399,12 +360,5 @@ pub fn cuMemcpyPeerAsync(
     };
     let bytes = request.ByteCount as u64;
     counts::copy(Memory::Device, Memory::Device, bytes);
-    Ok(reply::cuMemcpyPeerAsync {
-        dstDevice: (),
-        dstContext: (),
-        srcDevice: (),
-        srcContext: (),
-        ByteCount: (),
-        hStream: (),
-    })
+    Ok(reply::cuMemcpyPeerAsync::default())
 }

@@ -23,8 +23,7 @@ pub fn cuDeviceCanAccessPeer(
     unsafe { driver::cuDeviceCanAccessPeer(to, dev, peer)? };
     Ok(reply::cuDeviceCanAccessPeer {
         canAccessPeer: can,
-        dev: (),
-        peerDev: (),
+        ..Default::default()
     })
 }
 
@@ -44,8 +43,6 @@ pub fn cuDeviceGetP2PAttribute(
     unsafe { driver::cuDeviceGetP2PAttribute(place, request.attrib, from, to)? };
     Ok(reply::cuDeviceGetP2PAttribute {
         value,
-        attrib: (),
-        srcDevice: (),
-        dstDevice: (),
+        ..Default::default()
     })
 }

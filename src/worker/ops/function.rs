@@ -114,8 +114,8 @@ pub fn gpgpuFunctionParams(
 ) -> Outcome<reply::gpgpuFunctionParams> {
     let function = session.objects.function(request.func)?;
     Ok(reply::gpgpuFunctionParams {
-        func: (),
         params: function.params().to_vec(),
+        ..Default::default()
     })
 }
 
@@ -131,7 +131,7 @@ pub fn cuFuncLoad(
     grace::narrow(&used.map(Name::Object));
     // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
     unsafe { driver::cuFuncLoad(function.raw as CUfunction)? };
-    Ok(reply::cuFuncLoad { function: () })
+    Ok(reply::cuFuncLoad::default())
 }
 
 /// `cuOccupancyMaxActiveClusters`.
@@ -148,9 +148,8 @@ pub fn cuOccupancyMaxActiveClusters(
     // SAFETY: the function is the driver's; the configuration lives across the call.
     unsafe { driver::cuOccupancyMaxActiveClusters(&mut clusters, function, &lowered.config())? };
     Ok(reply::cuOccupancyMaxActiveClusters {
-        func: (),
-        config: (),
         clusters,
+        ..Default::default()
     })
 }
 
@@ -168,8 +167,7 @@ pub fn cuOccupancyMaxPotentialClusterSize(
     // SAFETY: as above.
     unsafe { driver::cuOccupancyMaxPotentialClusterSize(&mut size, function, &lowered.config())? };
     Ok(reply::cuOccupancyMaxPotentialClusterSize {
-        func: (),
-        config: (),
         size,
+        ..Default::default()
     })
 }

@@ -151,9 +151,5 @@ pub fn cuLaunchKernelEx(
         }
     }
     counts::launch();
-    Ok(reply::cuLaunchKernelEx {
-        func: (),
-        config: (),
-        params: (),
-    })
+    Ok(reply::cuLaunchKernelEx::default())
 }

@@ -77,11 +77,8 @@ pub fn cuLibraryLoadData(
         )
     };
     let reply = reply::cuLibraryLoadData {
-        library: (),
-        image: (),
-        options: (),
-        eager: (),
         log: jit.log(),
+        ..Default::default()
     };
     if let Err(code) = result {
         return Err(Failed {
@@ -117,7 +114,7 @@ pub fn cuLibraryUnload(
         // SAFETY: the handle is the driver's, and nobody uses the library any more.
         unsafe { driver::cuLibraryUnload(Library::handle(entry.raw)) }
     })?;
-    Ok(reply::cuLibraryUnload { library: () })
+    Ok(reply::cuLibraryUnload::default())
 }
 
 /// `cuLibraryGetKernel`, with everything about the kernel that a launch needs.
@@ -166,10 +163,8 @@ pub fn cuLibraryGetKernel(
     };
     session.objects.insert(request.kernel, entry);
     Ok(reply::cuLibraryGetKernel {
-        kernel: (),
-        library: (),
-        name: (),
         info,
+        ..Default::default()
     })
 }
 
@@ -195,10 +190,9 @@ pub fn cuLibraryGetGlobal(
         .device_memory
         .note_global(request.library, session.current(), dptr, bytes as u64);
     Ok(reply::cuLibraryGetGlobal {
-        library: (),
-        name: (),
         dptr,
         bytes,
+        ..Default::default()
     })
 }
 
@@ -246,7 +240,10 @@ pub fn gpgpuLibraryKernels(
             text(name)
         });
     }
-    Ok(reply::gpgpuLibraryKernels { library: (), names })
+    Ok(reply::gpgpuLibraryKernels {
+        names,
+        ..Default::default()
+    })
 }
 
 /// `cuLibraryGetModule`: the library in the current context.
@@ -268,10 +265,7 @@ pub fn cuLibraryGetModule(
         params: None,
     };
     session.objects.insert(request.module, entry);
-    Ok(reply::cuLibraryGetModule {
-        module: (),
-        library: (),
-    })
+    Ok(reply::cuLibraryGetModule::default())
 }
 
 /// `cuKernelGetFunction`: the kernel in the current context.
@@ -303,10 +297,7 @@ pub fn cuKernelGetFunction(
         })),
     };
     session.objects.insert(request.function, entry);
-    Ok(reply::cuKernelGetFunction {
-        function: (),
-        kernel: (),
-    })
+    Ok(reply::cuKernelGetFunction::default())
 }
 
 /// `cuKernelGetAttribute`.
@@ -325,9 +316,7 @@ pub fn cuKernelGetAttribute(
     unsafe { driver::cuKernelGetAttribute(to, request.attrib, kernel, dev)? };
     Ok(reply::cuKernelGetAttribute {
         pi: value,
-        attrib: (),
-        kernel: (),
-        dev: (),
+        ..Default::default()
     })
 }
 
@@ -341,12 +330,7 @@ pub fn cuKernelSetAttribute(
     let dev = session.gpu(request.dev)?;
     // SAFETY: the kernel is the driver's and lives.
     unsafe { driver::cuKernelSetAttribute(request.attrib, request.val, kernel, dev)? };
-    Ok(reply::cuKernelSetAttribute {
-        attrib: (),
-        val: (),
-        kernel: (),
-        dev: (),
-    })
+    Ok(reply::cuKernelSetAttribute::default())
 }
 
 /// `cuKernelSetCacheConfig`.
@@ -359,9 +343,5 @@ pub fn cuKernelSetCacheConfig(
     let dev = session.gpu(request.dev)?;
     // SAFETY: the kernel is the driver's and lives.
     unsafe { driver::cuKernelSetCacheConfig(kernel, request.config, dev)? };
-    Ok(reply::cuKernelSetCacheConfig {
-        kernel: (),
-        config: (),
-        dev: (),
-    })
+    Ok(reply::cuKernelSetCacheConfig::default())
 }

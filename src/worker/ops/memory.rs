@@ -27,7 +27,7 @@ pub fn cuMemAlloc_v2(
     let bytes = if request.dptr { request.bytesize } else { 0 };
     Ok(reply::cuMemAlloc_v2 {
         dptr: memory.allocate(session.current(), bytes as u64)?,
-        bytesize: (),
+        ..Default::default()
     })
 }
 
@@ -58,9 +58,7 @@ pub fn cuMemAllocPitch_v2(
     Ok(reply::cuMemAllocPitch_v2 {
         dptr: memory.allocate(session.current(), bytes as u64)?,
         pPitch: pitch,
-        WidthInBytes: (),
-        Height: (),
-        ElementSizeBytes: (),
+        ..Default::default()
     })
 }
 
@@ -71,7 +69,7 @@ pub fn cuMemFree_v2(
     _: Data,
 ) -> Outcome<reply::cuMemFree_v2> {
     session.device_memory.free(session, request.dptr)?;
-    Ok(reply::cuMemFree_v2 { dptr: () })
+    Ok(reply::cuMemFree_v2::default())
 }
 
 /// `cuMemFree` of memory that nothing uses any more. The library knows that it is there, and if it is not, a context's end
@@ -82,7 +80,7 @@ pub fn gpgpuFreeIdle(
     _: Data,
 ) -> Outcome<reply::gpgpuFreeIdle> {
     match session.device_memory.free_idle(session, request.dptr) {
-        Ok(()) | Err(CUDA_ERROR_INVALID_VALUE) => Ok(reply::gpgpuFreeIdle { dptr: () }),
+        Ok(()) | Err(CUDA_ERROR_INVALID_VALUE) => Ok(reply::gpgpuFreeIdle::default()),
         Err(code) => Err(code.into()),
     }
 }
@@ -120,7 +118,7 @@ pub fn cuMemGetAddressRange_v2(
     Ok(reply::cuMemGetAddressRange_v2 {
         pbase,
         psize,
-        dptr: (),
+        ..Default::default()
     })
 }
 
@@ -150,11 +148,7 @@ pub fn cuPointerSetAttribute(
             unsafe { driver::cuPointerSetAttribute(value, request.attribute, request.ptr)? };
         }
     }
-    Ok(reply::cuPointerSetAttribute {
-        value: (),
-        attribute: (),
-        ptr: (),
-    })
+    Ok(reply::cuPointerSetAttribute::default())
 }
 
 /// Pins memory that the device process has mapped here before.
@@ -175,10 +169,8 @@ pub fn cuMemHostRegister_v2(
     )?;
     session.count_pinned();
     Ok(reply::cuMemHostRegister_v2 {
-        address: (),
-        bytes: (),
-        flags: (),
         device,
+        ..Default::default()
     })
 }
 
@@ -190,7 +182,7 @@ pub fn cuMemHostUnregister(
 ) -> Outcome<reply::cuMemHostUnregister> {
     session.regions.unregister(session, request.address)?;
     session.count_pinned();
-    Ok(reply::cuMemHostUnregister { address: () })
+    Ok(reply::cuMemHostUnregister::default())
 }
 
 /// `cuPointerGetAttribute`, for the attributes that only the host knows and that hold no pointer.
@@ -210,8 +202,7 @@ pub fn gpgpuPointerAttribute(
     }
     let answer = |value| reply::gpgpuPointerAttribute {
         value,
-        attribute: (),
-        ptr: (),
+        ..Default::default()
     };
     if let Some(range) = session.device_memory.find(request.ptr)
         && matches!(range.source, Source::Pool { .. })

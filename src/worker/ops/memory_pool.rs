@@ -21,9 +21,7 @@ pub fn cuMemAllocFromPoolAsync(
     let dptr = memory.allocate_ordered(session, key, request.pool, bytes as u64)?;
     Ok(reply::cuMemAllocFromPoolAsync {
         dptr,
-        bytesize: (),
-        pool: (),
-        hStream: (),
+        ..Default::default()
     })
 }
 
@@ -37,10 +35,7 @@ pub fn cuMemFreeAsync(
     session
         .device_memory
         .free_ordered(session, key, raw, request.dptr)?;
-    Ok(reply::cuMemFreeAsync {
-        dptr: (),
-        hStream: (),
-    })
+    Ok(reply::cuMemFreeAsync::default())
 }
 
 /// `cuMemPoolCreate`.
@@ -53,11 +48,7 @@ pub fn cuMemPoolCreate(
     session
         .device_memory
         .create_mempool(request.pool, device, request.maxSize as u64)?;
-    Ok(reply::cuMemPoolCreate {
-        pool: (),
-        dev: (),
-        maxSize: (),
-    })
+    Ok(reply::cuMemPoolCreate::default())
 }
 
 /// `cuMemPoolDestroy`.
@@ -67,7 +58,7 @@ pub fn cuMemPoolDestroy(
     _: Data,
 ) -> Outcome<reply::cuMemPoolDestroy> {
     session.device_memory.destroy_mempool(request.pool)?;
-    Ok(reply::cuMemPoolDestroy { pool: () })
+    Ok(reply::cuMemPoolDestroy::default())
 }
 
 /// `cuMemPoolTrimTo`.
@@ -79,10 +70,7 @@ pub fn cuMemPoolTrimTo(
     session
         .device_memory
         .trim_mempool(session, request.pool, request.minBytesToKeep as u64)?;
-    Ok(reply::cuMemPoolTrimTo {
-        pool: (),
-        minBytesToKeep: (),
-    })
+    Ok(reply::cuMemPoolTrimTo::default())
 }
 
 /// `cuMemPoolGetAttribute`.
@@ -95,9 +83,8 @@ pub fn cuMemPoolGetAttribute(
         .device_memory
         .mempool_attribute(session, request.pool, request.attr)?;
     Ok(reply::cuMemPoolGetAttribute {
-        pool: (),
-        attr: (),
         value,
+        ..Default::default()
     })
 }
 
@@ -113,11 +100,7 @@ pub fn cuMemPoolSetAttribute(
         request.attr,
         request.value,
     )?;
-    Ok(reply::cuMemPoolSetAttribute {
-        pool: (),
-        attr: (),
-        value: (),
-    })
+    Ok(reply::cuMemPoolSetAttribute::default())
 }
 
 /// `cuMemPoolSetAccess`, for one device.
@@ -130,11 +113,7 @@ pub fn cuMemPoolSetAccess(
     session
         .device_memory
         .set_mempool_access(session, request.pool, device, request.flags)?;
-    Ok(reply::cuMemPoolSetAccess {
-        pool: (),
-        dev: (),
-        flags: (),
-    })
+    Ok(reply::cuMemPoolSetAccess::default())
 }
 
 /// Waits until memory that was freed in a stream's order is there, and says whether some is.

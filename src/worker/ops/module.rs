@@ -84,11 +84,8 @@ pub fn cuModuleLoadDataEx(
         )
     };
     let reply = reply::cuModuleLoadDataEx {
-        module: (),
-        image: (),
-        options: (),
-        eager: (),
         log: jit.log(),
+        ..Default::default()
     };
     if let Err(code) = result {
         return Err(Failed {
@@ -123,7 +120,7 @@ pub fn cuModuleUnload(
         // SAFETY: the handle is the driver's, and nobody uses the module any more.
         unsafe { driver::cuModuleUnload(Module::handle(entry.raw)) }
     })?;
-    Ok(reply::cuModuleUnload { hmod: () })
+    Ok(reply::cuModuleUnload::default())
 }
 
 /// Unloads a module or library that nobody finds any more, by `destroy`, when no other command uses it. The contexts that `used`
@@ -197,10 +194,8 @@ pub fn cuModuleGetFunction(
     };
     session.objects.insert(request.function, entry);
     Ok(reply::cuModuleGetFunction {
-        function: (),
-        hmod: (),
-        name: (),
         info,
+        ..Default::default()
     })
 }
 
@@ -233,10 +228,9 @@ pub fn cuModuleGetGlobal_v2(
         bytes as u64,
     );
     Ok(reply::cuModuleGetGlobal_v2 {
-        hmod: (),
-        name: (),
         dptr,
         bytes,
+        ..Default::default()
     })
 }
 
@@ -276,7 +270,10 @@ pub fn gpgpuModuleFunctions(
             text(name)
         });
     }
-    Ok(reply::gpgpuModuleFunctions { hmod: (), names })
+    Ok(reply::gpgpuModuleFunctions {
+        names,
+        ..Default::default()
+    })
 }
 
 #[cfg(test)]

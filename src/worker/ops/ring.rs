@@ -27,7 +27,7 @@ pub fn gpgpuRingSetup(
 ) -> Outcome<reply::gpgpuRingSetup> {
     let whole = session.whole.get().ok_or(CUDA_ERROR_UNKNOWN)?;
     Ring::start(whole, request.address)?;
-    Ok(reply::gpgpuRingSetup { address: () })
+    Ok(reply::gpgpuRingSetup::default())
 }
 
 /// Wakes the ring's thread.
@@ -48,7 +48,7 @@ pub fn gpgpuRingAfter(
 ) -> Outcome<reply::gpgpuRingAfter> {
     grace::narrow(&[]);
     ring(session)?.wait(request.position)?;
-    Ok(reply::gpgpuRingAfter { position: () })
+    Ok(reply::gpgpuRingAfter::default())
 }
 
 /// Records an event, and has the GPU say so where the guest sees it.
@@ -73,12 +73,7 @@ pub fn gpgpuEventMark(
             Err(code) => return Err(code.into()),
         }
     }
-    Ok(reply::gpgpuEventMark {
-        hEvent: (),
-        hStream: (),
-        word: (),
-        value: (),
-    })
+    Ok(reply::gpgpuEventMark::default())
 }
 
 /// Whether what a request waits for can still come, or has come already.
@@ -92,10 +87,8 @@ pub fn gpgpuFenceStatus(
     ring.wake();
     let over = ring.is_over(session, request.slot, request.sequence, request.position)?;
     Ok(reply::gpgpuFenceStatus {
-        slot: (),
-        sequence: (),
-        position: (),
         over: over.into(),
+        ..Default::default()
     })
 }
 
@@ -114,11 +107,7 @@ pub fn gpgpuWrite(
         driver::cuMemcpyHtoDAsync_v2(request.dst, bytes.as_ptr().cast(), bytes.len(), stream)?
     };
     counts::copy(Memory::Device, Memory::Host, bytes.len() as u64);
-    Ok(reply::gpgpuWrite {
-        dst: (),
-        hStream: (),
-        bytes: (),
-    })
+    Ok(reply::gpgpuWrite::default())
 }
 
 /// A copy from data blocks.

@@ -27,7 +27,7 @@ pub fn cuStreamDestroy_v2(
     session
         .later
         .destroy::<Stream>(session, request.hStream, &entry)?;
-    Ok(reply::cuStreamDestroy_v2 { hStream: () })
+    Ok(reply::cuStreamDestroy_v2::default())
 }
 
 /// `cuEventDestroy`.
@@ -40,7 +40,7 @@ pub fn cuEventDestroy_v2(
     session
         .later
         .destroy::<Event>(session, request.hEvent, &entry)?;
-    Ok(reply::cuEventDestroy_v2 { hEvent: () })
+    Ok(reply::cuEventDestroy_v2::default())
 }
 
 /// `cuEventSynchronize`.
@@ -55,5 +55,5 @@ pub fn cuEventSynchronize(
     grace::narrow(&used.map(Name::Object));
     // SAFETY: the event is the driver's, and lives until this ends.
     unsafe { driver::cuEventSynchronize(event.raw as CUevent)? };
-    Ok(reply::cuEventSynchronize { hEvent: () })
+    Ok(reply::cuEventSynchronize::default())
 }

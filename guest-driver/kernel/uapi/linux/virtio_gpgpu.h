@@ -51,7 +51,7 @@
  * struct gpgpu_info - what the device and this driver can carry
  * @magic: GPGPU_MAGIC
  * @version: version of the device's layouts
- * @api_digest: digest of the API table that the device speaks
+ * @api_family: digest of the API table that the device speaks
  * @max_clients: clients at a time, over all processes
  * @max_stream_bytes: largest gpgpu_submit.stream_bytes
  * @max_answer_bytes: largest gpgpu_submit.answer_bytes
@@ -68,7 +68,7 @@
 struct gpgpu_info {
 	__u32 magic;
 	__u32 version;
-	__u64 api_digest;
+	__u64 api_family;
 	__u32 max_clients;
 	__u32 max_stream_bytes;
 	__u32 max_answer_bytes;
@@ -81,7 +81,7 @@ struct gpgpu_info {
 
 /**
  * struct gpgpu_open - makes the file a client of the device
- * @api_digest: in: the API table that the caller speaks
+ * @api_family: in: the API table that the caller speaks
  * @version: in: the version of the layouts that the caller speaks
  * @status: out: GPGPU_STATUS_*; anything but OK leaves the file as it was,
  *	and the call may be made again
@@ -92,7 +92,7 @@ struct gpgpu_info {
  * Only a fatal signal ends the wait.
  */
 struct gpgpu_open {
-	__u64 api_digest;
+	__u64 api_family;
 	__u32 version;
 	__u32 status;
 	__u32 client;

@@ -19,7 +19,7 @@ use super::{Backing, DEVICE, Data, Failure, OpenError, Pinned, Submission, Trans
 struct Info {
     magic: u32,
     version: u32,
-    api_digest: u64,
+    api_family: u64,
     max_clients: u32,
     max_stream_bytes: u32,
     max_answer_bytes: u32,
@@ -33,7 +33,7 @@ struct Info {
 #[repr(C)]
 #[derive(Default)]
 struct Open {
-    api_digest: u64,
+    api_family: u64,
     version: u32,
     status: u32,
     client: u32,
@@ -135,13 +135,13 @@ impl Device {
         };
         let mut info = Info::default();
         device.ioctl(INFO, &mut info).map_err(OpenError::Refused)?;
-        if (info.magic, info.version, info.api_digest) != (MAGIC, VERSION, api::digest()) {
+        if (info.magic, info.version, info.api_family) != (MAGIC, VERSION, api::issued::FAMILY) {
             return Err(OpenError::Version);
         }
         device.block_bytes = info.max_block_bytes as usize;
         device.copy_bytes = info.copy_bytes as usize;
         let mut open = Open {
-            api_digest: api::digest(),
+            api_family: api::issued::FAMILY,
             version: VERSION,
             ..Open::default()
         };

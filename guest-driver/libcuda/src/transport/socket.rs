@@ -146,8 +146,8 @@ impl Socket {
         if (
             config.magic.get(),
             config.version.get(),
-            config.api_digest.get(),
-        ) != (MAGIC, VERSION, api::digest())
+            config.api_family.get(),
+        ) != (MAGIC, VERSION, api::issued::FAMILY)
         {
             return Err(OpenError::Version);
         }
@@ -195,7 +195,7 @@ impl Socket {
             header: header(control::OPEN, 0),
             version: VERSION.into(),
             pid: std::process::id().into(),
-            api_digest: api::digest().into(),
+            api_family: api::issued::FAMILY.into(),
             name: process_name(),
         };
         let answer: OpenAnswer = self.request(&[open.as_bytes()])?;

@@ -1,0 +1,175 @@
+//! How arguments travel, and the kinds of objects.
+
+use std::marker::PhantomData;
+
+use super::{Copy2D, JitOption, LaunchConfig};
+use crate::{
+    codec::{Blob, Wire},
+    cuda::*,
+};
+
+/// How an argument travels: as it stands in CUDA's C signature, in a request and in a reply.
+pub trait Arg {
+    /// The argument's type in the C signature.
+    type C: Copy;
+    /// What the request holds of it.
+    type Request: Wire;
+    /// What the reply holds of it.
+    type Reply: Wire;
+}
+
+macro_rules! by_value {
+    ($($ty:ty),*) => {$(
+        impl Arg for $ty {
+            type C = $ty;
+            type Request = $ty;
+            type Reply = ();
+        }
+    )*};
+}
+
+by_value!(u8, u16, u32, u64, i32, usize);
+
+macro_rules! custom_only {
+    ($($ty:ty),*) => {$(
+        impl Arg for $ty {
+            type C = ();
+            type Request = $ty;
+            type Reply = ();
+        }
+    )*};
+}
+
+custom_only!(bool, String, Blob, Vec<JitOption>, LaunchConfig, Copy2D);
+
+/// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
+pub struct Flags<const GOOD: u32> {}
+
+impl<const GOOD: u32> Arg for Flags<GOOD> {
+    type C = u32;
+    type Request = u32;
+    type Reply = ();
+}
+
+/// A result that the caller wants at a pointer, which may be NULL: the request says whether it is
+/// not, and the host's driver decides what NULL means.
+pub struct Out<T>(PhantomData<T>);
+
+impl<T: Wire> Arg for Out<T> {
+    type C = *mut T;
+    type Request = bool;
+    type Reply = T;
+}
+
+/// A value that the caller gives by a pointer, which may be NULL.
+pub struct In<T>(PhantomData<T>);
+
+impl<T: Wire> Arg for In<T> {
+    type C = *const T;
+    type Request = Option<T>;
+    type Reply = ();
+}
+
+/// A kind of object that has handles.
+pub trait Object {
+    /// The handle's C type.
+    type Handle: Copy;
+    /// The kind's number: the low byte of its ids, so that an id of another kind is never taken for one.
+    const KIND: u8;
+    /// Handles that are no ids and mean the same to every process.
+    const SPECIAL: &'static [u64] = &[0];
+    /// The handle that stands for an id in the guest process, or for a host pointer in the worker.
+    fn handle(id: u64) -> Self::Handle;
+    /// The id that a handle stands for.
+    fn id(handle: Self::Handle) -> u64;
+}
+
+macro_rules! objects {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal: $handle:ty $(, special $special:expr)?;)*) => {$(
+        $(#[$doc])*
+        pub struct $name;
+
+        impl Object for $name {
+            type Handle = $handle;
+            const KIND: u8 = $kind;
+            $(const SPECIAL: &'static [u64] = $special;)?
+
+            fn handle(id: u64) -> $handle {
+                id as $handle
+            }
+
+            fn id(handle: $handle) -> u64 {
+                handle as u64
+            }
+        }
+
+        impl Arg for $name {
+            type C = $handle;
+            type Request = u64;
+            type Reply = ();
+        }
+    )*};
+}
+
+objects! {
+    /// A context, by handle; 0 means the current one where CUDA lets NULL mean that.
+    Context = 0x10: CUcontext;
+    /// A module, by handle.
+    Module = 0x20: CUmodule;
+    /// A function, by handle; the id of a [`Kernel`] is one too.
+    Function = 0x30: CUfunction;
+    /// A library, by handle.
+    Library = 0x40: CUlibrary;
+    /// A kernel, by handle.
+    Kernel = 0x50: CUkernel;
+    /// A stream, by handle; 0 and 1 are the legacy stream. The per-thread stream never travels: the
+    /// guest library has a stream of its own for each thread.
+    Stream = 0x60: CUstream, special &[0, CU_STREAM_LEGACY as u64];
+    /// An event, by handle.
+    Event = 0x70: CUevent;
+    /// A memory pool, by handle; [`default_pool`] has the ids of devices' own.
+    MemPool = 0x80: CUmemoryPool, special &[];
+}
+
+/// An object that the call creates, under an id that the guest chose and never chooses again.
+pub struct New<K>(PhantomData<K>);
+
+impl<K: Object> Arg for New<K> {
+    type C = *mut K::Handle;
+    type Request = u64;
+    type Reply = ();
+}
+
+/// An object that the call ends.
+pub struct Gone<K>(PhantomData<K>);
+
+impl<K: Object> Arg for Gone<K> {
+    type C = K::Handle;
+    type Request = u64;
+    type Reply = ();
+}
+
+/// The id of the `serial`-th object of kind `K`.
+pub fn object_id<K: Object>(serial: u64) -> u64 {
+    serial << 8 | u64::from(K::KIND)
+}
+
+/// The serial number of the first device's own pool; no object that is made has one so high.
+const DEFAULT_POOLS: u64 = 1 << 48;
+
+/// The id of the pool that a device has of its own, by the guest's number for the device.
+pub fn default_pool(device: CUdevice) -> u64 {
+    object_id::<MemPool>(DEFAULT_POOLS + u64::from(device as u32))
+}
+
+/// The device whose own pool has this id; `None` for any other id.
+pub fn device_of_default_pool(id: u64) -> Option<CUdevice> {
+    let number = (id >> 8).checked_sub(DEFAULT_POOLS)?;
+    let device = CUdevice::try_from(number).ok()?;
+    (default_pool(device) == id).then_some(device)
+}
+
+/// The kind's number in an id.
+pub fn object_kind(id: u64) -> u8 {
+    id as u8
+}

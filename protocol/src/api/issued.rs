@@ -1,0 +1,214 @@
+//! Every operation that was ever issued, so that guests and hosts of different age understand each other.
+//!
+//! A guest's library asks the host for the numbers and layouts of its operations (`gpgpuOperations`) and uses those that are
+//! its own too. A host from before that question has the operations of the first table, which it shows by refusing the
+//! question. So a number, once issued, means one thing for ever: a test holds the table against this list.
+
+use super::{KnownOperation, OPERATIONS};
+
+/// The tables that understand each other: a constant, which the configuration space and OPEN carry. Tables of one family share
+/// the numbers below. It is the digest of the first table.
+pub const FAMILY: u64 = 0xfaf4_3cdc_cd7b_724b;
+
+/// The most operations in one answer to `gpgpuOperations`.
+pub const KNOWN_AT_ONCE: usize = 2048;
+
+/// An operation that was issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Issued {
+    /// The table that had it first, counted from 1.
+    pub table: u32,
+    /// Its number.
+    pub op: u16,
+    /// Its layout.
+    pub layout: u64,
+    /// Its name.
+    pub name: &'static str,
+}
+
+/// The operations of this build from number `first` on, as an answer to `gpgpuOperations`: at most [`KNOWN_AT_ONCE`], in
+/// the order of their numbers.
+pub fn known_from(first: u32) -> Vec<KnownOperation> {
+    let mut known: Vec<_> = OPERATIONS
+        .iter()
+        .filter(|operation| u32::from(operation.op) >= first)
+        .map(|operation| KnownOperation {
+            op: operation.op,
+            layout: operation.layout(),
+        })
+        .collect();
+    known.sort_unstable_by_key(|known| known.op);
+    known.truncate(KNOWN_AT_ONCE);
+    known
+}
+
+/// The operations of a host that does not know `gpgpuOperations`.
+pub fn first_table() -> impl Iterator<Item = KnownOperation> {
+    let first = ISSUED.iter().filter(|issued| issued.table == 1);
+    first.map(|issued| KnownOperation {
+        op: issued.op,
+        layout: issued.layout,
+    })
+}
+
+/// The operations that a guest and a host share, by number.
+#[derive(Debug)]
+pub struct Shared(Box<[u64; 1 << 10]>);
+
+impl Default for Shared {
+    /// None.
+    fn default() -> Self {
+        Self(Box::new([0; 1 << 10]))
+    }
+}
+
+impl Shared {
+    /// Adds those of the host's operations that this build has with the same layout.
+    pub fn add(&mut self, known: impl IntoIterator<Item = KnownOperation>) {
+        for KnownOperation { op, layout } in known {
+            if super::operation(op).is_some_and(|own| own.layout() == layout) {
+                self.0[usize::from(op >> 6)] |= 1 << (op & 63);
+            }
+        }
+    }
+
+    /// Whether an operation is among them.
+    pub fn has(&self, op: u16) -> bool {
+        self.0[usize::from(op >> 6)] >> (op & 63) & 1 != 0
+    }
+}
+
+macro_rules! issued {
+    ($($table:literal $op:literal $layout:literal $name:ident;)*) => {
+        /// All of them, in the order in which they were issued. `UPDATE_ISSUED=N cargo test -p gpgpu-protocol issued` adds
+        /// what is new in table N; no line is ever changed or taken away.
+        pub const ISSUED: &[Issued] = &[$(Issued {
+            table: $table,
+            op: $op,
+            layout: $layout,
+            name: stringify!($name),
+        },)*];
+    };
+}
+
+include!("issued_list.rs");
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, fmt::Write as _, fs};
+
+    use super::*;
+
+    /// Adds what was not issued yet, if the environment asks for it.
+    fn update() {
+        let Ok(table) = std::env::var("UPDATE_ISSUED") else {
+            return;
+        };
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/api/issued_list.rs");
+        let there = fs::read_to_string(path).unwrap();
+        let mut list = there.trim_end().strip_suffix('}').unwrap().to_owned();
+        for of in OPERATIONS {
+            if !ISSUED.iter().any(|issued| issued.op == of.op) {
+                let layout = of.layout();
+                let row = format!("    {table} {:#06x} {layout:#018x} {};", of.op, of.name);
+                writeln!(list, "{row}").unwrap();
+            }
+        }
+        fs::write(path, list + "}\n").unwrap();
+        panic!("the list was written: run the test again");
+    }
+
+    #[test]
+    fn what_was_issued_stays_as_it_was() {
+        update();
+        let mut issued = HashMap::new();
+        for row in ISSUED {
+            assert!(
+                issued.insert(row.op, row).is_none(),
+                "{row:?} was issued twice"
+            );
+        }
+        for of in OPERATIONS {
+            let row = issued.get(&of.op);
+            let row = row.unwrap_or_else(|| panic!("{} is not in issued_list.rs", of.name));
+            assert_eq!(
+                row.name, of.name,
+                "{:#06x} was issued to another operation",
+                of.op
+            );
+            assert_eq!(
+                row.layout,
+                of.layout(),
+                "{} has another layout than the one that was issued; make a new operation of it",
+                of.name
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_both_have_in_the_same_form_is_shared() {
+        let mut shared = Shared::default();
+        let [same, other] = [OPERATIONS[3], OPERATIONS[4]];
+        shared.add([
+            KnownOperation {
+                op: same.op,
+                layout: same.layout(),
+            },
+            KnownOperation {
+                op: other.op,
+                layout: other.layout() + 1,
+            },
+            // The host is newer.
+            KnownOperation {
+                op: u16::MAX,
+                layout: 1,
+            },
+        ]);
+        for of in OPERATIONS {
+            assert_eq!(shared.has(of.op), of.op == same.op, "{}", of.name);
+        }
+        assert!(!shared.has(u16::MAX));
+    }
+
+    #[test]
+    fn the_list_is_told_in_parts_by_number() {
+        let all = known_from(0);
+        assert_eq!(all.len(), OPERATIONS.len().min(KNOWN_AT_ONCE));
+        assert!(all.is_sorted_by_key(|known| known.op));
+        let second = u32::from(all[1].op);
+        assert_eq!(known_from(second), all[1..]);
+        assert_eq!(known_from(1 << 16), []);
+    }
+
+    #[test]
+    fn a_layout_holds_the_fields_of_what_it_carries() {
+        use crate::codec::{FNV, Wire};
+        mod before {
+            use crate::wire_struct;
+            wire_struct! { pub struct Inner { pub first: u32, pub second: u64, } pub struct Outer { pub inner: Vec<Inner>, } }
+        }
+        mod renamed {
+            use crate::wire_struct;
+            wire_struct! { pub struct Inner { pub second: u32, pub first: u64, } pub struct Outer { pub inner: Vec<Inner>, } }
+        }
+        mod retyped {
+            use crate::wire_struct;
+            wire_struct! { pub struct Inner { pub first: u64, pub second: u64, } pub struct Outer { pub inner: Vec<Inner>, } }
+        }
+        mod longer {
+            use crate::wire_struct;
+            wire_struct! { pub struct Inner { pub first: u32, pub second: u64, pub third: u64, } pub struct Outer { pub inner: Vec<Inner>, } }
+        }
+        let hashes = [
+            before::Outer::SHAPE,
+            renamed::Outer::SHAPE,
+            retyped::Outer::SHAPE,
+            longer::Outer::SHAPE,
+            <Option<before::Outer>>::SHAPE,
+        ]
+        .map(|shape| shape.hash(FNV));
+        for (i, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..i].contains(hash), "{i}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The API table: every operation that travels, in one place.
+//!
+//! [`with_api!`](crate::with_api) hands the table to a macro of the caller's choice. From it come the requests and replies
+//! below, the guest library's exported symbols, the worker's dispatch, the list by which guest and host find out which
+//! operations both have, the compatibility page and the specification's annex.
+//!
+//! An entry reads: number, completion, style, name, the name of its per-thread-default-stream variant if it has one, its
+//! arguments with how each travels ([`Arg`]), and its properties.
+//!
+//! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
+//!   `call` is answered as soon as it was issued; `fence` is issued in its turn, and done when the GPU has done all
+//!   that its stream, or its context, was given before; `wait` may block in
+//!   the driver, so the worker runs it beside the stream and other guest threads go on.
+//! * Style: `plain` means that both sides are made from the entry alone; `guest` that the guest's
+//!   symbol is written by hand (in the file of its object) and the worker's side is made from the
+//!   entry; `worker` that the guest's symbol is made from the entry and the worker's side is written by hand;
+//!   `custom` that both are written by hand.
+//! * Properties ([`Property`]), at the end of the entry: `work` or `order` says that the operation gives the GPU something
+//!   to do ([`Gives`]).
+//!
+//! Numbers and layouts are for ever. Guests and hosts of different age find out which operations they share ([`issued`]): an
+//! entry that was issued keeps its number, its arguments and the fields of all that it carries. What must change is a new entry.
+
+mod arguments;
+pub mod issued;
+mod structures;
+mod table;
+
+pub use arguments::*;
+pub use structures::*;
+
+use crate::{
+    codec::{Blob, Shape, Wire},
+    wire_struct, with_api,
+};
+
+/// When an operation is answered; see the module's page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// Not at all, unless the caller asks.
+    Post,
+    /// When it was issued.
+    Call,
+    /// When the GPU has done what was issued before it.
+    Fence,
+    /// When it is done.
+    Wait,
+}
+
+impl Completion {
+    /// The table's word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Post => "post",
+            Self::Call => "call",
+            Self::Fence => "fence",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// What an operation gives the GPU to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// Nothing that can be held back: a question, a wait, or a call whose use of the GPU is the driver's own (an allocation's page
+    /// tables, the code and the globals of a module).
+    Nothing,
+    /// A mark in a stream, or a wait for one: an event, a free in the stream's order.
+    Order,
+    /// A copy, a fill, a kernel or a host function.
+    Work,
+}
+
+macro_rules! properties {
+    ($($(#[$doc:meta])* $word:ident $name:ident;)*) => {
+        /// A property of an operation. The table has it as a word.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Property {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Property {
+            /// The table's word for it.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($word),)*
+                }
+            }
+        }
+
+        macro_rules! property {
+            $(($word) => { Property::$name };)*
+        }
+    };
+}
+
+properties! {
+    /// It gives the GPU work: [`Gives::Work`].
+    work Work;
+    /// It orders work: [`Gives::Order`].
+    order Order;
+    /// It is about the client itself: it depends on no context and on nothing that was sent before, and goes by the command
+    /// queue.
+    client Client;
+    /// It is about devices, and needs no context.
+    device Device;
+    /// It looks up, makes or ends memory by its address.
+    memory Memory;
+    /// Its bytes reach device memory after its caller went on, and the host does not see when, but by a later command in
+    /// the stream.
+    write Write;
+    /// It gives the GPU work for whose end its caller waits.
+    waited Waited;
+    /// It orders work, and the host sees the end of what it ordered.
+    mark Mark;
+    /// It uses a data block of the ring: it is never done twice, and the guest must know when the block is free.
+    block Block;
+    /// It tells its caller of an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
+    observes Observes;
+}
+
+/// One argument of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// How it travels: an [`Arg`] of [`arguments`](self), as the table writes it.
+    pub travels: &'static str,
+}
+
+/// One entry of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its number.
+    pub op: u16,
+    /// How it completes.
+    pub completion: Completion,
+    /// Its style: `plain`, `guest`, `worker` or `custom`.
+    pub style: &'static str,
+    /// Its name: the CUDA function's symbol, or a name of ours.
+    pub name: &'static str,
+    /// The symbol of the variant with per-thread default streams, if the table makes it.
+    pub per_thread: &'static [&'static str],
+    /// Its arguments.
+    pub arguments: &'static [Argument],
+    /// Its properties.
+    pub properties: &'static [Property],
+    /// What its request holds.
+    pub request: &'static Shape,
+    /// What its reply holds.
+    pub reply: &'static Shape,
+    /// Whether it travels by the ring where there is one.
+    pub rings: bool,
+}
+
+impl Operation {
+    /// Whether it has a property.
+    pub const fn is(&self, property: Property) -> bool {
+        contains(self.properties, property)
+    }
+
+    /// What it gives the GPU.
+    pub const fn gives(&self) -> Gives {
+        if self.is(Property::Work) {
+            Gives::Work
+        } else if self.is(Property::Order) {
+            Gives::Order
+        } else {
+            Gives::Nothing
+        }
+    }
+
+    /// Whether it is about the current context, or in it.
+    pub const fn needs_context(&self) -> bool {
+        !self.is(Property::Client) && !self.is(Property::Device)
+    }
+
+    /// Whether the GPU may have something to do for it after it was sent, of which the host sees the end.
+    pub const fn leaves_work(&self) -> bool {
+        match self.gives() {
+            Gives::Work => !self.is(Property::Write) && !self.is(Property::Waited),
+            Gives::Order => self.is(Property::Mark),
+            Gives::Nothing => false,
+        }
+    }
+
+    /// A number that stands for all that guest and host must agree on: how it completes, and names and types of what its
+    /// request and its reply hold, down to the fields of structures (FNV-1a, 64 bits, over [`Shape::hash`]).
+    pub const fn layout(&self) -> u64 {
+        let hash = crate::codec::fnv(crate::codec::FNV, self.completion.word().as_bytes());
+        self.reply.hash(self.request.hash(hash))
+    }
+}
+
+/// The request of one operation.
+pub trait Request: Wire {
+    /// What answers it.
+    type Reply: Wire;
+    /// Its entry of the table.
+    const OPERATION: &'static Operation;
+    /// The operation's number.
+    const OP: u16 = Self::OPERATION.op;
+    /// The operation's name.
+    const NAME: &'static str = Self::OPERATION.name;
+    /// What it gives the GPU.
+    const GIVES: Gives = Self::OPERATION.gives();
+}
+
+/// Whether what completes so, has such properties and is answered so travels by the ring where there is one: not what may
+/// block, nor what may have a long answer, nor what is about the client itself, which does not depend on the stream.
+const fn rings(completion: Completion, is_about_client: bool, has_short_reply: bool) -> bool {
+    !is_about_client && !matches!(completion, Completion::Wait) && has_short_reply
+}
+
+const fn contains(properties: &[Property], property: Property) -> bool {
+    let mut at = 0;
+    while at < properties.len() {
+        if properties[at] as u8 == property as u8 {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+macro_rules! completion {
+    (post) => {
+        Completion::Post
+    };
+    (call) => {
+        Completion::Call
+    };
+    (fence) => {
+        Completion::Fence
+    };
+    (wait) => {
+        Completion::Wait
+    };
+}
+
+macro_rules! define {
+    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+        /// The requests: an argument is here as its [`Arg::Request`].
+        #[allow(non_camel_case_types, non_snake_case, missing_docs)]
+        pub mod request {
+            use super::*;
+            wire_struct! {$(
+                #[derive(Debug, Clone)]
+                pub struct $name { $(pub $arg: <$ty as Arg>::Request,)* }
+            )*}
+            $(impl Request for $name {
+                type Reply = reply::$name;
+                const OPERATION: &'static Operation = &Operation {
+                    op: $op,
+                    completion: completion!($completion),
+                    style: stringify!($style),
+                    name: stringify!($name),
+                    per_thread: &[$(stringify!($per_thread))?],
+                    arguments: &[$(Argument { name: stringify!($arg), travels: stringify!($ty) }),*],
+                    properties: &[$(property!($is)),*],
+                    request: <Self as Wire>::SHAPE,
+                    reply: <reply::$name as Wire>::SHAPE,
+                    rings: rings(
+                        completion!($completion),
+                        contains(&[$(property!($is)),*], Property::Client),
+                        <reply::$name as Wire>::BOUNDED,
+                    ),
+                };
+            })*
+        }
+
+        /// The replies: an argument is here as its [`Arg::Reply`].
+        #[allow(non_camel_case_types, non_snake_case, missing_docs)]
+        pub mod reply {
+            use super::*;
+            wire_struct! {$(
+                #[derive(Debug, Clone, Default)]
+                pub struct $name { $(pub $arg: <$ty as Arg>::Reply,)* }
+            )*}
+        }
+
+        /// Every operation, in the table's order.
+        pub const OPERATIONS: &[&Operation] = &[$(<request::$name as Request>::OPERATION),*];
+
+        /// The operation with this number, or `None` if there is none.
+        pub fn operation(op: u16) -> Option<&'static Operation> {
+            match op {
+                $($op => Some(<request::$name as Request>::OPERATION),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+with_api!(define);
+
+/// Whether the operation with this number has a property; `false` if there is none.
+pub fn is(op: u16, property: Property) -> bool {
+    operation(op).is_some_and(|operation| operation.is(property))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::CUdevice;
+
+    #[test]
+    fn numbers_and_names_are_unique() {
+        for (i, operation) in OPERATIONS.iter().enumerate() {
+            for other in &OPERATIONS[..i] {
+                assert_ne!(
+                    operation.op, other.op,
+                    "{} and {}",
+                    operation.name, other.name
+                );
+                assert_ne!(operation.name, other.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_id_tells_its_kind() {
+        let id = object_id::<Event>(7);
+        assert_eq!(object_kind(id), Event::KIND);
+        assert!(!Event::SPECIAL.contains(&id));
+        assert_ne!(id, object_id::<Stream>(7));
+    }
+
+    #[test]
+    fn the_pool_of_a_device_is_told_from_pools_that_were_made() {
+        for device in [0, 7, CUdevice::MAX] {
+            let id = default_pool(device);
+            assert_eq!(object_kind(id), MemPool::KIND);
+            assert_eq!(device_of_default_pool(id), Some(device));
+        }
+        for id in [
+            0,
+            object_id::<MemPool>(1),
+            default_pool(0) + 1,
+            default_pool(-1),
+        ] {
+            assert_eq!(device_of_default_pool(id), None, "{id:#x}");
+        }
+    }
+}
