@@ -7,6 +7,7 @@ mod cache;
 mod cuda;
 mod debian;
 mod demo;
+mod earlier;
 mod fuzz;
 mod host_tests;
 mod initramfs;

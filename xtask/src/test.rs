@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::demo;
+use crate::earlier;
 use crate::fuzz;
 use crate::host_tests;
 use crate::kernel;
@@ -12,7 +13,7 @@ use crate::kit::Kit;
 use crate::paths::Paths;
 use crate::pitfalls::{self, Route, Verdict};
 use crate::process::{self, run_logged, run_status, tail};
-use crate::programs::Programs;
+use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
 use crate::setup::{self, Environment, Part};
 use crate::ui::{self, Step};
@@ -282,6 +283,7 @@ fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Resu
         runner::compare(&mut outcomes, &runs, Some(&reference));
         tally.programs("socket", &outcomes);
     }
+    across_ages(kit, &runs, &reference, tally)?;
     // The oldest and the newest guest; two VMs at once on the first.
     for (index, kernel) in environment.boot_kernels.iter().enumerate() {
         let name = format!("VM on {}", kernel.abi);
@@ -301,6 +303,41 @@ fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Resu
         {
             runner::compare(&mut outcomes, &runs, Some(&reference));
             tally.programs(&format!("{name}, VM {}", number + 1), &outcomes);
+        }
+    }
+    Ok(())
+}
+
+/// The programs on an earlier guest's library and today's back end, and the other way round.
+fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally) -> Result<()> {
+    let paths = Paths::find()?;
+    let Some(mixed) = tally.step("earlier parts", earlier::build(&paths, &kit.stage))? else {
+        return Ok(());
+    };
+    let Some(mixed) = mixed else {
+        tally.add(
+            "programs across ages",
+            Verdict::Skipped,
+            "the repository has no history",
+        );
+        return Ok(());
+    };
+    for (way, stage) in [
+        ("earlier guest", mixed.old_guest),
+        ("earlier host", mixed.old_host),
+    ] {
+        let kit = Kit {
+            stage,
+            vm: None,
+            logs: kit.logs.clone(),
+        };
+        let log = kit.logs.join("back-end-earlier.log");
+        let result = Backend::start(&kit.stage, Gpu::Software, 1, &log).and_then(|mut backend| {
+            survived(demo::over_socket(&kit, &backend, runs), &mut backend)
+        });
+        if let Some(mut outcomes) = tally.step(&format!("programs on an {way}"), result)? {
+            runner::compare(&mut outcomes, runs, Some(reference));
+            tally.programs(way, &outcomes);
         }
     }
     Ok(())
