@@ -1,19 +1,13 @@
 //! The compatibility page: made from the API table and the list of entry points, and checked to be up to date.
 
-use std::{collections::HashSet, fmt::Write, fs, path::Path};
+use std::{fmt::Write, fs, path::Path};
 
 use gpgpu_protocol::{
     api::{Completion, OPERATIONS},
-    entry_points::ENTRY_POINTS,
+    driver_api::{ENTRY_POINTS, Guest},
 };
 
-const UNSUPPORTED: &str = include_str!(concat!(env!("OUT_DIR"), "/unsupported.rs"));
-
 fn page() -> String {
-    let unsupported: HashSet<_> = UNSUPPORTED
-        .split_whitespace()
-        .filter(|word| word.starts_with("cu"))
-        .collect();
     let mut page = String::from(
         "# What of the CUDA driver API works in a guest\n\n\
          Made from the API table (`protocol/src/api.rs`) and the list of entry points; do not edit it by hand:\n\
@@ -27,7 +21,7 @@ fn page() -> String {
     );
     let mut missing = Vec::new();
     for entry in ENTRY_POINTS.iter().filter(|entry| !entry.per_thread) {
-        if unsupported.contains(entry.symbol) {
+        if entry.guest == Guest::Unsupported {
             missing.push(entry.symbol);
             continue;
         }
