@@ -3,7 +3,7 @@
 //! integer here, because any value can arrive from a caller.
 #![allow(non_camel_case_types, missing_docs)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// `CUmemAttach_flags`; the constants below are its values.
 pub type CUmemAttach_flags = u32;
@@ -1140,6 +1140,54 @@ pub struct CUDA_MEMCPY3D {
 
 const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 25 * 8);
 
+/// `CUDA_ARRAY3D_DESCRIPTOR` (`_v2`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_ARRAY3D_DESCRIPTOR {
+    pub Width: usize,
+    pub Height: usize,
+    pub Depth: usize,
+    pub Format: CUarray_format,
+    pub NumChannels: c_uint,
+    pub Flags: c_uint,
+}
+
+const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
+
+/// `CUDA_KERNEL_NODE_PARAMS` (`_v2`): a launch that is a node of a graph.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_KERNEL_NODE_PARAMS {
+    pub func: CUfunction,
+    pub gridDimX: c_uint,
+    pub gridDimY: c_uint,
+    pub gridDimZ: c_uint,
+    pub blockDimX: c_uint,
+    pub blockDimY: c_uint,
+    pub blockDimZ: c_uint,
+    pub sharedMemBytes: c_uint,
+    pub kernelParams: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+    pub kern: CUkernel,
+    pub ctx: CUcontext,
+}
+
+const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
+
+/// `CUipcMemHandle`, which goes by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUipcMemHandle {
+    pub reserved: [c_char; 64],
+}
+
+/// `CUipcEventHandle`, which goes by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUipcEventHandle {
+    pub reserved: [c_char; 64],
+}
+
 /// `CUlaunchAttributeValue`: 64 bytes, read by the attribute's id.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1217,4 +1265,44 @@ pub fn result_name(code: CUresult) -> Option<&'static str> {
         .iter()
         .find(|(c, _)| *c == code)
         .map(|(_, name)| *name)
+}
+
+/// Whether an error leaves a process unable to use the GPU: every call after it fails with the same.
+pub const fn is_sticky(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_TENSOR_MEMORY_LEAK
+            | CUDA_ERROR_EXTERNAL_DEVICE
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sticky_errors_are_those_after_which_a_process_has_to_start_again() {
+        let sticky: Vec<_> = (0..=CUDA_ERROR_UNKNOWN)
+            .filter(|&code| is_sticky(code))
+            .collect();
+        assert_eq!(
+            sticky,
+            [
+                214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911
+            ]
+        );
+        assert!(sticky.iter().all(|&code| result_name(code).is_some()));
+    }
 }

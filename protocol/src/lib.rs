@@ -4,7 +4,7 @@ pub mod api;
 pub mod codec;
 #[allow(non_snake_case, non_upper_case_globals)]
 pub mod cuda;
-pub mod entry_points;
+pub mod driver_api;
 pub mod futex;
 pub mod layout;
 pub mod ring;

@@ -3,7 +3,7 @@
 //! reaches the caller, and pointers of the caller's that are written through one place.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult,
     CUstream,
 };
+use gpgpu_protocol::driver_api::check::Abi;
 
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
@@ -194,7 +195,17 @@ impl Text {
     }
 }
 
+// SAFETY: it has the layout of a pointer, and whatever a C caller passes is a value of it.
+unsafe impl<T> Abi<*mut T> for Pointer<T> {}
+// SAFETY: as above; what C calls constant the function only reads.
+unsafe impl<T> Abi<*const T> for Pointer<T> {}
+// SAFETY: as above; what is behind each of the pointers the function knows.
+unsafe impl<T> Abi<*mut *mut c_void> for Pointer<Pointer<T>> {}
+// SAFETY: as above.
+unsafe impl Abi<*const c_char> for Text {}
+
 /// Defines exported functions: `need fn name(arguments) |state| { body }`, where `need` is a function of this module.
+/// The arguments are the driver API's, or it does not compile.
 /// A function with a per-thread-default-stream variant names both: `context fn a, a_ptsz(arguments) |cx, null| { body }`,
 /// and `null` is the stream that NULL stands for. With `work(stream)` in place of `context` the stream's own context is `cx`.
 macro_rules! export {
@@ -208,6 +219,7 @@ macro_rules! export {
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             $crate::border::$need(move |$state| $body)
         }
+        gpgpu_protocol::check_signature!($name($($t),*));
         $crate::border::export! { $($rest)* }
     };
     ($(#[$m:meta])* $need:ident fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
@@ -220,6 +232,7 @@ macro_rules! export {
             let $null = $crate::stream::Null::Legacy;
             $crate::border::$need(move |$state| $body)
         }
+        gpgpu_protocol::check_signature!($name($($t),*));
         #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
         ///
         /// # Safety
@@ -229,6 +242,7 @@ macro_rules! export {
             let $null = $crate::stream::Null::PerThread;
             $crate::border::$need(move |$state| $body)
         }
+        gpgpu_protocol::check_signature!($per_thread($($t),*));
         $crate::border::export! { $($rest)* }
     };
     ($(#[$m:meta])* work($stream:ident) fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
@@ -241,6 +255,7 @@ macro_rules! export {
             let $null = $crate::stream::Null::Legacy;
             $crate::border::work($stream, move |$state| $body)
         }
+        gpgpu_protocol::check_signature!($name($($t),*));
         #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
         ///
         /// # Safety
@@ -250,6 +265,7 @@ macro_rules! export {
             let $null = $crate::stream::Null::PerThread;
             $crate::border::work($stream, move |$state| $body)
         }
+        gpgpu_protocol::check_signature!($per_thread($($t),*));
         $crate::border::export! { $($rest)* }
     };
 }

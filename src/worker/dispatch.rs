@@ -1,7 +1,7 @@
 //! From a command's bytes to a call of the driver, by the API table.
 
 use gpgpu_protocol::{
-    api::{Arg, Request, request, *},
+    api::{Request, request, *},
     codec::{Blob, Malformed, Reader, Wire, Writer},
     cuda::*,
     layout::StreamAnswer,
@@ -14,7 +14,7 @@ use super::{
     ops,
     session::{Data, Session},
 };
-use crate::cuda::driver::{self, Symbol};
+use crate::cuda::driver;
 
 /// What an operation comes to: its reply, or a code and, for a few operations, a reply all the same.
 pub type Outcome<R> = Result<R, Failed<R>>;
@@ -186,13 +186,9 @@ macro_rules! call {
     };
     ($made:ident, $name:ident, $session:ident, $request:ident, $data:ident, $($arg:ident : $ty:ty),*) => {{
         fn call(_session: &Session, _request: request::$name) -> Outcome<reply::$name> {
-            static SYMBOL: Symbol = Symbol::new(stringify!($name));
-            let address = SYMBOL.address()?;
-            // SAFETY: a symbol of this name has this signature in every libcuda; the API table is where it stands.
-            let function: unsafe extern "C" fn($(<$ty as Arg>::C),*) -> CUresult = unsafe { std::mem::transmute(address) };
             $(let mut $arg = <$ty as WorkerArg>::hold(_session, _request.$arg)?;)*
             // SAFETY: handles come from the client's table; pointers are to values that live across the call, or NULL.
-            driver::check(unsafe { function($(<$ty as WorkerArg>::pass(&mut $arg)),*) })?;
+            unsafe { driver::$name($(<$ty as WorkerArg>::pass(&mut $arg)),*)? };
             Ok(reply::$name { $($arg: <$ty as WorkerArg>::settle(_session, $arg)),* })
         }
         Answer::of(call($session, $request))

@@ -15,6 +15,7 @@ use gpgpu_protocol::{
     },
     codec::Wire,
     cuda::*,
+    driver_api::check::Abi,
 };
 
 use crate::{border::Result, client::Client, objects::Known, thread};
@@ -201,6 +202,27 @@ impl HostPtr {
         // lets nobody else use a copy's destination meanwhile.
         unsafe { slice::from_raw_parts_mut(self.0.cast(), length) }
     }
+}
+
+macro_rules! passed_as {
+    ($($ty:ty as $c:ty $(, of any $t:ident)?;)*) => {$(
+        // SAFETY: the type has the layout of a pointer, and whatever a C caller passes is a value of it.
+        unsafe impl$(<$t>)? Abi<$c> for $ty {}
+    )*};
+}
+
+passed_as! {
+    OutPtr<T> as *mut T, of any T;
+    InPtr<T> as *const T, of any T;
+    // What C could write and the function only reads.
+    InPtr<T> as *mut T, of any T;
+    Text as *const c_char;
+    HostPtr as *mut c_void;
+    HostPtr as *const c_void;
+    // Arrays whose elements are pointers or integers, as another argument says; and those that are never written through.
+    OutPtr<usize> as *mut *mut c_void;
+    InPtr<usize> as *mut *mut c_void;
+    InPtr<*const c_void> as *mut *mut c_void;
 }
 
 /// How an argument of a plain entry of the API table goes from C into a request and comes back from a reply.

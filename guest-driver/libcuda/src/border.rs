@@ -28,7 +28,8 @@ pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
     code
 }
 
-/// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code.
+/// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code, and a
+/// function whose arguments are not the driver API's does not compile.
 #[macro_export]
 macro_rules! cuda {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) $body:block)*) => {$(
@@ -41,5 +42,6 @@ macro_rules! cuda {
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> gpgpu_protocol::cuda::CUresult {
             $crate::border::enter(stringify!($name), || $body)
         }
+        gpgpu_protocol::check_signature!($name($($ty),*));
     )*};
 }

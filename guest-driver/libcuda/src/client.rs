@@ -40,23 +40,6 @@ pub const API_VERSION: i32 = 13000;
 /// Room for the answer to a transfer, which is little more than a code.
 const TRANSFER_ANSWER_BYTES: usize = 256;
 
-/// The errors after which every call of the process fails with the same.
-const STICKY: &[CUresult] = &[
-    CUDA_ERROR_ECC_UNCORRECTABLE,
-    CUDA_ERROR_NVLINK_UNCORRECTABLE,
-    CUDA_ERROR_CONTAINED,
-    CUDA_ERROR_ILLEGAL_ADDRESS,
-    CUDA_ERROR_LAUNCH_TIMEOUT,
-    CUDA_ERROR_ASSERT,
-    CUDA_ERROR_HARDWARE_STACK_ERROR,
-    CUDA_ERROR_ILLEGAL_INSTRUCTION,
-    CUDA_ERROR_MISALIGNED_ADDRESS,
-    CUDA_ERROR_INVALID_ADDRESS_SPACE,
-    CUDA_ERROR_INVALID_PC,
-    CUDA_ERROR_LAUNCH_FAILED,
-    CUDA_ERROR_EXTERNAL_DEVICE,
-];
-
 /// The connection and what the process knows.
 pub struct Client {
     /// How requests reach the device.
@@ -348,7 +331,7 @@ impl Client {
             (CUDA_SUCCESS, Some(reply)) => Ok(reply),
             (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
             (code, _) => {
-                if STICKY.contains(&code) {
+                if is_sticky(code) {
                     self.corrupted.store(true, Ordering::Relaxed);
                 }
                 Err(code)
@@ -385,7 +368,7 @@ impl Client {
             Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
                 self.set_idle(given, Scope::All);
             }
-            Ok((code, _)) if STICKY.contains(&code) => {
+            Ok((code, _)) if is_sticky(code) => {
                 self.corrupted.store(true, Ordering::Relaxed);
             }
             _ => {}
@@ -419,7 +402,7 @@ impl Client {
                 log::say(Level::Debug, || {
                     format!("{}: {code} while waiting", R::NAME)
                 });
-                if STICKY.contains(code) {
+                if is_sticky(*code) {
                     self.corrupted.store(true, Ordering::Relaxed);
                 }
             })
@@ -566,7 +549,7 @@ impl Client {
             (Waited::Elsewhere, _) => Ok(false),
             (Waited::Over, CUDA_SUCCESS) => Ok(true),
             (Waited::Over, code) => {
-                if STICKY.contains(&code) {
+                if is_sticky(code) {
                     self.corrupted.store(true, Ordering::Relaxed);
                 }
                 Err(code)

@@ -1,19 +1,16 @@
 //! The compatibility page: made from the API table and the list of entry points, and checked to be up to date.
 
-use std::{collections::HashSet, fmt::Write, fs, path::Path};
+use std::{fmt::Write, fs, path::Path};
 
-use gpgpu_protocol::{api::OPERATIONS, entry_points::ENTRY_POINTS};
-
-const UNSUPPORTED: &str = include_str!(concat!(env!("OUT_DIR"), "/unsupported.rs"));
+use gpgpu_protocol::{
+    api::OPERATIONS,
+    driver_api::{ENTRY_POINTS, Guest},
+};
 
 fn page() -> String {
-    let unsupported: HashSet<_> = UNSUPPORTED
-        .split_whitespace()
-        .filter(|word| word.starts_with("cu"))
-        .collect();
     let mut page = String::from(
         "# What of the CUDA driver API works in a guest\n\n\
-         Made from the API table (`protocol/src/api.rs`) and the list of entry points; do not edit it by hand:\n\
+         Made from the API table (`protocol/src/api`) and the list of entry points; do not edit it by hand:\n\
          `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` makes it again.\n\n\
          How a call completes: *post* returns at once and an error of it surfaces later; *call* returns when the host has \
          issued it; *wait* returns when it is done, and other threads of the program go on meanwhile. *Guest* is answered \
@@ -24,7 +21,7 @@ fn page() -> String {
     );
     let mut missing = Vec::new();
     for entry in ENTRY_POINTS.iter().filter(|entry| !entry.per_thread) {
-        if unsupported.contains(entry.symbol) {
+        if entry.guest == Guest::Unsupported {
             missing.push(entry.symbol);
             continue;
         }

@@ -7,7 +7,7 @@ use std::{
 
 use gpgpu_protocol::{
     cuda::*,
-    entry_points::{ENTRY_POINTS, EntryPoint},
+    driver_api::{ENTRY_POINTS, EntryPoint},
 };
 
 use crate::{

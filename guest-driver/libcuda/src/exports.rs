@@ -2,6 +2,7 @@
 
 use gpgpu_protocol::{
     api::{Arg, request, *},
+    check_signature,
     cuda::*,
     with_api,
 };
@@ -47,6 +48,7 @@ macro_rules! function {
             }
             enter(stringify!($name), || body(client()?, $($arg),*))
         }
+        check_signature!($name($(<$ty as Arg>::C),*));
     };
 }
 

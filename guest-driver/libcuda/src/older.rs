@@ -1,6 +1,6 @@
 //! Symbols of older headers whose functions did not change but in name.
 
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{check_signature, cuda::*};
 
 use crate::exports;
 
@@ -16,6 +16,7 @@ macro_rules! older_names {
             // SAFETY: the caller vouches for the same arguments.
             unsafe { $path($($arg),*) }
         }
+        check_signature!($older($($ty),*));
     )*};
 }
 

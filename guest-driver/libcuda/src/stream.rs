@@ -200,19 +200,19 @@ cuda! {
         not_capturing(hStream, captureStatus)
     }
 
-    fn cuStreamGetCaptureInfo_v2(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut c_void, _numDependencies: *mut usize) {
+    fn cuStreamGetCaptureInfo_v2(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _numDependencies: *mut usize) {
         not_capturing(hStream, captureStatus)
     }
 
-    fn cuStreamGetCaptureInfo_v2_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut c_void, _numDependencies: *mut usize) {
+    fn cuStreamGetCaptureInfo_v2_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _numDependencies: *mut usize) {
         not_capturing(hStream, captureStatus)
     }
 
-    fn cuStreamGetCaptureInfo_v3(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut c_void, _edges: *mut c_void, _numDependencies: *mut usize) {
+    fn cuStreamGetCaptureInfo_v3(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _edges: *mut *const c_void, _numDependencies: *mut usize) {
         not_capturing(hStream, captureStatus)
     }
 
-    fn cuStreamGetCaptureInfo_v3_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut c_void, _edges: *mut c_void, _numDependencies: *mut usize) {
+    fn cuStreamGetCaptureInfo_v3_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _edges: *mut *const c_void, _numDependencies: *mut usize) {
         not_capturing(hStream, captureStatus)
     }
 }

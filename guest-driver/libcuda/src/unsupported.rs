@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Mutex};
 
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{cuda::*, with_driver_api};
 
 use crate::log::{self, Level};
 
@@ -17,15 +17,55 @@ fn refuse(name: &'static str) -> CUresult {
     CUDA_ERROR_NOT_SUPPORTED
 }
 
-macro_rules! unsupported {
-    ($($name:ident)*) => {$(
+macro_rules! function {
+    (unsupported $($name:ident)*) => {$(
         /// Not supported yet.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> CUresult {
             refuse(stringify!($name))
         }
     )*};
+    ($made:ident $($name:ident)*) => {};
 }
 
-// Every entry point that neither the API table nor a file of this crate defines (build.rs).
-include!(concat!(env!("OUT_DIR"), "/unsupported.rs"));
+macro_rules! functions {
+    ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        $(function!($guest $symbol $($per_thread)?);)*
+    };
+}
+
+with_driver_api!(functions);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+
+    use gpgpu_protocol::driver_api::ENTRY_POINTS;
+
+    use super::*;
+
+    macro_rules! all {
+        ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+            mod exported {
+                unsafe extern "C" {
+                    $(pub fn $symbol(); $(pub fn $per_thread();)?)*
+                }
+            }
+
+            /// The library's functions as the linker finds them: it refuses a program that asks for one that nobody defines.
+            const ALL: &[unsafe extern "C" fn()] = &[$(exported::$symbol, $(exported::$per_thread,)?)*];
+        };
+    }
+
+    with_driver_api!(all);
+
+    #[test]
+    fn every_entry_point_is_defined_once() {
+        let addresses: HashSet<_> = ALL
+            .iter()
+            .map(|&function| function as *const c_void)
+            .collect();
+        assert!(!addresses.contains(&std::ptr::null()));
+        assert_eq!(ALL.len(), ENTRY_POINTS.len());
+    }
+}

@@ -10,6 +10,7 @@ pub type cudaStream_t = cu::CUstream;
 pub type cudaEvent_t = cu::CUevent;
 pub type cudaArray_t = cu::CUarray;
 pub type cudaMemPool_t = cu::CUmemoryPool;
+pub type cudaMemLocation = cu::CUmemLocation;
 pub type cudaFunction_t = cu::CUfunction;
 pub type cudaKernel_t = cu::CUkernel;
 pub type cudaLibrary_t = cu::CUlibrary;
@@ -119,14 +120,6 @@ pub struct cudaMemcpy3DPeerParms {
     pub extent: cudaExtent,
 }
 
-/// `cudaMemLocation`, the same as `CUmemLocation`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct cudaMemLocation {
-    pub kind: c_uint,
-    pub id: c_int,
-}
-
 /// `cudaMemLocationTypeDevice`.
 pub const MEM_LOCATION_DEVICE: c_uint = 1;
 /// `cudaMemLocationTypeHost`.
@@ -212,34 +205,6 @@ pub struct cudaMemsetParams {
     pub height: usize,
 }
 
-// ---- structures of the driver API that gpgpu_protocol does not carry ----
-
-/// `CUDA_ARRAY3D_DESCRIPTOR` (`_v2`).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CUDA_ARRAY3D_DESCRIPTOR {
-    pub Width: usize,
-    pub Height: usize,
-    pub Depth: usize,
-    pub Format: cu::CUarray_format,
-    pub NumChannels: c_uint,
-    pub Flags: c_uint,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS` (`_v2`).
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CUDA_KERNEL_NODE_PARAMS {
-    pub func: cu::CUfunction,
-    pub gridDim: dim3,
-    pub blockDim: dim3,
-    pub sharedMemBytes: c_uint,
-    pub kernelParams: *mut *mut c_void,
-    pub extra: *mut *mut c_void,
-    pub kern: cu::CUkernel,
-    pub ctx: cu::CUcontext,
-}
-
 // Sizes and offsets of the headers of CUDA 12.9 and 13.0.
 const _: () = {
     use std::mem::{offset_of, size_of};
@@ -254,6 +219,4 @@ const _: () = {
     assert!(size_of::<cudaLaunchConfig_t>() == 56);
     assert!(size_of::<cudaKernelNodeParams>() == 56);
     assert!(size_of::<cudaMemsetParams>() == 40);
-    assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
-    assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
 };

@@ -1,6 +1,6 @@
 //! CUDA arrays and copies that arrays or three dimensions take part in.
 
-use crate::abi::{CUDA_ARRAY3D_DESCRIPTOR, *};
+use crate::abi::*;
 use crate::context::{current, retain};
 use crate::copy::{Order, check_kind, memory_types, ordered, rows};
 use crate::driver::Driver;
@@ -427,12 +427,13 @@ export! {
     fn(ds) cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: *const cudaMemcpy3DPeerParms) {
         let driver = current()?;
         let copy = between_devices(driver, parameters)?;
-        ordered(driver, Order::Synchronous(ds), || driver.cuMemcpy3DPeer(&copy), |stream| driver.cuMemcpy3DPeerAsync(&copy, stream))
+        ordered(driver, Order::Synchronous(ds), || driver.cuMemcpy3DPeer((&raw const copy).cast()), |stream| driver.cuMemcpy3DPeerAsync((&raw const copy).cast(), stream))
     }
 
     fn(ds) cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz(parameters: *const cudaMemcpy3DPeerParms, stream: cudaStream_t) {
         let driver = current()?;
-        driver.cuMemcpy3DPeerAsync(&between_devices(driver, parameters)?, ds.of(stream))
+        let copy = between_devices(driver, parameters)?;
+        driver.cuMemcpy3DPeerAsync((&raw const copy).cast(), ds.of(stream))
     }
 
     fn(ds) cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(to: cudaArray_t, x: usize, y: usize, from: *const c_void, pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind) {

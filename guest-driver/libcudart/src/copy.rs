@@ -244,11 +244,11 @@ export! {
         driver.cuMemcpyPeerAsync(address(to), retain(driver, to_device)?, address(from), retain(driver, from_device)?, bytes, stream)
     }
 
-    fn(ds) cudart12_cudaMemcpyBatchAsync, cudart12_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, indices: *mut usize, number: usize, failed: *mut usize, stream: cudaStream_t) {
+    fn(ds) cudart12_cudaMemcpyBatchAsync, cudart12_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes, indices: *mut usize, number: usize, failed: *mut usize, stream: cudaStream_t) {
         current()?.cuMemcpyBatchAsync12(to, from, sizes, count, attributes, indices, number, failed, ds.of(stream))
     }
 
-    fn(ds) cudart13_cudaMemcpyBatchAsync, cudart13_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, indices: *mut usize, number: usize, stream: cudaStream_t) {
+    fn(ds) cudart13_cudaMemcpyBatchAsync, cudart13_cudaMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes, indices: *mut usize, number: usize, stream: cudaStream_t) {
         current()?.cuMemcpyBatchAsync13(to, from, sizes, count, attributes, indices, number, ds.of(stream))
     }
 

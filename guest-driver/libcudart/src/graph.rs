@@ -1,6 +1,6 @@
 //! Graphs: most of it has the driver's own shape.
 
-use crate::abi::{CUDA_KERNEL_NODE_PARAMS, *};
+use crate::abi::*;
 use crate::context::{current, current_context};
 use crate::driver::Driver;
 use crate::error::{self, Result};
@@ -24,8 +24,12 @@ unsafe fn kernel_node(
     unsafe { driver.cuKernelGetFunction(&mut func, launchable(driver, p.func)?.cast()) }?;
     Ok(CUDA_KERNEL_NODE_PARAMS {
         func,
-        gridDim: p.gridDim,
-        blockDim: p.blockDim,
+        gridDimX: p.gridDim.x,
+        gridDimY: p.gridDim.y,
+        gridDimZ: p.gridDim.z,
+        blockDimX: p.blockDim.x,
+        blockDimY: p.blockDim.y,
+        blockDimZ: p.blockDim.z,
         sharedMemBytes: p.sharedMemBytes,
         kernelParams: p.kernelParams,
         extra: p.extra,
@@ -180,8 +184,8 @@ export! {
             .unwrap_or_else(|| if native.kern.is_null() { native.func.cast() } else { native.kern.cast() });
         parameters.write(cudaKernelNodeParams {
             func,
-            gridDim: native.gridDim,
-            blockDim: native.blockDim,
+            gridDim: dim3 { x: native.gridDimX, y: native.gridDimY, z: native.gridDimZ },
+            blockDim: dim3 { x: native.blockDimX, y: native.blockDimY, z: native.blockDimZ },
             sharedMemBytes: native.sharedMemBytes,
             kernelParams: native.kernelParams,
             extra: native.extra,
@@ -274,16 +278,20 @@ export! {
 
     fn cudaGraphAddMemsetNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, parameters: *const cudaMemsetParams) {
         let (driver, context) = current_context()?;
-        driver.cuGraphAddMemsetNode(node, graph, dependencies, count, parameters, context)
+        driver.cuGraphAddMemsetNode(node, graph, dependencies, count, parameters.cast(), context)
     }
 
     fn cudaGraphExecMemsetNodeSetParams(exec: Exec, node: Node, parameters: *const cudaMemsetParams) {
         let (driver, context) = current_context()?;
-        driver.cuGraphExecMemsetNodeSetParams(exec, node, parameters, context)
+        driver.cuGraphExecMemsetNodeSetParams(exec, node, parameters.cast(), context)
     }
 
-    pass fn cudaGraphMemsetNodeGetParams(node: Node, parameters: *mut cudaMemsetParams) => cuGraphMemsetNodeGetParams;
-    pass fn cudaGraphMemsetNodeSetParams(node: Node, parameters: *const cudaMemsetParams) => cuGraphMemsetNodeSetParams;
+    fn cudaGraphMemsetNodeGetParams(node: Node, parameters: *mut cudaMemsetParams) {
+        current()?.cuGraphMemsetNodeGetParams(node, parameters.cast())
+    }
+    fn cudaGraphMemsetNodeSetParams(node: Node, parameters: *const cudaMemsetParams) {
+        current()?.cuGraphMemsetNodeSetParams(node, parameters.cast())
+    }
     pass fn cudaGraphAddHostNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, parameters: *const c_void) => cuGraphAddHostNode;
     pass fn cudaGraphHostNodeGetParams(node: Node, parameters: *mut c_void) => cuGraphHostNodeGetParams;
     pass fn cudaGraphHostNodeSetParams(node: Node, parameters: *const c_void) => cuGraphHostNodeSetParams;
@@ -299,8 +307,8 @@ export! {
     pass fn cudaGraphAddMemAllocNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, parameters: *mut c_void) => cuGraphAddMemAllocNode;
     pass fn cudaGraphMemAllocNodeGetParams(node: Node, parameters: *mut c_void) => cuGraphMemAllocNodeGetParams;
     pass fn cudaGraphAddMemFreeNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, pointer: CUdeviceptr) => cuGraphAddMemFreeNode;
-    pass fn cudaGraphMemFreeNodeGetParams(node: Node, pointer: *mut c_void) => cuGraphMemFreeNodeGetParams;
-    pass fn cudaUserObjectCreate(object: *mut *mut c_void, pointer: *mut c_void, destroy: *mut c_void, count: c_uint, flags: c_uint) => cuUserObjectCreate;
+    pass fn cudaGraphMemFreeNodeGetParams(node: Node, pointer: *mut CUdeviceptr) => cuGraphMemFreeNodeGetParams;
+    pass fn cudaUserObjectCreate(object: *mut *mut c_void, pointer: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint) => cuUserObjectCreate;
     pass fn cudaUserObjectRelease(object: *mut c_void, count: c_uint) => cuUserObjectRelease;
     pass fn cudaUserObjectRetain(object: *mut c_void, count: c_uint) => cuUserObjectRetain;
     pass fn cudaGraphRetainUserObject(graph: Graph, object: *mut c_void, count: c_uint, flags: c_uint) => cuGraphRetainUserObject;

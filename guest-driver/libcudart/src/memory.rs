@@ -2,7 +2,6 @@
 
 use crate::abi::*;
 use crate::context::{current, current_device};
-use crate::driver::IpcHandle;
 use crate::error::{self, Result};
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint, c_void};
@@ -26,12 +25,12 @@ pub fn address(pointer: *const c_void) -> CUdeviceptr {
 fn location(device: c_int) -> cudaMemLocation {
     if device == CPU_DEVICE_ID {
         cudaMemLocation {
-            kind: MEM_LOCATION_HOST,
+            type_: MEM_LOCATION_HOST,
             id: 0,
         }
     } else {
         cudaMemLocation {
-            kind: MEM_LOCATION_DEVICE,
+            type_: MEM_LOCATION_DEVICE,
             id: device,
         }
     }
@@ -207,22 +206,22 @@ export! {
     pass fn cudaMemRangeGetAttributes(data: *mut *mut c_void, sizes: *mut usize, attributes: *mut c_uint, count: usize, pointer: CUdeviceptr, bytes: usize) => cuMemRangeGetAttributes;
     pass fn(stream) cudaStreamAttachMemAsync, cudaStreamAttachMemAsync_ptsz(stream: cudaStream_t, pointer: CUdeviceptr, bytes: usize, flags: c_uint) => cuStreamAttachMemAsync;
 
-    pass fn cudaIpcGetMemHandle(handle: *mut c_void, pointer: CUdeviceptr) => cuIpcGetMemHandle;
-    pass fn cudaIpcOpenMemHandle(pointer: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint) => cuIpcOpenMemHandle;
+    pass fn cudaIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) => cuIpcGetMemHandle;
+    pass fn cudaIpcOpenMemHandle(pointer: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) => cuIpcOpenMemHandle;
     pass fn cudaIpcCloseMemHandle(pointer: CUdeviceptr) => cuIpcCloseMemHandle;
-    pass fn cudaIpcGetEventHandle(handle: *mut c_void, event: cudaEvent_t) => cuIpcGetEventHandle;
-    pass fn cudaIpcOpenEventHandle(event: *mut cudaEvent_t, handle: IpcHandle) => cuIpcOpenEventHandle;
+    pass fn cudaIpcGetEventHandle(handle: *mut CUipcEventHandle, event: cudaEvent_t) => cuIpcGetEventHandle;
+    pass fn cudaIpcOpenEventHandle(event: *mut cudaEvent_t, handle: CUipcEventHandle) => cuIpcOpenEventHandle;
 
     pass fn(stream) cudaMallocAsync, cudaMallocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: cudaStream_t) => cuMemAllocAsync;
     pass fn(stream) cudaFreeAsync, cudaFreeAsync_ptsz(pointer: CUdeviceptr, stream: cudaStream_t) => cuMemFreeAsync;
     pass fn(stream) cudaMallocFromPoolAsync, cudaMallocFromPoolAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, pool: cudaMemPool_t, stream: cudaStream_t) => cuMemAllocFromPoolAsync;
-    pass fn cudaMemPoolCreate(pool: *mut cudaMemPool_t, properties: *const c_void) => cuMemPoolCreate;
+    pass fn cudaMemPoolCreate(pool: *mut cudaMemPool_t, properties: *const CUmemPoolProps) => cuMemPoolCreate;
     pass fn cudaMemPoolDestroy(pool: cudaMemPool_t) => cuMemPoolDestroy;
     pass fn cudaMemPoolTrimTo(pool: cudaMemPool_t, keep: usize) => cuMemPoolTrimTo;
     pass fn cudaMemPoolGetAttribute(pool: cudaMemPool_t, attribute: c_uint, value: *mut c_void) => cuMemPoolGetAttribute;
     pass fn cudaMemPoolSetAttribute(pool: cudaMemPool_t, attribute: c_uint, value: *mut c_void) => cuMemPoolSetAttribute;
     pass fn cudaMemPoolGetAccess(flags: *mut c_uint, pool: cudaMemPool_t, location: *mut cudaMemLocation) => cuMemPoolGetAccess;
-    pass fn cudaMemPoolSetAccess(pool: cudaMemPool_t, descriptions: *const c_void, count: usize) => cuMemPoolSetAccess;
+    pass fn cudaMemPoolSetAccess(pool: cudaMemPool_t, descriptions: *const CUmemAccessDesc, count: usize) => cuMemPoolSetAccess;
     pass fn cudaMemPoolExportPointer(data: *mut c_void, pointer: CUdeviceptr) => cuMemPoolExportPointer;
     pass fn cudaMemPoolImportPointer(pointer: *mut CUdeviceptr, pool: cudaMemPool_t, data: *mut c_void) => cuMemPoolImportPointer;
     pass fn cudaMemGetDefaultMemPool(pool: *mut cudaMemPool_t, location: *mut cudaMemLocation, kind: c_uint) => cuMemGetDefaultMemPool;

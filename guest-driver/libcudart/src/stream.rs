@@ -45,8 +45,8 @@ export! {
     pass fn(stream) cudaStreamSynchronize, cudaStreamSynchronize_ptsz(stream: cudaStream_t) => cuStreamSynchronize;
     pass fn(stream) cudaStreamWaitEvent, cudaStreamWaitEvent_ptsz(stream: cudaStream_t, event: cudaEvent_t, flags: c_uint) => cuStreamWaitEvent;
     // A cudaError_t and a CUresult are the same number, so the callback needs no wrapper.
-    pass fn(stream) cudaStreamAddCallback, cudaStreamAddCallback_ptsz(stream: cudaStream_t, callback: *mut c_void, data: *mut c_void, flags: c_uint) => cuStreamAddCallback;
-    pass fn(stream) cudaLaunchHostFunc, cudaLaunchHostFunc_ptsz(stream: cudaStream_t, function: *mut c_void, data: *mut c_void) => cuLaunchHostFunc;
+    pass fn(stream) cudaStreamAddCallback, cudaStreamAddCallback_ptsz(stream: cudaStream_t, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) => cuStreamAddCallback;
+    pass fn(stream) cudaLaunchHostFunc, cudaLaunchHostFunc_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void) => cuLaunchHostFunc;
     pass fn(stream) cudaStreamGetFlags, cudaStreamGetFlags_ptsz(stream: cudaStream_t, flags: *mut c_uint) => cuStreamGetFlags;
     pass fn(stream) cudaStreamGetPriority, cudaStreamGetPriority_ptsz(stream: cudaStream_t, priority: *mut c_int) => cuStreamGetPriority;
     pass fn(stream) cudaStreamGetId, cudaStreamGetId_ptsz(stream: cudaStream_t, id: *mut u64) => cuStreamGetId;

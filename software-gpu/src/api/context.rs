@@ -19,7 +19,7 @@ use crate::driver::{self, Driver};
 /// `CUctxCreateParams`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct CUctxCreateParams {
+struct CUctxCreateParams {
     exec_affinity: *mut c_void,
     exec_affinity_count: c_int,
     cig: *mut c_void,
@@ -87,9 +87,9 @@ export! {
     }
 
     /// `cuCtxCreate`, of CUDA 12.5: with parameters, none of which this device has.
-    healthy fn cuCtxCreate_v4(out: Pointer<CUcontext>, parameters: Pointer<CUctxCreateParams>, flags: c_uint, device: CUdevice) |_| {
+    healthy fn cuCtxCreate_v4(out: Pointer<CUcontext>, parameters: Pointer<c_void>, flags: c_uint, device: CUdevice) |_| {
         if !parameters.is_null() {
-            let parameters = parameters.get()?;
+            let parameters = parameters.cast::<CUctxCreateParams>().get()?;
             if parameters.exec_affinity_count != 0 {
                 return Err(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
             }

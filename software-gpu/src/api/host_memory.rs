@@ -75,9 +75,9 @@ export! {
         allocate(&cx, out, size, 0)
     }
 
-    /// As [`cuMemAllocHost_v2`].
-    context fn cuMemAllocHost(out: Pointer<HostPointer>, size: usize) |cx| {
-        allocate(&cx, out, size, 0)
+    /// As [`cuMemAllocHost_v2`], of CUDA 2.0: with a size of 32 bits.
+    context fn cuMemAllocHost(out: Pointer<HostPointer>, size: c_uint) |cx| {
+        allocate(&cx, out, size as usize, 0)
     }
 
     /// `cuMemFreeHost`: NULL is nothing. It needs no current context.

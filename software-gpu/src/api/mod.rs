@@ -28,7 +28,6 @@ pub mod pointer;
 pub mod pool;
 pub mod primary_context;
 pub mod proc_address;
-mod proc_address_table;
 pub mod stream;
 pub mod stream_memory;
 pub mod virtual_memory;

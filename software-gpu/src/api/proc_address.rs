@@ -10,21 +10,141 @@ use gpgpu_protocol::cuda::{
     CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND,
     CUdriverProcAddressQueryResult,
 };
+use gpgpu_protocol::driver_api::ENTRY_POINTS;
 
-use super::proc_address_table::{Entry, entries};
 use crate::border::{Pointer, Result, Text, export};
 use crate::config::DRIVER_VERSION;
 
-// The versions of a name, oldest first.
-fn versions(name: &str) -> Option<&'static [Entry]> {
-    static TABLE: OnceLock<HashMap<&'static str, Vec<Entry>>> = OnceLock::new();
+/// The functions of this library: their addresses by symbol. One that is not listed here is not found by name.
+fn addresses() -> HashMap<&'static str, usize> {
+    macro_rules! functions {
+        ($($module:ident: $($function:ident)*;)*) => {
+            HashMap::from([$($((stringify!($function), super::$module::$function as *const () as usize),)*)*])
+        };
+    }
+    functions! {
+        context:
+            cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy cuCtxDestroy_v2 cuCtxDisablePeerAccess
+            cuCtxEnablePeerAccess cuCtxGetApiVersion cuCtxGetCacheConfig cuCtxGetCurrent cuCtxGetDevice cuCtxGetDevice_v2
+            cuCtxGetFlags cuCtxGetId cuCtxGetLimit cuCtxGetSharedMemConfig cuCtxGetStreamPriorityRange cuCtxPopCurrent
+            cuCtxPopCurrent_v2 cuCtxPushCurrent cuCtxPushCurrent_v2 cuCtxResetPersistingL2Cache cuCtxSetCacheConfig
+            cuCtxSetCurrent cuCtxSetFlags cuCtxSetLimit cuCtxSetSharedMemConfig cuCtxSynchronize cuCtxSynchronize_v2;
+        copy:
+            cuMemcpy cuMemcpyAsync cuMemcpyAsync_ptsz cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz cuMemcpyDtoD_v2
+            cuMemcpyDtoD_v2_ptds cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2_ptsz cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds
+            cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds cuMemcpyPeer cuMemcpyPeerAsync
+            cuMemcpyPeerAsync_ptsz cuMemcpyPeer_ptds cuMemcpy_ptds;
+        copy2d:
+            cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz cuMemcpy2DUnaligned_v2 cuMemcpy2DUnaligned_v2_ptds cuMemcpy2D_v2
+            cuMemcpy2D_v2_ptds;
+        copy3d:
+            cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz cuMemcpy3D_v2 cuMemcpy3D_v2_ptds;
+        copy_batch:
+            cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz cuMemcpyBatchAsync_v2 cuMemcpyBatchAsync_v2_ptsz;
+        device:
+            cuDeviceCanAccessPeer cuDeviceComputeCapability cuDeviceGet cuDeviceGetAttribute cuDeviceGetByPCIBusId
+            cuDeviceGetCount cuDeviceGetExecAffinitySupport cuDeviceGetLuid cuDeviceGetName cuDeviceGetP2PAttribute
+            cuDeviceGetPCIBusId cuDeviceGetProperties cuDeviceGetUuid cuDeviceGetUuid_v2 cuDeviceTotalMem_v2;
+        error:
+            cuGetErrorName cuGetErrorString;
+        event:
+            cuEventCreate cuEventDestroy cuEventDestroy_v2 cuEventElapsedTime cuEventElapsedTime_v2 cuEventQuery cuEventRecord
+            cuEventRecordWithFlags cuEventRecordWithFlags_ptsz cuEventRecord_ptsz cuEventSynchronize;
+        function:
+            cuFuncGetAttribute cuFuncGetModule cuFuncGetName cuFuncGetParamInfo cuFuncIsLoaded cuFuncLoad cuFuncSetAttribute
+            cuFuncSetCacheConfig cuFuncSetSharedMemConfig;
+        host_memory:
+            cuMemAllocHost cuMemAllocHost_v2 cuMemFreeHost cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuMemHostGetFlags
+            cuMemHostRegister cuMemHostRegister_v2 cuMemHostUnregister;
+        init:
+            cuDriverGetVersion cuGetExportTable cuInit;
+        kernel:
+            cuKernelGetAttribute cuKernelGetFunction cuKernelGetLibrary cuKernelGetName cuKernelGetParamInfo cuKernelSetAttribute
+            cuKernelSetCacheConfig;
+        launch:
+            cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz cuLaunchHostFunc cuLaunchHostFunc_ptsz cuLaunchKernel
+            cuLaunchKernelEx cuLaunchKernelEx_ptsz cuLaunchKernel_ptsz cuStreamAddCallback cuStreamAddCallback_ptsz;
+        library:
+            cuLibraryEnumerateKernels cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount cuLibraryGetManaged
+            cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload;
+        memory:
+            cuMemAllocManaged cuMemAllocPitch_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemGetInfo_v2;
+        memset:
+            cuMemsetD16Async cuMemsetD16Async_ptsz cuMemsetD16_v2 cuMemsetD16_v2_ptds cuMemsetD2D16Async cuMemsetD2D16Async_ptsz
+            cuMemsetD2D16_v2 cuMemsetD2D16_v2_ptds cuMemsetD2D32Async cuMemsetD2D32Async_ptsz cuMemsetD2D32_v2
+            cuMemsetD2D32_v2_ptds cuMemsetD2D8Async cuMemsetD2D8Async_ptsz cuMemsetD2D8_v2 cuMemsetD2D8_v2_ptds cuMemsetD32Async
+            cuMemsetD32Async_ptsz cuMemsetD32_v2 cuMemsetD32_v2_ptds cuMemsetD8Async cuMemsetD8Async_ptsz cuMemsetD8_v2
+            cuMemsetD8_v2_ptds;
+        module:
+            cuModuleEnumerateFunctions cuModuleGetFunction cuModuleGetFunctionCount cuModuleGetGlobal_v2 cuModuleGetLoadingMode
+            cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload;
+        occupancy:
+            cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveBlocksPerMultiprocessor
+            cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialBlockSize
+            cuOccupancyMaxPotentialBlockSizeWithFlags cuOccupancyMaxPotentialClusterSize;
+        pointer:
+            cuPointerGetAttribute cuPointerGetAttributes cuPointerSetAttribute;
+        pool:
+            cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool cuMemAllocAsync cuMemAllocAsync_ptsz
+            cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz cuMemFreeAsync cuMemFreeAsync_ptsz cuMemPoolCreate
+            cuMemPoolDestroy cuMemPoolGetAccess cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolSetAttribute cuMemPoolTrimTo;
+        primary_context:
+            cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset
+            cuDevicePrimaryCtxReset_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2;
+        proc_address:
+            cuGetProcAddress cuGetProcAddress_v2;
+        stream:
+            cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz
+            cuStreamCopyAttributes cuStreamCopyAttributes_ptsz cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy
+            cuStreamDestroy_v2 cuStreamEndCapture cuStreamEndCapture_ptsz cuStreamGetCaptureInfo cuStreamGetCaptureInfo_ptsz
+            cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v2_ptsz cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz
+            cuStreamGetCtx cuStreamGetCtx_ptsz cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz cuStreamGetDevice cuStreamGetDevice_ptsz
+            cuStreamGetFlags cuStreamGetFlags_ptsz cuStreamGetId cuStreamGetId_ptsz cuStreamGetPriority cuStreamGetPriority_ptsz
+            cuStreamIsCapturing cuStreamIsCapturing_ptsz cuStreamQuery cuStreamQuery_ptsz cuStreamSynchronize
+            cuStreamSynchronize_ptsz cuStreamWaitEvent cuStreamWaitEvent_ptsz cuThreadExchangeStreamCaptureMode;
+        stream_memory:
+            cuStreamWaitValue32 cuStreamWaitValue32_ptsz cuStreamWaitValue32_v2 cuStreamWaitValue32_v2_ptsz cuStreamWaitValue64
+            cuStreamWaitValue64_ptsz cuStreamWaitValue64_v2 cuStreamWaitValue64_v2_ptsz cuStreamWriteValue32
+            cuStreamWriteValue32_ptsz cuStreamWriteValue32_v2 cuStreamWriteValue32_v2_ptsz cuStreamWriteValue64
+            cuStreamWriteValue64_ptsz cuStreamWriteValue64_v2 cuStreamWriteValue64_v2_ptsz;
+        virtual_memory:
+            cuMemAddressFree cuMemAddressReserve cuMemCreate cuMemExportToShareableHandle cuMemGetAccess
+            cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemImportFromShareableHandle cuMemMap
+            cuMemRelease cuMemRetainAllocationHandle cuMemSetAccess cuMemUnmap;
+    }
+}
+
+/// One version of a function.
+struct Version {
+    /// The CUDA version that introduced it.
+    since: c_int,
+    /// The function.
+    address: usize,
+    /// Its variant for the per-thread default stream.
+    per_thread: Option<usize>,
+}
+
+// The versions of a name that this library has, oldest first.
+fn versions(name: &str) -> Option<&'static [Version]> {
+    static TABLE: OnceLock<HashMap<&'static str, Vec<Version>>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
-        let mut table: HashMap<_, Vec<Entry>> = HashMap::new();
-        for entry in entries() {
-            table.entry(entry.name).or_default().push(entry);
-        }
-        for versions in table.values_mut() {
-            versions.sort_by_key(|e| e.version);
+        let addresses = addresses();
+        let mut table: HashMap<_, Vec<Version>> = HashMap::new();
+        for entry in ENTRY_POINTS {
+            let Some(&address) = addresses.get(entry.symbol) else {
+                continue;
+            };
+            let versions = table.entry(entry.name).or_default();
+            if !entry.per_thread {
+                versions.push(Version {
+                    since: entry.since as c_int,
+                    address,
+                    per_thread: None,
+                });
+            } else if let Some(version) = versions.last_mut() {
+                // A variant follows its function in the list.
+                version.per_thread = Some(address);
+            }
         }
         table
     });
@@ -40,11 +160,11 @@ fn find(
         return (std::ptr::null_mut(), CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     };
     // The default streams of threads came with CUDA 7.
-    let too_old = |e: &Entry| per_thread && e.per_thread.is_some() && version < 7000;
+    let too_old = |e: &Version| per_thread && e.per_thread.is_some() && version < 7000;
     match versions
         .iter()
         .rev()
-        .find(|e| e.version <= version)
+        .find(|e| e.since <= version)
         .filter(|e| !too_old(e))
     {
         Some(entry) => {
@@ -124,6 +244,25 @@ mod tests {
             find("cuMemAlloc_v2", 13000, false).1,
             CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
         );
+    }
+
+    #[test]
+    fn every_function_is_found_by_its_name_and_version() {
+        let addresses = addresses();
+        let mut found = 0;
+        for entry in ENTRY_POINTS {
+            if let Some(&address) = addresses.get(entry.symbol) {
+                let answer = find(entry.name, entry.since as c_int, entry.per_thread);
+                assert_eq!(
+                    answer,
+                    (address as *mut c_void, CU_GET_PROC_ADDRESS_SUCCESS),
+                    "{}",
+                    entry.symbol
+                );
+                found += 1;
+            }
+        }
+        assert_eq!(found, addresses.len());
     }
 
     #[test]

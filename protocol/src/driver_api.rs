@@ -1,0 +1,179 @@
+//! The CUDA driver API: every function of it, declared once.
+//!
+//! [`with_driver_api!`](crate::with_driver_api) hands the list to a macro of the caller's choice. From it come [`ENTRY_POINTS`],
+//! the types in [`signature`], the host's bindings, the runtime library's, the functions that the guest's library does not have
+//! yet, and the checks that the functions of the guest's library and of the software GPU have CUDA's signatures ([`check`]).
+//!
+//! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` finds the one that was current in the
+//! version asked for. So a row of the list is one symbol. It reads: the function's name without a version; the CUDA version that
+//! brought the symbol (1000 times the major, 10 times the minor); how the guest's library has it ([`Guest`], in lower case); the
+//! symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
+//!
+//! The types are those of [`crate::cuda`]: an integer where CUDA has an enumeration, `c_void` behind a pointer to a structure, or
+//! in place of a handle, that is not declared there.
+
+mod list;
+
+pub mod check;
+
+use crate::with_driver_api;
+
+/// How the guest's library has a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guest {
+    /// It is made from the API table ([`crate::api`]).
+    Table,
+    /// It is written by hand.
+    Guest,
+    /// It only says that it is not supported yet.
+    Unsupported,
+}
+
+/// One symbol of the driver API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryPoint {
+    /// The function's name, without a version.
+    pub name: &'static str,
+    /// The CUDA version that brought this symbol (1000 times the major, 10 times the minor).
+    pub since: u32,
+    /// The exported symbol.
+    pub symbol: &'static str,
+    /// Whether this is the variant with per-thread default streams.
+    pub per_thread: bool,
+    /// How the guest's library has it.
+    pub guest: Guest,
+}
+
+/// The default streams of threads came with CUDA 7.
+const fn per_thread_since(since: u32) -> u32 {
+    if since < 7000 { 7000 } else { since }
+}
+
+macro_rules! guest {
+    (table) => {
+        Guest::Table
+    };
+    (guest) => {
+        Guest::Guest
+    };
+    (unsupported) => {
+        Guest::Unsupported
+    };
+}
+
+macro_rules! entry_points {
+    ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        /// All entry points, by name and then by version; a variant with per-thread default streams is behind its function.
+        pub const ENTRY_POINTS: &[EntryPoint] = &[$(
+            EntryPoint {
+                name: stringify!($name),
+                since: $since,
+                symbol: stringify!($symbol),
+                per_thread: false,
+                guest: guest!($guest),
+            },
+            $(EntryPoint {
+                name: stringify!($name),
+                since: per_thread_since($since),
+                symbol: stringify!($per_thread),
+                per_thread: true,
+                guest: guest!($guest),
+            },)?
+        )*];
+    };
+}
+
+with_driver_api!(entry_points);
+
+/// The type of each function, under its symbol.
+#[allow(non_camel_case_types, non_snake_case)]
+pub mod signature {
+    use std::ffi::{c_char, c_void};
+
+    use crate::{cuda::*, with_driver_api, with_profiler_api};
+
+    macro_rules! signatures {
+        ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {$(
+            #[doc = concat!("`", stringify!($symbol), "`.")]
+            pub type $symbol = unsafe extern "C" fn($($arg: $ty),*) -> CUresult;
+            $(
+                #[doc = concat!("`", stringify!($per_thread), "`.")]
+                pub type $per_thread = $symbol;
+            )?
+        )*};
+    }
+
+    with_driver_api!(signatures);
+    with_profiler_api!(signatures);
+}
+
+/// Makes `with_signature!`, with one arm for each symbol. `$d` is a dollar sign, for the macro that is made.
+macro_rules! lookup {
+    ($d:tt $($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        /// Hands the parameters of the function with the symbol that comes first to `$callback!`, after the tokens in `extra`. The
+        /// types are to be in scope: those of [`crate::cuda`], `c_char` and `c_void`.
+        #[macro_export]
+        macro_rules! with_signature {
+            $(
+                ($symbol $d callback:ident $d($d extra:tt)*) => {
+                    $d callback! { $d($d extra)* ($($arg: $ty),*) }
+                };
+            )*
+        }
+    };
+}
+
+macro_rules! lookup_of_all {
+    ($d:tt $($rows:tt)*) => {
+        crate::with_profiler_api! { lookup $d $($rows)* }
+    };
+}
+
+with_driver_api!(lookup_of_all $);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use super::*;
+    use crate::api::OPERATIONS;
+
+    #[test]
+    fn names_are_sorted_symbols_are_unique_and_versions_ascend() {
+        assert!(ENTRY_POINTS.is_sorted_by_key(|entry| entry.name));
+        let mut newest = HashMap::new();
+        let mut symbols = HashSet::new();
+        for entry in ENTRY_POINTS {
+            let older = newest.insert((entry.name, entry.per_thread), entry.since);
+            assert!(older < Some(entry.since), "{}", entry.symbol);
+            assert!(symbols.insert(entry.symbol), "{}", entry.symbol);
+        }
+    }
+
+    #[test]
+    fn a_symbol_is_its_name_with_suffixes() {
+        for entry in ENTRY_POINTS {
+            let symbol = entry.symbol;
+            assert!(symbol.starts_with(entry.name), "{symbol}");
+            let suffixed = symbol.ends_with("_ptsz") || symbol.ends_with("_ptds");
+            assert_eq!(suffixed, entry.per_thread, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn the_api_table_makes_what_the_list_says_that_it_makes() {
+        let made: HashSet<_> = OPERATIONS
+            .iter()
+            .filter(|operation| matches!(operation.style, "plain" | "worker"))
+            .flat_map(|operation| operation.per_thread.iter().chain([&operation.name]))
+            .collect();
+        for entry in ENTRY_POINTS {
+            assert_eq!(
+                made.contains(&entry.symbol),
+                entry.guest == Guest::Table,
+                "{}",
+                entry.symbol
+            );
+        }
+    }
+}
