@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use crate::{border::Result, client::Client};
+use gpgpu_client::Connection;
+
+use crate::border::Result;
 
 /// Up to 32 answers about one object. Reading one takes no lock.
 #[derive(Debug)]
@@ -119,8 +121,12 @@ pub const fn bit(which: usize) -> u32 {
 }
 
 /// The answer where it may be given without the host: once the GPU's state is corrupted, the host alone may answer.
-pub fn local<T>(client: &Client, known: impl FnOnce() -> Option<T>) -> Option<T> {
-    if client.is_corrupted() { None } else { known() }
+pub fn local<T>(connection: &Connection, known: impl FnOnce() -> Option<T>) -> Option<T> {
+    if connection.is_corrupted() {
+        None
+    } else {
+        known()
+    }
 }
 
 #[cfg(test)]

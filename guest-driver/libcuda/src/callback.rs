@@ -10,6 +10,7 @@ use std::{
     sync::{Mutex, Once},
 };
 
+use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     client::{Client, client},
     cuda,
     launch::DefaultStream,
-    log::{self, Level},
     stream, thread,
 };
 

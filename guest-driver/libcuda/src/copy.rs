@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use gpgpu_client::{Scope, ring::Ring, transport::Data};
 use gpgpu_protocol::{
     api::{Copy2D, request},
     codec::Blob,
@@ -17,12 +18,10 @@ use gpgpu_protocol::{
 use crate::{
     argument::{HostPtr, InPtr},
     border::Result,
-    client::{Client, Scope, client},
+    client::{Client, client},
     cuda,
     pointer::Kind,
-    ring::Ring,
     thread,
-    transport::Data,
 };
 
 /// The most bytes that travel in the command itself.

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gpgpu_client::ring::{Patience, Ring};
 use gpgpu_protocol::{
     api::{Event, Object, request},
     cuda::*,
@@ -26,7 +27,6 @@ use crate::{
     client::{Client, client},
     cuda,
     launch::DefaultStream,
-    ring::{Patience, Ring},
     stream,
 };
 

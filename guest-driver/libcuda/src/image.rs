@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
+use gpgpu_client::{Connection, transport::Data};
 use gpgpu_protocol::{
     api::{JitLog, JitOption, Request, request},
     codec::Blob,
@@ -15,8 +16,6 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
     border::Result,
-    client::Client,
-    transport::Data,
 };
 
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -124,34 +123,34 @@ fn sent_before(bytes: usize) -> bool {
 /// Loads an image by a request that is made with its number. A short one travels with the request; a long one before
 /// it; one that the worker still has not at all.
 pub fn load<R: Request>(
-    client: &Client,
+    connection: &Connection,
     bytes: &[u8],
     request: impl FnOnce(u64) -> R,
 ) -> Result<(CUresult, Option<R::Reply>)> {
     let again = sent_before(bytes.len()) && bytes.len() >= WORTH_ASKING;
     let length = bytes.len() as u64;
     if again {
-        let image = client.new_serial();
+        let image = connection.new_serial();
         let find = request::gpgpuImageFind {
             image,
             bytes: length,
             hash: Blob(blake3::hash(bytes).as_bytes().to_vec()),
             known: true,
         };
-        if client.call(&find)?.known != 0 {
-            return client.exchange(&request(image), &[], &mut []);
+        if connection.call(&find)?.known != 0 {
+            return connection.exchange(&request(image), &[], &mut []);
         }
     }
-    if bytes.len() <= client.block_bytes() {
-        return client.exchange(&request(0), bytes, &mut []);
+    if bytes.len() <= connection.block_bytes() {
+        return connection.exchange(&request(0), bytes, &mut []);
     }
-    let image = client.new_serial();
+    let image = connection.new_serial();
     let write = request::gpgpuImageWrite {
         image,
         bytes: length,
     };
-    client.transfer(&write, Data::In(bytes))?;
-    client.exchange(&request(image), &[], &mut [])
+    connection.transfer(&write, Data::In(bytes))?;
+    connection.exchange(&request(image), &[], &mut [])
 }
 
 /// Reads an image from a file of the guest, with a NUL at its end in case it is text.

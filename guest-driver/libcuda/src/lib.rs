@@ -2,8 +2,8 @@
 //!
 //! A call enters through [`border`], which turns C arguments into checked ones ([`argument`]), is
 //! answered from what the process knows ([`client`], [`thread`]) or travels as an entry of the API
-//! table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel driver's device file, or a
-//! vhost-user socket where there is no VM. There is one file for each kind of CUDA object.
+//! table ([`gpgpu_protocol::api`]) over the client's connection ([`gpgpu_client`]). There is one file for each kind of
+//! CUDA object.
 
 #![allow(non_snake_case)]
 
@@ -26,20 +26,15 @@ mod function;
 mod image;
 mod launch;
 mod library;
-mod log;
 mod memory;
 mod memory_pool;
 mod module;
 mod objects;
 mod occupancy;
 mod older;
-mod parallel_copy;
 mod pointer;
-mod ring;
 mod settings;
-mod signals;
 mod spare;
 mod stream;
 mod thread;
-mod transport;
 mod unsupported;

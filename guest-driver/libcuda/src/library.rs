@@ -127,7 +127,7 @@ cuda! {
         for dead in locked(&data.modules).values().chain(locked(&data.functions).values()) {
             client.objects.remove(*dead);
         }
-        client.objects.retain(|object| !matches!(object, Known::Kernel(kernel) if kernel.parent == id));
+        client.objects.retain(|_, object| !matches!(object, Known::Kernel(kernel) if kernel.parent == id));
         Ok(())
     }
 

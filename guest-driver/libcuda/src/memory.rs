@@ -6,6 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
+use gpgpu_client::transport::{Failure, Pinned, Transport};
 use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
 
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     cuda,
     pointer::{Kind, Origin, Range},
     spare, thread,
-    transport::{Failure, Pinned, Transport},
 };
 
 /// The pages that are pinned, by their first address: CUDA lets two registrations share a page, but a page is
@@ -126,7 +126,7 @@ pub fn forget_context(client: &Client, context: u64) {
         if let Kind::Host { .. } = range.kind {
             client
                 .host
-                .unpin(&*client.transport, range.start, range.bytes);
+                .unpin(client.transport(), range.start, range.bytes);
         }
     }
 }
@@ -163,7 +163,7 @@ fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
-    let pinned = client.transport.allocate(bytes).map_err(code)?;
+    let pinned = client.transport().allocate(bytes).map_err(code)?;
     let start = pinned.address;
     client.host.insert(pinned);
     note_host(
@@ -194,7 +194,7 @@ fn note_host(
     };
     let reply = client
         .call(&request)
-        .inspect_err(|_| client.host.unpin(&*client.transport, start, bytes as u64))?;
+        .inspect_err(|_| client.host.unpin(client.transport(), start, bytes as u64))?;
     // All of it is mapped for the device, asked or not, and says so.
     let kind = Kind::Host {
         device: reply.device,
@@ -230,7 +230,7 @@ fn free_host(start: u64, wanted: bool) -> Result {
     client.call(&request::cuMemHostUnregister { address: start })?;
     client.pointers.remove(start);
     // The worker's driver let go of the pages, so the device may forget them and the kernel unpin them.
-    client.host.unpin(&*client.transport, start, range.bytes);
+    client.host.unpin(client.transport(), start, range.bytes);
     Ok(())
 }
 
@@ -263,7 +263,7 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
     let read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
     client
         .host
-        .pin(&*client.transport, start, bytes as u64, read_only)
+        .pin(client.transport(), start, bytes as u64, read_only)
         .map_err(code)?;
     note_host(
         client,

@@ -136,7 +136,7 @@ cuda! {
         let module = client.objects.module(id)?;
         client.call(&request::cuModuleUnload { hmod: id })?;
         client.objects.remove(id);
-        client.objects.retain(|object| !matches!(object, Known::Function(function) if function.parent == id));
+        client.objects.retain(|_, object| !matches!(object, Known::Function(function) if function.parent == id));
         drop(module);
         Ok(())
     }

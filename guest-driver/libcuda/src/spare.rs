@@ -12,10 +12,11 @@ use std::{
     },
 };
 
+use gpgpu_client::Scope;
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
-    client::{Client, Scope},
+    client::Client,
     pointer::{Origin, Range},
 };
 

@@ -2,9 +2,8 @@
 
 use std::{collections::HashSet, sync::Mutex};
 
+use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{cuda::*, with_driver_api};
-
-use crate::log::{self, Level};
 
 fn refuse(name: &'static str) -> CUresult {
     static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);

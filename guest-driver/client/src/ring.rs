@@ -107,6 +107,7 @@ impl Ring {
     }
 
     /// Wakes a worker on this machine.
+    #[inline]
     pub fn wake(&self) {
         futex::wake(self.area.sleeping());
     }
@@ -117,16 +118,19 @@ impl Ring {
     }
 
     /// How far commands were appended: what is sent elsewhere comes after them.
+    #[inline]
     pub fn position(&self) -> u64 {
         locked(&self.producer).producer.tail()
     }
 
     /// Whether commands of so many bytes fit a record.
+    #[inline]
     pub fn fits(bytes: usize) -> bool {
         bytes + size_of::<Record>() <= MAX_RECORD_BYTES
     }
 
     /// Appends commands that nobody waits for; `wake` tells a worker that sleeps.
+    #[inline]
     pub fn post(
         &self,
         thread: u32,
@@ -138,6 +142,7 @@ impl Ring {
     }
 
     /// Appends commands whose answer comes to the ticket.
+    #[inline]
     pub fn request(
         &self,
         thread: u32,
@@ -193,6 +198,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn claim(&self) -> u32 {
         let mut slots = locked(&self.slots);
         loop {
@@ -206,6 +212,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn free(&self, slot: u32) {
         locked(&self.slots).push(slot);
         self.slot_free.notify_one();
@@ -239,6 +246,7 @@ impl Ring {
     }
 
     /// What a request came to, once it is over.
+    #[inline]
     fn outcome(&self, ticket: Ticket) -> Option<Waited> {
         let slot = self.area.slot(ticket.slot as usize);
         match slot.answered(ticket.sequence)? {
@@ -250,11 +258,13 @@ impl Ring {
     }
 
     /// Whether the request is over.
+    #[inline]
     fn is_over(&self, ticket: Ticket) -> bool {
         self.outcome(ticket).is_some()
     }
 
     /// Takes a data block that is free, or whose copy is over.
+    #[inline]
     pub fn take_block(&self) -> Option<u32> {
         let mut blocks = locked(&self.blocks);
         let found = blocks.iter().position(|block| {
@@ -271,6 +281,7 @@ impl Ring {
     }
 
     /// Gives a block back, at once or when the copy out of it is over.
+    #[inline]
     pub fn give_block(&self, block: u32, pending: Option<Ticket>) {
         locked(&self.blocks)[block as usize % BLOCKS] = Block {
             taken: false,
@@ -279,11 +290,13 @@ impl Ring {
     }
 
     /// The word of an event.
+    #[inline]
     pub fn word(&self, word: u32) -> &AtomicU32 {
         self.area.word(word as usize)
     }
 
     /// A block's memory.
+    #[inline]
     pub fn block(&self, block: u32) -> *mut u8 {
         self.area
             .at(BLOCK_OFFSET + block as usize % BLOCKS * BLOCK_BYTES)
@@ -299,6 +312,7 @@ pub struct Patience {
 
 impl Patience {
     /// A wait that begins now.
+    #[inline]
     pub fn new() -> Self {
         Self {
             start: None,

@@ -28,11 +28,13 @@ fn threshold() -> Level {
 }
 
 /// Whether messages of this level are said.
+#[inline]
 pub fn enabled(level: Level) -> bool {
     level <= threshold()
 }
 
 /// Says a message, if its level is asked for.
+#[inline]
 pub fn say(level: Level, message: impl FnOnce() -> String) {
     if enabled(level) {
         eprintln!("virtio-gpgpu: {}", message());

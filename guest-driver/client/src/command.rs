@@ -1,0 +1,78 @@
+//! A request as a command of the stream, its answer, and what a failure of the device is called.
+
+use gpgpu_protocol::{
+    api::Request,
+    codec::{Reader, Writer},
+    cuda::*,
+    layout::{StreamAnswer, StreamCommand, status},
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{
+    ffi::Result,
+    log::{self, Level},
+    thread,
+    transport::Failure,
+};
+
+/// Makes the command of a request, in place of what `stream` holds.
+#[inline]
+pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
+    let mut bytes = std::mem::take(stream);
+    bytes.clear();
+    bytes.resize(size_of::<StreamCommand>(), 0);
+    let mut writer = Writer::on(bytes);
+    request.put(&mut writer);
+    let mut bytes = writer.into_bytes();
+    let header = StreamCommand {
+        bytes: (bytes.len() as u32).into(),
+        op: R::OP.into(),
+        reserved: 0.into(),
+        context: thread::current_context().into(),
+    };
+    bytes[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
+    *stream = bytes;
+}
+
+/// What an answer says: a code, and the reply if there is one.
+#[inline]
+pub fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)> {
+    let (head, rest) = StreamAnswer::read_from_prefix(answer).map_err(|_| CUDA_ERROR_UNKNOWN)?;
+    let reply = if rest.is_empty() && head.result.get() != CUDA_SUCCESS {
+        None
+    } else {
+        Some(
+            Reader::new(rest)
+                .get::<R::Reply>()
+                .map_err(|_| CUDA_ERROR_UNKNOWN)?,
+        )
+    };
+    Ok((head.result.get(), reply))
+}
+
+/// The reply to a call that succeeded; any other has its code.
+#[inline]
+pub fn reply<T>((result, reply): (CUresult, Option<T>)) -> Result<T> {
+    match (result, reply) {
+        (CUDA_SUCCESS, Some(reply)) => Ok(reply),
+        (CUDA_SUCCESS, None) => Err(CUDA_ERROR_UNKNOWN),
+        (code, _) => Err(code),
+    }
+}
+
+/// What a program is told when the device, not CUDA, failed. A client whose worker is gone gets one
+/// code for every later call, and one that CUDA itself gives for something outside of CUDA.
+#[cold]
+pub fn failed<R: Request>(failure: &Failure) -> CUresult {
+    let code = match failure {
+        Failure::Status(status::NO_GPU) => CUDA_ERROR_NO_DEVICE,
+        Failure::Status(status::NO_RESOURCES | status::LIMIT) => CUDA_ERROR_OUT_OF_MEMORY,
+        Failure::Status(status::BAD_ADDRESS) => CUDA_ERROR_INVALID_VALUE,
+        Failure::Status(status::VERSION_MISMATCH) => CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+        Failure::Os(libc::EFAULT) => CUDA_ERROR_INVALID_VALUE,
+        Failure::Os(libc::ENOMEM) => CUDA_ERROR_OUT_OF_MEMORY,
+        Failure::Status(_) | Failure::Os(_) => CUDA_ERROR_EXTERNAL_DEVICE,
+    };
+    log::say(Level::Debug, || format!("{}: {failure}", R::NAME));
+    code
+}

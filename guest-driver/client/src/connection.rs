@@ -1,0 +1,466 @@
+//! The connection to the device: requests out, answers in, and what must be known to send them.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use gpgpu_protocol::{
+    api::{
+        Hello, Object, Operation, Property, Request, issued,
+        issued::{KNOWN_AT_ONCE, Shared},
+        object_id, request,
+    },
+    cuda::*,
+    layout::{MAX_ANSWER_BYTES, status},
+};
+
+use crate::{
+    command::{decode, encode, failed, reply},
+    ffi::Result,
+    log::{self, Level},
+    ring::{Ring, Ticket, Waited},
+    thread,
+    transport::{self, Data, Failure, OpenError, Submission, Transport},
+    work::{Given, Scope, Work},
+};
+
+/// Room for the answer to a transfer, which is little more than a code.
+const TRANSFER_ANSWER_BYTES: usize = 256;
+
+/// Set to 0, it keeps the connection from setting up a ring: all goes by the command queue.
+const RING_VARIABLE: &str = "VIRTIO_GPGPU_RING";
+
+/// A connection to the device, for all threads of the process.
+pub struct Connection {
+    transport: Box<dyn Transport>,
+    /// The operations that the host has too.
+    shared: Shared,
+    /// Those that the program asked for and the host does not have.
+    refused: Mutex<HashSet<u16>>,
+    ring: Option<Ring>,
+    serial: AtomicU64,
+    corrupted: AtomicBool,
+    work: Work,
+}
+
+impl Connection {
+    /// Connects to the device that the environment names; with the connection comes what does not change about the host.
+    ///
+    /// # Errors
+    ///
+    /// What `cuInit` returns for it.
+    pub fn open() -> Result<(Self, Hello)> {
+        let began = Instant::now();
+        let transport = transport::open().map_err(|problem| {
+            log::say(Level::Error, || problem.to_string());
+            problem.code()
+        })?;
+        let connected = began.elapsed();
+        let mut connection = Self {
+            transport,
+            shared: Shared::default(),
+            refused: Mutex::default(),
+            ring: None,
+            serial: AtomicU64::new(1),
+            corrupted: AtomicBool::new(false),
+            work: Work::default(),
+        };
+        connection.shared = connection.ask_for_operations()?;
+        let hello = connection.call(&request::gpgpuHello { hello: true })?.hello;
+        if std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0") {
+            connection.ring = connection.open_ring();
+        }
+        log::say(Level::Debug, || {
+            format!(
+                "Start: connected in {connected:?}, ready in {:?}",
+                began.elapsed()
+            )
+        });
+        Ok((connection, hello))
+    }
+
+    /// The operations that this library and the host share. The host may be older or newer.
+    fn ask_for_operations(&self) -> Result<Shared> {
+        let mut shared = Shared::default();
+        let mut answer = vec![0; MAX_ANSWER_BYTES];
+        let mut first = 0;
+        loop {
+            let question = request::gpgpuOperations {
+                first,
+                operations: true,
+            };
+            let mut stream = Vec::new();
+            encode(&question, &mut stream);
+            let submission = Submission {
+                thread: thread::tag(),
+                stream: &stream,
+                input: &[],
+                answer: &mut answer,
+                output: &mut [],
+            };
+            let length = match self.transport.submit(submission) {
+                // It does not know the question.
+                Err(Failure::Status(status::MALFORMED)) => {
+                    shared.add(issued::first_table());
+                    break;
+                }
+                other => other.map_err(|failure| failed::<request::gpgpuOperations>(&failure))?,
+            };
+            let decoded = decode::<request::gpgpuOperations>(&answer[..length.min(answer.len())]);
+            let (CUDA_SUCCESS, Some(reply)) = decoded? else {
+                return Err(CUDA_ERROR_UNKNOWN);
+            };
+            let (count, last) = (reply.operations.len(), reply.operations.last());
+            let next = last.map_or(0, |last| u32::from(last.op) + 1);
+            shared.add(reply.operations);
+            if count < KNOWN_AT_ONCE || next <= first {
+                break;
+            }
+            first = next;
+        }
+        if shared.has(request::gpgpuHello::OP) {
+            return Ok(shared);
+        }
+        log::say(Level::Error, || OpenError::Version.to_string());
+        Err(OpenError::Version.code())
+    }
+
+    /// Refuses an operation that the host does not have, and names it once.
+    #[inline]
+    fn require<R: Request>(&self) -> Result {
+        if self.shared.has(R::OP) {
+            return Ok(());
+        }
+        self.refuse(R::OPERATION)
+    }
+
+    #[cold]
+    fn refuse(&self, operation: &Operation) -> Result {
+        let mut named = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.insert(operation.op) {
+            log::say(Level::Error, || {
+                let name = operation.name;
+                format!(
+                    "{name} is not supported by this host: its service is older than this library"
+                )
+            });
+        }
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    /// A ring, unless there is no memory that can be pinned for it: everything works without, slower.
+    fn open_ring(&self) -> Option<Ring> {
+        let ring = Ring::new(&*self.transport)
+            .inspect_err(|failure| log::say(Level::Info, || format!("No ring: {failure}")))
+            .ok()?;
+        let address = ring.address();
+        match self.call(&request::gpgpuRingSetup { address }) {
+            Ok(_) => Some(ring),
+            Err(code) => {
+                log::say(Level::Info, || format!("No ring: {code}"));
+                None
+            }
+        }
+    }
+
+    /// An id for a new object; none is given twice.
+    #[inline]
+    pub fn new_id<K: Object>(&self) -> u64 {
+        object_id::<K>(self.new_serial())
+    }
+
+    /// A number that was not given before.
+    #[inline]
+    pub fn new_serial(&self) -> u64 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub fn call<R: Request>(&self, request: &R) -> Result<R::Reply> {
+        self.call_with(request, &[], &mut [])
+    }
+
+    /// Sends a request with data beside it, and takes data beside the reply.
+    pub fn call_with<R: Request>(
+        &self,
+        request: &R,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<R::Reply> {
+        reply(self.exchange(request, input, output)?)
+    }
+
+    /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
+    pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
+        self.require::<R>()?;
+        let mut answer = [0; TRANSFER_ANSWER_BYTES];
+        let sent = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            self.follow_ring::<R>(stream);
+            self.transport
+                .transfer(thread::tag(), stream, data, &mut answer)
+                .map_err(|failure| failed::<R>(&failure))
+        });
+        self.work.count::<R>();
+        let length = sent?;
+        let decoded = decode::<R>(&answer[..length.min(answer.len())])?;
+        self.note(decoded.0);
+        reply(decoded)
+    }
+
+    /// Like [`Connection::call_with`], for the operations whose reply says something when they fail too.
+    pub fn exchange<R: Request>(
+        &self,
+        request: &R,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(CUresult, Option<R::Reply>)> {
+        self.require::<R>()?;
+        let given = self.given();
+        let mut answer = thread::take_answer_buffer();
+        let outcome = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            if input.is_empty()
+                && output.is_empty()
+                && R::OPERATION.rings
+                && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
+                && self.exchange_by_ring::<R>(ring, stream, &mut answer)? == Waited::Over
+            {
+                return Ok(answer.len());
+            }
+            self.exchange_by_queue::<R>(stream, input, output, &mut answer)
+        });
+        self.work.count::<R>();
+        let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
+        thread::return_answer_buffer(answer);
+        match decoded {
+            Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
+                self.set_idle(given, Scope::All);
+            }
+            Ok((code, _)) => self.note(code),
+            Err(_) => {}
+        }
+        decoded
+    }
+
+    fn exchange_by_ring<R: Request>(
+        &self,
+        ring: &Ring,
+        stream: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<Waited> {
+        let ticket = self.request_by_ring::<R>(ring, stream)?;
+        self.wait_by_ring::<R>(ring, ticket, answer)
+    }
+
+    fn request_by_ring<R: Request>(&self, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
+        ring.request(thread::tag(), stream, || self.wake(), || self.is_served())
+            .map_err(|failure| failed::<R>(&failure))
+    }
+
+    fn wait_by_ring<R: Request>(
+        &self,
+        ring: &Ring,
+        ticket: Ticket,
+        answer: &mut Vec<u8>,
+    ) -> Result<Waited> {
+        ring.wait(ticket, answer, || self.is_done(ticket))
+            .inspect_err(|code| {
+                log::say(Level::Debug, || {
+                    format!("{}: {code} while waiting", R::NAME)
+                });
+                self.note(*code);
+            })
+    }
+
+    /// Wakes the worker's end of the ring.
+    fn wake(&self) -> std::result::Result<(), Failure> {
+        if let Some(ring) = self
+            .ring
+            .as_ref()
+            .filter(|_| self.transport.is_on_this_machine())
+        {
+            ring.wake();
+            return Ok(());
+        }
+        let mut stream = Vec::new();
+        encode(&request::gpgpuRingWake {}, &mut stream);
+        self.transport.post(thread::tag(), &stream)
+    }
+
+    /// Whether the worker is done with what the ticket stands for; an error says that it is gone, or that it never will be.
+    fn is_done(&self, ticket: Ticket) -> Result<bool> {
+        let Ticket {
+            slot,
+            sequence,
+            position,
+        } = ticket;
+        let mut stream = Vec::new();
+        let question = request::gpgpuFenceStatus {
+            slot,
+            sequence,
+            position,
+            over: true,
+        };
+        encode(&question, &mut stream);
+        let mut answer = [0; 64];
+        let submission = Submission {
+            thread: thread::tag(),
+            stream: &stream,
+            input: &[],
+            answer: &mut answer,
+            output: &mut [],
+        };
+        let length = self
+            .transport
+            .submit(submission)
+            .map_err(|failure| failed::<request::gpgpuFenceStatus>(&failure))?;
+        let decoded = decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?;
+        reply(decoded).map(|reply| reply.over != 0)
+    }
+
+    /// Whether the worker lives, for who waits for nothing but that it goes on.
+    fn is_served(&self) -> std::result::Result<(), Failure> {
+        self.is_done(Ticket::default())
+            .map(drop)
+            .map_err(|_| Failure::Os(libc::ENOTCONN))
+    }
+
+    fn exchange_by_queue<R: Request>(
+        &self,
+        stream: &mut Vec<u8>,
+        input: &[u8],
+        output: &mut [u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<usize> {
+        self.follow_ring::<R>(stream);
+        answer.resize(MAX_ANSWER_BYTES, 0);
+        let submission = Submission {
+            thread: thread::tag(),
+            stream,
+            input,
+            answer,
+            output,
+        };
+        self.transport
+            .submit(submission)
+            .map_err(|failure| failed::<R>(&failure))
+    }
+
+    /// Puts before commands for the command queue what keeps them behind the ring's.
+    fn follow_ring<R: Request>(&self, stream: &mut Vec<u8>) {
+        let Some(ring) = &self.ring else { return };
+        // What is about the client itself depends on nothing, and must not wait.
+        if R::OPERATION.is(Property::Client) {
+            return;
+        }
+        let position = ring.position();
+        let mut first = Vec::new();
+        encode(&request::gpgpuRingAfter { position }, &mut first);
+        stream.splice(0..0, first);
+    }
+
+    /// Sends a request that needs no answer; an error surfaces at a later call. Once the GPU's state is corrupted,
+    /// every call has to say so, and is answered.
+    pub fn post<R: Request>(&self, request: &R) -> Result {
+        if self.corrupted.load(Ordering::Relaxed) {
+            return self.call(request).map(drop);
+        }
+        self.require::<R>()?;
+        let posted = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            match &self.ring {
+                Some(ring) if R::OPERATION.rings && Ring::fits(stream.len()) => {
+                    ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
+                }
+                _ => {
+                    self.follow_ring::<R>(stream);
+                    self.transport.post(thread::tag(), stream)
+                }
+            }
+        });
+        self.work.count::<R>();
+        posted.map_err(|failure| failed::<R>(&failure))
+    }
+
+    /// The ring, if there is one and the GPU is well.
+    #[inline]
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring
+            .as_ref()
+            .filter(|_| !self.corrupted.load(Ordering::Relaxed))
+    }
+
+    /// Sends a `fence` request by the ring without waiting for its end.
+    pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
+        self.require::<R>()?;
+        let sent = thread::with_stream_buffer(|stream| {
+            encode(request, stream);
+            self.request_by_ring::<R>(ring, stream)
+        });
+        self.work.count::<R>();
+        sent
+    }
+
+    /// Waits for the end of what [`Connection::begin`] sent; `false` if the worker left it alone.
+    pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
+        let mut answer = thread::take_answer_buffer();
+        let waited = self.wait_by_ring::<R>(ring, ticket, &mut answer);
+        let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
+        thread::return_answer_buffer(answer);
+        match decoded? {
+            (Waited::Elsewhere, _) => Ok(false),
+            (Waited::Over, CUDA_SUCCESS) => Ok(true),
+            (Waited::Over, code) => {
+                self.note(code);
+                Err(code)
+            }
+        }
+    }
+
+    /// Whether the GPU's state is corrupted: then the host alone knows what a call comes to.
+    #[inline]
+    pub fn is_corrupted(&self) -> bool {
+        self.corrupted.load(Ordering::Relaxed)
+    }
+
+    /// Notes a code after which every call fails with the same.
+    #[inline]
+    fn note(&self, code: CUresult) {
+        if is_sticky(code) {
+            self.corrupted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How much the GPU was given, to be told to [`Connection::set_idle`] when a synchronisation that begins now is over.
+    #[inline]
+    pub fn given(&self) -> Given {
+        self.work.given()
+    }
+
+    /// The current context has done what was `given`.
+    pub fn set_idle(&self, given: Given, scope: Scope) {
+        self.work.set_idle(given, scope);
+    }
+
+    /// Whether the current context is known to have done what it was given.
+    pub fn is_idle(&self, scope: Scope) -> bool {
+        self.work.is_idle(scope)
+    }
+
+    /// How requests reach the device.
+    #[inline]
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    /// The most bytes of data that go with one request.
+    pub fn block_bytes(&self) -> usize {
+        self.transport.block_bytes()
+    }
+}

@@ -1,0 +1,30 @@
+//! Where C calls come in: no panic leaves, every failure is a `CUresult`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::log::{self, Level};
+
+/// What a function of a library comes to: nothing, or the code of its failure.
+pub type Result<T = ()> = std::result::Result<T, CUresult>;
+
+/// Runs the body of the exported function `name`.
+#[inline]
+pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
+    // A panic is a bug of the library; unwinding into C would be undefined behaviour on top.
+    let code = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => CUDA_SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => CUDA_ERROR_UNKNOWN,
+    };
+    if code != CUDA_SUCCESS {
+        log::say(Level::Debug, || {
+            format!(
+                "{name} returns {code} ({})",
+                result_name(code).unwrap_or("unknown")
+            )
+        });
+    }
+    code
+}

@@ -1,0 +1,23 @@
+//! A process of a guest as a client of the device: what every library of the guest needs to speak with it.
+//!
+//! A [`Connection`] sends entries of the API table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel
+//! driver's device file, or a vhost-user socket where there is no VM. What costs as little as a few stores goes by the
+//! [`ring`]. What fails is a `CUresult` ([`ffi`]).
+//!
+//! A library is a `cdylib` that has this crate in it, with a connection, thread tags and a current context of its own.
+
+mod command;
+mod connection;
+pub mod ffi;
+pub mod forks;
+pub mod handles;
+pub mod log;
+mod parallel_copy;
+pub mod ring;
+pub mod signals;
+pub mod thread;
+pub mod transport;
+mod work;
+
+pub use connection::Connection;
+pub use work::{Given, Scope};

@@ -1,0 +1,162 @@
+//! What belongs to a thread of the program: its tag, its context stack, its buffers.
+//!
+//! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
+
+use std::{
+    cell::{Cell, RefCell},
+    mem::ManuallyDrop,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::ffi::Result;
+
+/// What a thread has. It outlives the thread's destructors, for a program may call CUDA in one: so
+/// nothing here has a destructor of its own.
+struct Thread {
+    tag: Cell<u32>,
+    /// The current context, which is the top of the stack, or 0.
+    current: Cell<u64>,
+    /// The stack below the current context.
+    below: RefCell<Vec<u64>>,
+    in_callback: Cell<bool>,
+}
+
+/// What is let go when the thread ends: calls after that make do without.
+struct Buffers {
+    answer: RefCell<Vec<u8>>,
+    stream: RefCell<Vec<u8>>,
+}
+
+thread_local! {
+    static THREAD: ManuallyDrop<Thread> = const {
+        ManuallyDrop::new(Thread {
+            tag: Cell::new(0),
+            current: Cell::new(0),
+            below: RefCell::new(Vec::new()),
+            in_callback: Cell::new(false),
+        })
+    };
+    static BUFFERS: Buffers = const { Buffers { answer: RefCell::new(Vec::new()), stream: RefCell::new(Vec::new()) } };
+}
+
+#[inline]
+fn with<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
+    THREAD.try_with(|thread| body(thread)).ok()
+}
+
+/// A number that no other thread of the process has or had.
+#[inline]
+pub fn tag() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    with(|thread| {
+        if thread.tag.get() == 0 {
+            thread.tag.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        thread.tag.get()
+    })
+    .unwrap_or(0)
+}
+
+/// The id of the current context, or 0.
+#[inline]
+pub fn current_context() -> u64 {
+    with(|thread| thread.current.get()).unwrap_or(0)
+}
+
+/// `cuCtxSetCurrent`: replaces the top of the stack; 0 pops it.
+#[inline]
+pub fn set_context(context: u64) {
+    if context == 0 {
+        pop_context();
+    } else {
+        with(|thread| thread.current.set(context));
+    }
+}
+
+/// `cuCtxPushCurrent`.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_DEINITIALIZED` in a thread whose storage is gone.
+pub fn push_context(context: u64) -> Result {
+    with(|thread| {
+        let before = thread.current.replace(context);
+        if before != 0
+            && let Ok(mut below) = thread.below.try_borrow_mut()
+        {
+            below.push(before);
+        }
+    })
+    .ok_or(CUDA_ERROR_DEINITIALIZED)
+}
+
+/// `cuCtxPopCurrent`; `None` when the stack is empty.
+pub fn pop_context() -> Option<u64> {
+    with(|thread| {
+        let next = thread
+            .below
+            .try_borrow_mut()
+            .ok()
+            .and_then(|mut below| below.pop());
+        thread.current.replace(next.unwrap_or(0))
+    })
+    .filter(|context| *context != 0)
+}
+
+/// Whether the thread runs a host callback, in which CUDA may not be called.
+#[inline]
+pub fn in_callback() -> bool {
+    with(|thread| thread.in_callback.get()).unwrap_or(false)
+}
+
+/// Says that the thread runs nothing but host callbacks.
+pub fn is_for_callbacks() {
+    with(|thread| thread.in_callback.set(true));
+}
+
+/// A buffer for an answer.
+#[inline]
+pub(crate) fn take_answer_buffer() -> Vec<u8> {
+    let taken = BUFFERS.try_with(|buffers| buffers.answer.take());
+    taken.unwrap_or_default()
+}
+
+/// Gives the buffer back for the thread's next call.
+#[inline]
+pub(crate) fn return_answer_buffer(buffer: Vec<u8>) {
+    let _ = BUFFERS.try_with(|buffers| buffers.answer.replace(buffer));
+}
+
+/// Lends the thread's buffer for commands.
+#[inline]
+pub(crate) fn with_stream_buffer<T>(body: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    let mut buffer = BUFFERS
+        .try_with(|buffers| buffers.stream.take())
+        .unwrap_or_default();
+    let result = body(&mut buffer);
+    let _ = BUFFERS.try_with(|buffers| buffers.stream.replace(buffer));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setting_the_context_replaces_the_top_of_the_stack_and_nothing_pops_it() {
+        std::thread::spawn(|| {
+            assert_eq!((current_context(), pop_context()), (0, None));
+            push_context(1).unwrap();
+            push_context(2).unwrap();
+            set_context(3);
+            assert_eq!(current_context(), 3);
+            set_context(0);
+            assert_eq!(current_context(), 1);
+            assert_eq!((pop_context(), current_context()), (Some(1), 0));
+        })
+        .join()
+        .unwrap();
+    }
+}
