@@ -39,9 +39,9 @@ use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::{
-    ipc,
-    supervisor::link::{DeviceEnd, ToDevice},
+use crate::ipc::{
+    self,
+    device::{DeviceEnd, ToDevice},
 };
 use backend::{Backend, LINK_EVENT};
 pub use front_end::FrontEnd;

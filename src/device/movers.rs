@@ -27,11 +27,12 @@ use super::{
     vm::{Speaker, Vm},
 };
 use crate::{
+    account::GPUS,
     ipc::{
         self, MAX_WORKER_EXPORTS,
+        device::ToSupervisor,
         mover::{DeviceEnd, Direction, FromMover, MAX_FILES, MAX_MOVES, MOVE_LIMIT, Message, Move},
     },
-    supervisor::{MAX_GPUS, link::ToSupervisor},
 };
 
 /// How often a mover that is not there is asked for.
@@ -331,7 +332,7 @@ impl Vm {
         if !matches!(client.phase, Phase::Live)
             || client.exports.contains_key(&number)
             || client.exports.len() >= MAX_WORKER_EXPORTS
-            || gpu >= MAX_GPUS
+            || gpu as usize >= GPUS
         {
             return None;
         }

@@ -26,10 +26,12 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    ipc::{self, FromWorker},
+    ipc::{
+        self, FromWorker,
+        device::{DeviceEnd, ToDevice, ToSupervisor},
+    },
     log_limit::LogLimit,
     pace::Pace,
-    supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
 };
 
 /// How many messages of one worker are handled before others get a turn.
