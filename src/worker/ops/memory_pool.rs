@@ -18,7 +18,7 @@ pub fn cuMemAllocFromPoolAsync(
     // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
     let bytes = if request.dptr { request.bytesize } else { 0 };
     let memory = &session.device_memory;
-    let dptr = memory.allocate_ordered(session, key, request.pool, bytes as u64)?;
+    let dptr = memory.allocate_ordered(key, request.pool, bytes as u64)?;
     Ok(reply::cuMemAllocFromPoolAsync {
         dptr,
         bytesize: (),
@@ -34,9 +34,7 @@ pub fn cuMemFreeAsync(
     _: Data,
 ) -> Outcome<reply::cuMemFreeAsync> {
     let (key, raw) = enter_stream(session, request.hStream)?;
-    session
-        .device_memory
-        .free_ordered(session, key, raw, request.dptr)?;
+    session.device_memory.free_ordered(key, raw, request.dptr)?;
     Ok(reply::cuMemFreeAsync {
         dptr: (),
         hStream: (),
@@ -78,7 +76,7 @@ pub fn cuMemPoolTrimTo(
 ) -> Outcome<reply::cuMemPoolTrimTo> {
     session
         .device_memory
-        .trim_mempool(session, request.pool, request.minBytesToKeep as u64)?;
+        .trim_mempool(request.pool, request.minBytesToKeep as u64)?;
     Ok(reply::cuMemPoolTrimTo {
         pool: (),
         minBytesToKeep: (),
@@ -93,7 +91,7 @@ pub fn cuMemPoolGetAttribute(
 ) -> Outcome<reply::cuMemPoolGetAttribute> {
     let value = session
         .device_memory
-        .mempool_attribute(session, request.pool, request.attr)?;
+        .mempool_attribute(request.pool, request.attr)?;
     Ok(reply::cuMemPoolGetAttribute {
         pool: (),
         attr: (),
@@ -107,12 +105,9 @@ pub fn cuMemPoolSetAttribute(
     request: request::cuMemPoolSetAttribute,
     _: Data,
 ) -> Outcome<reply::cuMemPoolSetAttribute> {
-    session.device_memory.set_mempool_attribute(
-        session,
-        request.pool,
-        request.attr,
-        request.value,
-    )?;
+    session
+        .device_memory
+        .set_mempool_attribute(request.pool, request.attr, request.value)?;
     Ok(reply::cuMemPoolSetAttribute {
         pool: (),
         attr: (),
@@ -129,7 +124,7 @@ pub fn cuMemPoolSetAccess(
     let device = session.gpu(request.dev)?;
     session
         .device_memory
-        .set_mempool_access(session, request.pool, device, request.flags)?;
+        .set_mempool_access(request.pool, device, request.flags)?;
     Ok(reply::cuMemPoolSetAccess {
         pool: (),
         dev: (),
@@ -143,6 +138,6 @@ pub fn gpgpuReclaim(
     _: request::gpgpuReclaim,
     _: Data,
 ) -> Outcome<reply::gpgpuReclaim> {
-    let more = session.device_memory.reclaim(session)?;
+    let more = session.device_memory.reclaim()?;
     Ok(reply::gpgpuReclaim { more: more.into() })
 }
