@@ -17,6 +17,7 @@ mod client;
 mod command;
 mod control;
 mod front_end;
+mod heard;
 mod lost_pages;
 mod memory;
 mod movers;
