@@ -55,7 +55,7 @@ pub struct Session {
     /// What the host is, once it was asked.
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
-    pub callbacks: Callbacks,
+    pub callbacks: &'static Callbacks,
     /// What it is charged for beside its device memory.
     pub charges: Charges,
     /// Its module images.
@@ -161,8 +161,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// A client with nothing; `end` is the channel to its device process, if there is one.
     pub fn new(end: Option<&'static WorkerEnd>) -> Self {
-        // What parts with threads of their own use lives as long as the process: these threads may wait in the driver when all else has
-        // ended.
+        // What threads of the parts and of the driver use lives as long as the process: they may wait when all else has ended.
         let common: &'static Common = Box::leak(Box::default());
         let exports: &'static Exports = Box::leak(Box::new(Exports::new(end)));
         let device_memory: &'static DeviceMemory =
@@ -179,7 +178,7 @@ impl Session {
             primary: Mutex::default(),
             ahead: Ahead::default(),
             hello: OnceLock::new(),
-            callbacks: Callbacks::default(),
+            callbacks: Box::leak(Box::default()),
             charges: Charges::default(),
             images: Images::default(),
             deferred: AtomicU32::default(),
