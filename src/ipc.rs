@@ -1,14 +1,16 @@
-//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: between a device process and a worker here,
-//! with a mover in [`mover`].
+//! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor and
+//! a device process in [`device`], with a mover in [`mover`].
 //!
 //! Both ends are on one machine and of one build, so integers are native. A message is a fixed
-//! header, a payload (stream or answer bytes) and, where it names memory, file descriptors. Bulk
-//! data never travels here: it is in the client's staging area, a sealed memfd that both map.
+//! header, a payload (stream or answer bytes) and, where it names memory, file descriptors: `frame.rs` has what is the
+//! same on all channels. Bulk data never travels here: it is in the client's staging area, a sealed memfd that both map.
 //!
 //! The worker trusts what it receives: the device process has checked it. The device process checks
 //! what it receives: a worker runs a guest's code.
 
+pub mod device;
 mod ends;
+mod frame;
 mod messages;
 pub mod mover;
 

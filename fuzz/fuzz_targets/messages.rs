@@ -13,10 +13,7 @@ use std::{
 
 use libfuzzer_sys::fuzz_target;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vhost_device_gpgpu::{
-    ipc::{self, mover},
-    supervisor::link,
-};
+use vhost_device_gpgpu::ipc::{self, device, mover};
 use virtio_gpgpu_fuzz::{
     device::{lowest_free_descriptor, send_raw},
     input::Input,
@@ -91,7 +88,7 @@ fn receive(to: u8, socket: OwnedFd) {
             while let Ok(Some(_)) = end.recv() {}
         }
         2 => {
-            let end = link::SupervisorEnd::new(socket);
+            let end = device::SupervisorEnd::new(socket);
             while let Ok(Some(_)) = end.recv() {}
         }
         3 => {
@@ -104,7 +101,7 @@ fn receive(to: u8, socket: OwnedFd) {
             }
         }
         4 => {
-            let end = link::DeviceEnd::new(socket);
+            let end = device::DeviceEnd::new(socket);
             while let Ok(Some(_)) = end.recv() {}
         }
         5 => {

@@ -30,9 +30,9 @@ use vhost_device_gpgpu::{
     device::{backend::config_bytes, queue::Restart, vm::Vm, watch::Watch},
     ipc::{
         self, ToWorker, WorkerEnd,
+        device::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
         mover::{FromMover, MoverEnd, ToMover},
     },
-    supervisor::link::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
 };
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_queue::QueueT;

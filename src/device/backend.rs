@@ -26,7 +26,7 @@ use super::{
     queue::{Memory, Restart},
     vm::Vm,
 };
-use crate::{ipc, supervisor::link::ToDevice};
+use crate::ipc::{self, device::ToDevice};
 
 /// A message of the supervisor. The library keeps the numbers up to [`NUM_QUEUES`] for itself.
 pub const LINK_EVENT: u16 = 8;

@@ -13,10 +13,7 @@ use super::{
     chain::Chain,
     staging::{Block, Staging},
 };
-use crate::{
-    ipc::{CommandData, DeviceEnd, Message, Result, Span},
-    supervisor::link::ToSupervisor,
-};
+use crate::ipc::{CommandData, DeviceEnd, Message, Result, Span, device::ToSupervisor};
 
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;

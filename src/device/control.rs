@@ -19,7 +19,10 @@ use super::{
     queue::Answer,
     vm::Vm,
 };
-use crate::{ipc::Message, pace::Pace, supervisor::link::ToSupervisor};
+use crate::{
+    ipc::{Message, device::ToSupervisor},
+    pace::Pace,
+};
 
 /// How long a worker may take to say that it is ready; a first context on a busy host with eight
 /// GPUs takes some ten seconds.

@@ -17,6 +17,7 @@ mod client;
 mod command;
 mod control;
 mod front_end;
+mod heard;
 mod lost_pages;
 mod memory;
 mod movers;
@@ -39,9 +40,9 @@ use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::{
-    ipc,
-    supervisor::link::{DeviceEnd, ToDevice},
+use crate::ipc::{
+    self,
+    device::{DeviceEnd, ToDevice},
 };
 use backend::{Backend, LINK_EVENT};
 pub use front_end::FrontEnd;

@@ -22,16 +22,18 @@ use vm_memory::GuestAddressSpace;
 
 use super::{
     client::{Export, InFlight, Phase},
+    heard::{Heard, Nonsense},
     queue::{Answer, Memory, Out},
     runs::{self, Part},
     vm::{Speaker, Vm},
 };
 use crate::{
+    account::GPUS,
     ipc::{
         self, MAX_WORKER_EXPORTS,
+        device::ToSupervisor,
         mover::{DeviceEnd, Direction, FromMover, MAX_FILES, MAX_MOVES, MOVE_LIMIT, Message, Move},
     },
-    supervisor::{MAX_GPUS, link::ToSupervisor},
 };
 
 /// How often a mover that is not there is asked for.
@@ -318,7 +320,7 @@ impl Vm {
         }
     }
 
-    /// Notes device memory of a client; `None` says that its worker makes no sense.
+    /// Notes device memory of a client.
     pub(super) fn exported(
         &mut self,
         id: u32,
@@ -326,27 +328,28 @@ impl Vm {
         bytes: u64,
         gpu: u32,
         handle: File,
-    ) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
+    ) -> Result<Heard, Nonsense> {
+        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
         if !matches!(client.phase, Phase::Live)
             || client.exports.contains_key(&number)
             || client.exports.len() >= MAX_WORKER_EXPORTS
-            || gpu >= MAX_GPUS
+            || gpu as usize >= GPUS
         {
-            return None;
+            return Err(Nonsense);
         }
         let handle = Arc::new(handle);
         client.exports.insert(number, Export { bytes, gpu, handle });
         self.want_mover(gpu);
-        Some(true)
+        Ok(Heard::More)
     }
 
     /// Forgets device memory of a client.
-    pub(super) fn unexported(&mut self, id: u32, number: u64) -> Option<bool> {
-        let export = self.clients.get_mut(&id)?.exports.remove(&number)?;
+    pub(super) fn unexported(&mut self, id: u32, number: u64) -> Result<Heard, Nonsense> {
+        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
+        let export = client.exports.remove(&number).ok_or(Nonsense)?;
         self.forget_export((id, number), export.gpu);
         self.pump_mover(export.gpu);
-        Some(true)
+        Ok(Heard::More)
     }
 
     fn forget_export(&mut self, key: (u32, u64), gpu: u32) {
@@ -390,7 +393,7 @@ impl Vm {
         busy
     }
 
-    /// Takes up a worker's word of where a command's data belongs; `None` says that it makes no sense.
+    /// Takes up a worker's word of where a command's data belongs.
     pub(super) fn move_asked(
         &mut self,
         id: u32,
@@ -398,25 +401,25 @@ impl Vm {
         (export, offset): (u64, u64),
         carried_out: u32,
         answer: &[u8],
-    ) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        let command = client.in_flight.get(&seq)?;
+    ) -> Result<Heard, Nonsense> {
+        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
+        let command = client.in_flight.get(&seq).ok_or(Nonsense)?;
         let header = &command.header;
         let bytes = header.in_bytes.get().max(header.out_bytes.get());
-        let place = client.exports.get(&export)?;
+        let place = client.exports.get(&export).ok_or(Nonsense)?;
         if answer.len() > header.answer_bytes.get() as usize
             || offset
                 .checked_add(bytes)
                 .is_none_or(|end| end > place.bytes)
             || !may_be_carried_out(command, carried_out)
         {
-            return None;
+            return Err(Nonsense);
         }
         let gpu = place.gpu;
         let moving = Moving {
             client: id,
             gpu,
-            command: client.in_flight.remove(&seq)?,
+            command: client.in_flight.remove(&seq).ok_or(Nonsense)?,
             export,
             offset,
             carried_out,
@@ -430,20 +433,25 @@ impl Vm {
             }
             _ => self.moved(moving, false),
         }
-        Some(true)
+        Ok(Heard::More)
     }
 
-    /// Takes up a worker's word that a command's data has to be staged; `None` says that it makes no sense.
-    pub(super) fn not_movable(&mut self, id: u32, seq: u64, carried_out: u32) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        if !may_be_carried_out(client.in_flight.get(&seq)?, carried_out) {
-            return None;
+    /// Takes up a worker's word that a command's data has to be staged.
+    pub(super) fn not_movable(
+        &mut self,
+        id: u32,
+        seq: u64,
+        carried_out: u32,
+    ) -> Result<Heard, Nonsense> {
+        let client = self.clients.get_mut(&id).ok_or(Nonsense)?;
+        if !may_be_carried_out(client.in_flight.get(&seq).ok_or(Nonsense)?, carried_out) {
+            return Err(Nonsense);
         }
-        let command = client.in_flight.remove(&seq)?;
+        let command = client.in_flight.remove(&seq).ok_or(Nonsense)?;
         client.external -= 1;
         let carried_out = command.carried_out + carried_out;
         client.push_staged(command.chain, command.header, carried_out);
-        Some(true)
+        Ok(Heard::More)
     }
 
     /// A move has ended, or was not begun: its command is answered, or goes on by way of the staging area.

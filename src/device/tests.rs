@@ -30,12 +30,10 @@ use super::{
     vm::Vm,
     watch::Watch,
 };
-use crate::{
-    ipc::{
-        self, ToWorker, WorkerEnd,
-        mover::{FromMover, MOVE_LIMIT, MoverEnd, ToMover},
-    },
-    supervisor::link::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
+use crate::ipc::{
+    self, ToWorker, WorkerEnd,
+    device::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
+    mover::{FromMover, MOVE_LIMIT, MoverEnd, ToMover},
 };
 
 /// Each ring: its descriptors, then what is available, then what was used.

@@ -17,23 +17,23 @@ use zerocopy::IntoBytes;
 
 use super::{
     chain::Chain,
-    client::{Channel, Client, Phase, Pumped, RequestKind},
+    client::{Channel, Client, Phase, Pumped},
     control::start_pace,
+    heard::Heard,
     movers::Movers,
-    queue::{Answer, Memory, Out, Queue},
+    queue::{Answer, Memory, Queue},
     reset::Held,
     staging::Staging,
     watch::Watch,
 };
 use crate::{
-    ipc::{self, FromWorker},
+    ipc::{
+        self,
+        device::{DeviceEnd, ToDevice, ToSupervisor},
+    },
     log_limit::LogLimit,
     pace::Pace,
-    supervisor::link::{DeviceEnd, ToDevice, ToSupervisor},
 };
-
-/// How many messages of one worker are handled before others get a turn.
-const MESSAGE_BATCH: usize = 64;
 
 const _: () = assert!(PAGE_BYTES == 4096);
 
@@ -62,7 +62,7 @@ pub struct Vm {
     pub(super) to_start: VecDeque<u32>,
     pub(super) starts: Pace,
     last_client: u32,
-    slots: Vec<Option<Speaker>>,
+    pub(super) slots: Vec<Option<Speaker>>,
     pub(super) movers: Movers,
     /// Queues that had more than a batch.
     pub(super) unfinished: [bool; NUM_QUEUES],
@@ -71,7 +71,7 @@ pub struct Vm {
     pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,
     /// What a worker's message is read into.
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
 }
 
 impl Vm {
@@ -338,7 +338,7 @@ impl Vm {
             .get(&id)
             .is_some_and(|client| client.channel.is_some())
         {
-            if !self.receive(id) {
+            if self.receive(id) == Heard::Last {
                 break;
             }
         }
@@ -402,155 +402,6 @@ impl Vm {
                 queue.complete(chain, Answer::Bytes(event.as_bytes().to_vec()));
             }
         }
-    }
-
-    /// Handles an event of the channel in a slot.
-    pub fn worker_speaks(&mut self, slot: usize) {
-        let id = match self.slots.get(slot).copied().flatten() {
-            Some(Speaker::Client(id)) => id,
-            Some(Speaker::Mover(gpu)) => return self.mover_speaks(gpu),
-            None => return,
-        };
-        // Where there is more, the event loop says so again.
-        self.receive(id);
-        self.pump(id);
-    }
-
-    /// Handles messages of a worker; `true` says that there may be more.
-    fn receive(&mut self, id: u32) -> bool {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut more = true;
-        for _ in 0..MESSAGE_BATCH {
-            let Some(client) = self.clients.get(&id) else {
-                more = false;
-                break;
-            };
-            let fine = match client.recv(&mut buffer) {
-                Ok(None) => {
-                    more = false;
-                    break;
-                }
-                Ok(Some(message)) => self.message(id, message),
-                Err(ipc::Error::Closed) => {
-                    self.end(id, false);
-                    false
-                }
-                Err(error) => {
-                    if self.log.allow() {
-                        tracing::error!("Client {id}: {error}");
-                    }
-                    self.end(id, true);
-                    false
-                }
-            };
-            if !fine {
-                more = false;
-                break;
-            }
-        }
-        self.buffer = buffer;
-        more
-    }
-
-    /// Handles a message of a worker; `false` says that it was its last.
-    fn message(&mut self, id: u32, message: FromWorker<'_>) -> bool {
-        let fine = match message {
-            FromWorker::Ready { status } => self.ready(id, status),
-            FromWorker::Answer {
-                seq,
-                status,
-                out_bytes,
-                answer,
-            } => self.answered(id, seq, status, out_bytes, answer),
-            FromWorker::Done { seq, status } => self.done(id, seq, status),
-            FromWorker::Export {
-                number,
-                bytes,
-                gpu,
-                handle,
-            } => self.exported(id, number, bytes, gpu, handle.0),
-            FromWorker::Unexport { number } => self.unexported(id, number),
-            FromWorker::Move {
-                seq,
-                export,
-                offset,
-                carried_out,
-                answer,
-            } => self.move_asked(id, seq, (export, offset), carried_out, answer),
-            FromWorker::NotMovable { seq, carried_out } => self.not_movable(id, seq, carried_out),
-        };
-        if fine.is_none() {
-            if self.log.allow() {
-                tracing::error!("Client {id}: its worker sent nonsense");
-            }
-            self.end(id, true);
-        }
-        fine.unwrap_or(false)
-    }
-
-    fn ready(&mut self, id: u32, status: u32) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        if !matches!(client.phase, Phase::Starting { .. }) {
-            return None;
-        }
-        if status != status::OK {
-            self.fail_open(id, status);
-            return Some(false);
-        }
-        if let Phase::Starting { chain, .. } = std::mem::replace(&mut client.phase, Phase::Live) {
-            self.complete(chain, Answer::control(status::OK, id));
-        }
-        Some(true)
-    }
-
-    fn answered(
-        &mut self,
-        id: u32,
-        seq: u64,
-        status: u32,
-        out_bytes: u64,
-        answer: &[u8],
-    ) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        let command = client.in_flight.get(&seq)?;
-        let room = command.out.as_ref().map_or(0, |block| block.span().len);
-        let wanted = command.header.answer_bytes.get();
-        if answer.len() > wanted as usize || out_bytes > room {
-            return None;
-        }
-        let command = client.in_flight.remove(&seq)?;
-        client.external -= usize::from(command.external);
-        let answer = match status {
-            status::OK => Answer::Command {
-                status,
-                answer: answer.to_vec(),
-                wanted,
-                out: command.out.map(|block| Out::Staged(block, out_bytes)),
-            },
-            _ => Answer::refusal(status),
-        };
-        self.complete(command.chain, answer);
-        Some(true)
-    }
-
-    fn done(&mut self, id: u32, seq: u64, status: u32) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        let request = client.requests.remove(&seq)?;
-        let value = match request.kind {
-            RequestKind::Map(region) if status == status::OK => region,
-            RequestKind::Map(region) => {
-                client.regions.remove(region);
-                0
-            }
-            RequestKind::Unmap(region) => {
-                if status == status::OK {
-                    client.regions.remove(region);
-                }
-                0
-            }
-        };
-        self.complete(request.chain, Answer::control(status, value));
-        Some(true)
     }
 
     /// Sends a client's worker what there is room for.

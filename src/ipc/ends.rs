@@ -21,8 +21,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     Error, FromWorker, Handle, MAX_MAP_FILES, MAX_MESSAGE_BYTES, MapRun, Message, Result, Serving,
     ToWorker,
+    frame::{self, Files, Framed},
     messages::{Header, RawRun, kind},
-    recv, send,
+    send,
 };
 
 /// The device process's end of a channel. It never blocks.
@@ -57,20 +58,14 @@ impl DeviceEnd {
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
     pub fn recv<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<Option<FromWorker<'a>>> {
         buffer.resize(MAX_MESSAGE_BYTES, 0);
-        // An export is one file; all else has none.
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let Some(received) = recv(self.socket.as_fd(), buffer, 1, flags)? else {
+        let Some(received) =
+            frame::recv_now::<Header>(self.socket.as_fd(), buffer, Files::Checked(1))?
+        else {
             return Ok(None);
         };
-        let len = received.len;
-        let fds = received.checked()?;
-        let (header, payload) = parse(&buffer[..len])?;
-        let handle = match (header.kind, fds.len()) {
-            (kind::EXPORT, 1) => fds.into_iter().next(),
-            (kind::EXPORT, _) => return Err(Error::Malformed("an export is one file")),
-            (_, 0) => None,
-            _ => return Err(Error::Malformed("a worker sent files")),
-        };
+        let (header, payload) = (received.head, received.payload);
+        // An export is one file; all else has none.
+        let handle = received.file(header.kind == kind::EXPORT)?;
         if let Some(handle) = handle {
             return Ok(Some(FromWorker::Export {
                 number: header.seq,
@@ -154,15 +149,18 @@ impl WorkerEnd {
             .buffer
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (most, flags) = (MAX_MAP_FILES + 1, MsgFlags::empty());
-        let (len, fds) = match recv(self.socket.as_fd(), &mut buffer, most, flags) {
-            Ok(Some(received)) => (received.len, received.all_or_none()),
-            Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
+        let taken = Files::AllOrNone(MAX_MAP_FILES + 1);
+        let received = match frame::recv_next(self.socket.as_fd(), &mut buffer, taken) {
+            Ok(received) => received,
             Err(Error::Closed) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let (header, payload) = parse(&buffer[..len])?;
-        let mut fds = fds.into_iter();
+        let Framed::<Header> {
+            head: header,
+            payload,
+            files,
+        } = received;
+        let mut fds = files.into_iter();
         let message = match header.kind {
             kind::SERVE => {
                 let mut next = || fds.next().ok_or(Error::Malformed("too few files"));
@@ -375,15 +373,6 @@ impl WorkerEnd {
             Err(Error::Io("Sending", io::ErrorKind::OutOfMemory.into()))
         }
     }
-}
-
-fn parse(message: &[u8]) -> Result<(Header, &[u8])> {
-    let (header, payload) =
-        Header::read_from_prefix(message).map_err(|_| Error::Malformed("shorter than a header"))?;
-    if payload.len() != header.payload as usize {
-        return Err(Error::Malformed("not as long as it says"));
-    }
-    Ok((header, payload))
 }
 
 fn read_gpus(payload: &[u8]) -> Result<Vec<u32>> {

@@ -13,7 +13,7 @@ use std::{
 use gpgpu_protocol::layout::{MAX_ANSWER_BYTES, MAX_STREAM_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::sealed_memfd;
+use super::{frame, sealed_memfd};
 
 /// The most bytes of one message: a header and the longest stream or answer. Below half of the
 /// default `net.core.wmem_max`, so that a socket holds one whatever the host's settings.
@@ -68,6 +68,12 @@ pub(super) struct Header {
     pub(super) count: u32,
     /// Bytes that follow this header.
     pub(super) payload: u32,
+}
+
+impl frame::Head for Header {
+    fn payload_bytes(&self) -> usize {
+        self.payload as usize
+    }
 }
 
 /// A part of the staging area.

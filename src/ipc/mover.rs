@@ -1,7 +1,6 @@
 //! Messages between a device process and a mover, and between the supervisor and a mover.
 //!
-//! As between a device process and a worker: `SOCK_SEQPACKET`, native integers, descriptors beside the
-//! message. The mover holds every number and range against what this channel has named, and the
+//! The mover holds every number and range against what this channel has named, and the
 //! device process never waits for it.
 
 use std::{
@@ -15,9 +14,13 @@ use std::{
 };
 
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Error, Result, recv, send};
+use super::{
+    Error, Result,
+    frame::{self, Files, Framed},
+    send,
+};
 use crate::account::Words;
 
 /// The most runs of one move.
@@ -100,6 +103,12 @@ struct Head {
     /// Runs that follow.
     count: u32,
     reserved: u32,
+}
+
+impl frame::Head for Head {
+    fn payload_bytes(&self) -> usize {
+        (self.count as usize).saturating_mul(size_of::<Run>())
+    }
 }
 
 /// A run of guest memory: a part of a file that the channel has named.
@@ -303,14 +312,12 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
     pub fn recv(&self) -> Result<Option<FromMover>> {
-        let mut head = Head::new_zeroed();
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let Some(received) = recv(self.socket.as_fd(), head.as_mut_bytes(), 0, flags)? else {
+        let mut buffer = [0; size_of::<Head>()];
+        let received =
+            frame::recv_now::<Head>(self.socket.as_fd(), &mut buffer, Files::Checked(0))?;
+        let Some(Framed { head, .. }) = received else {
             return Ok(None);
         };
-        if received.len != size_of::<Head>() || received.is_cut {
-            return Err(Error::Malformed("not a mover's message"));
-        }
         match head.kind {
             kind::READY => Ok(Some(FromMover::Ready)),
             kind::MOVED => Ok(Some(FromMover::Moved {
@@ -353,22 +360,11 @@ impl MoverEnd {
     /// [`Error::Closed`] at the end of the channel; [`Error::Malformed`].
     pub fn recv(&self, buffer: &mut Vec<u8>) -> Result<ToMover> {
         buffer.resize(MAX_BYTES, 0);
-        let Some(received) = recv(self.socket.as_fd(), buffer, 1, MsgFlags::empty())? else {
-            return Err(Error::Malformed("a blocking socket would block"));
-        };
-        let len = received.len;
-        let fds = received.checked()?;
-        let (head, rest) = Head::read_from_prefix(&buffer[..len])
-            .map_err(|_| Error::Malformed("shorter than a header"))?;
-        if rest.len() != head.count as usize * size_of::<Run>() {
-            return Err(Error::Malformed("not as long as it says"));
-        }
-        if fds.len() != usize::from(matches!(head.kind, kind::FILE | kind::EXPORT)) {
-            return Err(Error::Malformed("not as many files as there should be"));
-        }
-        let file = fds
-            .into_iter()
-            .next()
+        let received = frame::recv_next::<Head>(self.socket.as_fd(), buffer, Files::Checked(1))?;
+        let (head, rest) = (received.head, received.payload);
+        let has_file = matches!(head.kind, kind::FILE | kind::EXPORT);
+        let file = received
+            .file(has_file)?
             .ok_or(Error::Malformed("no file where there should be one"));
         Ok(match head.kind {
             kind::FILE => ToMover::File {
@@ -478,12 +474,24 @@ pub enum Order {
     Report(OwnedFd),
 }
 
-fn order(link: BorrowedFd<'_>, kind: u32, tenant: Tenant, fds: &[RawFd]) -> Result<()> {
-    let words = [kind, tenant.vm, tenant.weight];
-    if send(link, &[words.as_bytes()], fds, MsgFlags::MSG_DONTWAIT)? {
-        Ok(())
-    } else {
-        Err(Error::Malformed("the mover does not read"))
+/// An order; one for no VM has zeros for it.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct OrderHead {
+    kind: u32,
+    vm: u32,
+    weight: u32,
+}
+
+impl frame::Head for OrderHead {
+    fn payload_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl OrderHead {
+    fn new(kind: u32, Tenant { vm, weight }: Tenant) -> Self {
+        Self { kind, vm, weight }
     }
 }
 
@@ -492,7 +500,7 @@ fn order(link: BorrowedFd<'_>, kind: u32, tenant: Tenant, fds: &[RawFd]) -> Resu
 /// # Errors
 /// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
 pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
-    order(link, kind::CHANNEL, tenant, &[channel.as_raw_fd()])
+    frame::send_head(link, &OrderHead::new(kind::CHANNEL, tenant), Some(channel))
 }
 
 /// Sends [`Order::Weigh`].
@@ -500,7 +508,7 @@ pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_
 /// # Errors
 /// As [`pass_channel`].
 pub fn set_weight(link: BorrowedFd<'_>, tenant: Tenant) -> Result<()> {
-    order(link, kind::WEIGHT, tenant, &[])
+    frame::send_head(link, &OrderHead::new(kind::WEIGHT, tenant), None)
 }
 
 /// Sends [`Order::Report`].
@@ -508,8 +516,11 @@ pub fn set_weight(link: BorrowedFd<'_>, tenant: Tenant) -> Result<()> {
 /// # Errors
 /// As [`pass_channel`].
 pub fn pass_progress(link: BorrowedFd<'_>, progress: BorrowedFd<'_>) -> Result<()> {
-    let nobody = Tenant { vm: 0, weight: 0 };
-    order(link, kind::PROGRESS, nobody, &[progress.as_raw_fd()])
+    let head = OrderHead {
+        kind: kind::PROGRESS,
+        ..OrderHead::default()
+    };
+    frame::send_head(link, &head, Some(progress))
 }
 
 /// Waits for the supervisor's next word; `None` once it is gone.
@@ -517,17 +528,16 @@ pub fn pass_progress(link: BorrowedFd<'_>, progress: BorrowedFd<'_>) -> Result<(
 /// # Errors
 /// [`Error::Malformed`] if the supervisor is not of this build.
 pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
-    let mut words = [0_u32; 3];
-    let (len, fds) = match recv(link, words.as_mut_bytes(), 1, MsgFlags::empty()) {
-        Ok(Some(received)) => (received.len, received.all_or_none()),
-        Ok(None) => return Err(Error::Malformed("a blocking socket would block")),
-        Err(Error::Closed) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let [kind, vm, weight] = words;
+    let mut buffer = [0; size_of::<OrderHead>()];
+    let Framed { head, files, .. } =
+        match frame::recv_next::<OrderHead>(link, &mut buffer, Files::AllOrNone(1)) {
+            Ok(received) => received,
+            Err(Error::Closed) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+    let OrderHead { kind, vm, weight } = head;
     let tenant = Tenant { vm, weight };
-    match (kind, fds.into_iter().next()) {
-        _ if len != size_of_val(&words) => Err(Error::Malformed("no order")),
+    match (kind, files.into_iter().next()) {
         (kind::CHANNEL, Some(channel)) => Ok(Some(Order::Serve(MoverEnd::new(channel), tenant))),
         (kind::WEIGHT, None) => Ok(Some(Order::Weigh(tenant))),
         (kind::PROGRESS, Some(progress)) => Ok(Some(Order::Report(progress))),
@@ -536,121 +546,4 @@ pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::account::Shared;
-
-    #[test]
-    fn the_supervisors_orders_are_what_the_mover_takes() {
-        let (ours, theirs) = super::super::pair().unwrap();
-        let (channel, other) = super::super::pair().unwrap();
-        let tenant = |vm, weight| Tenant { vm, weight };
-        pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd()).unwrap();
-        set_weight(ours.as_fd(), tenant(3, 50)).unwrap();
-        pass_progress(ours.as_fd(), channel.as_fd()).unwrap();
-        drop(channel);
-        let Some(Order::Serve(end, of)) = take_order(theirs.as_fd()).unwrap() else {
-            panic!("not a channel");
-        };
-        assert_eq!(of, tenant(3, 200));
-        end.send(FromMover::Ready);
-        assert!(matches!(
-            DeviceEnd::new(other).recv(),
-            Ok(Some(FromMover::Ready))
-        ));
-        let Some(Order::Weigh(of)) = take_order(theirs.as_fd()).unwrap() else {
-            panic!("not a weight");
-        };
-        assert_eq!(of, tenant(3, 50));
-        let progress = take_order(theirs.as_fd()).unwrap();
-        assert!(matches!(progress, Some(Order::Report(_))));
-        send(ours.as_fd(), &[&[0; 5]], &[], MsgFlags::empty()).unwrap();
-        assert!(take_order(theirs.as_fd()).is_err());
-        drop(ours);
-        assert!(take_order(theirs.as_fd()).unwrap().is_none());
-    }
-
-    /// However long it waited for its turn before.
-    #[test]
-    fn a_mover_is_stuck_by_a_move_that_it_has_begun_long_ago() {
-        let progress = Shared::<Progress>::new(c"test").unwrap();
-        let limit = MOVE_LIMIT.as_nanos() as u64;
-        assert!(!progress.is_stuck(u64::MAX));
-        progress.begun[1][2].store(1000, Ordering::Relaxed);
-        assert!(!progress.is_stuck(1000 + limit));
-        assert!(progress.is_stuck(1001 + limit));
-        assert!(!progress.is_stuck(999), "begun after the clock was read");
-        progress.begun[1][2].store(0, Ordering::Relaxed);
-        assert!(!progress.is_stuck(1001 + limit));
-    }
-
-    #[test]
-    fn what_the_device_sends_is_what_the_mover_receives() {
-        let (ours, theirs) = super::super::pair().unwrap();
-        let (device, mover) = (DeviceEnd::new(ours), MoverEnd::new(theirs));
-        let mut buffer = Vec::new();
-        let file = Arc::new(super::super::sealed_memfd(c"test", 8192).unwrap());
-        let runs = (0..MAX_RUNS as u32).map(|at| Run {
-            file: 7,
-            bytes: at + 1,
-            offset: u64::from(at) << 32,
-        });
-        let what = Move {
-            seq: 1 << 40,
-            direction: Direction::ToGuest,
-            export: 9,
-            offset: 1 << 41,
-            runs: runs.collect(),
-        };
-        for message in [
-            Message::file(7, 4096, 8192, Arc::clone(&file)),
-            Message::r#move(&what),
-            Message::unexport(9),
-        ] {
-            assert!(device.send(&message).unwrap());
-        }
-        assert!(matches!(
-            mover.recv(&mut buffer).unwrap(),
-            ToMover::File {
-                number: 7,
-                offset: 4096,
-                bytes: 8192,
-                ..
-            }
-        ));
-        match mover.recv(&mut buffer).unwrap() {
-            ToMover::Move(received) => assert_eq!(received, what),
-            other => panic!("{other:?}"),
-        }
-        assert!(matches!(
-            mover.recv(&mut buffer).unwrap(),
-            ToMover::Unexport { number: 9 }
-        ));
-        // A message that lacks its file is none.
-        let bare = Message {
-            file: None,
-            ..Message::export(1, 4096, file)
-        };
-        assert!(device.send(&bare).unwrap());
-        assert!(matches!(mover.recv(&mut buffer), Err(Error::Malformed(_))));
-        mover.send(FromMover::Moved { seq: 3, done: true });
-        assert_eq!(
-            device.recv().unwrap(),
-            Some(FromMover::Moved { seq: 3, done: true })
-        );
-        assert_eq!(device.recv().unwrap(), None);
-    }
-
-    /// The mover serves other VMs meanwhile.
-    #[test]
-    fn pitfall_82_a_device_process_that_does_not_read_is_not_waited_for() {
-        let (ours, theirs) = super::super::pair().unwrap();
-        let (device, mover) = (DeviceEnd::new(ours), MoverEnd::new(theirs));
-        for seq in 0..1 << 17 {
-            mover.send(FromMover::Moved { seq, done: true });
-        }
-        assert!(matches!(mover.recv(&mut Vec::new()), Err(Error::Closed)));
-        let sent = std::iter::from_fn(|| device.recv().ok().flatten()).count();
-        assert!(sent > 1000 && sent < 1 << 17, "{sent}");
-    }
-}
+mod tests;

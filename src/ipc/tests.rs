@@ -253,6 +253,37 @@ fn nonsense_from_a_worker_is_an_error() {
     assert!(!refused(header(kind::DONE, 0).as_bytes(), &[]));
 }
 
+/// The supervisor takes heads alone, of its own kinds, and no files; a mover's word is a head alone too.
+#[test]
+fn nonsense_from_a_device_process_or_a_mover_is_an_error() {
+    let (ours, theirs) = pair().unwrap();
+    let end = device::SupervisorEnd::new(theirs);
+    let refused = |bytes: &[u8], fds: &[RawFd]| {
+        assert!(send(ours.as_fd(), &[bytes], fds, MsgFlags::empty()).unwrap());
+        matches!(end.recv(), Err(Error::Malformed(_)))
+    };
+    let start = |kind: u32, bytes: usize| {
+        let mut message = vec![0; bytes];
+        message[..4].copy_from_slice(&kind.to_ne_bytes());
+        message
+    };
+    assert!(refused(&start(68, 31), &[]), "too short");
+    assert!(refused(&start(68, 33), &[]), "too long");
+    assert!(refused(&start(1, 32), &[]), "a kind for the device process");
+    assert!(refused(&start(68, 32), &[ours.as_raw_fd()]), "a file");
+    assert!(!refused(&start(68, 32), &[]));
+
+    let (ours, theirs) = pair().unwrap();
+    let end = mover::DeviceEnd::new(theirs);
+    let mut counting = start(65, 48);
+    send(ours.as_fd(), &[&counting], &[], MsgFlags::empty()).unwrap();
+    assert_eq!(end.recv().unwrap(), Some(mover::FromMover::Ready));
+    // Runs that it does not bring.
+    counting[40] = 1;
+    send(ours.as_fd(), &[&counting], &[], MsgFlags::empty()).unwrap();
+    assert!(matches!(end.recv(), Err(Error::Malformed(_))));
+}
+
 /// What a message claims does not choose an allocation, whoever sent it.
 #[test]
 fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
@@ -277,8 +308,6 @@ fn pitfall_81_a_list_of_more_runs_than_there_may_be_is_refused() {
 #[test]
 fn descriptors_that_no_message_has_are_closed() {
     use std::io::Read;
-
-    use crate::supervisor::link;
 
     let head = |kind, bytes: usize| {
         let mut head = vec![0; bytes];
@@ -306,7 +335,7 @@ fn descriptors_that_no_message_has_are_closed() {
         (
             32,
             67,
-            Box::new(move |fd| malformed(link::SupervisorEnd::new(fd).recv().err())),
+            Box::new(move |fd| malformed(device::SupervisorEnd::new(fd).recv().err())),
         ),
     ];
     for (number, (bytes, kind, is_refused)) in ends.iter().enumerate() {

@@ -12,11 +12,17 @@ use std::{
 
 use super::{
     lease::Late,
-    link::{SupervisorEnd, ToDevice},
     metrics::End,
     process::{Process, reason},
 };
-use crate::{ipc, pace::Pace, policy::VmPolicy};
+use crate::{
+    ipc::{
+        self,
+        device::{SupervisorEnd, ToDevice},
+    },
+    pace::Pace,
+    policy::VmPolicy,
+};
 
 /// How long a worker has to end by itself once its client is closed. Its device memory is to be back within a second.
 const GRACE: Duration = Duration::from_millis(500);

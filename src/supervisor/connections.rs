@@ -10,15 +10,16 @@ use std::{
 use event_manager::{EventOps, EventSet, Events};
 
 use super::{
-    Source, Supervisor,
-    client::Device,
-    link::{ToDevice, ToSupervisor},
-    new_token,
-    process::reason,
-    spare::Spare,
+    Source, Supervisor, client::Device, new_token, process::reason, spare::Spare,
     vm::CONNECT_PERIOD,
 };
-use crate::{ipc, pace::Pace};
+use crate::{
+    ipc::{
+        self,
+        device::{ToDevice, ToSupervisor},
+    },
+    pace::Pace,
+};
 
 /// How long a socket is left alone whose next connection can neither be served nor refused.
 const PAUSE: Duration = Duration::from_secs(1);

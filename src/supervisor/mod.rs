@@ -10,7 +10,6 @@ mod client;
 mod connections;
 mod gpu;
 mod lease;
-pub mod link;
 pub mod measure;
 pub mod metrics;
 mod movers;
@@ -35,10 +34,9 @@ use std::{
 
 use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
 
-use crate::policy::VmPolicy;
+use crate::{ipc::device::ToDevice, policy::VmPolicy};
 use client::{Device, Warm, Worker};
 use lease::Leases;
-use link::ToDevice;
 use metrics::Board;
 use movers::Movers;
 use process::Process;
@@ -48,7 +46,6 @@ use voices::Voices;
 use warm::Pool;
 
 pub use gpu::{Error as GpuError, Gpu, choose, probe};
-pub use movers::MAX_GPUS;
 pub use process::{Program, reason};
 pub use reload::Reload;
 pub use usage::Usage;
@@ -82,7 +79,7 @@ pub struct Config {
     pub gpus: u32,
     /// How many connections it serves at a time on each of them; more wait.
     pub max_connections: usize,
-    /// How device processes are started; their standard input is their [`link`].
+    /// How device processes are started; their standard input is their [`DeviceEnd`](crate::ipc::device::DeviceEnd).
     pub device: Program,
     /// How workers are started; their standard input is their [`crate::ipc::WorkerEnd`].
     pub worker: Program,

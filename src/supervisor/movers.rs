@@ -17,15 +17,13 @@ use super::{
     voices::{Limit, Voices},
 };
 use crate::{
-    account::{Shared, monotonic},
+    account::{GPUS, Shared, monotonic},
     ipc::{
         self,
         mover::{Progress, Tenant},
     },
 };
 
-/// More GPUs than any host has.
-pub const MAX_GPUS: u32 = 64;
 /// How long after a start the next one of the same mover may come, at first, and at most: one that
 /// cannot work is not started all the time.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -119,7 +117,7 @@ impl Movers {
         ops: &mut EventOps<'_>,
         voices: &Voices,
     ) -> io::Result<Mover> {
-        if gpu >= MAX_GPUS {
+        if gpu as usize >= GPUS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let said = self.note_start(gpu, Instant::now())?;

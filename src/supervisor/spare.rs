@@ -10,11 +10,10 @@ use std::{
 };
 
 use super::{
-    link::SupervisorEnd,
     process::{Process, Program},
     voices::Voices,
 };
-use crate::ipc;
+use crate::ipc::{self, device::SupervisorEnd};
 
 /// From a connection to the start of the next device process: not beside the program's own start.
 const PAUSE: Duration = Duration::from_millis(100);

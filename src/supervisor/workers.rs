@@ -16,14 +16,13 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::{
     Source, Supervisor,
     client::{Name, Warm, Who, Worker},
-    link::ToDevice,
     metrics::End,
     placement::{self, Placed},
     process::{Process, reason},
 };
 use crate::{
     account::{Account, Shared},
-    ipc,
+    ipc::{self, device::ToDevice},
 };
 
 /// A VM has as many clients as its policy allows.

@@ -7,7 +7,7 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::{places::Places, session::Session};
+use super::{device_memory::DeviceMemory, places::Places};
 use crate::account::Charge;
 
 /// What memory is charged for, by the guest's ids.
@@ -92,7 +92,7 @@ impl Charges {
     }
 }
 
-impl Session {
+impl DeviceMemory {
     /// Charges device memory; `None` if there is nothing to charge, or nobody. What workers of the VM only keep is given
     /// back first, if that is needed.
     ///
@@ -100,13 +100,13 @@ impl Session {
     ///
     /// `CUDA_ERROR_OUT_OF_MEMORY` if the VM would have more than its limit.
     pub fn reserve(&self, device: CUdevice, bytes: u64) -> Result<Option<Charge>, CUresult> {
-        let Some(shares) = self.shares.get().filter(|_| bytes > 0) else {
+        let Some(shares) = self.common.shares.get().filter(|_| bytes > 0) else {
             return Ok(None);
         };
         if let Ok(charge) = shares.quota.reserve(device, bytes) {
             return Ok(Some(charge));
         }
-        self.device_memory.give_kept(device);
+        self.give_kept(device);
         let charge = shares.quota.reserve_patiently(device, bytes);
         if charge.is_err() && super::may_log() {
             tracing::info!(
@@ -122,9 +122,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`Session::reserve`].
+    /// As [`Self::reserve`].
     pub fn reserve_context(&self, device: CUdevice) -> Result<Option<Charge>, CUresult> {
-        let shares = self.shares.get();
+        let shares = self.common.shares.get();
         let cost = shares.map_or(0, |shares| shares.quota.context_cost(device));
         self.reserve(device, cost)
     }

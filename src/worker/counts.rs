@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::session::Session;
+use super::common::Common;
 use crate::account::{self, Counters};
 
 /// Whose memory a range is.
@@ -103,15 +103,15 @@ fn part_of(tally: &Tally, to: Memory, from: Memory, bytes: u64) {
 }
 
 /// Adds what this thread has counted to the account.
-pub fn flush(session: &Session) {
-    if let Some(shares) = session.shares.get() {
+pub fn flush(common: &Common) {
+    if let Some(shares) = common.shares.get() {
         TALLY.with(|tally| tally.flush(&shares.account.counters));
     }
 }
 
 /// Says how much something is that comes and goes.
-pub fn set(session: &Session, which: impl FnOnce(&Counters) -> &AtomicU64, amount: u64) {
-    if let Some(shares) = session.shares.get() {
+pub fn set(common: &Common, which: impl FnOnce(&Counters) -> &AtomicU64, amount: u64) {
+    if let Some(shares) = common.shares.get() {
         which(&shares.account.counters).store(amount, Ordering::Relaxed);
     }
 }

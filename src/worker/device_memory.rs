@@ -34,12 +34,12 @@ use self::{
 };
 pub use self::{
     ordered::enter_stream,
-    pool::Place,
+    pool::{Holders, Place},
     ranges::{Range, Source},
 };
 use super::{
+    common::Common,
     grace::{self, Ending, Name, Ticket},
-    session::Session,
 };
 use crate::{
     account::{Charge, Quota},
@@ -67,8 +67,11 @@ struct Device {
 }
 
 /// See the module's page.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DeviceMemory {
+    pub(super) common: &'static Common,
+    /// Who else holds chunks.
+    holders: &'static dyn Holders,
     ranges: Ranges,
     /// By device; `None` where there are no chunks.
     devices: RwLock<HashMap<CUdevice, Option<Arc<Device>>>>,
@@ -188,6 +191,25 @@ fn driver_info() -> Result<(usize, usize), CUresult> {
 }
 
 impl DeviceMemory {
+    /// None yet; `holders` are told when they have to let go of chunks.
+    pub fn new(common: &'static Common, holders: &'static dyn Holders) -> Self {
+        Self {
+            common,
+            holders,
+            ranges: Ranges::default(),
+            devices: RwLock::default(),
+            spans_devices: AtomicBool::new(false),
+            contexts: RwLock::default(),
+            ids: AtomicU64::new(0),
+            any_synchronous: AtomicBool::new(false),
+            quota: OnceLock::new(),
+            charges: Mutex::default(),
+            freed: Freed::default(),
+            reaper: Reaper::default(),
+            mempools: MemPools::default(),
+        }
+    }
+
     /// From now on all that is allocated is charged.
     pub fn limit_by(&self, quota: Quota) {
         let _ = self.quota.set(quota);
@@ -233,7 +255,7 @@ impl DeviceMemory {
         let mut devices = write(&self.devices);
         let made = devices.entry(device).or_insert_with(|| {
             let quota = self.quota.get().cloned();
-            let made = Chunks::new(device, quota.clone())
+            let made = Chunks::new(device, quota.clone(), self.holders)
                 .inspect_err(|why| tracing::info!("GPU {device} has no exportable memory: {why}"));
             let (chunks, shape) = made.ok()?;
             let made = Arc::new(Device {
@@ -385,15 +407,15 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
-    pub fn free(&self, session: &Session, address: CUdeviceptr) -> Result<(), CUresult> {
+    pub fn free(&self, address: CUdeviceptr) -> Result<(), CUresult> {
         let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
         let ticket = Ticket::now();
         let result = match range.source {
-            Source::Pool { .. } => wait_for(session, range.context),
+            Source::Pool { .. } => wait_for(self.common, range.context),
             _ => {
-                let used = [range.context, session.current()];
+                let used = [range.context, self.common.current()];
                 grace::narrow(&used.map(Name::Object));
                 let (start, bytes) = (range.start, range.bytes);
                 ticket.wait(Ending::Memory { start, bytes });
@@ -425,14 +447,14 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// As [`DeviceMemory::free`].
-    pub fn free_idle(&self, session: &Session, address: CUdeviceptr) -> Result<(), CUresult> {
+    pub fn free_idle(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
         let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
         if range.source == Source::Driver {
             let (start, bytes) = (range.start, range.bytes);
             if !Ticket::now().has_passed(Ending::Memory { start, bytes }) {
-                self.free_later(session, &range);
+                self.free_later(&range);
                 return Ok(());
             }
         }
@@ -576,12 +598,13 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// The driver's code.
-    pub fn enable_peer(&self, session: &Session, peer: u64) -> Result<(), CUresult> {
-        let current = session.current();
+    pub fn enable_peer(&self, peer: u64) -> Result<(), CUresult> {
+        let common = self.common;
+        let current = common.current();
         let device = self.device_of(current)?;
-        session.enter(peer)?;
+        common.enter(peer)?;
         let owner = self.device_of(peer);
-        session.enter(current)?;
+        common.enter(current)?;
         let owner = owner?;
         match self.device(owner) {
             Some(peer) if owner != device => peer.pool.share(device),
@@ -748,16 +771,6 @@ impl DeviceMemory {
         }
         Err(CUDA_ERROR_INVALID_VALUE)
     }
-
-    /// The numbers of exports that are gone since this was asked last: whoever imported them holds memory that nobody
-    /// uses. A number never comes back.
-    pub fn take_released(&self) -> Vec<u32> {
-        let devices = read(&self.devices);
-        let devices = devices.values().flatten();
-        devices
-            .flat_map(|device| device.pool.take_released())
-            .collect()
-    }
 }
 
 /// Whether the driver frees it with a context.
@@ -771,16 +784,16 @@ fn is_allocation(range: &Range) -> bool {
 }
 
 /// Waits until a context has done what it was given.
-fn wait_for(session: &Session, context: u64) -> Result<(), CUresult> {
-    let current = session.current();
+fn wait_for(common: &Common, context: u64) -> Result<(), CUresult> {
+    let current = common.current();
     if current != context {
-        session.enter(context)?;
+        common.enter(context)?;
     }
     grace::narrow(&[context, current].map(Name::Object));
     // SAFETY: no arguments.
     let result = unsafe { cuda::cuCtxSynchronize() };
     if current != context {
-        session.enter(current)?;
+        common.enter(current)?;
     }
     result
 }

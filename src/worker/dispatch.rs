@@ -142,7 +142,7 @@ fn enter<R: Request + Naming>(
 ) -> Result<Option<Passage>, CUresult> {
     if R::GIVES != Gives::Nothing {
         let named = request.named();
-        let passage = session.gates.enter(session, context, &named, R::GIVES)?;
+        let passage = session.gates.enter(context, &named, R::GIVES)?;
         return Ok(Some(passage));
     }
     match session.enter(context) {

@@ -4,12 +4,6 @@
 //! range, and the wait for what the copy's stream has to do first. Then the device process is told which part of
 //! which export the bytes belong to. Guest memory is never named here.
 
-use std::{
-    collections::HashMap,
-    os::fd::AsFd,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-};
-
 use gpgpu_protocol::{
     api::{Gives, Property, Request, Stream, is, request},
     codec::{Malformed, Reader},
@@ -22,92 +16,15 @@ use super::{
     counts::{self, Memory},
     device_memory::Place,
     dispatch::{Answer, Until},
-    execute, grace,
+    execute,
+    exports::Moved,
+    grace,
     lease::Named,
     session::{Data, Session},
     wait,
 };
 use crate::cuda::driver;
-use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
-
-/// The one client of this process, for whoever gives memory back on its behalf.
-pub static CLIENT: OnceLock<(&'static Session, &'static WorkerEnd)> = OnceLock::new();
-
-/// Memory was given back to the driver: nobody else may keep it.
-pub fn released() {
-    if let Some((session, end)) = CLIENT.get() {
-        // A channel that fails has ended the receiving thread too.
-        let _ = session.exports.flush(session, end);
-    }
-}
-
-/// The exports that the device process has been told of.
-#[derive(Debug, Default)]
-pub struct Exports {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    clock: u64,
-    /// By number, when each was used last.
-    told: HashMap<u32, u64>,
-}
-
-impl Exports {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes back the exports that are gone.
-    ///
-    /// # Errors
-    /// The channel's.
-    fn flush(&self, session: &Session, end: &WorkerEnd) -> ipc::Result<()> {
-        let mut state = self.state();
-        for number in session.device_memory.take_released() {
-            if state.told.remove(&number).is_some() {
-                end.unexport(number.into())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Names a place for a command's data, and its export where that is new; `None` if it is no place any more.
-    ///
-    /// # Errors
-    /// The channel's.
-    fn r#move(
-        &self,
-        job: &Job,
-        place: Place,
-        carried_out: u32,
-        answer: &[u8],
-    ) -> ipc::Result<Option<()>> {
-        // Nothing that is told of a number comes after it was taken back.
-        let mut state = self.state();
-        state.clock += 1;
-        let now = state.clock;
-        if !state.told.contains_key(&place.export) {
-            let Ok((handle, bytes, device)) = job.session.device_memory.export(place.export) else {
-                return Ok(None);
-            };
-            if state.told.len() >= MAX_WORKER_EXPORTS
-                && let Some((&oldest, _)) = state.told.iter().min_by_key(|(_, used)| **used)
-            {
-                state.told.remove(&oldest);
-                job.end.unexport(oldest.into())?;
-            }
-            let number = place.export.into();
-            job.end
-                .export(number, bytes, device as u32, handle.as_fd())?;
-        }
-        state.told.insert(place.export, now);
-        let place = (place.export.into(), place.offset);
-        job.end.r#move(job.seq, place, carried_out, answer)?;
-        Ok(Some(()))
-    }
-}
+use crate::ipc;
 
 /// The copy that a stream ends with.
 struct Copy {
@@ -170,8 +87,17 @@ impl Job {
             _ => Some(Answer::code(CUDA_SUCCESS).head()),
         };
         let answer = head.as_ref().map_or(&[][..], |head| head);
-        let exports = &self.session.exports;
-        match exports.r#move(self, place, before as u32, answer)? {
+        let Session {
+            exports,
+            device_memory,
+            ..
+        } = self.session;
+        let moved = Moved {
+            seq: self.seq,
+            carried_out: before as u32,
+            answer,
+        };
+        match exports.r#move(device_memory, place, &moved)? {
             Some(()) => {
                 copy.count(self.data_offset);
                 Ok(())
@@ -249,9 +175,7 @@ impl Copy {
             stream: Some(self.stream),
             ..Named::default()
         };
-        let passage = session
-            .gates
-            .enter(session, self.context, &named, Gives::Order)?;
+        let passage = session.gates.enter(self.context, &named, Gives::Order)?;
         let id = self.stream;
         let stream = session.objects.raw::<Stream>(self.stream)? as CUstream;
         let memory = &session.device_memory;

@@ -15,9 +15,9 @@ use gpgpu_protocol::{
 };
 
 use super::{
+    common::Common,
     grace::{self, Ending, Ticket},
     objects::Entry,
-    session::Session,
 };
 use crate::cuda::driver;
 
@@ -44,8 +44,9 @@ impl Doomed {
 }
 
 /// See the module's page.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Later {
+    common: &'static Common,
     doomed: Mutex<Vec<Doomed>>,
     more: Condvar,
     started: OnceLock<bool>,
@@ -76,6 +77,16 @@ impl Posted for Event {
 }
 
 impl Later {
+    /// Nothing yet.
+    pub fn new(common: &'static Common) -> Self {
+        Self {
+            common,
+            doomed: Mutex::default(),
+            more: Condvar::new(),
+            started: OnceLock::new(),
+        }
+    }
+
     fn doomed(&self) -> MutexGuard<'_, Vec<Doomed>> {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,12 +96,7 @@ impl Later {
     /// # Errors
     ///
     /// The driver's code, where it is known by now; then the object is still there.
-    pub fn destroy<K: Posted>(
-        &self,
-        session: &Session,
-        id: u64,
-        entry: &Entry,
-    ) -> Result<(), CUresult> {
+    pub fn destroy<K: Posted>(&'static self, id: u64, entry: &Entry) -> Result<(), CUresult> {
         let doomed = Doomed {
             id,
             raw: entry.raw,
@@ -100,18 +106,18 @@ impl Later {
         };
         if !doomed.is_unused() {
             self.doomed().push(doomed);
-            if self.starts(session) {
+            if self.starts() {
                 self.more.notify_one();
             } else {
-                self.sweep(session);
+                self.sweep();
             }
             return Ok(());
         }
         // SAFETY: the handle came from the table, which gives it to nobody any more, and nobody else uses it.
         match unsafe { K::destroy(entry.raw) } {
-            Ok(()) => session.objects.remove(id),
+            Ok(()) => self.common.objects.remove(id),
             Err(code) => {
-                session.objects.keep(id);
+                self.common.objects.keep(id);
                 return Err(code);
             }
         }
@@ -119,17 +125,14 @@ impl Later {
     }
 
     /// Whether there is a thread. Without one, whoever destroys something next looks.
-    fn starts(&self, session: &Session) -> bool {
+    fn starts(&'static self) -> bool {
         *self.started.get_or_init(|| {
-            let Some(session) = session.whole.get().copied() else {
-                return false;
-            };
             let thread = thread::Builder::new().name("later".into());
-            thread.spawn(|| session.later.serve(session)).is_ok()
+            thread.spawn(|| self.serve()).is_ok()
         })
     }
 
-    fn serve(&self, session: &Session) {
+    fn serve(&self) {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let mut doomed = self.doomed();
@@ -138,7 +141,7 @@ impl Later {
                 doomed = (self.more.wait(doomed)).unwrap_or_else(PoisonError::into_inner);
             }
             drop(doomed);
-            match self.sweep(session) {
+            match self.sweep() {
                 true => pause = SHORTEST_PAUSE,
                 false => pause = (pause * 2).min(LONGEST_PAUSE),
             }
@@ -147,7 +150,8 @@ impl Later {
     }
 
     /// Destroys what nobody uses any more; `false` if there was nothing.
-    fn sweep(&self, session: &Session) -> bool {
+    fn sweep(&self) -> bool {
+        let common = self.common;
         let mut any = false;
         loop {
             // A context does not end between the look at it and the driver's call.
@@ -161,16 +165,16 @@ impl Later {
                 return any;
             };
             any = true;
-            let current = session.current();
-            if session.enter(doomed.context).is_ok() {
+            let current = common.current();
+            if common.enter(doomed.context).is_ok() {
                 // SAFETY: as above; its context lives.
                 if let Err(code) = unsafe { (doomed.destroy)(doomed.raw) } {
                     tracing::debug!("A stream or event that was destroyed: {code}");
                 }
             }
-            session.objects.remove(doomed.id);
-            if session.current() != current {
-                let _ = session.enter(current);
+            common.objects.remove(doomed.id);
+            if common.current() != current {
+                let _ = common.enter(current);
             }
         }
     }

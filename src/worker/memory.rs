@@ -19,8 +19,8 @@ use gpgpu_protocol::{
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::{
+    common::Common,
     grace::{self, Ending, Name, Ticket},
-    session::Session,
 };
 use crate::cuda::driver;
 use crate::ipc::{MapRun, Span};
@@ -204,7 +204,7 @@ impl Regions {
     ///
     /// What comes to the same addresses later is not written to by anything that was begun before: commands have ended, and
     /// `cuMemHostUnregister` returns when the GPU does not reach the memory any more.
-    pub fn unmap(&self, session: &Session, number: u32) -> u32 {
+    pub fn unmap(&self, common: &Common, number: u32) -> u32 {
         let mut state = self.state();
         let Some(&region) = state.regions.get(&number) else {
             return status::BAD_ADDRESS;
@@ -222,7 +222,7 @@ impl Regions {
             let Some((&guest, &registration)) = found else {
                 break;
             };
-            let is_there = session.objects.entry::<Context>(registration.context);
+            let is_there = common.objects.entry::<Context>(registration.context);
             if registration.is_ending || is_there.is_none() {
                 // Another thread lets it go, or ends its context.
                 let waited = self.changed.wait_timeout(state, LOOK);
@@ -230,7 +230,7 @@ impl Regions {
                 continue;
             }
             drop(state);
-            let let_go = self.let_go(session, guest);
+            let let_go = self.let_go(common, guest);
             state = self.state();
             if let_go.is_err() && state.registered.remove(&guest).is_some() {
                 // That of a context that has failed, say: it goes with the process.
@@ -334,11 +334,11 @@ impl Regions {
     /// # Errors
     ///
     /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or the driver's own code.
-    pub fn unregister(&self, session: &Session, guest: u64) -> Result<(), CUresult> {
-        self.let_go(session, guest)
+    pub fn unregister(&self, common: &Common, guest: u64) -> Result<(), CUresult> {
+        self.let_go(common, guest)
     }
 
-    fn let_go(&self, session: &Session, guest: u64) -> Result<(), CUresult> {
+    fn let_go(&self, common: &Common, guest: u64) -> Result<(), CUresult> {
         let registration = {
             let mut state = self.state();
             let found = state.registered.get_mut(&guest);
@@ -353,7 +353,7 @@ impl Regions {
         let result = {
             // The context that it was made in does not end meanwhile.
             let _uses = grace::enter(registration.context, false);
-            let entered = session.enter(registration.context);
+            let entered = common.enter(registration.context);
             grace::narrow(&[Name::Object(registration.context)]);
             entered.map_err(|_| None).and_then(|()| {
                 ticket.wait(registration.ending());

@@ -11,9 +11,11 @@
 mod ahead;
 mod argument;
 mod charges;
+mod common;
 mod counts;
 mod device_memory;
 mod dispatch;
+mod exports;
 mod external;
 #[cfg(test)]
 mod gates_tests;
@@ -89,6 +91,9 @@ pub enum Error {
     /// What is shared with the supervisor cannot be mapped.
     #[error("Cannot map what is shared with the supervisor: {0}")]
     Shares(#[source] std::io::Error),
+    /// The ring can have no thread.
+    #[error("Cannot start the ring's thread: {0}")]
+    Ring(#[source] std::io::Error),
     /// A worker that has to start anew cannot.
     #[error("Cannot start anew: {0}")]
     Again(#[source] std::io::Error),
@@ -115,13 +120,12 @@ fn may_log() -> bool {
 /// The channel to the device process fails.
 pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     // Threads that wait in the driver may outlive this function; the process ends them. So nothing here is freed.
-    let session: &'static Session = Box::leak(Box::default());
-    let _ = session.whole.set(session);
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
+    let session: &'static Session = Box::leak(Box::new(Session::new(Some(end))));
     if !start::start(end, options, session)? {
         return Ok(());
     }
-    let _ = external::CLIENT.set((session, end));
+    ring::serve(session).map_err(Error::Ring)?;
     let pool = Pool::default();
     while let Some(message) = end.recv()? {
         match message {

@@ -11,7 +11,7 @@ use std::sync::{
 
 use gpgpu_protocol::cuda::*;
 
-use super::{objects::Entry, ops::image::Needs, session::Session};
+use super::{common::Common, device_memory::DeviceMemory, ops::image::Needs};
 use crate::account::Charge;
 use crate::cuda::driver;
 
@@ -46,16 +46,16 @@ impl Places {
     /// # Errors
     ///
     /// `CUDA_ERROR_OUT_OF_MEMORY` past the limit, `CUDA_ERROR_INVALID_CONTEXT` without a context.
-    pub fn enter(&self, session: &Session, context: u64) -> Result<(), CUresult> {
+    pub fn enter(&self, memory: &DeviceMemory, context: u64) -> Result<(), CUresult> {
         let is_quick = |place: &AtomicU64| place.load(Ordering::Acquire) == context;
         if context != 0 && self.quick.iter().any(is_quick) {
             return Ok(());
         }
-        self.enter_slowly(session, context)
+        self.enter_slowly(memory, context)
     }
 
     #[cold]
-    fn enter_slowly(&self, session: &Session, context: u64) -> Result<(), CUresult> {
+    fn enter_slowly(&self, memory: &DeviceMemory, context: u64) -> Result<(), CUresult> {
         if context == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -63,9 +63,9 @@ impl Places {
         if is_charged(&self.charged()) {
             return Ok(());
         }
-        let device = device_of(session, context)?;
+        let device = device_of(memory.common, context)?;
         // Not under the lock: it may take a while, until others have given back what they keep.
-        let charge = session.reserve(device, self.needs.bytes(device)?)?;
+        let charge = memory.reserve(device, self.needs.bytes(device)?)?;
         let mut all = self.charged();
         // Another thread may have been as fast. What this one has reserved is then given back.
         if !is_charged(&all) {
@@ -91,39 +91,12 @@ impl Places {
 }
 
 /// The device of a context.
-fn device_of(session: &Session, context: u64) -> Result<CUdevice, CUresult> {
-    let current = session.current();
-    session.enter(context)?;
+fn device_of(common: &Common, context: u64) -> Result<CUdevice, CUresult> {
+    let current = common.current();
+    common.enter(context)?;
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     let asked = unsafe { driver::cuCtxGetDevice(&mut device) };
-    session.enter(current)?;
+    common.enter(current)?;
     asked.map(|()| device)
-}
-
-impl Session {
-    /// Charges what a library takes in a context, before the library is used there; `context` is 0 for none.
-    ///
-    /// # Errors
-    ///
-    /// As [`Places::enter`].
-    pub fn enter_library(&self, library: u64, context: u64) -> Result<(), CUresult> {
-        match self.charges.library(library) {
-            Some(places) => places.enter(self, context),
-            None => Ok(()),
-        }
-    }
-
-    /// A function, or a kernel whose library is charged in the current context.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_HANDLE` if it is neither, or as [`Places::enter`].
-    pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
-        let entry = self.objects.function(id)?;
-        if let Some(places) = entry.places() {
-            places.enter(self, self.current())?;
-        }
-        Ok(entry)
-    }
 }

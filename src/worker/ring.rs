@@ -6,6 +6,7 @@
 
 use std::{
     ffi::c_void,
+    io,
     sync::{
         Condvar, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering, fence},
@@ -79,14 +80,29 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Serves the client's ring, once it has set one up, on a thread of its own.
+///
+/// # Errors
+///
+/// There can be no thread.
+pub fn serve(session: &'static Session) -> io::Result<()> {
+    let serve = || {
+        let Err(broken) = session.ring.wait().serve(session);
+        // Nothing tells where the next record would start, so the client ends, as with its process natively.
+        tracing::warn!("{broken}");
+        std::process::exit(1);
+    };
+    let thread = thread::Builder::new().name("ring".into());
+    thread.spawn(serve).map(drop)
+}
+
 impl Ring {
-    /// Starts to serve the ring that the guest has at an address of its registered memory.
+    /// Takes the ring that the guest has at an address of its registered memory: from now on [`serve`] serves it.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole,
-    /// `CUDA_ERROR_OUT_OF_MEMORY` if there can be no thread.
-    pub fn start(session: &'static Session, address: u64) -> Result<(), CUresult> {
+    /// `CUDA_ERROR_INVALID_VALUE` if there is one already or the memory is not registered as a whole.
+    pub fn set_up(session: &Session, address: u64) -> Result<(), CUresult> {
         // What is kept for a ring is kept for good.
         if !address.is_multiple_of(4096) || session.ring.get().is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -107,22 +123,7 @@ impl Ring {
             reaching: Mutex::new(()),
             reached: Condvar::new(),
         };
-        session
-            .ring
-            .set(ring)
-            .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let ring = session.ring.get().ok_or(CUDA_ERROR_UNKNOWN)?;
-        let serve = move || {
-            let Err(broken) = ring.serve(session);
-            // Nothing tells where the next record would start, so the client ends, as with its process natively.
-            tracing::warn!("{broken}");
-            std::process::exit(1);
-        };
-        thread::Builder::new()
-            .name("ring".into())
-            .spawn(serve)
-            .map(drop)
-            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
+        session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Wakes the thread. A guest process on this machine does so itself.
@@ -223,7 +224,7 @@ impl Ring {
             return Ok(ELSEWHERE);
         }
         let passage = match passage {
-            None => session.gates.pass_by(session)?,
+            None => session.gates.pass_by()?,
             passed => passed,
         };
         let Some(passage) = passage else {

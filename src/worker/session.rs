@@ -1,61 +1,53 @@
 //! The state of the one client that a worker serves.
 
 use std::{
-    cell::Cell,
     collections::{HashMap, VecDeque},
     ffi::c_void,
+    ops::Deref,
     sync::{
         Condvar, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
-use gpgpu_protocol::{
-    api::{Context, Hello},
-    cuda::*,
-};
+use gpgpu_protocol::{api::Hello, cuda::*};
 use smallvec::SmallVec;
 
 use super::{
     ahead::Ahead,
     charges::Charges,
+    common::Common,
     counts,
     device_memory::{DeviceMemory, Source},
-    external::Exports,
+    exports::Exports,
     grace::{self, Name},
     images::Images,
     later::Later,
     lease::Gates,
     memory::{Regions, Staging},
-    objects::{Entry, Objects},
+    objects::Entry,
     ring::Ring,
-    shares::{Shares, host_gpu},
 };
-use crate::cuda::driver;
+use crate::ipc::WorkerEnd;
 
-/// The client.
-#[derive(Debug, Default)]
+/// The client: what its parts have in common, as which it can be used too, and the parts.
+#[derive(Debug)]
 pub struct Session {
-    /// Its objects.
-    pub objects: Objects,
-    /// Those of them that end when nobody uses them.
-    pub later: Later,
+    common: &'static Common,
+    /// Those of its objects that end when nobody uses them.
+    pub later: &'static Later,
     /// Its registered memory.
     pub regions: Regions,
     /// Its device memory.
-    pub device_memory: DeviceMemory,
+    pub device_memory: &'static DeviceMemory,
     /// What of it the device process knows.
-    pub exports: Exports,
+    pub exports: &'static Exports,
     /// Its staging area, once the device process has sent it.
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
     pub ring: OnceLock<Ring>,
-    /// What is shared with the supervisor, from the moment when there is a client.
-    pub shares: OnceLock<Shares>,
     /// What holds its work back while other VMs have the GPU.
     pub gates: Gates,
-    /// The session itself, for threads of its own.
-    pub whole: OnceLock<&'static Session>,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
     /// The primary context that is made before it is asked for.
@@ -63,19 +55,20 @@ pub struct Session {
     /// What the host is, once it was asked.
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
-    pub callbacks: Callbacks,
+    pub callbacks: &'static Callbacks,
     /// What it is charged for beside its device memory.
     pub charges: Charges,
     /// Its module images.
     pub images: Images,
     deferred: AtomicU32,
-    /// How often a context ended.
-    changes: AtomicU64,
 }
 
-thread_local! {
-    /// The thread's current context, and [`Session::changes`] when it was seen to live.
-    static CURRENT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+impl Deref for Session {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        self.common
+    }
 }
 
 /// A command's data beside the stream.
@@ -166,54 +159,30 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Makes the context with this id current in this thread.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
-    pub fn enter(&self, context: u64) -> Result<(), CUresult> {
-        let changes = self.changes();
-        if CURRENT.get() == (context, changes) {
-            return Ok(());
+    /// A client with nothing; `end` is the channel to its device process, if there is one.
+    pub fn new(end: Option<&'static WorkerEnd>) -> Self {
+        // What threads of the parts and of the driver use lives as long as the process: they may wait when all else has ended.
+        let common: &'static Common = Box::leak(Box::default());
+        let exports: &'static Exports = Box::leak(Box::new(Exports::new(end)));
+        let device_memory: &'static DeviceMemory =
+            Box::leak(Box::new(DeviceMemory::new(common, exports)));
+        Self {
+            common,
+            later: Box::leak(Box::new(Later::new(common))),
+            regions: Regions::default(),
+            device_memory,
+            exports,
+            staging: OnceLock::new(),
+            ring: OnceLock::new(),
+            gates: Gates::new(common, device_memory),
+            primary: Mutex::default(),
+            ahead: Ahead::default(),
+            hello: OnceLock::new(),
+            callbacks: Box::leak(Box::default()),
+            charges: Charges::default(),
+            images: Images::default(),
+            deferred: AtomicU32::default(),
         }
-        let raw = self.objects.raw::<Context>(context);
-        let raw = raw.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
-        // SAFETY: the handle is the driver's, or NULL for none.
-        unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
-        CURRENT.set((context, changes));
-        Ok(())
-    }
-
-    /// The GPU that the client means by a number, as the driver numbers it.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_DEVICE` if it may not use it, or there is none.
-    pub fn gpu(&self, dev: CUdevice) -> Result<CUdevice, CUresult> {
-        host_gpu(self.gpus(), dev)
-    }
-
-    /// The GPUs that the client may use, in its order; empty for all in the driver's.
-    pub fn gpus(&self) -> &[u32] {
-        self.shares.get().map_or(&[], |shares| &shares.gpus)
-    }
-
-    /// The driver's own idea of the current context changed behind [`Session::enter`].
-    pub fn forget_current(&self) {
-        CURRENT.set((u64::MAX, 0));
-    }
-
-    /// The id of this thread's current context.
-    pub fn current(&self) -> u64 {
-        match CURRENT.get() {
-            (u64::MAX, _) => 0,
-            (context, _) => context,
-        }
-    }
-
-    /// How often a context has ended.
-    pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
     }
 
     /// Notes the error of a command that nobody waits for; the first one is kept.
@@ -268,14 +237,38 @@ impl Session {
         grace::narrow(&names);
     }
 
+    /// Charges what a library takes in a context, before the library is used there; `context` is 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Places::enter`](super::places::Places::enter).
+    pub fn enter_library(&self, library: u64, context: u64) -> Result<(), CUresult> {
+        match self.charges.library(library) {
+            Some(places) => places.enter(self.device_memory, context),
+            None => Ok(()),
+        }
+    }
+
+    /// A function, or a kernel whose library is charged in the current context.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if it is neither, or as [`Places::enter`](super::places::Places::enter).
+    pub fn function(&self, id: u64) -> Result<Entry, CUresult> {
+        let entry = self.objects.function(id)?;
+        if let Some(places) = entry.places() {
+            places.enter(self.device_memory, self.current())?;
+        }
+        Ok(entry)
+    }
+
     /// A context is about to end: from now on no command finds it, or what is in it or goes with it.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, or it ends already.
     pub fn end_context(&self, context: u64) -> Result<Entry, CUresult> {
-        let entry = self.objects.end_context(context)?;
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        let entry = self.common.end_context(context)?;
         self.hide(context);
         Ok(entry)
     }
@@ -298,8 +291,7 @@ impl Session {
         if let Some(ring) = self.ring.get() {
             ring.keep_context(context);
         }
-        self.objects.keep_context(context);
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.common.keep_context(context);
     }
 
     /// A context has ended: so has everything in it.
@@ -374,7 +366,7 @@ mod tests {
 
     #[test]
     fn pitfall_29_the_first_deferred_error_is_reported_once() {
-        let session = Session::default();
+        let session = Session::new(None);
         session.defer(CUDA_ERROR_INVALID_HANDLE);
         session.defer(CUDA_ERROR_INVALID_VALUE);
         assert_eq!(session.take_deferred(), CUDA_ERROR_INVALID_HANDLE);
@@ -383,7 +375,7 @@ mod tests {
 
     #[test]
     fn pitfall_57_two_callbacks_run_one_after_the_other_and_are_told_apart() {
-        let session = std::sync::Arc::new(Session::default());
+        let session = std::sync::Arc::new(Session::new(None));
         let stream = std::thread::spawn({
             let session = std::sync::Arc::clone(&session);
             move || {

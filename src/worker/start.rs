@@ -134,7 +134,10 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
 
 /// Charges the client for the context made ahead of it; without room for it, there is to be none.
 fn charge_ahead(session: &Session) {
-    match session.reserve_context(session.ahead.device()) {
+    match session
+        .device_memory
+        .reserve_context(session.ahead.device())
+    {
         Ok(charge) => session.ahead.set_charge(charge),
         Err(_) => session.ahead.give_up(),
     }

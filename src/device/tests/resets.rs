@@ -18,9 +18,9 @@ use crate::{
     },
     ipc::{
         self, ToWorker,
+        device::{ToDevice, ToSupervisor},
         mover::{FromMover, MoverEnd, ToMover},
     },
-    supervisor::link::{ToDevice, ToSupervisor},
 };
 
 /// A reset waits for what a mover does, and for workers that are there: nothing more is heard of one that is gone.

@@ -9,15 +9,12 @@ use gpgpu_protocol::cuda::*;
 
 use super::{
     freed::Events,
-    pool::{self, Backend, Patience, Shape},
+    pool::{self, Backend, Holders, Patience, Shape},
 };
 use crate::{
     account::{Charge, Quota},
     cuda::driver,
-    worker::{
-        external,
-        grace::{Ending, Ticket},
-    },
+    worker::grace::{Ending, Ticket},
 };
 
 /// A device's part of the addresses: room for many times its memory.
@@ -37,6 +34,7 @@ pub struct Chunks {
     gpu_direct: bool,
     /// What they are charged to.
     quota: Option<Quota>,
+    holders: &'static dyn Holders,
 }
 
 /// Physical memory.
@@ -93,7 +91,11 @@ impl Chunks {
     /// # Errors
     ///
     /// Says why there can be none.
-    pub fn new(device: CUdevice, quota: Option<Quota>) -> Result<(Self, Shape), &'static str> {
+    pub fn new(
+        device: CUdevice,
+        quota: Option<Quota>,
+        holders: &'static dyn Holders,
+    ) -> Result<(Self, Shape), &'static str> {
         if attribute(
             CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
             device,
@@ -116,6 +118,7 @@ impl Chunks {
             device,
             gpu_direct: attribute(with_vmm, device) != 0,
             quota,
+            holders,
         };
         let (mut granularity, mut total) = (0, 0);
         let option = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
@@ -300,8 +303,8 @@ impl Backend for Chunks {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    fn released(&self) {
-        external::released();
+    fn released(&self, numbers: &[u32]) {
+        self.holders.drop_exports(numbers);
     }
 
     fn now(&self) -> Option<Ticket> {

@@ -25,8 +25,8 @@ use super::{
     ranges::{Range, Source},
 };
 use crate::worker::{
+    common::Common,
     grace::{self, Ending, Name, Ticket},
-    session::Session,
 };
 
 /// How long the thread pauses between two looks: at first, and as long as nothing is over ever longer.
@@ -52,11 +52,8 @@ pub struct Reaper {
 
 impl Reaper {
     /// There is something to look at.
-    fn notice(&self, session: &Session) {
-        let Some(session) = session.whole.get() else {
-            return;
-        };
-        let serve = || serve(session);
+    fn notice(&self, memory: &'static DeviceMemory) {
+        let serve = || serve(memory);
         let started = || {
             thread::Builder::new()
                 .name("reap".into())
@@ -92,8 +89,7 @@ fn block(range: &Range) -> Block {
     }
 }
 
-fn serve(session: &'static Session) {
-    let memory = &session.device_memory;
+fn serve(memory: &DeviceMemory) {
     let reaper = &memory.reaper;
     let has_work = || !memory.freed.is_empty() || !reaper.slow().is_empty();
     loop {
@@ -109,7 +105,7 @@ fn serve(session: &'static Session) {
         let mut pause = SHORTEST_PAUSE;
         while has_work() {
             thread::sleep(pause);
-            let any = memory.reap_all(session).is_ok_and(|any| any) | memory.free_slow(session);
+            let any = memory.reap_all().is_ok_and(|any| any) | memory.free_slow();
             pause = if any {
                 SHORTEST_PAUSE
             } else {
@@ -124,17 +120,17 @@ fn serve(session: &'static Session) {
 /// # Errors
 ///
 /// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream, `CUDA_ERROR_INVALID_CONTEXT` without a context.
-pub fn enter_stream(session: &Session, id: u64) -> Result<(StreamKey, u64), CUresult> {
-    let raw = session.objects.raw::<Stream>(id)?;
+pub fn enter_stream(common: &Common, id: u64) -> Result<(StreamKey, u64), CUresult> {
+    let raw = common.objects.raw::<Stream>(id)?;
     if Stream::SPECIAL.contains(&id) {
-        return match session.current() {
+        return match common.current() {
             0 => Err(CUDA_ERROR_INVALID_CONTEXT),
             context => Ok(((context, 0), raw)),
         };
     }
-    let entry = session.objects.entry::<Stream>(id);
+    let entry = common.objects.entry::<Stream>(id);
     let context = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?.context;
-    session.enter(context)?;
+    common.enter(context)?;
     Ok(((context, id), raw))
 }
 
@@ -144,8 +140,9 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
-    fn mempool(&self, session: &Session, mempool: u64) -> Result<CUdevice, CUresult> {
-        self.mempools.device(mempool, |device| session.gpu(device))
+    fn mempool(&self, mempool: u64) -> Result<CUdevice, CUresult> {
+        self.mempools
+            .device(mempool, |device| self.common.gpu(device))
     }
 
     fn pressures(&self, device: CUdevice) -> u64 {
@@ -183,9 +180,9 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the error of a context in which memory was freed.
-    pub fn trim_mempool(&self, session: &Session, mempool: u64, most: u64) -> Result<(), CUresult> {
-        let device = self.mempool(session, mempool)?;
-        self.reap_all(session)?;
+    pub fn trim_mempool(&self, mempool: u64, most: u64) -> Result<(), CUresult> {
+        let device = self.mempool(mempool)?;
+        self.reap_all()?;
         self.mempools.trim(mempool, most);
         self.trim_to_promise(device);
         Ok(())
@@ -198,12 +195,11 @@ impl DeviceMemory {
     /// As [`super::mempool::MemPools::get`]; the error of a context in which memory was freed.
     pub fn mempool_attribute(
         &self,
-        session: &Session,
         mempool: u64,
         attribute: CUmemPool_attribute,
     ) -> Result<u64, CUresult> {
-        let device = self.mempool(session, mempool)?;
-        self.reap_all(session)?;
+        let device = self.mempool(mempool)?;
+        self.reap_all()?;
         self.mempools
             .get(mempool, attribute, self.pressures(device))
     }
@@ -215,13 +211,12 @@ impl DeviceMemory {
     /// As [`super::mempool::MemPools::set`]; the error of a context in which memory was freed.
     pub fn set_mempool_attribute(
         &self,
-        session: &Session,
         mempool: u64,
         attribute: CUmemPool_attribute,
         value: u64,
     ) -> Result<(), CUresult> {
-        let device = self.mempool(session, mempool)?;
-        self.reap_all(session)?;
+        let device = self.mempool(mempool)?;
+        self.reap_all()?;
         self.mempools
             .set(mempool, attribute, value, self.pressures(device))?;
         if attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD {
@@ -238,12 +233,11 @@ impl DeviceMemory {
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the driver's code.
     pub fn set_mempool_access(
         &self,
-        session: &Session,
         mempool: u64,
         device: CUdevice,
         flags: CUmemAccess_flags,
     ) -> Result<(), CUresult> {
-        let own = self.mempool(session, mempool)?;
+        let own = self.mempool(mempool)?;
         match flags {
             CU_MEM_ACCESS_FLAGS_PROT_NONE if device != own => Ok(()),
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device != own => match self.device(own) {
@@ -291,7 +285,6 @@ impl DeviceMemory {
     /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver's code.
     pub fn allocate_ordered(
         &self,
-        session: &Session,
         key: StreamKey,
         mempool: u64,
         bytes: u64,
@@ -303,7 +296,7 @@ impl DeviceMemory {
         if cuda::has_failed() {
             driver_info()?;
         }
-        let device = self.mempool(session, mempool)?;
+        let device = self.mempool(mempool)?;
         let own = self.device_of(context)?;
         let chunks = self.device(device);
         let taken = match &chunks {
@@ -380,8 +373,7 @@ impl DeviceMemory {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
     pub fn free_ordered(
-        &self,
-        session: &Session,
+        &'static self,
         key: StreamKey,
         raw: u64,
         address: CUdeviceptr,
@@ -398,15 +390,15 @@ impl DeviceMemory {
             self.ranges.insert(range);
             return Err(code);
         }
-        self.reaper.notice(session);
+        self.reaper.notice(self);
         Ok(())
     }
 
     /// Frees what `cuMemAlloc` gave when no command uses it any more.
-    pub(super) fn free_later(&self, session: &Session, range: &Range) {
+    pub(super) fn free_later(&'static self, range: &Range) {
         self.mempools.give_back(range.mempool, range.taken(), None);
         self.reaper.slow().push(block(range));
-        self.reaper.notice(session);
+        self.reaper.notice(self);
     }
 
     /// Gives back what is over in any context; says whether there was something. All that was over when this was called is
@@ -415,20 +407,20 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// What a context has failed with in which memory was freed.
-    pub fn reap_all(&self, session: &Session) -> Result<bool, CUresult> {
+    pub fn reap_all(&self) -> Result<bool, CUresult> {
         let _turn = self.reaper.turn();
         if self.freed.is_empty() {
             return Ok(false);
         }
         // The contexts do not end meanwhile.
         let _uses = grace::enter(0, false);
-        let current = session.current();
+        let current = self.common.current();
         let over = self
             .freed
-            .over(None, |context| session.enter(context).is_ok());
-        if session.current() != current {
+            .over(None, |context| self.common.enter(context).is_ok());
+        if self.common.current() != current {
             // A context that was destroyed meanwhile is found out by whoever uses it.
-            let _ = session.enter(current);
+            let _ = self.common.enter(current);
         }
         let any = !over.blocks.is_empty();
         self.settle_freed(over.blocks);
@@ -444,11 +436,11 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// What a context has failed with in which memory was freed.
-    pub fn reclaim(&self, session: &Session) -> Result<bool, CUresult> {
+    pub fn reclaim(&self) -> Result<bool, CUresult> {
         let start = Instant::now();
         grace::narrow(&[]);
         loop {
-            if self.reap_all(session)? | self.free_slow(session) | self.free_unmarked(session)? {
+            if self.reap_all()? | self.free_slow() | self.free_unmarked()? {
                 return Ok(true);
             }
             if self.freed.is_empty() || start.elapsed() > LONGEST_WAIT {
@@ -459,13 +451,13 @@ impl DeviceMemory {
     }
 
     /// Waits for the contexts in which something was freed without an event, and gives that back.
-    fn free_unmarked(&self, session: &Session) -> Result<bool, CUresult> {
+    fn free_unmarked(&self) -> Result<bool, CUresult> {
         let (contexts, latest) = self.freed.unmarked();
-        let current = session.current();
+        let current = self.common.current();
         let mut any = false;
         for context in contexts {
             let _uses = grace::enter(context, false);
-            if session.enter(context).is_err() {
+            if self.common.enter(context).is_err() {
                 continue;
             }
             grace::narrow(&[Name::Object(context)]);
@@ -475,9 +467,9 @@ impl DeviceMemory {
             any |= !blocks.is_empty();
             self.settle_freed(blocks);
         }
-        if session.current() != current {
+        if self.common.current() != current {
             let _uses = grace::enter(current, false);
-            let _ = session.enter(current);
+            let _ = self.common.enter(current);
         }
         Ok(any)
     }
@@ -515,7 +507,7 @@ impl DeviceMemory {
 
     /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does. The calling thread's command is
     /// outside or narrow.
-    fn free_slow(&self, session: &Session) -> bool {
+    fn free_slow(&self) -> bool {
         let blocks = std::mem::take(&mut *self.reaper.slow());
         let any = !blocks.is_empty();
         let ticket = Ticket::now();
@@ -523,7 +515,7 @@ impl DeviceMemory {
             let (start, bytes) = (block.start, block.taken);
             ticket.wait(Ending::Memory { start, bytes });
             let _uses = grace::enter(block.context, false);
-            if session.enter(block.context).is_err() {
+            if self.common.enter(block.context).is_err() {
                 // It went with its context.
                 drop(self.charges().remove(&start));
             } else {

@@ -42,6 +42,12 @@ pub enum Patience {
     ForOthers,
 }
 
+/// Others who hold chunks by descriptors.
+pub trait Holders: std::fmt::Debug + Send + Sync {
+    /// The exports with these numbers are gone: nobody may keep their memory.
+    fn drop_exports(&self, numbers: &[u32]);
+}
+
 /// Physical memory of a chunk; it is released when this is dropped and it is mapped nowhere.
 pub trait Memory {
     /// It is in no allocation, and can be given back at any time; or it is in one again.
@@ -79,8 +85,8 @@ pub trait Backend {
     ///
     /// The driver's code.
     fn export(&self, memory: &Self::Memory) -> Result<OwnedFd, CUresult>;
-    /// Memory of which others had descriptors is gone: they are to drop it.
-    fn released(&self);
+    /// Memory of which others had descriptors, by these numbers, is gone: they are to drop it.
+    fn released(&self, numbers: &[u32]);
     /// The time, as [`Self::is_unused`] takes it.
     fn now(&self) -> Option<Ticket> {
         None
@@ -149,8 +155,6 @@ struct State<M> {
     shared_made: u32,
     /// Who may use the memory: the device itself, and those of whose contexts it was used.
     devices: Vec<CUdevice>,
-    /// Exports whose chunks are gone.
-    released: Vec<u32>,
 }
 
 impl<M: Memory> State<M> {
@@ -229,9 +233,6 @@ impl<M: Memory> State<M> {
             if chunk.is_shared {
                 self.pieces.take_whole(start, chunk.bytes);
             }
-            if chunk.is_exported {
-                self.released.push(chunk.number);
-            }
             gone.push((start, chunk));
         }
         gone
@@ -274,7 +275,6 @@ impl<B: Backend> Pool<B> {
             idle_bytes: 0,
             shared_made: 0,
             devices: vec![shape.device],
-            released: Vec::new(),
         };
         Self {
             backend,
@@ -484,8 +484,10 @@ impl<B: Backend> Pool<B> {
             self.backend.is_unused(since, start, chunk.bytes)
         });
         *discards += gone.len() as u64;
-        if gone.iter().any(|(_, chunk)| chunk.is_exported) {
-            self.backend.released();
+        let exported = gone.iter().filter(|(_, chunk)| chunk.is_exported);
+        let exported: Vec<u32> = exported.map(|(_, chunk)| chunk.number).collect();
+        if !exported.is_empty() {
+            self.backend.released(&exported);
             let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
             *dropped = Some(Instant::now());
         }
@@ -587,11 +589,6 @@ impl<B: Backend> Pool<B> {
             (Arc::clone(&chunk.memory), chunk.bytes)
         };
         Some(self.backend.export(&memory).map(|fd| (fd, bytes)))
-    }
-
-    /// The numbers of exports that are gone since this was asked last.
-    pub fn take_released(&self) -> Vec<u32> {
-        std::mem::take(&mut self.state().released)
     }
 }
 

@@ -10,8 +10,8 @@ use gpgpu_protocol::cuda::*;
 use super::gate::Work;
 use crate::cuda::driver;
 use crate::worker::{
+    common::Common,
     grace::{self, Name},
-    session::Session,
 };
 
 thread_local! {
@@ -46,15 +46,15 @@ struct State {
 /// One GPU's contexts of this process in which there was work.
 #[derive(Debug)]
 pub struct Gpu {
-    session: &'static Session,
+    common: &'static Common,
     state: Mutex<State>,
 }
 
 impl Gpu {
     /// None yet.
-    pub fn new(session: &'static Session) -> Self {
+    pub fn new(common: &'static Common) -> Self {
         Self {
-            session,
+            common,
             state: Mutex::default(),
         }
     }
@@ -81,7 +81,7 @@ impl Gpu {
     /// Does something in a context that does not end meanwhile, unless it ends already.
     fn inside<T>(&self, id: u64, act: impl FnOnce() -> T) -> Option<T> {
         let _uses = grace::enter(id, false);
-        self.session.enter(id).ok().map(|()| act())
+        self.common.enter(id).ok().map(|()| act())
     }
 
     /// An event of the current context.
@@ -114,7 +114,7 @@ impl Work for Gpu {
     }
 
     fn mark(&self) -> Option<Mark> {
-        let context = self.session.current();
+        let context = self.common.current();
         let mark = Mark {
             context,
             event: self.event(context)?,

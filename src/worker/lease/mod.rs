@@ -26,12 +26,14 @@ pub use self::{
     gpu::note_stream,
     place::{Named, Names, Naming, use_stream},
 };
-use super::{grace, session::Session};
+use super::{common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;
 
 /// The gates of the GPUs that this worker has used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gates {
+    common: &'static Common,
+    device_memory: &'static DeviceMemory,
     by_gpu: Mutex<Vec<(usize, &'static Gate<Gpu>)>>,
     /// The GPUs on which the client has had contexts, a bit for each.
     used: AtomicU64,
@@ -61,7 +63,7 @@ impl std::fmt::Debug for Gate<Gpu> {
 }
 
 thread_local! {
-    /// The gate of the context that this thread gave work in last, with [`Session::changes`] at that time.
+    /// The gate of the context that this thread gave work in last, with [`Common::changes`] at that time.
     static LAST: Cell<(u64, u64, Option<&'static Gate<Gpu>>)> = const { Cell::new((0, 0, None)) };
 }
 
@@ -75,34 +77,38 @@ fn pass(gate: &'static Gate<Gpu>, gives: Gives) -> Inside<'static, Gpu> {
 }
 
 impl Gates {
+    /// None yet, for a client with this memory.
+    pub fn new(common: &'static Common, device_memory: &'static DeviceMemory) -> Self {
+        Self {
+            common,
+            device_memory,
+            by_gpu: Mutex::default(),
+            used: AtomicU64::new(0),
+        }
+    }
+
     /// Makes the context current in which a command runs that names this, and waits until it may give its GPUs what it is about.
     ///
     /// # Errors
     ///
     /// As [`place()`]; the driver's own.
-    pub fn enter(
-        &self,
-        session: &Session,
-        header: u64,
-        named: &Named,
-        gives: Gives,
-    ) -> Result<Passage, CUresult> {
-        let context = place(session, header, named)?;
+    pub fn enter(&self, header: u64, named: &Named, gives: Gives) -> Result<Passage, CUresult> {
+        let context = place(self.common, header, named)?;
         grace::set_context(context);
-        let gate = self.gate(session, context)?;
+        let gate = self.gate(context)?;
         let mut passage = Passage::default();
         set_placed(context);
-        if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans(session) {
+        if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans() {
             // Whoever needs several asks for them in this order, so that no two wait for each other.
-            for gpu in place::gpus(session, named)? {
-                let gate = self.at(session, gpu, context);
+            for gpu in place::gpus(self.common, named)? {
+                let gate = self.at(gpu, context);
                 passage.others.extend(gate.map(|gate| pass(gate, gives)));
             }
         } else {
             passage.inside = gate.map(|gate| pass(gate, gives));
         }
         // At the gate it may have waited until its context had ended.
-        session.enter(context)?;
+        self.common.enter(context)?;
         Ok(passage)
     }
 
@@ -111,12 +117,12 @@ impl Gates {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` if there is none; the driver's own.
-    pub fn pass_by(&self, session: &Session) -> Result<Option<Passage>, CUresult> {
-        let context = session.current();
+    pub fn pass_by(&self) -> Result<Option<Passage>, CUresult> {
+        let context = self.common.current();
         if context == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        let inside = match self.gate(session, context)? {
+        let inside = match self.gate(context)? {
             Some(gate) => match gate.pass_by() {
                 None => return Ok(None),
                 passed => passed,
@@ -137,22 +143,18 @@ impl Gates {
     }
 
     /// Whether the client may have memory on more than one GPU.
-    fn spans(&self, session: &Session) -> bool {
+    fn spans(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
-        !(used == 0 || used.is_power_of_two()) || session.device_memory.spans_devices()
+        !(used == 0 || used.is_power_of_two()) || self.device_memory.spans_devices()
     }
 
     /// The gate of the current context's GPU.
-    fn gate(
-        &self,
-        session: &Session,
-        context: u64,
-    ) -> Result<Option<&'static Gate<Gpu>>, CUresult> {
-        let changes = session.changes();
+    fn gate(&self, context: u64) -> Result<Option<&'static Gate<Gpu>>, CUresult> {
+        let changes = self.common.changes();
         match LAST.get() {
             (last, when, gate) if last == context && when == changes => Ok(gate),
             _ => {
-                let gate = self.at(session, current_gpu()?, context);
+                let gate = self.at(current_gpu()?, context);
                 LAST.set((context, changes, gate));
                 Ok(gate)
             }
@@ -160,7 +162,7 @@ impl Gates {
     }
 
     /// The gate of a GPU, which will have work of a context; `None` where there is nothing to share.
-    fn at(&self, session: &Session, gpu: usize, context: u64) -> Option<&'static Gate<Gpu>> {
+    fn at(&self, gpu: usize, context: u64) -> Option<&'static Gate<Gpu>> {
         if gpu >= GPUS {
             return None;
         }
@@ -168,7 +170,7 @@ impl Gates {
         let gate = match gates.iter().find(|(of, _)| *of == gpu) {
             Some((_, gate)) => *gate,
             None => {
-                let gate = open(session, gpu)?;
+                let gate = open(self.common, gpu)?;
                 gates.push((gpu, gate));
                 gate
             }
@@ -190,10 +192,9 @@ impl Gates {
 }
 
 /// Makes the gate of a GPU, with its thread.
-fn open(session: &Session, gpu: usize) -> Option<&'static Gate<Gpu>> {
+fn open(common: &'static Common, gpu: usize) -> Option<&'static Gate<Gpu>> {
     // Where there is nothing to share with, as in tests of parts of a worker, all passes.
-    let session: &'static Session = session.whole.get()?;
-    let shares = session.shares.get()?;
+    let shares = common.shares.get()?;
     let ring_bell = || {
         // It is full only if the supervisor is to look anyway.
         let _ = (&shares.doorbell).write(&1_u64.to_ne_bytes());
@@ -203,7 +204,7 @@ fn open(session: &Session, gpu: usize) -> Option<&'static Gate<Gpu>> {
     let gate: &'static Gate<Gpu> = Box::leak(Box::new(Gate::new(
         &account.leases[gpu],
         &account.counters,
-        Gpu::new(session),
+        Gpu::new(common),
         Box::new(ring_bell),
     )));
     let started = thread::Builder::new()

@@ -31,7 +31,7 @@ use gpgpu_protocol::{
 
 use super::gpu::note_stream;
 use crate::cuda::driver;
-use crate::worker::{objects::Objects, session::Session};
+use crate::worker::{common::Common, objects::Objects};
 
 /// What a command names that says where it runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -157,8 +157,8 @@ fn context_of(objects: &Objects, id: u64) -> Option<u64> {
 ///
 /// `CUDA_ERROR_INVALID_CONTEXT` if there is none, `CUDA_ERROR_CONTEXT_IS_DESTROYED` if the header's is gone, `CUDA_ERROR_INVALID_HANDLE` if there is
 /// no such stream.
-pub fn place(session: &Session, header: u64, named: &Named) -> Result<u64, CUresult> {
-    let objects = &session.objects;
+pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresult> {
+    let objects = &common.objects;
     let context = match named.stream {
         Some(stream) if !Stream::SPECIAL.contains(&stream) => {
             // Of another kind it has no context that counts.
@@ -181,7 +181,7 @@ pub fn place(session: &Session, header: u64, named: &Named) -> Result<u64, CUres
         let header = objects.raw::<Context>(header);
         header.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     }
-    session.enter(context)?;
+    common.enter(context)?;
     Ok(context)
 }
 
@@ -240,15 +240,15 @@ fn gpu_of_memory(address: u64) -> Option<usize> {
 /// # Errors
 ///
 /// The driver's; `CUDA_ERROR_INVALID_CONTEXT` for a context that is none.
-pub fn gpus(session: &Session, named: &Named) -> Result<Vec<usize>, CUresult> {
-    let context = session.current();
+pub fn gpus(common: &Common, named: &Named) -> Result<Vec<usize>, CUresult> {
+    let context = common.current();
     let mut gpus = vec![current_gpu()?];
     let memory = named.addresses.iter().filter(|address| **address != 0);
     gpus.extend(memory.filter_map(|address| gpu_of_memory(*address)));
     for other in named.contexts {
         if other != 0 && other != context {
-            let there = session.enter(other).and_then(|()| current_gpu());
-            session.enter(context)?;
+            let there = common.enter(other).and_then(|()| current_gpu());
+            common.enter(context)?;
             gpus.push(there.map_err(|_| CUDA_ERROR_INVALID_CONTEXT)?);
         }
     }

@@ -11,23 +11,27 @@ use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
     grace,
-    session::{Data, Session},
+    session::{Callbacks, Data, Session},
 };
 
 struct Due {
-    session: *const Session,
+    callbacks: &'static Callbacks,
     callback: u64,
 }
 
 fn due(session: &Session, callback: u64) -> *mut c_void {
-    Box::into_raw(Box::new(Due { session, callback })).cast()
+    let callbacks = session.callbacks;
+    Box::into_raw(Box::new(Due {
+        callbacks,
+        callback,
+    }))
+    .cast()
 }
 
 fn run(data: *mut c_void, status: CUresult) {
     // SAFETY: the pointer is the box that `due` made, given to the driver for this one call.
     let due = unsafe { Box::from_raw(data.cast::<Due>()) };
-    // SAFETY: the session lives as long as the process (`worker::run`).
-    unsafe { &*due.session }.callbacks.run(due.callback, status);
+    due.callbacks.run(due.callback, status);
 }
 
 unsafe extern "C" fn on_host(data: *mut c_void) {

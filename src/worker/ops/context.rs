@@ -153,7 +153,7 @@ pub fn cuDevicePrimaryCtxRetain(
     let (context, charge) = match ahead(session, dev) {
         Some(context) => (context, session.ahead.take_charge()),
         None => {
-            let charge = session.reserve_context(dev)?;
+            let charge = session.device_memory.reserve_context(dev)?;
             let mut context = Context::handle(0);
             // SAFETY: the pointer is to a value that lives across the call.
             unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, dev)? };
@@ -230,7 +230,7 @@ pub fn cuCtxCreate_v2(
     session.objects.check_new::<Context>(request.pctx)?;
     let mut context = Context::handle(0);
     let mut create = || {
-        let charge = session.reserve_context(dev)?;
+        let charge = session.device_memory.reserve_context(dev)?;
         // SAFETY: the pointer is to a value that lives across the call.
         unsafe { driver::cuCtxCreate_v2(&mut context, request.flags, dev)? };
         Ok(charge)
@@ -288,9 +288,7 @@ pub fn cuCtxEnablePeerAccess(
     let peer = session.objects.raw::<Context>(request.peerContext)?;
     // SAFETY: the handle is the driver's and lives, or NULL.
     unsafe { driver::cuCtxEnablePeerAccess(Context::handle(peer), request.Flags)? };
-    session
-        .device_memory
-        .enable_peer(session, request.peerContext)?;
+    session.device_memory.enable_peer(request.peerContext)?;
     Ok(reply::cuCtxEnablePeerAccess::default())
 }
 
@@ -310,7 +308,7 @@ fn reserve_for(session: &Session, limit: CUlimit, bytes: u64) -> Result<(), CUre
     }
     let owner = Owner::Limit(context, limit);
     let missing = bytes.saturating_sub(session.charges.bytes(owner));
-    let charge = session.reserve(device(session), missing)?;
+    let charge = session.device_memory.reserve(device(session), missing)?;
     session.charges.keep(owner, context, charge);
     Ok(())
 }

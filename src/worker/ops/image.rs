@@ -223,5 +223,7 @@ pub fn reserve(
     if !is_limited(session) {
         return Ok(None);
     }
-    session.reserve(device, device_bytes(image, capability(device))?)
+    session
+        .device_memory
+        .reserve(device, device_bytes(image, capability(device))?)
 }

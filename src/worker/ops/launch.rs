@@ -74,8 +74,10 @@ impl Lowered {
     /// As [`Places::enter`](crate::worker::places::Places::enter).
     pub fn place(&self, session: &Session, function: &Entry) -> Result<(), CUresult> {
         match function.places() {
-            Some(places) if self.context == 0 => places.enter(session, session.current()),
-            Some(places) => places.enter(session, self.context),
+            Some(places) if self.context == 0 => {
+                places.enter(session.device_memory, session.current())
+            }
+            Some(places) => places.enter(session.device_memory, self.context),
             None => Ok(()),
         }
     }

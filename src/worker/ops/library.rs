@@ -56,7 +56,7 @@ pub fn cuLibraryLoadData(
     let places = needs.map(|needs| Arc::new(Places::new(needs)));
     if let (Some(places), true) = (&places, session.current() != 0) {
         // The driver may place it there at once.
-        places.enter(session, session.current())?;
+        places.enter(session.device_memory, session.current())?;
     }
     let (count, options, values) = jit.arrays();
     let none: *mut *mut c_void = std::ptr::null_mut();
@@ -128,7 +128,7 @@ pub fn cuLibraryGetKernel(
     let places = session.charges.library(request.library);
     if let (Some(places), true) = (&places, session.current() != 0) {
         // What is asked of it here the driver may take from there.
-        places.enter(session, session.current())?;
+        places.enter(session.device_memory, session.current())?;
     }
     let mut kernel = Kernel::handle(0);
     // SAFETY: the library is the driver's and lives; the pointers live across the calls, here and below.
@@ -280,7 +280,7 @@ pub fn cuKernelGetFunction(
         .entry::<Kernel>(request.kernel)
         .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     if let Some(places) = kernel.places() {
-        places.enter(session, session.current())?;
+        places.enter(session.device_memory, session.current())?;
     }
     let mut function = Function::handle(0);
     // SAFETY: the kernel is the driver's and lives; the pointer lives across the call.

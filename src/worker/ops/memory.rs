@@ -68,7 +68,7 @@ pub fn cuMemFree_v2(
     request: request::cuMemFree_v2,
     _: Data,
 ) -> Outcome<reply::cuMemFree_v2> {
-    session.device_memory.free(session, request.dptr)?;
+    session.device_memory.free(request.dptr)?;
     Ok(reply::cuMemFree_v2::default())
 }
 
@@ -79,7 +79,7 @@ pub fn gpgpuFreeIdle(
     request: request::gpgpuFreeIdle,
     _: Data,
 ) -> Outcome<reply::gpgpuFreeIdle> {
-    match session.device_memory.free_idle(session, request.dptr) {
+    match session.device_memory.free_idle(request.dptr) {
         Ok(()) | Err(CUDA_ERROR_INVALID_VALUE) => Ok(reply::gpgpuFreeIdle::default()),
         Err(code) => Err(code.into()),
     }
@@ -92,7 +92,7 @@ pub fn cuMemGetInfo_v2(
     _: Data,
 ) -> Outcome<reply::cuMemGetInfo_v2> {
     // Where a context has failed, what follows says so.
-    let _ = session.device_memory.reap_all(session);
+    let _ = session.device_memory.reap_all();
     let (free, total) = session.device_memory.info()?;
     Ok(reply::cuMemGetInfo_v2 { free, total })
 }

@@ -18,7 +18,7 @@ pub fn cuMemAllocFromPoolAsync(
     // Without a place for the address there is nothing to allocate, which is as bad as no bytes.
     let bytes = if request.dptr { request.bytesize } else { 0 };
     let memory = &session.device_memory;
-    let dptr = memory.allocate_ordered(session, key, request.pool, bytes as u64)?;
+    let dptr = memory.allocate_ordered(key, request.pool, bytes as u64)?;
     Ok(reply::cuMemAllocFromPoolAsync {
         dptr,
         ..Default::default()
@@ -32,9 +32,7 @@ pub fn cuMemFreeAsync(
     _: Data,
 ) -> Outcome<reply::cuMemFreeAsync> {
     let (key, raw) = enter_stream(session, request.hStream)?;
-    session
-        .device_memory
-        .free_ordered(session, key, raw, request.dptr)?;
+    session.device_memory.free_ordered(key, raw, request.dptr)?;
     Ok(reply::cuMemFreeAsync::default())
 }
 
@@ -69,7 +67,7 @@ pub fn cuMemPoolTrimTo(
 ) -> Outcome<reply::cuMemPoolTrimTo> {
     session
         .device_memory
-        .trim_mempool(session, request.pool, request.minBytesToKeep as u64)?;
+        .trim_mempool(request.pool, request.minBytesToKeep as u64)?;
     Ok(reply::cuMemPoolTrimTo::default())
 }
 
@@ -81,7 +79,7 @@ pub fn cuMemPoolGetAttribute(
 ) -> Outcome<reply::cuMemPoolGetAttribute> {
     let value = session
         .device_memory
-        .mempool_attribute(session, request.pool, request.attr)?;
+        .mempool_attribute(request.pool, request.attr)?;
     Ok(reply::cuMemPoolGetAttribute {
         value,
         ..Default::default()
@@ -94,12 +92,9 @@ pub fn cuMemPoolSetAttribute(
     request: request::cuMemPoolSetAttribute,
     _: Data,
 ) -> Outcome<reply::cuMemPoolSetAttribute> {
-    session.device_memory.set_mempool_attribute(
-        session,
-        request.pool,
-        request.attr,
-        request.value,
-    )?;
+    session
+        .device_memory
+        .set_mempool_attribute(request.pool, request.attr, request.value)?;
     Ok(reply::cuMemPoolSetAttribute::default())
 }
 
@@ -112,7 +107,7 @@ pub fn cuMemPoolSetAccess(
     let device = session.gpu(request.dev)?;
     session
         .device_memory
-        .set_mempool_access(session, request.pool, device, request.flags)?;
+        .set_mempool_access(request.pool, device, request.flags)?;
     Ok(reply::cuMemPoolSetAccess::default())
 }
 
@@ -122,6 +117,6 @@ pub fn gpgpuReclaim(
     _: request::gpgpuReclaim,
     _: Data,
 ) -> Outcome<reply::gpgpuReclaim> {
-    let more = session.device_memory.reclaim(session)?;
+    let more = session.device_memory.reclaim()?;
     Ok(reply::gpgpuReclaim { more: more.into() })
 }

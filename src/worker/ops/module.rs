@@ -285,7 +285,7 @@ mod tests {
     /// What begins as the wrapper of a fatbin holds an address that the driver would follow: it never gets there, whichever way it came.
     #[test]
     fn the_wrapper_of_a_fatbin_is_no_image() {
-        let session = Session::default();
+        let session = Session::new(None);
         let wrapper = [0x4662_43b1_u32, 1, 0x1000, 0, 0, 0].map(u32::to_le_bytes);
         let bytes = wrapper.as_flattened();
         let beside = Data {

@@ -25,8 +25,7 @@ pub fn gpgpuRingSetup(
     request: request::gpgpuRingSetup,
     _: Data,
 ) -> Outcome<reply::gpgpuRingSetup> {
-    let whole = session.whole.get().ok_or(CUDA_ERROR_UNKNOWN)?;
-    Ring::start(whole, request.address)?;
+    Ring::set_up(session, request.address)?;
     Ok(reply::gpgpuRingSetup::default())
 }
 

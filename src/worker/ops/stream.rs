@@ -24,9 +24,7 @@ pub fn cuStreamDestroy_v2(
     if idle.is_err() {
         session.objects.set_unfinished(entry.context);
     }
-    session
-        .later
-        .destroy::<Stream>(session, request.hStream, &entry)?;
+    session.later.destroy::<Stream>(request.hStream, &entry)?;
     Ok(reply::cuStreamDestroy_v2::default())
 }
 
@@ -37,9 +35,7 @@ pub fn cuEventDestroy_v2(
     _: Data,
 ) -> Outcome<reply::cuEventDestroy_v2> {
     let entry = session.objects.end::<Event>(request.hEvent)?;
-    session
-        .later
-        .destroy::<Event>(session, request.hEvent, &entry)?;
+    session.later.destroy::<Event>(request.hEvent, &entry)?;
     Ok(reply::cuEventDestroy_v2::default())
 }
 

@@ -1,4 +1,4 @@
-//! Messages between the supervisor and a device process, over a pair of `SOCK_SEQPACKET` sockets.
+//! Messages between the supervisor and a device process.
 //!
 //! Neither end ever waits for the other: messages are few and small, and a socket holds more of
 //! them than one VM can have under way.
@@ -6,10 +6,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use gpgpu_protocol::layout::status;
-use nix::sys::socket::MsgFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::ipc::{self, Error, Result};
+use super::{
+    Error, Result,
+    frame::{self, Files, Framed},
+};
 
 mod kind {
     pub const SERVE: u32 = 1;
@@ -25,15 +27,25 @@ mod kind {
     pub const MOVER_LATE: u32 = 69;
 }
 
+/// A message; what a field means depends on the kind.
 #[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Raw {
+struct Head {
     kind: u32,
     client: u32,
     first: u32,
     second: u32,
     name: [u8; 16],
 }
+
+impl frame::Head for Head {
+    fn payload_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The files that a device process takes: the supervisor is trusted.
+const TAKEN: Files = Files::AllOrNone(1);
 
 /// What a device process receives.
 #[derive(Debug)]
@@ -127,7 +139,7 @@ pub struct SupervisorEnd(OwnedFd);
 pub struct DeviceEnd(OwnedFd);
 
 impl SupervisorEnd {
-    /// Takes one end of an [`ipc::pair`].
+    /// Takes one end of an [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -137,36 +149,36 @@ impl SupervisorEnd {
     /// # Errors
     /// [`Error::Closed`]; [`Error::Malformed`] if the device process does not read what it is sent.
     pub fn send(&self, message: &ToDevice) -> Result<()> {
-        let raw = |kind, client, first, second| Raw {
+        let head = |kind, client, first, second| Head {
             kind,
             client,
             first,
             second,
-            ..Raw::default()
+            ..Head::default()
         };
-        let (raw, fd) = match message {
+        let (head, file) = match message {
             ToDevice::Serve {
                 connection,
                 max_clients,
-            } => (raw(kind::SERVE, 0, *max_clients, 0), Some(connection)),
+            } => (head(kind::SERVE, 0, *max_clients, 0), Some(connection)),
             ToDevice::WorkerStarted { client, channel } => {
-                (raw(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
+                (head(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
             }
             ToDevice::WorkerFailed { client, status } => {
-                (raw(kind::WORKER_FAILED, *client, *status, 0), None)
+                (head(kind::WORKER_FAILED, *client, *status, 0), None)
             }
             ToDevice::WorkerExited {
                 client,
                 code,
                 signal,
-            } => (raw(kind::WORKER_EXITED, *client, *code, *signal), None),
+            } => (head(kind::WORKER_EXITED, *client, *code, *signal), None),
             ToDevice::MoverStarted { gpu, channel } => {
-                (raw(kind::MOVER_STARTED, 0, *gpu, 0), Some(channel))
+                (head(kind::MOVER_STARTED, 0, *gpu, 0), Some(channel))
             }
-            ToDevice::MoverFailed { gpu } => (raw(kind::MOVER_FAILED, 0, *gpu, 0), None),
-            ToDevice::MoverExited { gpu } => (raw(kind::MOVER_EXITED, 0, *gpu, 0), None),
+            ToDevice::MoverFailed { gpu } => (head(kind::MOVER_FAILED, 0, *gpu, 0), None),
+            ToDevice::MoverExited { gpu } => (head(kind::MOVER_EXITED, 0, *gpu, 0), None),
         };
-        send(self.0.as_fd(), &raw, fd.map(AsFd::as_fd))
+        frame::send_head(self.0.as_fd(), &head, file.map(AsFd::as_fd))
     }
 
     /// The next message, if there is one.
@@ -174,22 +186,24 @@ impl SupervisorEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn recv(&self) -> Result<Option<ToSupervisor>> {
-        let Some((raw, _)) = recv(self.0.as_fd(), 0, MsgFlags::MSG_DONTWAIT)? else {
+        let mut buffer = [0; size_of::<Head>()];
+        let received = frame::recv_now::<Head>(self.0.as_fd(), &mut buffer, Files::Checked(0))?;
+        let Some(Framed { head, .. }) = received else {
             return Ok(None);
         };
-        let client = raw.client;
-        match raw.kind {
+        let client = head.client;
+        match head.kind {
             kind::START_WORKER => Ok(Some(ToSupervisor::StartWorker {
                 client,
-                pid: raw.first,
-                name: raw.name,
+                pid: head.first,
+                name: head.name,
             })),
             kind::CLOSE_WORKER => Ok(Some(ToSupervisor::CloseWorker {
                 client,
-                kill: raw.first != 0,
+                kill: head.first != 0,
             })),
-            kind::START_MOVER => Ok(Some(ToSupervisor::StartMover { gpu: raw.first })),
-            kind::MOVER_LATE => Ok(Some(ToSupervisor::MoverLate { gpu: raw.first })),
+            kind::START_MOVER => Ok(Some(ToSupervisor::StartMover { gpu: head.first })),
+            kind::MOVER_LATE => Ok(Some(ToSupervisor::MoverLate { gpu: head.first })),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }
@@ -202,7 +216,7 @@ impl AsRawFd for SupervisorEnd {
 }
 
 impl DeviceEnd {
-    /// Takes one end of an [`ipc::pair`].
+    /// Takes one end of an [`pair`](super::pair).
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -212,32 +226,32 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
     pub fn send(&self, message: &ToSupervisor) -> Result<()> {
-        let raw = match *message {
-            ToSupervisor::StartWorker { client, pid, name } => Raw {
+        let head = match *message {
+            ToSupervisor::StartWorker { client, pid, name } => Head {
                 kind: kind::START_WORKER,
                 client,
                 first: pid,
                 second: 0,
                 name,
             },
-            ToSupervisor::CloseWorker { client, kill } => Raw {
+            ToSupervisor::CloseWorker { client, kill } => Head {
                 kind: kind::CLOSE_WORKER,
                 client,
                 first: kill.into(),
-                ..Raw::default()
+                ..Head::default()
             },
-            ToSupervisor::StartMover { gpu } => Raw {
+            ToSupervisor::StartMover { gpu } => Head {
                 kind: kind::START_MOVER,
                 first: gpu,
-                ..Raw::default()
+                ..Head::default()
             },
-            ToSupervisor::MoverLate { gpu } => Raw {
+            ToSupervisor::MoverLate { gpu } => Head {
                 kind: kind::MOVER_LATE,
                 first: gpu,
-                ..Raw::default()
+                ..Head::default()
             },
         };
-        send(self.0.as_fd(), &raw, None)
+        frame::send_head(self.0.as_fd(), &head, None)
     }
 
     /// Waits for the next message.
@@ -245,10 +259,8 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn wait(&self) -> Result<ToDevice> {
-        match recv(self.0.as_fd(), 1, MsgFlags::empty())? {
-            Some((raw, fd)) => Self::parse(raw, fd),
-            None => Err(Error::Malformed("a blocking socket would block")),
-        }
+        let mut buffer = [0; size_of::<Head>()];
+        frame::recv_next(self.0.as_fd(), &mut buffer, TAKEN).and_then(Self::parse)
     }
 
     /// The next message, if there is one.
@@ -256,18 +268,17 @@ impl DeviceEnd {
     /// # Errors
     /// [`Error::Closed`], [`Error::Malformed`].
     pub fn recv(&self) -> Result<Option<ToDevice>> {
-        match recv(self.0.as_fd(), 1, MsgFlags::MSG_DONTWAIT)? {
-            Some((raw, fd)) => Self::parse(raw, fd).map(Some),
-            None => Ok(None),
-        }
+        let mut buffer = [0; size_of::<Head>()];
+        let received = frame::recv_now(self.0.as_fd(), &mut buffer, TAKEN)?;
+        received.map(Self::parse).transpose()
     }
 
-    fn parse(raw: Raw, fd: Option<OwnedFd>) -> Result<ToDevice> {
-        let client = raw.client;
-        match (raw.kind, fd) {
+    fn parse(Framed { head, files, .. }: Framed<'_, Head>) -> Result<ToDevice> {
+        let client = head.client;
+        match (head.kind, files.into_iter().next()) {
             (kind::SERVE, Some(connection)) => Ok(ToDevice::Serve {
                 connection,
-                max_clients: raw.first,
+                max_clients: head.first,
             }),
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })
@@ -277,22 +288,22 @@ impl DeviceEnd {
                 client,
                 status: status::NO_RESOURCES,
             }),
-            (kind::MOVER_STARTED, None) => Ok(ToDevice::MoverFailed { gpu: raw.first }),
+            (kind::MOVER_STARTED, None) => Ok(ToDevice::MoverFailed { gpu: head.first }),
             (kind::WORKER_FAILED, None) => Ok(ToDevice::WorkerFailed {
                 client,
-                status: raw.first,
+                status: head.first,
             }),
             (kind::WORKER_EXITED, None) => Ok(ToDevice::WorkerExited {
                 client,
-                code: raw.first,
-                signal: raw.second,
+                code: head.first,
+                signal: head.second,
             }),
             (kind::MOVER_STARTED, Some(channel)) => Ok(ToDevice::MoverStarted {
-                gpu: raw.first,
+                gpu: head.first,
                 channel,
             }),
-            (kind::MOVER_FAILED, None) => Ok(ToDevice::MoverFailed { gpu: raw.first }),
-            (kind::MOVER_EXITED, None) => Ok(ToDevice::MoverExited { gpu: raw.first }),
+            (kind::MOVER_FAILED, None) => Ok(ToDevice::MoverFailed { gpu: head.first }),
+            (kind::MOVER_EXITED, None) => Ok(ToDevice::MoverExited { gpu: head.first }),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }
@@ -302,34 +313,4 @@ impl AsFd for DeviceEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-fn send(socket: BorrowedFd<'_>, raw: &Raw, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-    let fds: Vec<_> = fd.iter().map(|fd| fd.as_raw_fd()).collect();
-    if ipc::send(socket, &[raw.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
-        Ok(())
-    } else {
-        Err(Error::Malformed("the other end does not read"))
-    }
-}
-
-/// A message with one descriptor at most; the supervisor takes none (`most` is 0).
-fn recv(
-    socket: BorrowedFd<'_>,
-    most: usize,
-    flags: MsgFlags,
-) -> Result<Option<(Raw, Option<OwnedFd>)>> {
-    let mut bytes = [0; size_of::<Raw>()];
-    let Some(received) = ipc::recv(socket, &mut bytes, most, flags)? else {
-        return Ok(None);
-    };
-    if received.len != bytes.len() {
-        return Err(Error::Malformed("not as long as a message"));
-    }
-    let raw = Raw::read_from_bytes(&bytes).map_err(|_| Error::Malformed("not a message"))?;
-    let fds = match most {
-        0 => received.checked()?,
-        _ => received.all_or_none(),
-    };
-    Ok(Some((raw, fds.into_iter().next())))
 }

@@ -1,0 +1,114 @@
+//! What the messages of all channels have in common: a head of fixed length, a payload as long as the head says, and files
+//! beside it. Every end sends and receives through these functions, so each check is made in one place.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use nix::sys::socket::MsgFlags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Error, Result, recv, send};
+
+/// The head of a channel's messages.
+pub(super) trait Head: FromBytes + IntoBytes + Immutable + KnownLayout {
+    /// How many bytes follow it.
+    fn payload_bytes(&self) -> usize;
+}
+
+/// Which files an end takes with a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Files {
+    /// So many at most, of a sender that is trusted: all that it has sent, or none where they cannot be taken.
+    AllOrNone(usize),
+    /// So many at most, of a sender that is trusted less than this process: more are an error.
+    Checked(usize),
+}
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(super) struct Framed<'a, H> {
+    pub head: H,
+    /// As long as the head says.
+    pub payload: &'a [u8],
+    pub files: Vec<OwnedFd>,
+}
+
+impl<H> Framed<'_, H> {
+    /// The file of a message that has one, where `wanted`, and otherwise none.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if there are more or less.
+    pub fn file(self, wanted: bool) -> Result<Option<OwnedFd>> {
+        match self.files.len() == usize::from(wanted) {
+            true => Ok(self.files.into_iter().next()),
+            false => Err(Error::Malformed("not as many files as there should be")),
+        }
+    }
+}
+
+/// The next message, if there is one. A `buffer` as long as a head takes heads alone.
+///
+/// # Errors
+/// [`Error::Closed`] at the end of the channel; [`Error::Malformed`] for what is no message, whose files are closed.
+pub(super) fn recv_now<'a, H: Head>(
+    socket: BorrowedFd<'_>,
+    buffer: &'a mut [u8],
+    files: Files,
+) -> Result<Option<Framed<'a, H>>> {
+    receive(socket, buffer, files, MsgFlags::MSG_DONTWAIT)
+}
+
+/// Waits for the next message.
+///
+/// # Errors
+/// As [`recv_now`].
+pub(super) fn recv_next<'a, H: Head>(
+    socket: BorrowedFd<'_>,
+    buffer: &'a mut [u8],
+    files: Files,
+) -> Result<Framed<'a, H>> {
+    receive(socket, buffer, files, MsgFlags::empty())?
+        .ok_or(Error::Malformed("a blocking socket would block"))
+}
+
+fn receive<'a, H: Head>(
+    socket: BorrowedFd<'_>,
+    buffer: &'a mut [u8],
+    files: Files,
+    flags: MsgFlags,
+) -> Result<Option<Framed<'a, H>>> {
+    let (Files::AllOrNone(most) | Files::Checked(most)) = files;
+    let Some(received) = recv(socket, buffer, most, flags)? else {
+        return Ok(None);
+    };
+    let len = received.len;
+    let files = match files {
+        Files::AllOrNone(_) => received.all_or_none(),
+        Files::Checked(_) => received.checked()?,
+    };
+    let (head, payload) = H::read_from_prefix(&buffer[..len])
+        .map_err(|_| Error::Malformed("shorter than a header"))?;
+    if payload.len() != head.payload_bytes() {
+        return Err(Error::Malformed("not as long as it says"));
+    }
+    Ok(Some(Framed {
+        head,
+        payload,
+        files,
+    }))
+}
+
+/// Sends a message that is a head alone and has one file at most, to an end that never leaves its channel full.
+///
+/// # Errors
+/// [`Error::Closed`] if the other end is gone; [`Error::Malformed`] if it does not read what it is sent.
+pub(super) fn send_head(
+    socket: BorrowedFd<'_>,
+    head: &impl Head,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    let fds: Vec<RawFd> = file.iter().map(AsRawFd::as_raw_fd).collect();
+    match send(socket, &[head.as_bytes()], &fds, MsgFlags::MSG_DONTWAIT)? {
+        true => Ok(()),
+        false => Err(Error::Malformed("the other end does not read")),
+    }
+}

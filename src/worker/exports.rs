@@ -1,0 +1,98 @@
+//! What the device process knows of the client's device memory, so that a mover can reach it.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::device_memory::{DeviceMemory, Holders, Place};
+use crate::ipc::{self, MAX_WORKER_EXPORTS, WorkerEnd};
+
+/// The exports that the device process has been told of.
+#[derive(Debug)]
+pub struct Exports {
+    /// The channel to it; none in tests of parts of a worker.
+    end: Option<&'static WorkerEnd>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    clock: u64,
+    /// By number, when each was used last.
+    told: HashMap<u32, u64>,
+}
+
+/// A command's answer, once its data is moved.
+pub struct Moved<'a> {
+    /// The command's.
+    pub seq: u64,
+    /// How many bytes of its stream come before what the data belongs to.
+    pub carried_out: u32,
+    /// The answer.
+    pub answer: &'a [u8],
+}
+
+impl Exports {
+    /// None yet.
+    pub fn new(end: Option<&'static WorkerEnd>) -> Self {
+        Self {
+            end,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names a place for a command's data, and its export where that is new; `None` if it is no place any more.
+    ///
+    /// # Errors
+    /// The channel's.
+    pub fn r#move(
+        &self,
+        memory: &DeviceMemory,
+        place: Place,
+        moved: &Moved<'_>,
+    ) -> ipc::Result<Option<()>> {
+        let Some(end) = self.end else {
+            return Ok(None);
+        };
+        // Nothing that is told of a number comes after it was taken back.
+        let mut state = self.state();
+        state.clock += 1;
+        let now = state.clock;
+        if !state.told.contains_key(&place.export) {
+            let Ok((handle, bytes, device)) = memory.export(place.export) else {
+                return Ok(None);
+            };
+            if state.told.len() >= MAX_WORKER_EXPORTS
+                && let Some((&oldest, _)) = state.told.iter().min_by_key(|(_, used)| **used)
+            {
+                state.told.remove(&oldest);
+                end.unexport(oldest.into())?;
+            }
+            let number = place.export.into();
+            end.export(number, bytes, device as u32, handle.as_fd())?;
+        }
+        state.told.insert(place.export, now);
+        let place = (place.export.into(), place.offset);
+        end.r#move(moved.seq, place, moved.carried_out, moved.answer)?;
+        Ok(Some(()))
+    }
+}
+
+impl Holders for Exports {
+    fn drop_exports(&self, numbers: &[u32]) {
+        let Some(end) = self.end else { return };
+        let mut state = self.state();
+        for number in numbers {
+            if state.told.remove(number).is_some() && end.unexport((*number).into()).is_err() {
+                // A channel that fails has ended the receiving thread too.
+                return;
+            }
+        }
+    }
+}
