@@ -47,7 +47,7 @@ macro_rules! driver_table {
 }
 
 /// What is made of a function's symbol, which is its name unless another follows: its type, its
-/// name as a C string, or its [`method`].
+/// name as a C string, or its method.
 macro_rules! symbol {
     (type $name:ident) => {
         signature::$name
