@@ -17,7 +17,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use crate::{border::Result, client::Client, objects::Known, thread};
+use crate::{border::Result, client::Client, stores::objects::Known, thread};
 
 /// A pointer to a result.
 #[repr(transparent)]
