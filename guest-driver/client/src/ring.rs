@@ -348,6 +348,12 @@ impl Patience {
     }
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

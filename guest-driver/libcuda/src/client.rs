@@ -9,11 +9,20 @@ use std::{
 };
 
 use gpgpu_client::{Connection, forks, thread};
-use gpgpu_protocol::{api::Hello, cuda::*};
+use gpgpu_protocol::{
+    api::{Hello, request},
+    cuda::*,
+};
 
 use crate::{
-    border::Result, memory::Host, memory_pool::Pools, objects::Objects, pointer::Pointers,
-    spare::Spare,
+    border::Result,
+    stores::{
+        host::Host,
+        objects::Objects,
+        pointers::{Pointers, Range},
+        pools::Pools,
+        spare::Spare,
+    },
 };
 
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
@@ -87,6 +96,7 @@ impl Client {
     fn open() -> Result<Self> {
         let (connection, mut hello) = Connection::open()?;
         hello.driver_version = hello.driver_version.min(API_VERSION);
+        let pools = Pools::new(hello.devices.len());
         Ok(Self {
             connection,
             hello,
@@ -94,8 +104,42 @@ impl Client {
             pointers: Pointers::default(),
             host: Host::default(),
             spare: Spare::default(),
-            pools: Pools::default(),
+            pools,
         })
+    }
+
+    /// Allocates by `ask`. Where the host has no memory, what is kept here is given back first; then what was freed in a stream's
+    /// order is waited for.
+    pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        match ask() {
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
+            other => return other,
+        }
+        let mut is_last = !self.pools.any_freed.load(Ordering::Relaxed);
+        loop {
+            match ask() {
+                Err(CUDA_ERROR_OUT_OF_MEMORY) if !is_last => {}
+                other => return other,
+            }
+            // Where there is nothing more, somebody else may have brought the last of it back.
+            is_last = self.call(&request::gpgpuReclaim { more: true })?.more == 0;
+        }
+    }
+
+    /// Frees memory for the program; see [`Spare::free`].
+    pub fn spare(&self, range: &Range) -> Result<bool> {
+        self.spare.free(&self.connection, range)
+    }
+
+    /// The program uses an address that it may have freed; see [`Spare::disown`].
+    #[inline]
+    pub fn disown(&self, address: u64) {
+        self.spare.disown(&self.connection, address);
+    }
+
+    /// Gives back everything that was kept, where the program would notice it.
+    pub fn give_back_spare(&self) {
+        self.spare.give_back(&self.connection);
     }
 }
 

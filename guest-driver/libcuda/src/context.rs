@@ -8,41 +8,30 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    answers::{Answers, bit},
     argument::{HostPtr, OutPtr},
     border::Result,
     client::{Client, client},
     cuda,
-    device::device,
-    launch::Limits,
+    device::{attribute, device},
     memory,
-    objects::Known,
-    settings::answer,
+    stores::{
+        answers::{Answers, bit},
+        context::{ContextData, answer},
+        launches::Limits,
+        objects::Known,
+    },
     thread,
 };
 
-/// What the process knows of a context.
-#[derive(Debug)]
-pub struct ContextData {
-    /// Its device.
-    pub device: CUdevice,
-    /// Whether it is the device's primary context.
-    pub primary: bool,
-    /// What launches in it may have.
-    pub limits: Limits,
-    /// What the host said of it, by the numbers of [`crate::settings::answer`].
-    pub answers: Answers<{ answer::COUNT }>,
-}
-
-impl ContextData {
-    fn known(of: CUdevice, primary: bool) -> Known {
-        Known::Context(Arc::new(Self {
-            device: of,
-            primary,
-            limits: device(of).map(Limits::of).unwrap_or_default(),
-            answers: Answers::default(),
-        }))
-    }
+/// A new context of a device.
+fn known(of: CUdevice, primary: bool) -> Known {
+    let limits = |info| Limits::of(|which| attribute(info, which).ok());
+    Known::Context(Arc::new(ContextData {
+        device: of,
+        primary,
+        limits: device(of).map(limits).unwrap_or_default(),
+        answers: Answers::default(),
+    }))
 }
 
 /// The primary context of a device: its id while it is retained, how often it is, and its flags as the host said them.
@@ -116,7 +105,7 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
         flags,
         dev,
     })?;
-    client.objects.insert(id, ContextData::known(dev, false));
+    client.objects.insert(id, known(dev, false));
     thread::push_context(id)?;
     pctx.set(Context::handle(id))
 }
@@ -131,7 +120,7 @@ cuda! {
         if primary.count == 0 {
             let id = client.new_id::<Context>();
             client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
-            client.objects.insert(id, ContextData::known(dev, true));
+            client.objects.insert(id, known(dev, true));
             *primary = Primary { id, ..Primary::default() };
         }
         primary.count += 1;

@@ -20,7 +20,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    pointer::Kind,
+    stores::pointers::Kind,
     thread,
 };
 

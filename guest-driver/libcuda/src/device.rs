@@ -8,11 +8,11 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    answers::local,
     argument::{OutPtr, Text},
     border::Result,
     client::{API_VERSION, client, connect, initialise},
     cuda,
+    stores::answers::local,
 };
 
 pub(crate) fn device(ordinal: CUdevice) -> Result<&'static DeviceInfo> {

@@ -10,7 +10,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    pointer::Kind,
+    stores::pointers::Kind,
     thread,
 };
 

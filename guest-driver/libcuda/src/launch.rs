@@ -4,15 +4,12 @@
 //! goes wrong on the GPU surfaces later, as it does natively. Any other launch is put to the host's
 //! driver while the caller waits, so that a rejected launch is rejected with CUDA's own code.
 
-use std::{
-    ffi::c_void,
-    sync::{Mutex, MutexGuard},
-};
+use std::ffi::c_void;
 
 use gpgpu_protocol::{
     api::{
-        DeviceInfo, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, Operation,
-        ParamInfo, Request, reply, request,
+        Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, Operation, ParamInfo,
+        Request, reply, request,
     },
     codec::{Malformed, Reader, Shape, Wire, Writer},
     cuda::*,
@@ -22,10 +19,8 @@ use crate::{
     argument::{HostPtr, InPtr},
     border::Result,
     client::{Client, client},
-    cuda, device,
-    function::FunctionData,
-    objects::Known,
-    occupancy::configuration,
+    cuda,
+    stores::{function::FunctionData, objects::Known, occupancy::configuration},
     thread,
 };
 
@@ -190,45 +185,6 @@ impl Request for Launch<'_> {
     const OPERATION: &'static Operation = request::cuLaunchKernelEx::OPERATION;
 }
 
-/// The most that a launch in a context may have.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
-    grid: [u32; 3],
-    block: [u32; 3],
-}
-
-impl Limits {
-    /// Those of a device; where the host did not say, 0, which no launch keeps.
-    pub fn of(info: &DeviceInfo) -> Self {
-        let limits = |attributes: [CUdevice_attribute; 3]| {
-            attributes.map(|which| device::attribute(info, which).map_or(0, |limit| limit as u32))
-        };
-        Self {
-            grid: limits([
-                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-            ]),
-            block: limits([
-                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-            ]),
-        }
-    }
-
-    fn hold(&self, config: &LaunchConfig) -> bool {
-        let within = |extents: [u32; 3], limits: [u32; 3]| {
-            extents
-                .iter()
-                .zip(limits)
-                .all(|(extent, limit)| *extent != 0 && *extent <= limit)
-        };
-        within([config.grid_x, config.grid_y, config.grid_z], self.grid)
-            && within([config.block_x, config.block_y, config.block_z], self.block)
-    }
-}
-
 /// Whether the launch keeps the function's own limits.
 fn fits(
     client: &Client,
@@ -300,56 +256,6 @@ fn launch(
         Ok(())
     });
     launched.unwrap_or(Err(CUDA_ERROR_INVALID_HANDLE))
-}
-
-/// The most launch configurations with attributes that a function remembers.
-const MOST_ACCEPTED: usize = 16;
-
-/// Launch configurations with attributes that the host has taken for a function. The stream makes no difference.
-#[derive(Debug, Default)]
-pub struct Accepted {
-    known: Mutex<(u64, Vec<(CUdevice, LaunchConfig)>)>,
-}
-
-impl Accepted {
-    fn known(&self) -> MutexGuard<'_, (u64, Vec<(CUdevice, LaunchConfig)>)> {
-        self.known
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn holds(&self, device: CUdevice, config: &LaunchConfig) -> bool {
-        let known = self.known();
-        known.0 == configuration()
-            && known
-                .1
-                .iter()
-                .any(|(of, taken)| *of == device && same_shape(taken, config))
-    }
-
-    /// Notes one that the host took when things were as `before` says.
-    fn note(&self, device: CUdevice, config: &LaunchConfig, before: u64) {
-        let mut known = self.known();
-        if before != configuration() {
-            return;
-        }
-        if known.0 != before || known.1.len() >= MOST_ACCEPTED {
-            known.1.clear();
-            known.0 = before;
-        }
-        known.1.push((device, config.clone()));
-    }
-}
-
-fn same_shape(one: &LaunchConfig, other: &LaunchConfig) -> bool {
-    let shape = |config: &LaunchConfig| {
-        (
-            [config.grid_x, config.grid_y, config.grid_z],
-            [config.block_x, config.block_y, config.block_z],
-            config.shared_bytes,
-        )
-    };
-    shape(one) == shape(other) && one.attributes == other.attributes
 }
 
 fn plain(
@@ -470,51 +376,5 @@ mod tests {
             assert_eq!(bytes(&launch), bytes(&expected));
         }
         assert!(Parameters::new(&function, nothing(), nothing()).is_err());
-    }
-
-    #[test]
-    fn pitfall_47_only_the_shape_that_the_host_took_is_taken_again() {
-        let accepted = Accepted::default();
-        let taken = cooperative(config());
-        // Other tests may set something meanwhile, and what is accepted is forgotten.
-        let before = loop {
-            let before = configuration();
-            accepted.note(0, &taken, before);
-            if accepted.holds(0, &taken) {
-                break before;
-            }
-        };
-        let other_stream = LaunchConfig {
-            stream: 0x160,
-            ..taken.clone()
-        };
-        let larger = LaunchConfig {
-            grid_x: 4,
-            ..taken.clone()
-        };
-        assert!(before != configuration() || accepted.holds(0, &other_stream));
-        assert!(!accepted.holds(0, &larger));
-        assert!(!accepted.holds(0, &config()));
-        assert!(!accepted.holds(1, &taken));
-        crate::occupancy::reconfigure(|| ());
-        assert!(!accepted.holds(0, &taken));
-    }
-
-    #[test]
-    fn pitfall_28_a_launch_past_a_limit_is_for_the_host_to_judge() {
-        let limits = Limits {
-            grid: [65535, 65535, 65535],
-            block: [1024, 1024, 64],
-        };
-        assert!(limits.hold(&config()));
-        for wrong in [
-            plain((0, 1, 1), (1, 1, 1), 0, 0),
-            plain((65536, 1, 1), (1, 1, 1), 0, 0),
-            plain((1, 1, 1), (1, 1, 65), 0, 0),
-            plain((1, 1, 1), (1, 0, 1), 0, 0),
-        ] {
-            assert!(!limits.hold(&wrong), "{wrong:?}");
-        }
-        assert!(!Limits::default().hold(&config()));
     }
 }

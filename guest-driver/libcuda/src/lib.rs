@@ -7,7 +7,6 @@
 
 #![allow(non_snake_case)]
 
-mod answers;
 mod argument;
 mod border;
 mod callback;
@@ -29,12 +28,11 @@ mod library;
 mod memory;
 mod memory_pool;
 mod module;
-mod objects;
 mod occupancy;
 mod older;
 mod pointer;
 mod settings;
-mod spare;
+mod stores;
 mod stream;
 mod thread;
 mod unsupported;

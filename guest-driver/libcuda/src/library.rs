@@ -1,7 +1,6 @@
 //! Libraries: images that are in every context, and their kernels.
 
 use std::{
-    collections::HashMap,
     ffi::c_void,
     sync::{Arc, Mutex},
 };
@@ -16,22 +15,11 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    function::FunctionData,
     image::{self, Jit},
-    module::{ModuleData, note_global},
-    objects::Known,
+    module::note_global,
+    stores::{function::FunctionData, module::ModuleData, objects::Known},
     thread,
 };
-
-/// What the process knows of a library.
-#[derive(Debug, Default)]
-pub struct LibraryData {
-    kernels: Mutex<HashMap<String, u64>>,
-    /// By context.
-    modules: Mutex<HashMap<u64, u64>>,
-    /// By kernel and context.
-    functions: Mutex<HashMap<(u64, u64), u64>>,
-}
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex

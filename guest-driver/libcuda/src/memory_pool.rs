@@ -1,15 +1,9 @@
 //! Memory pools, and memory in a stream's order.
 //!
-//! Which pools there are, which of them a device has and who was let in is known here; what a pool has is the host's to say.
+//! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
+//! the host's to say.
 
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{ffi::c_void, sync::atomic::Ordering};
 
 use gpgpu_protocol::{
     api::{MemPool, Object, default_pool, device_of_default_pool, request},
@@ -19,73 +13,13 @@ use gpgpu_protocol::{
 use crate::{
     argument::{InPtr, OutPtr},
     border::Result,
-    client::{Client, client},
+    client::client,
     cuda,
     device::device,
     launch::DefaultStream,
-    pointer::{Kind, Origin, Range},
+    stores::pointers::{Kind, Origin, Range},
     stream, thread,
 };
-
-/// See the module's page.
-#[derive(Debug, Default)]
-pub struct Pools {
-    table: Mutex<Table>,
-    /// Whether something was ever freed in a stream's order: then memory can come back by itself.
-    any_freed: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    /// The devices of the pools that were made.
-    made: HashMap<u64, CUdevice>,
-    /// The pools that devices have in place of their own.
-    current: HashMap<CUdevice, u64>,
-    /// The other devices that a pool's memory is for.
-    access: HashMap<(u64, CUdevice), CUmemAccess_flags>,
-}
-
-impl Pools {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// The device of a pool; `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
-    fn device(&self, pool: u64) -> Result<CUdevice> {
-        let own = device_of_default_pool(pool).filter(|own| device(*own).is_ok());
-        let made = || self.table().made.get(&pool).copied();
-        own.or_else(made).ok_or(CUDA_ERROR_INVALID_HANDLE)
-    }
-
-    /// The pool that a device has.
-    fn current(&self, device: CUdevice) -> u64 {
-        let table = self.table();
-        let current = table.current.get(&device).copied();
-        current.unwrap_or_else(|| default_pool(device))
-    }
-}
-
-impl Client {
-    /// Allocates by `ask`. Where the host has no memory, what is kept here is given back first; then what was freed in a stream's
-    /// order is waited for.
-    pub fn allocate<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
-        match ask() {
-            Err(CUDA_ERROR_OUT_OF_MEMORY) => self.give_back_spare(),
-            other => return other,
-        }
-        let mut is_last = !self.pools.any_freed.load(Ordering::Relaxed);
-        loop {
-            match ask() {
-                Err(CUDA_ERROR_OUT_OF_MEMORY) if !is_last => {}
-                other => return other,
-            }
-            // Where there is nothing more, somebody else may have brought the last of it back.
-            is_last = self.call(&request::gpgpuReclaim { more: true })?.more == 0;
-        }
-    }
-}
 
 fn allocate(
     dptr: OutPtr<CUdeviceptr>,

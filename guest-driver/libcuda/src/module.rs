@@ -1,10 +1,5 @@
 //! Modules: images loaded into one context.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
-
 use gpgpu_protocol::{
     api::{Function, JitLog, Module, Object, request},
     cuda::*,
@@ -15,30 +10,15 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
-    function::FunctionData,
     image::{self, Jit},
-    objects::Known,
-    pointer::{Kind, Origin, Range},
+    stores::{
+        function::FunctionData,
+        module::ModuleData,
+        objects::Known,
+        pointers::{Kind, Origin, Range},
+    },
     thread,
 };
-
-/// What the process knows of a module.
-#[derive(Debug)]
-pub struct ModuleData {
-    /// The context that it was loaded into.
-    pub context: u64,
-    functions: Mutex<HashMap<String, u64>>,
-}
-
-impl ModuleData {
-    /// A module of the current context.
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            context: thread::current_context(),
-            functions: Mutex::default(),
-        })
-    }
-}
 
 fn load<'a>(
     to: OutPtr<CUmodule>,

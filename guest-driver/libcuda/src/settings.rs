@@ -6,38 +6,18 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    answers::{bit, local},
     argument::OutPtr,
     border::Result,
     client::{Client, client},
-    context, cuda, function,
-    objects::Known,
+    context, cuda,
+    stores::{
+        answers::{bit, local},
+        context::answer,
+        objects::Known,
+        occupancy::reconfigure,
+    },
     thread,
 };
-
-/// The answers of a context, by number.
-pub mod answer {
-    /// `cuCtxGetFlags`.
-    pub const FLAGS: usize = 0;
-    /// `cuCtxGetApiVersion`.
-    pub const API_VERSION: usize = 1;
-    /// `cuCtxGetId`.
-    pub const ID: usize = 2;
-    /// `cuCtxGetStreamPriorityRange`.
-    pub const LEAST_PRIORITY: usize = 3;
-    /// See [`LEAST_PRIORITY`].
-    pub const GREATEST_PRIORITY: usize = 4;
-    /// `cuCtxGetCacheConfig`.
-    pub const CACHE_CONFIG: usize = 5;
-    /// `cuCtxGetSharedMemConfig`.
-    pub const SHARED_CONFIG: usize = 6;
-    /// `cuCtxGetLimit`, by limit from here on.
-    pub const LIMITS: usize = 8;
-    /// What is known of the context's legacy stream, from here on.
-    pub const LEGACY_STREAM: usize = 20;
-    /// How many there are.
-    pub const COUNT: usize = 24;
-}
 
 /// The answer of a context, asked of the host unless it is known.
 pub fn ask(
@@ -163,7 +143,7 @@ cuda! {
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
         let client = client()?;
         let limits = LASTING_LIMITS.iter().fold(0, |bits, limit| bits | bit(answer::LIMITS + *limit as usize));
-        function::reconfigure(|| change(client, limits, || client.call(&request::cuCtxSetLimit { limit, value }).map(drop)))
+        reconfigure(|| change(client, limits, || client.call(&request::cuCtxSetLimit { limit, value }).map(drop)))
     }
 
     fn cuCtxGetCacheConfig(pconfig: OutPtr<CUfunc_cache>) {
@@ -174,7 +154,7 @@ cuda! {
     fn cuCtxSetCacheConfig(config: CUfunc_cache) {
         let client = client()?;
         let untrue = bit(answer::CACHE_CONFIG);
-        function::reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetCacheConfig { config }).map(drop)))
+        reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetCacheConfig { config }).map(drop)))
     }
 
     fn cuCtxGetSharedMemConfig(pConfig: OutPtr<CUsharedconfig>) {
@@ -185,6 +165,6 @@ cuda! {
     fn cuCtxSetSharedMemConfig(config: CUsharedconfig) {
         let client = client()?;
         let untrue = bit(answer::SHARED_CONFIG);
-        function::reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetSharedMemConfig { config }).map(drop)))
+        reconfigure(|| change(client, untrue, || client.call(&request::cuCtxSetSharedMemConfig { config }).map(drop)))
     }
 }

@@ -8,14 +8,13 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    answers::local,
     argument::OutPtr,
     border::Result,
     client::{Client, client},
     cuda,
     launch::DefaultStream,
-    objects::Known,
-    settings::{self, answer},
+    settings,
+    stores::{answers::local, context::answer, objects::Known},
     thread,
 };
 

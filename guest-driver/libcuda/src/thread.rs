@@ -18,7 +18,7 @@ use gpgpu_protocol::{
 use crate::{
     border::Result,
     client::{Client, client},
-    objects::Known,
+    stores::objects::Known,
 };
 
 /// What a thread has. It outlives the thread's destructors, for a program may call CUDA in one: so

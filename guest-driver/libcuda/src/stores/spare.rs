@@ -12,13 +12,10 @@ use std::{
     },
 };
 
-use gpgpu_client::Scope;
-use gpgpu_protocol::{api::request, cuda::*};
+use gpgpu_client::{Connection, Scope, ffi::Result, thread};
+use gpgpu_protocol::api::request;
 
-use crate::{
-    client::Client,
-    pointer::{Origin, Range},
-};
+use super::pointers::{Origin, Range};
 
 /// The largest allocation that is kept: beyond the driver's own blocks, freed memory is gone at once.
 const LARGEST: usize = 1 << 20;
@@ -91,6 +88,7 @@ impl Spare {
     }
 
     /// Whether an address is in memory that the program freed.
+    #[inline]
     pub fn holds(&self, address: u64) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
@@ -122,48 +120,47 @@ impl Spare {
         }
         self.count.store(kept.lengths.len(), Ordering::Relaxed);
     }
-}
 
-impl Client {
     /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense; `false`
     /// if the host is to wait for that. A memory pool's goes back to its pool.
     ///
     /// # Errors
     ///
     /// What earlier work of the context came to: as natively, memory is freed when nothing uses it any more.
-    pub fn spare(&self, range: &Range) -> Result<bool, CUresult> {
+    pub fn free(&self, connection: &Connection, range: &Range) -> Result<bool> {
         let (context, address, bytes) = (range.context, range.start, range.bytes as usize);
-        if self.ring().is_none() || context != crate::thread::current_context() {
+        if connection.ring().is_none() || context != thread::current_context() {
             return Ok(false);
         }
-        if !self.is_idle(Scope::All) {
-            self.call(&request::cuCtxSynchronize {})?;
+        if !connection.is_idle(Scope::All) {
+            connection.call(&request::cuCtxSynchronize {})?;
         }
-        if range.origin == Origin::Call && self.spare.keep(context, address, bytes) {
+        if range.origin == Origin::Call && self.keep(context, address, bytes) {
             return Ok(true);
         }
-        if self.is_corrupted() {
+        if connection.is_corrupted() {
             return Ok(false);
         }
-        self.post(&request::gpgpuFreeIdle { dptr: address })?;
+        connection.post(&request::gpgpuFreeIdle { dptr: address })?;
         Ok(true)
     }
 
     /// The program uses an address that it may have freed: what the host says of it must be true.
-    pub fn disown(&self, address: u64) {
-        if self.spare.holds(address) {
-            self.give_back_spare();
+    #[inline]
+    pub fn disown(&self, connection: &Connection, address: u64) {
+        if self.holds(address) {
+            self.give_back(connection);
         }
     }
 
     /// Gives back everything that was kept, where the program would notice it.
-    pub fn give_back_spare(&self) {
-        for dptr in self.spare.drain() {
+    pub fn give_back(&self, connection: &Connection) {
+        for dptr in self.drain() {
             // What the context's end has freed already is no loss.
-            let _ = if self.ring().is_some() {
-                self.post(&request::gpgpuFreeIdle { dptr })
+            let _ = if connection.ring().is_some() {
+                connection.post(&request::gpgpuFreeIdle { dptr })
             } else {
-                self.call(&request::cuMemFree_v2 { dptr }).map(drop)
+                connection.call(&request::cuMemFree_v2 { dptr }).map(drop)
             };
         }
     }

@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use gpgpu_client::Connection;
-
-use crate::border::Result;
+use gpgpu_client::{Connection, ffi::Result};
 
 /// Up to 32 answers about one object. Reading one takes no lock.
 #[derive(Debug)]
@@ -38,6 +36,7 @@ impl<const N: usize> Answers<N> {
     }
 
     /// The answer, if it is known.
+    #[inline]
     pub fn get(&self, which: usize) -> Option<u64> {
         let known = self.known.load(Ordering::Acquire) & bit(which) != 0;
         known.then(|| {
@@ -116,11 +115,13 @@ impl<const N: usize> Answers<N> {
 }
 
 /// The bit of an answer.
+#[inline]
 pub const fn bit(which: usize) -> u32 {
     if which < 32 { 1 << which } else { 0 }
 }
 
 /// The answer where it may be given without the host: once the GPU's state is corrupted, the host alone may answer.
+#[inline]
 pub fn local<T>(connection: &Connection, known: impl FnOnce() -> Option<T>) -> Option<T> {
     if connection.is_corrupted() {
         None

@@ -2,15 +2,18 @@
 
 use std::{ops::Deref, sync::Arc, thread::LocalKey};
 
-use gpgpu_client::handles::{Entry, Handles, Leaving, Recents};
+use gpgpu_client::{
+    ffi::Result,
+    handles::{Entry, Handles, Leaving, Recents},
+};
 use gpgpu_protocol::{
     api::{Object, Stream, object_kind},
     cuda::*,
 };
 
-use crate::{
-    answers::Answers, border::Result, context::ContextData, function::FunctionData,
-    library::LibraryData, module::ModuleData,
+use super::{
+    answers::Answers, context::ContextData, function::FunctionData, library::LibraryData,
+    module::ModuleData,
 };
 
 /// What the process knows of a stream.
@@ -107,6 +110,7 @@ impl Objects {
     }
 
     /// Whether a stream lives; the legacy stream always does.
+    #[inline]
     pub fn knows_stream(&self, id: u64) -> bool {
         Stream::SPECIAL.contains(&id) || object_kind(id) == Stream::KIND && self.contains(id)
     }

@@ -1,0 +1,42 @@
+//! What the process knows of a context.
+
+use gpgpu_protocol::cuda::*;
+
+use super::{answers::Answers, launches::Limits};
+
+/// The answers of a context, by number.
+pub mod answer {
+    /// `cuCtxGetFlags`.
+    pub const FLAGS: usize = 0;
+    /// `cuCtxGetApiVersion`.
+    pub const API_VERSION: usize = 1;
+    /// `cuCtxGetId`.
+    pub const ID: usize = 2;
+    /// `cuCtxGetStreamPriorityRange`.
+    pub const LEAST_PRIORITY: usize = 3;
+    /// See [`LEAST_PRIORITY`].
+    pub const GREATEST_PRIORITY: usize = 4;
+    /// `cuCtxGetCacheConfig`.
+    pub const CACHE_CONFIG: usize = 5;
+    /// `cuCtxGetSharedMemConfig`.
+    pub const SHARED_CONFIG: usize = 6;
+    /// `cuCtxGetLimit`, by limit from here on.
+    pub const LIMITS: usize = 8;
+    /// What is known of the context's legacy stream, from here on.
+    pub const LEGACY_STREAM: usize = 20;
+    /// How many there are.
+    pub const COUNT: usize = 24;
+}
+
+/// What the process knows of a context.
+#[derive(Debug)]
+pub struct ContextData {
+    /// Its device.
+    pub device: CUdevice,
+    /// Whether it is the device's primary context.
+    pub primary: bool,
+    /// What launches in it may have.
+    pub limits: Limits,
+    /// What the host said of it, by the numbers of [`answer`].
+    pub answers: Answers<{ answer::COUNT }>,
+}

@@ -1,0 +1,298 @@
+//! What the process knows of functions, and of kernels of libraries.
+
+use std::{
+    ffi::CString,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use gpgpu_client::{Connection, ffi::Result};
+use gpgpu_protocol::{
+    api::{AttributeValue, FunctionInfo, ParamInfo, request},
+    cuda::*,
+};
+
+use super::{
+    answers::{Answers, bit},
+    launches::Accepted,
+    occupancy::{Occupancy, reconfigure},
+};
+
+/// How many attributes there are.
+pub const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
+
+/// Each attribute's value, and behind these the value that the program set last.
+type Attributes = Answers<{ 2 * ATTRIBUTES }>;
+
+/// What the process knows of a function, or of a kernel of a library.
+#[derive(Debug)]
+pub struct FunctionData {
+    /// The name, as CUDA gives it out: it stays where it is for as long as the module lives.
+    pub name: CString,
+    /// The context, or 0 for a kernel, which is in all.
+    pub context: u64,
+    /// The module or library that it comes from.
+    pub parent: u64,
+    /// Where each parameter stands.
+    pub params: Box<[ParamInfo]>,
+    /// The bytes of all parameters together.
+    pub param_bytes: usize,
+    /// The kernel that it is in its context, if it is one.
+    base: Option<Arc<FunctionData>>,
+    /// How often an attribute was set, and how often the base's were when the attributes were asked for.
+    sets: AtomicU64,
+    base_sets: AtomicU64,
+    /// Of a kernel, by device; of a function, one.
+    attributes: Box<[Attributes]>,
+    loaded: AtomicBool,
+    /// What fits on a multiprocessor.
+    pub occupancy: Occupancy,
+    /// What launches with attributes the host has taken.
+    pub accepted: Accepted,
+}
+
+/// What an attribute is in an answer.
+fn word(value: i32) -> u64 {
+    u64::from(value as u32)
+}
+
+impl FunctionData {
+    fn make(
+        name: CString,
+        (context, parent): (u64, u64),
+        params: Box<[ParamInfo]>,
+        devices: usize,
+        base: Option<Arc<FunctionData>>,
+    ) -> Self {
+        let end = |param: &ParamInfo| param.offset as usize + param.size as usize;
+        Self {
+            name,
+            context,
+            parent,
+            param_bytes: params.iter().map(end).max().unwrap_or(0),
+            params,
+            base_sets: AtomicU64::new(base.as_ref().map_or(0, |base| base.sets())),
+            base,
+            sets: AtomicU64::new(0),
+            attributes: (0..devices).map(|_| Attributes::default()).collect(),
+            loaded: AtomicBool::new(false),
+            occupancy: Occupancy::default(),
+            accepted: Accepted::default(),
+        }
+    }
+
+    /// A function of a module as the host described it.
+    ///
+    /// # Errors
+    ///
+    /// The code of asking for parameters that did not come along.
+    pub fn new(
+        connection: &Connection,
+        id: u64,
+        name: &str,
+        (context, parent): (u64, u64),
+        info: FunctionInfo,
+    ) -> Result<Arc<Self>> {
+        let attributes = info.attributes.clone().into_vec();
+        let name = CString::new(name).unwrap_or_default();
+        let params = all_params(connection, id, info)?;
+        let function = Self::make(name, (context, parent), params, 1, None);
+        function.note(0, &attributes);
+        Ok(Arc::new(function))
+    }
+
+    /// A kernel of a library as the host described it, for one of so many devices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FunctionData::new`].
+    pub fn kernel(
+        connection: &Connection,
+        id: u64,
+        name: &str,
+        library: u64,
+        info: FunctionInfo,
+        (device, devices): (CUdevice, usize),
+    ) -> Result<Arc<Self>> {
+        let attributes = info.attributes.clone().into_vec();
+        let name = CString::new(name).unwrap_or_default();
+        let params = all_params(connection, id, info)?;
+        let kernel = Self::make(name, (0, library), params, devices, None);
+        kernel.note(device, &attributes);
+        Ok(Arc::new(kernel))
+    }
+
+    /// A kernel in one context.
+    pub fn of_kernel(kernel: &Arc<Self>, context: u64) -> Arc<Self> {
+        Arc::new(Self::make(
+            kernel.name.clone(),
+            (context, kernel.parent),
+            kernel.params.clone(),
+            1,
+            Some(Arc::clone(kernel)),
+        ))
+    }
+
+    fn note(&self, device: CUdevice, attributes: &[AttributeValue]) {
+        if let Some(answers) = self.attributes.get(device as usize) {
+            for (which, answer) in attributes.iter().enumerate().take(ATTRIBUTES) {
+                if answer.result == CUDA_SUCCESS {
+                    answers.note(which, word(answer.value));
+                }
+            }
+        }
+    }
+
+    fn is_kernel(&self) -> bool {
+        self.context == 0
+    }
+
+    #[inline]
+    fn sets(&self) -> u64 {
+        self.sets.load(Ordering::Acquire)
+    }
+
+    /// The attributes on a device. What was set of the kernel since holds for its functions too.
+    #[inline]
+    fn attributes(&self, device: CUdevice) -> Option<&Attributes> {
+        if let Some(base) = &self.base {
+            let sets = base.sets();
+            if self.base_sets.swap(sets, Ordering::AcqRel) != sets {
+                self.attributes.iter().for_each(Answers::forget);
+            }
+        }
+        let place = if self.is_kernel() { device as usize } else { 0 };
+        self.attributes.get(place)
+    }
+
+    /// An attribute on a device, if it is known.
+    #[inline]
+    pub fn known(&self, device: CUdevice, attribute: CUfunction_attribute) -> Option<i32> {
+        let value = self.attributes(device)?.get(attribute as usize)?;
+        Some(value as u32 as i32)
+    }
+
+    /// An attribute on a device, asked of the host unless it is known; `id` is the function's own.
+    pub fn attribute(
+        &self,
+        connection: &Connection,
+        id: u64,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+    ) -> Result<i32> {
+        let host = || {
+            ask_attribute(
+                connection,
+                id,
+                self.is_kernel().then_some(device),
+                attribute,
+            )
+        };
+        match self.attributes(device) {
+            // Behind the attributes are no attributes.
+            Some(answers) if !connection.is_corrupted() && (attribute as usize) < ATTRIBUTES => {
+                answers
+                    .ask(attribute as usize, || host().map(word))
+                    .map(|value| value as u32 as i32)
+            }
+            _ => host(),
+        }
+    }
+
+    /// Sets an attribute on a device, unless the program set it to this value before.
+    pub fn set_attribute(
+        &self,
+        connection: &Connection,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+        host: impl FnOnce() -> Result,
+    ) -> Result {
+        let which = attribute as usize;
+        let Some(answers) = self.attributes(device).filter(|_| which < ATTRIBUTES) else {
+            return reconfigure(host);
+        };
+        let set = ATTRIBUTES + which;
+        if !connection.is_corrupted() && answers.get(set) == Some(word(value)) {
+            return Ok(());
+        }
+        // These two concern nothing but themselves, and are afterwards what they were set to.
+        let plain = [
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+        ]
+        .contains(&attribute);
+        let untrue = if plain { bit(which) } else { u32::MAX };
+        let result = reconfigure(|| answers.set(set, word(value), untrue, host));
+        if result.is_ok() && plain {
+            answers.copy(set, which);
+        }
+        self.sets.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// The attributes may have changed in a way of which the process knows nothing.
+    pub fn forget_attributes(&self) {
+        self.attributes.iter().for_each(Answers::forget);
+        self.sets.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the host has said that it is loaded: what was loaded once stays loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the host has said so.
+    pub fn note_loaded(&self) {
+        self.loaded.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All parameters of a new function: those that came along, or asked for if there are more.
+fn all_params(connection: &Connection, func: u64, info: FunctionInfo) -> Result<Box<[ParamInfo]>> {
+    if !info.has_more {
+        return Ok(info.params.into_vec().into());
+    }
+    let request = request::gpgpuFunctionParams { func, params: true };
+    Ok(connection.call(&request)?.params.into())
+}
+
+/// Asks the host for an attribute: of a function, or of a kernel on a device.
+fn ask_attribute(
+    connection: &Connection,
+    id: u64,
+    device: Option<CUdevice>,
+    attrib: CUfunction_attribute,
+) -> Result<i32> {
+    Ok(match device {
+        Some(dev) => {
+            connection
+                .call(&request::cuKernelGetAttribute {
+                    pi: true,
+                    attrib,
+                    kernel: id,
+                    dev,
+                })?
+                .pi
+        }
+        None => {
+            connection
+                .call(&request::cuFuncGetAttribute {
+                    pi: true,
+                    attrib,
+                    hfunc: id,
+                })?
+                .pi
+        }
+    })
+}
+
+#[cfg(test)]
+impl FunctionData {
+    /// A function of which only the parameters matter.
+    pub fn with_params(params: Vec<ParamInfo>) -> Self {
+        Self::make(CString::default(), (1, 0), params.into(), 1, None)
+    }
+}

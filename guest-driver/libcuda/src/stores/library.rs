@@ -1,0 +1,14 @@
+//! What the process knows of a library.
+
+use std::{collections::HashMap, sync::Mutex};
+
+/// What the process knows of a library.
+#[derive(Debug, Default)]
+pub struct LibraryData {
+    /// Its kernels that were asked for, by their names.
+    pub kernels: Mutex<HashMap<String, u64>>,
+    /// Its modules, by context.
+    pub modules: Mutex<HashMap<u64, u64>>,
+    /// Its functions, by kernel and context.
+    pub functions: Mutex<HashMap<(u64, u64), u64>>,
+}

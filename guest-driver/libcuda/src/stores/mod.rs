@@ -1,0 +1,16 @@
+//! What the process knows: one store for each kind of thing, which the [client](crate::client) has.
+//!
+//! A store asks the host by the connection alone, and knows nothing of the functions that use it.
+
+pub mod answers;
+pub mod context;
+pub mod function;
+pub mod host;
+pub mod launches;
+pub mod library;
+pub mod module;
+pub mod objects;
+pub mod occupancy;
+pub mod pointers;
+pub mod pools;
+pub mod spare;

@@ -1,0 +1,27 @@
+//! What the process knows of a module.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use gpgpu_client::thread;
+
+/// What the process knows of a module.
+#[derive(Debug)]
+pub struct ModuleData {
+    /// The context that it was loaded into.
+    pub context: u64,
+    /// Its functions that were asked for, by their names.
+    pub functions: Mutex<HashMap<String, u64>>,
+}
+
+impl ModuleData {
+    /// A module of the current context.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            context: thread::current_context(),
+            functions: Mutex::default(),
+        })
+    }
+}

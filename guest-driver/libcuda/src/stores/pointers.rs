@@ -1,0 +1,383 @@
+//! The memory that the device can reach, as the process knows it: one map, fed by every allocator.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{
+        RwLock, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+/// What kind of memory a range is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Device memory: an allocation or a module's global.
+    Device,
+    /// Pinned host memory that CUDA allocated, or that the program registered.
+    Host {
+        /// The address in kernels and in copies that the worker makes.
+        device: u64,
+        /// The flags that it was made with.
+        flags: u32,
+        /// Whether it is the program's own memory.
+        registered: bool,
+    },
+}
+
+/// What gave the program its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A call that allocates or registers.
+    Call,
+    /// A module or library: the memory is one of its variables.
+    Image,
+    /// A memory pool, of a device.
+    Pool {
+        /// Its handle.
+        pool: u64,
+        /// The device.
+        device: CUdevice,
+    },
+}
+
+/// A range of memory that the device can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The address in the program.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The context that was current when it was made.
+    pub context: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl Range {
+    /// The address by which the worker reaches `address`, which lies in the range.
+    #[inline]
+    pub fn far(&self, address: u64) -> u64 {
+        match self.kind {
+            Kind::Device => address,
+            Kind::Host { device, .. } => device + (address - self.start),
+        }
+    }
+
+    /// Whether device memory is freed by an address: a variable of an image is not, whatever it is.
+    pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
+        move |range| {
+            range.start == address && range.kind == Kind::Device && range.origin != Origin::Image
+        }
+    }
+
+    /// Whether `address` lies in it, by the program's address or by the device's.
+    fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.bytes
+            || address.wrapping_sub(self.far(self.start)) < self.bytes
+    }
+}
+
+/// How many ranges each thread keeps at hand.
+const RECENT: usize = 8;
+
+/// What a thread found last, in which state of the map.
+struct Recent {
+    state: u64,
+    ranges: [Range; RECENT],
+    count: usize,
+    oldest: usize,
+}
+
+thread_local! {
+    // No destructor, so that it can be used while the thread is being torn down.
+    static RECENTS: RefCell<Recent> = const {
+        let nothing = Range { start: 0, bytes: 0, context: 0, kind: Kind::Device, origin: Origin::Call };
+        RefCell::new(Recent { state: 0, ranges: [nothing; RECENT], count: 0, oldest: 0 })
+    };
+}
+
+impl Recent {
+    fn keep(&mut self, state: u64, range: Range) {
+        if self.state != state {
+            (self.state, self.count, self.oldest) = (state, 0, 0);
+        }
+        let place = if self.count < RECENT {
+            self.count += 1;
+            self.count - 1
+        } else {
+            self.oldest = (self.oldest + 1) % RECENT;
+            self.oldest
+        };
+        self.ranges[place] = range;
+    }
+}
+
+/// A number for each state of each map: no two maps ever have the same.
+static STATES: AtomicU64 = AtomicU64::new(1);
+
+/// The map. Each thread keeps what it found last, so most look-ups take no lock.
+#[derive(Debug, Default)]
+pub struct Pointers {
+    map: RwLock<Map>,
+    /// Another number after every change; 0 while the map is empty for not having been changed yet.
+    state: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    /// By their first addresses in the program.
+    ranges: BTreeMap<u64, Range>,
+    /// The first addresses of those that the device has elsewhere, by the device's.
+    elsewhere: BTreeMap<u64, u64>,
+    /// The numbers of ranges by their first addresses, where they were asked for.
+    ids: BTreeMap<u64, u64>,
+}
+
+impl Map {
+    fn insert(&mut self, range: Range) {
+        self.remove(range.start);
+        if range.far(range.start) != range.start {
+            self.elsewhere.insert(range.far(range.start), range.start);
+        }
+        self.ranges.insert(range.start, range);
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Range> {
+        let range = self.ranges.remove(&start)?;
+        self.elsewhere.remove(&range.far(range.start));
+        self.ids.remove(&start);
+        Some(range)
+    }
+
+    fn find(&self, address: u64) -> Option<Range> {
+        let at = |start: &u64| self.ranges.get(start).copied();
+        let nearest = self.ranges.range(..=address).next_back();
+        nearest
+            .map(|(_, range)| *range)
+            .filter(|range| address - range.start < range.bytes)
+            .or_else(|| {
+                let (device, start) = self.elsewhere.range(..=address).next_back()?;
+                at(start).filter(|range| address - device < range.bytes)
+            })
+    }
+}
+
+impl Pointers {
+    /// Notes a range; it replaces a stale one at the same address.
+    pub fn insert(&self, range: Range) {
+        self.write(|map| map.insert(range));
+    }
+
+    /// Forgets the range that starts at `start`. Freed memory is forgotten before the host is asked,
+    /// for another thread may be given the same address at once.
+    pub fn remove(&self, start: u64) -> Option<Range> {
+        self.write(|map| map.remove(start))
+    }
+
+    /// Forgets every range of a context; they are returned.
+    pub fn remove_context(&self, context: u64) -> Vec<Range> {
+        self.write(|map| {
+            let of_context = map.ranges.values().filter(|range| range.context == context);
+            let starts: Vec<_> = of_context.map(|range| range.start).collect();
+            starts
+                .into_iter()
+                .filter_map(|start| map.remove(start))
+                .collect()
+        })
+    }
+
+    /// The range that `address` lies in, by the program's address or by the device's.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        // The state is read before the map: what changes meanwhile outdates what is found.
+        let state = self.state.load(Ordering::Acquire);
+        if state == 0 {
+            return None;
+        }
+        let at_hand = |recents: &RefCell<Recent>| {
+            let recent = recents.try_borrow().ok()?;
+            let ranges = &recent.ranges[..recent.count];
+            let found = ranges.iter().find(|range| range.holds(address));
+            found.filter(|_| recent.state == state).copied()
+        };
+        if let Ok(Some(range)) = RECENTS.try_with(at_hand) {
+            return Some(range);
+        }
+        let found = self.read(|map| map.find(address));
+        if let Some(range) = found {
+            let _ = RECENTS.try_with(|recents| {
+                if let Ok(mut recent) = recents.try_borrow_mut() {
+                    recent.keep(state, range);
+                }
+            });
+        }
+        found
+    }
+
+    /// The range that holds all of the `bytes` bytes at `address`.
+    #[inline]
+    pub fn find_whole(&self, address: u64, bytes: usize) -> Option<Range> {
+        let range = self.find(address)?;
+        let start = if address.wrapping_sub(range.start) < range.bytes {
+            range.start
+        } else {
+            range.far(range.start)
+        };
+        (bytes as u64 <= range.bytes - (address - start)).then_some(range)
+    }
+
+    /// What host memory the `bytes` bytes at `address` overlap that is pinned already.
+    pub fn overlapping_host(&self, address: u64, bytes: u64) -> Option<Kind> {
+        self.read(|map| {
+            let before = map.ranges.range(..address.saturating_add(bytes)).rev();
+            // Ranges do not overlap each other, so of those of host memory the nearest one tells.
+            before
+                .map(|(_, range)| range)
+                .find(|range| matches!(range.kind, Kind::Host { .. }))
+                .filter(|range| range.start + range.bytes > address)
+                .map(|range| range.kind)
+        })
+    }
+
+    /// A number that no other range of this process has or had, for the one that starts at `start`. The host's is not
+    /// it: what is one allocation there can hold several of the program's, one after the other or side by side.
+    pub fn buffer_id(&self, start: u64) -> Option<u64> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if let Some(id) = self.read(|map| map.ids.get(&start).copied()) {
+            return Some(id);
+        }
+        let mut map = self.locked();
+        map.ranges.get(&start)?;
+        let id = map.ids.entry(start);
+        Some(*id.or_insert_with(|| NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
+        look(
+            &self
+                .map
+                .read()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
+    }
+
+    fn locked(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
+        let mut map = self.locked();
+        let result = change(&mut map);
+        let next = STATES.fetch_add(1, Ordering::Relaxed);
+        self.state.store(next, Ordering::Release);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(start: u64, bytes: u64) -> Range {
+        Range {
+            start,
+            bytes,
+            context: 1,
+            kind: Kind::Device,
+            origin: Origin::Call,
+        }
+    }
+
+    #[test]
+    fn a_range_is_found_by_every_address_in_it_and_by_no_other() {
+        let pointers = Pointers::default();
+        pointers.insert(device(0x1000, 0x100));
+        assert!(pointers.find(0xfff).is_none());
+        assert!(pointers.find(0x1000).is_some());
+        assert!(pointers.find(0x10ff).is_some());
+        assert!(pointers.find(0x1100).is_none());
+        assert!(pointers.find_whole(0x1080, 0x80).is_some());
+        assert!(pointers.find_whole(0x1080, 0x81).is_none());
+    }
+
+    #[test]
+    fn pitfall_11_registered_memory_is_found_by_its_device_address_too() {
+        let pointers = Pointers::default();
+        pointers.insert(Range {
+            start: 0x5000,
+            bytes: 0x1000,
+            context: 1,
+            kind: Kind::Host {
+                device: 0x9000,
+                flags: 0,
+                registered: true,
+            },
+            origin: Origin::Call,
+        });
+        let range = pointers.find(0x9800).unwrap();
+        assert_eq!((range.start, range.far(0x5800)), (0x5000, 0x9800));
+        assert!(pointers.find_whole(0x9800, 0x800).is_some());
+        assert!(pointers.find_whole(0x9800, 0x801).is_none());
+        pointers.remove(0x5000);
+        assert!(pointers.find(0x9800).is_none());
+    }
+
+    #[test]
+    fn what_a_thread_has_at_hand_is_of_its_map_and_of_its_state() {
+        let (one, other) = (Pointers::default(), Pointers::default());
+        for start in 0..2 * RECENT as u64 {
+            one.insert(device(start * 0x1000, 0x100));
+        }
+        other.insert(device(0, 0x10));
+        for _ in 0..2 {
+            for start in 0..2 * RECENT as u64 {
+                let found = one.find(start * 0x1000 + 0x20).map(|range| range.start);
+                assert_eq!(found, Some(start * 0x1000));
+            }
+            assert!(other.find(0x20).is_none());
+            assert!(other.find(0x8).is_some());
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| one.remove(0x1000));
+        });
+        assert!(one.find(0x1020).is_none());
+        assert_eq!(one.remove_context(1).len(), 2 * RECENT - 1);
+        assert!(one.find(0x20).is_none());
+    }
+
+    #[test]
+    fn a_buffer_keeps_its_number_and_the_next_one_there_has_another() {
+        let pointers = Pointers::default();
+        pointers.insert(device(0x1000, 0x100));
+        let first = pointers.buffer_id(0x1000).unwrap();
+        assert_eq!(pointers.buffer_id(0x1000), Some(first));
+        pointers.remove(0x1000);
+        assert_eq!(pointers.buffer_id(0x1000), None);
+        pointers.insert(device(0x1000, 0x100));
+        assert_ne!(pointers.buffer_id(0x1000), Some(first));
+    }
+
+    #[test]
+    fn pitfall_17_freed_memory_is_unknown_and_its_address_can_become_another_kind() {
+        let pointers = Pointers::default();
+        pointers.insert(device(0x1000, 0x100));
+        pointers.remove(0x1000);
+        assert!(pointers.find(0x1010).is_none());
+        let host = Kind::Host {
+            device: 0x1000,
+            flags: 0,
+            registered: false,
+        };
+        pointers.insert(Range {
+            kind: host,
+            ..device(0x1000, 0x10)
+        });
+        assert_eq!(pointers.find(0x1008).unwrap().kind, host);
+    }
+}
