@@ -21,7 +21,7 @@ wire_struct! {
     pub struct KnownOperation {
         /// Its number.
         pub op: u16,
-        /// Its layout: [`Operation::layout`](super::Operation::layout).
+        /// Its layout number.
         pub layout: u64,
     }
 
