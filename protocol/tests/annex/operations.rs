@@ -139,6 +139,11 @@ the first such error is kept, whatever thread made the command. An operation wit
 answered with the kept error and without results, though it was carried out. Any operation may be sent with or without a wish for an
 answer: a client that is not sure that a `post` will succeed asks for one.
 
+A record's answer that names fences comes before its command is over, and tells of no kept error. So where an error is kept, the device
+answers a `fence` with 0xffffffff in place of the number of fences: the client sends the command again, by the command queue, and is told
+there. The device may have begun the command the first time. An operation with the property `block` is not done twice: with fences, it
+succeeds, and the error is left to the next operation that tells of it.
+
 ### Data beside the stream
 
 `in` and `out` belong to the chain. An operation without the property `input` takes nothing of `in`, one without `output` leaves
