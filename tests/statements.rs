@@ -99,7 +99,7 @@ fn data_comes_without_an_answer() {
 }
 
 macro_rules! elsewhere {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         /// The operations that do not travel by the ring.
         fn elsewhere() -> Vec<(u16, &'static str)> {
             let all = [$(($op, stringify!($name), <request::$name as Request>::OPERATION.rings),)*];

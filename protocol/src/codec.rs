@@ -140,8 +140,19 @@ pub enum Shape {
     Optional(&'static Shape),
     /// A count, then so many values; at most as many as the second number, if there is one.
     List(&'static Shape, Option<usize>),
-    /// A structure of this name: its fields in their order.
-    Structure(&'static str, &'static [Field]),
+    /// A structure: its fields in their order.
+    Structure(&'static Structure),
+}
+
+/// A structure that travels.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Structure {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, line by line.
+    pub doc: &'static [&'static str],
+    /// Its fields, in the order in which they travel.
+    pub fields: &'static [Field],
 }
 
 /// A field of a structure that travels.
@@ -149,6 +160,8 @@ pub enum Shape {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
+    /// What it is, line by line.
+    pub doc: &'static [&'static str],
     /// How it travels.
     pub shape: &'static Shape,
 }
@@ -167,7 +180,8 @@ pub const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
 }
 
 impl Shape {
-    /// Goes on with a hash, over types, and over names and order of fields. A structure's own name does not count.
+    /// Goes on with a hash, over types, and over names and order of fields. A structure's own name does not count, nor does what
+    /// is said of it and its fields.
     pub const fn hash(&self, hash: u64) -> u64 {
         match self {
             Self::Nothing => fnv(hash, b"nothing"),
@@ -178,7 +192,7 @@ impl Shape {
             Self::Optional(shape) => shape.hash(fnv(hash, b"optional")),
             Self::List(shape, None) => shape.hash(fnv(hash, b"list")),
             Self::List(shape, Some(most)) => shape.hash(number(fnv(hash, b"list of"), *most)),
-            Self::Structure(_, fields) => {
+            Self::Structure(Structure { fields, .. }) => {
                 let mut hash = number(fnv(hash, b"structure"), fields.len());
                 let mut at = 0;
                 while at < fields.len() {
@@ -409,15 +423,25 @@ impl<T: Wire, const N: usize> Wire for Few<T, N> {
 /// Makes a structure travel as its fields in their order.
 #[macro_export]
 macro_rules! wire_struct {
-    ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)* })*) => {$(
-        $(#[$meta])*
-        pub struct $name { $($(#[$field_meta])* pub $field: $ty,)* }
+    ($(
+        $(#[doc = $doc:literal])*
+        $(#[derive($($derive:ident),*)])?
+        pub struct $name:ident { $($(#[doc = $field_doc:literal])* pub $field:ident : $ty:ty,)* }
+    )*) => {$(
+        $(#[doc = $doc])*
+        $(#[derive($($derive),*)])?
+        pub struct $name { $($(#[doc = $field_doc])* pub $field: $ty,)* }
 
         impl $crate::codec::Wire for $name {
-            const SHAPE: &'static $crate::codec::Shape = &$crate::codec::Shape::Structure(
-                stringify!($name),
-                &[$($crate::codec::Field { name: stringify!($field), shape: <$ty as $crate::codec::Wire>::SHAPE }),*],
-            );
+            const SHAPE: &'static $crate::codec::Shape = &$crate::codec::Shape::Structure(&$crate::codec::Structure {
+                name: stringify!($name),
+                doc: &[$($doc),*],
+                fields: &[$($crate::codec::Field {
+                    name: stringify!($field),
+                    doc: &[$($field_doc),*],
+                    shape: <$ty as $crate::codec::Wire>::SHAPE,
+                }),*],
+            });
             const BOUNDED: bool = true $(&& <$ty as $crate::codec::Wire>::BOUNDED)*;
 
             fn put(&self, _writer: &mut $crate::codec::Writer) {

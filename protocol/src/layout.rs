@@ -107,7 +107,7 @@ pub mod status {
     pub const LIMIT: u32 = 4;
     /// The host is out of memory, or could not start a worker.
     pub const NO_RESOURCES: u32 = 5;
-    /// The driver speaks another version or API table than the device.
+    /// The driver speaks another version than the device, or an API table of another family.
     pub const VERSION_MISMATCH: u32 = 6;
     /// An address or a length lies outside the guest's memory or the registration.
     pub const BAD_ADDRESS: u32 = 7;

@@ -196,7 +196,7 @@ macro_rules! call {
 }
 
 macro_rules! table {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         $(impl Naming for request::$name {
             #[inline]
             fn named(&self) -> Named {

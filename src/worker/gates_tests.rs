@@ -128,7 +128,7 @@ impl Good for LaunchConfig {
 type Make = fn(&Rig) -> Vec<u8>;
 
 macro_rules! operations {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         /// Those of the table that give the GPU something.
         fn operations() -> Vec<(u16, &'static str, Make)> {
             let mut all = Vec::<(u16, &'static str, Make)>::new();

@@ -67,7 +67,7 @@ macro_rules! export {
 }
 
 macro_rules! exports {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         $(export!($style $completion $name $($per_thread)? ($($arg: $ty),*));)*
     };
 }

@@ -84,9 +84,23 @@ pub trait Object {
     fn id(handle: Self::Handle) -> u64;
 }
 
+/// A kind of object, for those that list them all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name, as the table writes it.
+    pub name: &'static str,
+    /// What it is, line by line.
+    pub doc: &'static [&'static str],
+    /// [`Object::KIND`].
+    pub number: u8,
+    /// [`Object::SPECIAL`].
+    pub special: &'static [u64],
+}
+
 macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal: $handle:ty $(, special $special:expr)?;)*) => {$(
-        $(#[$doc])*
+    ($($(#[doc = $doc:literal])* $name:ident = $kind:literal: $handle:ty $(, special $special:expr)?;)*) => {
+    $(
+        $(#[doc = $doc])*
         pub struct $name;
 
         impl Object for $name {
@@ -108,7 +122,16 @@ macro_rules! objects {
             type Request = u64;
             type Reply = ();
         }
-    )*};
+    )*
+
+        /// Every kind of object.
+        pub const KINDS: &[Kind] = &[$(Kind {
+            name: stringify!($name),
+            doc: &[$($doc),*],
+            number: <$name as Object>::KIND,
+            special: <$name as Object>::SPECIAL,
+        }),*];
+    };
 }
 
 objects! {
@@ -116,7 +139,7 @@ objects! {
     Context = 0x10: CUcontext;
     /// A module, by handle.
     Module = 0x20: CUmodule;
-    /// A function, by handle; the id of a [`Kernel`] is one too.
+    /// A function, by handle; the id of a kernel is one too.
     Function = 0x30: CUfunction;
     /// A library, by handle.
     Library = 0x40: CUlibrary;
@@ -127,7 +150,7 @@ objects! {
     Stream = 0x60: CUstream, special &[0, CU_STREAM_LEGACY as u64];
     /// An event, by handle.
     Event = 0x70: CUevent;
-    /// A memory pool, by handle; [`default_pool`] has the ids of devices' own.
+    /// A memory pool, by handle; a device's own has an id that the device's number gives.
     MemPool = 0x80: CUmemoryPool, special &[];
 }
 

@@ -118,6 +118,7 @@ mod tests {
         panic!("the list was written: run the test again");
     }
 
+    /// GPGPU-DEV-68.
     #[test]
     fn what_was_issued_stays_as_it_was() {
         update();
@@ -145,6 +146,7 @@ mod tests {
         }
     }
 
+    /// GPGPU-DRV-33.
     #[test]
     fn only_what_both_have_in_the_same_form_is_shared() {
         let mut shared = Shared::default();
@@ -170,6 +172,7 @@ mod tests {
         assert!(!shared.has(u16::MAX));
     }
 
+    /// GPGPU-DEV-66.
     #[test]
     fn the_list_is_told_in_parts_by_number() {
         let all = known_from(0);

@@ -4,7 +4,7 @@
 //! below, the guest library's exported symbols, the worker's dispatch, the list by which guest and host find out which
 //! operations both have, the compatibility page and the specification's annex.
 //!
-//! An entry reads: number, completion, style, name, the name of its per-thread-default-stream variant if it has one, its
+//! An entry reads: what it does (its documentation, which the specification's annex repeats), number, completion, style, name, the name of its per-thread-default-stream variant if it has one, its
 //! arguments with how each travels ([`Arg`]), and its properties.
 //!
 //! * Completion: `post` has no answer unless one is asked for, and an error of it surfaces at the client's next `wait`;
@@ -72,18 +72,28 @@ pub enum Gives {
 }
 
 macro_rules! properties {
-    ($($(#[$doc:meta])* $word:ident $name:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $word:ident $name:ident;)*) => {
         /// A property of an operation. The table has it as a word.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Property {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])* $name,)*
         }
 
         impl Property {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
             /// The table's word for it.
             pub const fn word(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($word),)*
+                }
+            }
+
+            /// What it says, line by line.
+            pub const fn doc(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$name => &[$($doc),*],)*
                 }
             }
         }
@@ -95,9 +105,9 @@ macro_rules! properties {
 }
 
 properties! {
-    /// It gives the GPU work: [`Gives::Work`].
+    /// It gives the GPU work: a copy, a fill, a kernel or a host function.
     work Work;
-    /// It orders work: [`Gives::Order`].
+    /// It orders work: it puts a mark into a stream, or a wait for one.
     order Order;
     /// It is about the client itself: it depends on no context and on nothing that was sent before, and goes by the command
     /// queue.
@@ -117,6 +127,13 @@ properties! {
     block Block;
     /// It tells its caller of an earlier command's deferred error, as the functions of CUDA do that synchronise or copy.
     observes Observes;
+    /// It takes data beside the stream: the `in` of its chain.
+    input Input;
+    /// It gives data beside the stream: the `out` of its chain.
+    output Output;
+    /// Its data may be longer than one chain carries: then it travels as a transfer, and the operation adds `data_offset` to the place
+    /// that its arguments name.
+    transfer Transfer;
 }
 
 /// One argument of an operation.
@@ -139,6 +156,8 @@ pub struct Operation {
     pub style: &'static str,
     /// Its name: the CUDA function's symbol, or a name of ours.
     pub name: &'static str,
+    /// What it does, line by line.
+    pub doc: &'static [&'static str],
     /// The symbol of the variant with per-thread default streams, if the table makes it.
     pub per_thread: &'static [&'static str],
     /// Its arguments.
@@ -239,12 +258,13 @@ macro_rules! completion {
 }
 
 macro_rules! define {
-    ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+    ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
         /// The requests: an argument is here as its [`Arg::Request`].
         #[allow(non_camel_case_types, non_snake_case, missing_docs)]
         pub mod request {
             use super::*;
             wire_struct! {$(
+                $(#[doc = $doc])*
                 #[derive(Debug, Clone)]
                 pub struct $name { $(pub $arg: <$ty as Arg>::Request,)* }
             )*}
@@ -255,6 +275,7 @@ macro_rules! define {
                     completion: completion!($completion),
                     style: stringify!($style),
                     name: stringify!($name),
+                    doc: &[$($doc),*],
                     per_thread: &[$(stringify!($per_thread))?],
                     arguments: &[$(Argument { name: stringify!($arg), travels: stringify!($ty) }),*],
                     properties: &[$(property!($is)),*],

@@ -21,7 +21,7 @@ wire_struct! {
     pub struct KnownOperation {
         /// Its number.
         pub op: u16,
-        /// Its layout: [`Operation::layout`](super::Operation::layout).
+        /// Its layout number.
         pub layout: u64,
     }
 
@@ -36,7 +36,7 @@ wire_struct! {
         pub total_memory: u64,
         /// `cuDeviceGetPCIBusId`.
         pub pci_bus_id: String,
-        /// `cuDeviceGetAttribute` by attribute: the result and the value.
+        /// `cuDeviceGetAttribute` by attribute, from 0: the result and the value. What no operation can use is not offered.
         pub attributes: Vec<AttributeValue>,
         /// `cuDeviceGetProperties`: the fields of `CUdevprop` in their order.
         pub properties: Vec<i32>,
@@ -51,12 +51,13 @@ wire_struct! {
         pub value: i32,
     }
 
-    /// One option of the just-in-time linker.
+    /// One option of the just-in-time linker. The device refuses one whose value is a pointer, but for the logs' buffers, with
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct JitOption {
         /// The `CUjit_option`.
         pub option: u32,
-        /// Its value; for a log's buffer, ignored.
+        /// Its value; for a log's buffer or its length, ignored.
         pub value: u64,
     }
 
@@ -80,7 +81,7 @@ wire_struct! {
         pub params: Few<ParamInfo, 64>,
         /// Whether there are more: `gpgpuFunctionParams` has them.
         pub has_more: bool,
-        /// `cuFuncGetAttribute` by attribute; without a current context, empty.
+        /// `cuFuncGetAttribute` by attribute, from 0.
         pub attributes: Few<AttributeValue, 64>,
     }
 
@@ -125,7 +126,7 @@ wire_struct! {
         pub value: [u8; 64],
     }
 
-    /// A two-dimensional copy between memory that the worker can address.
+    /// A two-dimensional copy between device memory and pinned memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Copy2D {
         /// The first byte of the destination.

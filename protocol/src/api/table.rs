@@ -6,163 +6,343 @@ macro_rules! with_api {
     ($callback:ident) => {
         $callback! {
             // Client.
+            /// Describes the host: its driver's version and the devices that the client may use. A device is named, here and in every
+            /// other operation, by its place in this list, from 0.
             0x0001 call custom gpgpuHello(hello: Out<Hello>) client;
-            0x0002 call custom gpgpuImageWrite(image: u64, bytes: u64) client;
+            /// Writes the `in` of its chain to the image with the number `image`, `data_offset` bytes from the image's start. `bytes`
+            /// is the length of the whole image. The client chooses the number, other than 0; parts may come in any order, and the
+            /// image has arrived once as many bytes were written as it is long.
+            0x0002 call custom gpgpuImageWrite(image: u64, bytes: u64) client input transfer;
+            /// Asks whether the host still has an image of so many bytes with this BLAKE3 hash (32 bytes) that the client has loaded
+            /// before. `known` is 1 if so: the image then has arrived under the number `image`, as if it had been written.
             0x0003 call custom gpgpuImageFind(image: u64, bytes: u64, hash: Blob, known: Out<u32>) client;
+            /// Waits until a stream comes to a host callback, and gives the number that the client chose for it and the `CUresult` to
+            /// hand to the program's function. Each callback is given once.
             0x0004 wait custom gpgpuNextCallback(callback: Out<u64>, status: Out<u32>) client;
+            /// Says that the program has run a callback: its stream goes on.
             0x0005 post custom gpgpuCallbackDone(callback: u64) client;
+            /// What `cuGetErrorString` of the host's driver says of a code.
             0x0006 call custom gpgpuErrorText(code: u32, text: Out<String>) client;
+            /// The operations that the device has, from number `first` on, in the order of their numbers: at most 2048, fewer only if
+            /// there are no more.
             0x0007 call custom gpgpuOperations(first: u32, operations: Out<Vec<KnownOperation>>) client;
             // The ring; see `ring`.
+            /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
+            /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.
             0x0010 call custom gpgpuRingSetup(address: u64) client;
+            /// Has the device look at the ring's `tail`. It fails if there is no ring.
             0x0011 post custom gpgpuRingWake() client;
+            /// Holds back what follows it in the stream until the records up to this `tail` have been carried out. It fails if
+            /// nothing was appended there.
             0x0012 call custom gpgpuRingAfter(position: u64) client;
+            /// Asks whether the request of a slot is over: `slot` and `sequence` are those of its record, `position` is the `tail`
+            /// behind it. `over` is 1 if the records up to there were carried out and the GPU has come to the request's fences. The
+            /// result is the error that keeps the fences from coming, if there is one.
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32, position: u64, over: Out<u32>) client;
 
             // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
             // argument is one, so the worker's side is written by hand: the host's number may be another.
+            /// Whether the device `dev` can reach the memory of the device `peerDev`: 1 or 0.
             0x0101 call custom cuDeviceCanAccessPeer(canAccessPeer: Out<i32>, dev: i32, peerDev: i32) device;
+            /// An attribute of the link between two devices.
             0x0102 call worker cuDeviceGetP2PAttribute(value: Out<i32>, attrib: u32, srcDevice: i32, dstDevice: i32) device;
+            /// Makes the primary context of a device an object of the client, under an id that the client chose. The client counts
+            /// its program's retains and sends the first alone: a second one before the context was released or reset fails with
+            /// `CUDA_ERROR_INVALID_VALUE`.
             0x0103 call custom cuDevicePrimaryCtxRetain(pctx: New<Context>, dev: i32) device;
+            /// Ends the primary context, and its id: the client sends the program's last release alone.
             0x0104 wait custom cuDevicePrimaryCtxRelease_v2(dev: i32) device;
+            /// Resets the primary context. If the client has retained it, its id ends, and no release is to follow.
             0x0105 wait custom cuDevicePrimaryCtxReset_v2(dev: i32) device;
+            /// Sets the flags of a device's primary context.
             0x0106 call custom cuDevicePrimaryCtxSetFlags_v2(dev: i32, flags: u32) device;
+            /// The flags of a device's primary context, and whether it is active. One that the device has made before the client
+            /// asked for it is not active.
             0x0107 call custom cuDevicePrimaryCtxGetState(dev: i32, flags: Out<u32>, active: Out<i32>) device;
 
             // Contexts.
+            /// Makes a context under an id that the client chose. It does not become current: each command's header says which
+            /// context is.
             0x0201 call custom cuCtxCreate_v2(pctx: New<Context>, flags: u32, dev: i32);
+            /// Ends a context and all that is in it. It fails with `CUDA_ERROR_INVALID_CONTEXT` for a primary context and for the id
+            /// 0. It waits for commands of other threads in the context; where one does not end, the client may be ended.
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
+            /// Waits for all work of the current context.
             0x0203 fence plain cuCtxSynchronize() observes;
+            /// A limit of the current context.
             0x0204 call guest cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
+            /// Sets a limit of the current context. Where the virtual machine has a limit of device memory, what the context's limit
+            /// takes counts, and one whose memory cannot be counted is not raised: both fail with `CUDA_ERROR_OUT_OF_MEMORY`.
             0x0205 call custom cuCtxSetLimit(limit: u32, value: usize);
+            /// The cache configuration of the current context.
             0x0206 call guest cuCtxGetCacheConfig(pconfig: Out<u32>);
+            /// Sets the cache configuration of the current context.
             0x0207 call guest cuCtxSetCacheConfig(config: u32);
+            /// The configuration of the current context's shared memory.
             0x0208 call guest cuCtxGetSharedMemConfig(pConfig: Out<u32>);
+            /// Sets the configuration of the current context's shared memory.
             0x0209 call guest cuCtxSetSharedMemConfig(config: u32);
+            /// The range of priorities that streams of the current context can have.
             0x020a call guest cuCtxGetStreamPriorityRange(leastPriority: Out<i32>, greatestPriority: Out<i32>);
+            /// The version of the API of a context; the id 0 is NULL, which stands for the current one.
             0x020b call guest cuCtxGetApiVersion(ctx: Context, version: Out<u32>);
+            /// Resets the lines of the L2 cache that persist.
             0x020c call plain cuCtxResetPersistingL2Cache() order;
+            /// The flags of the current context.
             0x020d call guest cuCtxGetFlags(flags: Out<u32>);
+            /// Sets flags of the current context.
             0x020e call guest cuCtxSetFlags(flags: u32);
+            /// Lets the current context use the memory of the peer context's device.
             0x020f call worker cuCtxEnablePeerAccess(peerContext: Context, Flags: u32);
+            /// Takes back what `cuCtxEnablePeerAccess` allowed. Memory that the device manages itself may stay usable.
             0x0210 call plain cuCtxDisablePeerAccess(peerContext: Context);
+            /// CUDA's number for a context, which is not the id of this protocol; the id 0 is NULL, which stands for the current one.
             0x0211 call guest cuCtxGetId(ctx: Context, ctxId: Out<u64>);
 
             // Memory.
+            /// Allocates device memory in the current context. Without a wish for `dptr` it is taken for an allocation of 0 bytes,
+            /// which fails.
             0x0301 call custom cuMemAlloc_v2(dptr: Out<u64>, bytesize: usize) memory;
+            /// Allocates rows of device memory in the current context. It fails with `CUDA_ERROR_INVALID_VALUE` unless both results
+            /// are wanted.
             0x0302 call custom cuMemAllocPitch_v2(dptr: Out<u64>, pPitch: Out<usize>, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) memory;
+            /// Frees device memory once the work of its context is done.
             0x0303 wait custom cuMemFree_v2(dptr: u64) memory;
+            /// The free and all bytes of the current context's device, as far as the virtual machine may use them.
             0x0304 call custom cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) memory;
+            /// The allocation or global that an address lies in: where it begins, and its bytes.
             0x0305 call custom cuMemGetAddressRange_v2(pbase: Out<u64>, psize: Out<usize>, dptr: u64) memory;
+            /// Pins memory of the process for the GPU, in the current context. `address` is that of the process, and the range must
+            /// lie in regions that were registered on the control queue and follow each other. Of the flags, only
+            /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP` count. `device` is the address by which every other
+            /// operation names the memory; it may differ from that of the process.
             0x0306 wait custom cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32, device: Out<u64>) memory;
+            /// Lets pinned memory go. `address` is the one of the process that it was pinned by.
             0x0307 wait custom cuMemHostUnregister(address: u64) memory;
+            /// Sets an attribute of an address whose value has 4 bytes. Without a value, the function of CUDA gets a NULL pointer.
             0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64) memory;
+            /// What `cuPointerGetAttribute` says of an address, for the attributes `CU_POINTER_ATTRIBUTE_BUFFER_ID`,
+            /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS` and
+            /// `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE`; any other fails with `CUDA_ERROR_INVALID_VALUE`. The value is
+            /// zero-extended.
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64) memory;
-            // Of memory that nothing uses any more: the library has seen the end of the context's work.
+            /// Frees device memory that nothing uses any more: the client has seen the end of the work of its context. That no
+            /// allocation begins there is no error.
             0x030a post custom gpgpuFreeIdle(dptr: u64) memory;
 
             // Memory in a stream's order, and pools. What the process can keep for itself (which pool a device has, what
             // was let in) it does.
+            /// Allocates memory of a pool in the order of a stream; the address is answered when the command was issued.
+            /// `cuMemAllocAsync` travels as this, with the pool that the device has at the time. It does not wait for memory that was
+            /// freed in a stream's order: see `gpgpuReclaim`. Without a wish for `dptr` it fails.
             0x0310 call custom cuMemAllocFromPoolAsync(dptr: Out<u64>, bytesize: usize, pool: MemPool, hStream: Stream) memory;
+            /// Frees device memory in the order of a stream.
             0x0311 post custom cuMemFreeAsync(dptr: u64, hStream: Stream) order memory;
+            /// Makes a memory pool on a device, under an id that the client chose. `maxSize` is the most bytes of allocations in it,
+            /// 0 for any number.
             0x0312 call custom cuMemPoolCreate(pool: New<MemPool>, dev: i32, maxSize: usize) memory;
+            /// Ends a memory pool; what was allocated from it stays until it is freed. It fails with `CUDA_ERROR_INVALID_VALUE` for a
+            /// device's own pool.
             0x0313 wait custom cuMemPoolDestroy(pool: Gone<MemPool>) memory;
+            /// Gives back what a pool keeps, until it holds no more than `minBytesToKeep` bytes.
             0x0314 wait custom cuMemPoolTrimTo(pool: MemPool, minBytesToKeep: usize) memory;
+            /// An attribute of a pool. A value of 32 bits is zero-extended.
             0x0315 call custom cuMemPoolGetAttribute(pool: MemPool, attr: u32, value: Out<u64>) memory;
+            /// Sets an attribute of a pool. A value of 32 bits is zero-extended.
             0x0316 wait custom cuMemPoolSetAttribute(pool: MemPool, attr: u32, value: u64) memory;
+            /// Lets one device use a pool's memory, or says that it need not. CUDA's function takes a list; each of its entries
+            /// travels as a command of its own. `flags` is a `CUmemAccess_flags`, and what a device was let use it may use as long as
+            /// the client lives.
             0x0317 wait custom cuMemPoolSetAccess(pool: MemPool, dev: i32, flags: u32) memory;
-            // Memory ran out: waits until some that was freed in a stream's order is there.
+            /// For a client that ran out of memory: waits, for a limited time, until something that was freed in a stream's order is
+            /// free. `more` is 0 if there was nothing, and 1 if a new attempt may succeed.
             0x0318 wait custom gpgpuReclaim(more: Out<u32>) memory;
 
             // Copies between device and registered memory; the guest library chose the form.
+            /// Copies in the legacy stream, and is done when that stream has done it. Both addresses are of device memory or pinned
+            /// memory, as the device has it.
             0x0401 fence custom cuMemcpy(dst: u64, src: u64, ByteCount: usize) work memory observes;
+            /// Copies in a stream's order. Both addresses are of device memory or pinned memory, as the device has it.
             0x0402 post custom cuMemcpyAsync(dst: u64, src: u64, ByteCount: usize, hStream: Stream) work memory;
+            /// Copies between device memory, in the legacy stream; it is done when CUDA's function returns.
             0x0403 wait custom cuMemcpyDtoD_v2(dstDevice: u64, srcDevice: u64, ByteCount: usize) work memory observes;
+            /// Copies between device memory of two contexts; it is done when CUDA's function returns.
             0x0404 wait custom cuMemcpyPeer(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize) work memory;
+            /// Copies between device memory of two contexts, in a stream's order.
             0x0405 post custom cuMemcpyPeerAsync(dstDevice: u64, dstContext: Context, srcDevice: u64, srcContext: Context, ByteCount: usize, hStream: Stream) work memory;
+            /// Copies rows in a stream's order; every address is of device memory or pinned memory, as the device has it. With
+            /// `synchronous`, it is done when the stream has done it; without, when it was issued.
             0x0406 wait custom gpgpuCopy2D(copy: Copy2D, hStream: Stream, synchronous: bool) work memory observes;
             // Copies from and to pageable memory: the bytes travel beside the stream.
-            0x0407 wait custom gpgpuCopyIn(dst: u64, hStream: Stream, synchronous: bool) work memory observes;
-            0x0408 wait custom gpgpuCopyOut(src: u64, hStream: Stream) work memory observes;
-            0x0409 wait custom gpgpuCopyIn2D(dst: u64, pitch: usize, width: usize, height: usize, hStream: Stream, synchronous: bool) work memory observes;
-            0x040a wait custom gpgpuCopyOut2D(src: u64, pitch: usize, width: usize, height: usize, hStream: Stream) work memory observes;
+            /// Copies the `in` of its chain to `dst`, in a stream's order: as many bytes as there are. With `synchronous`, it is done
+            /// when the stream has done the copy; without, when the bytes have been read.
+            0x0407 wait custom gpgpuCopyIn(dst: u64, hStream: Stream, synchronous: bool) work memory observes input transfer;
+            /// Copies from `src` to the `out` of its chain, in a stream's order: as many bytes as that has. It is done when they are
+            /// there.
+            0x0408 wait custom gpgpuCopyOut(src: u64, hStream: Stream) work memory observes output transfer;
+            /// Copies the `in` of its chain to rows at `dst`, in a stream's order. The rows of the data follow each other without a
+            /// gap: `in_bytes` is `width` times `height`. `synchronous` is as in `gpgpuCopyIn`.
+            0x0409 wait custom gpgpuCopyIn2D(dst: u64, pitch: usize, width: usize, height: usize, hStream: Stream, synchronous: bool) work memory observes input;
+            /// Copies rows at `src` to the `out` of its chain, in a stream's order. The rows of the data follow each other without a
+            /// gap: `out_bytes` is `width` times `height`. It is done when they are there.
+            0x040a wait custom gpgpuCopyOut2D(src: u64, pitch: usize, width: usize, height: usize, hStream: Stream) work memory observes output;
             // Small copies from and to pageable memory by the ring: the bytes in the command, or in data blocks.
+            /// Copies the bytes that it carries to `dst`, in a stream's order. They have been read when the command was issued, and
+            /// the GPU may get them later.
             0x040b post custom gpgpuWrite(dst: u64, hStream: Stream, bytes: Blob) work memory write;
+            /// Copies from the ring's data blocks to `dst`, in a stream's order: `ByteCount` bytes from the start of the block with
+            /// this number on. They may reach into the blocks that follow.
             0x040c fence custom gpgpuBlockIn(dst: u64, block: u32, ByteCount: usize, hStream: Stream) work memory write block observes;
+            /// Copies from `src` to the ring's data blocks, in a stream's order: `ByteCount` bytes, to the start of the block with
+            /// this number and on. They may reach into the blocks that follow.
             0x040d fence custom gpgpuBlockOut(src: u64, block: u32, ByteCount: usize, hStream: Stream) work memory waited block observes;
 
             // Fills.
+            /// Fills `N` bytes, in the legacy stream; it is done when CUDA's function returns.
             0x0501 wait custom cuMemsetD8_v2(dstDevice: u64, uc: u8, N: usize) work memory;
+            /// Fills `N` numbers of 16 bits, in the legacy stream; it is done when CUDA's function returns.
             0x0502 wait custom cuMemsetD16_v2(dstDevice: u64, us: u16, N: usize) work memory;
+            /// Fills `N` numbers of 32 bits, in the legacy stream; it is done when CUDA's function returns.
             0x0503 wait custom cuMemsetD32_v2(dstDevice: u64, ui: u32, N: usize) work memory;
+            /// Fills rows of `Width` bytes, in the legacy stream; it is done when CUDA's function returns.
             0x0504 wait custom cuMemsetD2D8_v2(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize) work memory;
+            /// Fills rows of `Width` numbers of 16 bits, in the legacy stream; it is done when CUDA's function returns.
             0x0505 wait custom cuMemsetD2D16_v2(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize) work memory;
+            /// Fills rows of `Width` numbers of 32 bits, in the legacy stream; it is done when CUDA's function returns.
             0x0506 wait custom cuMemsetD2D32_v2(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize) work memory;
+            /// Fills `N` bytes, in a stream's order.
             0x0507 post custom cuMemsetD8Async(dstDevice: u64, uc: u8, N: usize, hStream: Stream) work memory;
+            /// Fills `N` numbers of 16 bits, in a stream's order.
             0x0508 post custom cuMemsetD16Async(dstDevice: u64, us: u16, N: usize, hStream: Stream) work memory;
+            /// Fills `N` numbers of 32 bits, in a stream's order.
             0x0509 post custom cuMemsetD32Async(dstDevice: u64, ui: u32, N: usize, hStream: Stream) work memory;
+            /// Fills rows of `Width` bytes, in a stream's order.
             0x050a post custom cuMemsetD2D8Async(dstDevice: u64, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: Stream) work memory;
+            /// Fills rows of `Width` numbers of 16 bits, in a stream's order.
             0x050b post custom cuMemsetD2D16Async(dstDevice: u64, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: Stream) work memory;
+            /// Fills rows of `Width` numbers of 32 bits, in a stream's order.
             0x050c post custom cuMemsetD2D32Async(dstDevice: u64, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: Stream) work memory;
 
             // Modules.
-            0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
+            /// Loads an image into the current context as a module, whose id, `module`, the client chose. With an `image` of 0, the
+            /// image is the `in` of its chain; any other is the number of one that has arrived, which is taken and has to arrive
+            /// again before the next load. It is a fatbin, a cubin or PTX text, and not the wrapper of a fatbin. Options whose values
+            /// are pointers do not travel, but for those of the logs' buffers: they say that the log is wanted. With `eager`, all
+            /// functions are loaded at once. The reply has `log` also where the linker has failed.
+            0x0601 wait custom cuModuleLoadDataEx(module: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) input;
+            /// Ends a module and its functions.
             0x0602 wait custom cuModuleUnload(hmod: Module);
+            /// Looks a function up by its name and makes it an object of the client, whose id, `function`, the client chose.
             0x0603 call custom cuModuleGetFunction(function: u64, hmod: Module, name: String, info: Out<FunctionInfo>);
+            /// Looks a global of a module up by its name: its address and its bytes.
             0x0604 call custom cuModuleGetGlobal_v2(hmod: Module, name: String, dptr: Out<u64>, bytes: Out<usize>);
+            /// The names of a module's functions.
             0x0605 call custom gpgpuModuleFunctions(hmod: Module, names: Out<Vec<String>>);
 
             // Libraries.
-            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>);
+            /// Loads an image as a library, whose id, `library`, the client chose. `image`, `options`, `eager` and `log` are as in
+            /// `cuModuleLoadDataEx`; CUDA's options of libraries do not travel. With `eager`, the kernels are loaded into the current
+            /// context, if there is one.
+            0x0701 wait custom cuLibraryLoadData(library: u64, image: u64, options: Vec<JitOption>, eager: bool, log: Out<JitLog>) input;
+            /// Ends a library with its kernels, and with its modules and their functions.
             0x0702 wait custom cuLibraryUnload(library: Library);
+            /// Looks a kernel up by its name and makes it an object of the client, whose id, `kernel`, the client chose. `info` is
+            /// what is known of the kernel on the device of the current context, or on the client's first.
             0x0703 call custom cuLibraryGetKernel(kernel: u64, library: Library, name: String, info: Out<FunctionInfo>);
+            /// Looks a global of a library up by its name: its address in the current context, and its bytes.
             0x0704 call custom cuLibraryGetGlobal(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);
+            /// The names of a library's kernels.
             0x0705 call custom gpgpuLibraryKernels(library: Library, names: Out<Vec<String>>);
+            /// Makes the module that a library is in the current context an object of the client, whose id, `module`, the client
+            /// chose. It ends with the library.
             0x0706 call custom cuLibraryGetModule(module: u64, library: Library);
+            /// Makes the function that a kernel is in the current context an object of the client, whose id, `function`, the client
+            /// chose. It ends with the library.
             0x0707 call custom cuKernelGetFunction(function: u64, kernel: Kernel);
+            /// An attribute of a kernel on a device.
             0x0708 call custom cuKernelGetAttribute(pi: Out<i32>, attrib: u32, kernel: Kernel, dev: i32);
+            /// Sets an attribute of a kernel on a device.
             0x0709 call custom cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
+            /// Sets the cache configuration of a kernel on a device.
             0x070a call custom cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
 
             // Functions.
+            /// An attribute of a function.
             0x0801 call guest cuFuncGetAttribute(pi: Out<i32>, attrib: u32, hfunc: Function);
+            /// Sets an attribute of a function.
             0x0802 call guest cuFuncSetAttribute(hfunc: Function, attrib: u32, value: i32);
+            /// Sets the cache configuration of a function.
             0x0803 call guest cuFuncSetCacheConfig(hfunc: Function, config: u32);
+            /// Sets the configuration of a function's shared memory.
             0x0804 call guest cuFuncSetSharedMemConfig(hfunc: Function, config: u32);
+            /// Whether a function is loaded: a `CUfunctionLoadingState`.
             0x0805 call guest cuFuncIsLoaded(state: Out<u32>, function: Function);
+            /// Loads a function, if it is not loaded yet. The id of a kernel is none here, and fails with
+            /// `CUDA_ERROR_INVALID_HANDLE`.
             0x0806 wait worker cuFuncLoad(function: Function);
+            /// How many blocks of a function fit on a multiprocessor.
             0x0807 call guest cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize);
+            /// How many blocks of a function fit on a multiprocessor, with flags.
             0x0808 call guest cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<i32>, func: Function, blockSize: i32, dynamicSMemSize: usize, flags: u32);
+            /// How much dynamic shared memory each of so many blocks of a function can have.
             0x0809 call guest cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Function, numBlocks: i32, blockSize: i32);
+            /// How many clusters of a launch like this fit on the device.
             0x080a call custom cuOccupancyMaxActiveClusters(func: Function, config: LaunchConfig, clusters: Out<i32>);
+            /// How large the clusters of a launch like this can be.
             0x080b call custom cuOccupancyMaxPotentialClusterSize(func: Function, config: LaunchConfig, size: Out<i32>);
+            /// All parameters of a function or kernel, for those that have more than `FunctionInfo` holds.
             0x080c call custom gpgpuFunctionParams(func: Function, params: Out<Vec<ParamInfo>>);
 
             // Launches.
+            /// Launches a function or kernel. `params` is the whole parameter buffer: each parameter's bytes at the offset that the
+            /// reply of its look-up gave, and as many bytes as the last one's offset and size come to; any other length fails with
+            /// `CUDA_ERROR_INVALID_VALUE`. Every launch of CUDA travels as this.
             0x0901 post custom cuLaunchKernelEx(func: Function, config: LaunchConfig, params: Blob) work;
+            /// Has a stream call the program: the stream stops at the callback until `gpgpuCallbackDone`. `callback` is a number that
+            /// the client chose, which `gpgpuNextCallback` gives it back with the result 0.
             0x0902 post custom cuLaunchHostFunc(hStream: Stream, callback: u64) work;
+            /// As `cuLaunchHostFunc`, but `gpgpuNextCallback` gives the number with the result that CUDA hands to such a function.
             0x0903 post custom cuStreamAddCallback(hStream: Stream, callback: u64) work;
 
             // Streams.
+            /// Makes a stream in the current context, under an id that the client chose.
             0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
+            /// Makes a stream in the current context, under an id that the client chose.
             0x0a02 post plain cuStreamCreateWithPriority(phStream: New<Stream>, flags: Flags<1>, priority: i32);
+            /// Ends a stream. What it was given is still done.
             0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
+            /// Whether a stream has done all its work: the result is `CUDA_ERROR_NOT_READY` as long as it has not.
             0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream) observes;
+            /// Waits for all work of a stream.
             0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream) observes;
+            /// Has a stream wait for an event.
             0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order mark;
+            /// The flags of a stream.
             0x0a07 call guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
+            /// The priority of a stream.
             0x0a08 call guest cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
+            /// CUDA's number for a stream, which is not the id of this protocol.
             0x0a09 call guest cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
 
             // Events.
+            /// Makes an event in the current context, under an id that the client chose.
             0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
+            /// Ends an event.
             0x0b02 post worker cuEventDestroy_v2(hEvent: Gone<Event>);
+            /// Records an event in a stream.
             0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order mark;
+            /// Records an event in a stream, with flags.
             0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32) order mark;
+            /// Whether an event has come about: the result is `CUDA_ERROR_NOT_READY` as long as it has not.
             0x0b05 call guest cuEventQuery(hEvent: Event) observes;
+            /// Waits until an event has come about.
             0x0b06 wait custom cuEventSynchronize(hEvent: Event) observes;
+            /// Records an event in a stream, and has the GPU then write `value` to the ring's events' word with the number `word`,
+            /// from 0. Where the GPU cannot write there, it records the event alone. It fails if there is no ring or no such word.
             0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32) order mark;
+            /// The time between two events, in milliseconds.
             0x0b07 call plain cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
+            /// The time between two events, in milliseconds, as the function of CUDA 12.8 and later tells it.
             0x0b08 call plain cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
         }
     };

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     macro_rules! arguments {
-        ($($op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
+        ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
             const ARGUMENTS: &[(u16, &str, &[(&str, &str)])] =
                 &[$(($op, stringify!($name), &[$((stringify!($arg), stringify!($ty))),*])),*];
         };

@@ -42,7 +42,7 @@
 #define GPGPU_STATUS_CLIENT_DEAD	3	/* the client's worker is gone */
 #define GPGPU_STATUS_LIMIT		4	/* more than struct gpgpu_info allows */
 #define GPGPU_STATUS_NO_RESOURCES	5	/* the host is out of something */
-#define GPGPU_STATUS_VERSION_MISMATCH	6	/* another version or API table */
+#define GPGPU_STATUS_VERSION_MISMATCH	6	/* another version or family */
 #define GPGPU_STATUS_BAD_ADDRESS	7	/* outside guest memory or registration */
 #define GPGPU_STATUS_UNKNOWN_REQUEST	8	/* the device knows no such request */
 #define GPGPU_STATUS_NO_GPU		9	/* the host has no usable GPU */
@@ -51,7 +51,7 @@
  * struct gpgpu_info - what the device and this driver can carry
  * @magic: GPGPU_MAGIC
  * @version: version of the device's layouts
- * @api_family: digest of the API table that the device speaks
+ * @api_family: the family of API tables that the device speaks
  * @max_clients: clients at a time, over all processes
  * @max_stream_bytes: largest gpgpu_submit.stream_bytes
  * @max_answer_bytes: largest gpgpu_submit.answer_bytes
@@ -81,7 +81,7 @@ struct gpgpu_info {
 
 /**
  * struct gpgpu_open - makes the file a client of the device
- * @api_family: in: the API table that the caller speaks
+ * @api_family: in: the family of API tables that the caller speaks
  * @version: in: the version of the layouts that the caller speaks
  * @status: out: GPGPU_STATUS_*; anything but OK leaves the file as it was,
  *	and the call may be made again

@@ -1,0 +1,96 @@
+//! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
+//! by hand and held against the codec.
+
+#[path = "annex/messages.rs"]
+mod messages;
+#[path = "annex/operations.rs"]
+mod operations;
+#[path = "annex/tables.rs"]
+mod tables;
+#[path = "annex/types.rs"]
+mod types;
+
+use std::{fs, path::Path};
+
+use gpgpu_protocol::codec::{Reader, Wire, Writer};
+
+const INTRODUCTION: &str = "\
+# Annex A: operations
+
+This annex is normative. It says how the commands of a stream are encoded and what each operation of the API table takes, does and
+answers. With [virtio-gpgpu.md](virtio-gpgpu.md), whose terms and statements it uses, it is what a guest library or a device has to
+implement. The names of results, flags and attributes (`CUDA_ERROR_…`, `CU_…`), their numbers, and the meaning of functions are those
+of CUDA's driver API, whose documentation holds where this annex says nothing else.
+
+It is made from `protocol/src/api/`; do not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-protocol --test annex` makes it again.
+The same test encodes and decodes what is shown here byte for byte. Bytes are in hexadecimal, in the order in which they lie in
+memory.
+
+";
+
+fn page() -> String {
+    let mut page = String::from(INTRODUCTION);
+    types::write(&mut page);
+    messages::write(&mut page);
+    operations::write_objects(&mut page);
+    operations::write_rules(&mut page);
+    operations::write_operations(&mut page);
+    operations::write_structures(&mut page);
+    tables::write(&mut page);
+    page
+}
+
+/// Bytes as they are shown: in groups of eight.
+fn hex(bytes: &[u8]) -> String {
+    let groups: Vec<String> = bytes
+        .chunks(8)
+        .map(|group| group.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect();
+    groups.join(" ")
+}
+
+/// The bytes that are shown so.
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    let spaces = hex.chars().filter(|digit| *digit == ' ').count();
+    assert_eq!(digits.len() + spaces, hex.len(), "{hex}");
+    digits
+        .chunks_exact(2)
+        .map(|pair| (pair[0] << 4 | pair[1]) as u8)
+        .collect()
+}
+
+/// A value as it travels.
+fn encoded<T: Wire>(value: &T) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.put(value);
+    writer.into_bytes()
+}
+
+/// The value that travels so.
+fn decoded<T: Wire>(bytes: &[u8]) -> T {
+    let mut reader = Reader::new(bytes);
+    let value = reader.get().unwrap();
+    reader.end().unwrap();
+    value
+}
+
+/// Documentation as running text.
+fn text(doc: &[&str]) -> String {
+    let lines: Vec<_> = doc.iter().map(|line| line.trim()).collect();
+    lines.join(" ")
+}
+
+#[test]
+fn the_annex_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/operations.md");
+    let page = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        there == page,
+        "spec/operations.md is out of date: UPDATE_DOCS=1 cargo test -p gpgpu-protocol --test annex"
+    );
+}
