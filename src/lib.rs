@@ -139,7 +139,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     };
     let libraries = config.policies.libraries.clone();
     let mut check = own(role::CHECK)?;
-    check.arguments.extend(libraries.to_arguments());
+    // A start need not wait for what workers will find out themselves.
+    let tried = libraries.to_be_tried(config.check);
+    check.arguments.extend(tried.to_arguments());
     role::check(&check)?;
     sandbox::confine_supervisor(config.sandbox)?;
     let mut worker = own(role::WORKER)?;

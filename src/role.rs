@@ -97,7 +97,7 @@ pub fn libraries() -> Libraries {
 pub struct NoSandbox(String);
 
 /// Finds out whether roles can enter their sandboxes, by a process that does so: `program` in the role [`CHECK`]. The log says what
-/// a worker cannot read of the folders of libraries.
+/// a worker cannot read of the folders of libraries, and which of those to be opened ahead it cannot open.
 ///
 /// # Errors
 /// They cannot.
@@ -111,11 +111,8 @@ pub fn check(program: &Program) -> Result<(), NoSandbox> {
     let said = String::from_utf8_lossy(&output.stdout);
     match (output.status.success(), said.trim()) {
         (true, said) => {
-            for hidden in said.lines() {
-                tracing::warn!(
-                    "Workers cannot read {hidden}. Their user needs the right to read it, and a link has to lead to a file of a folder of \
-                     --libraries, or straight to a file elsewhere"
-                );
+            for doubt in said.lines() {
+                tracing::warn!("{doubt}");
             }
             Ok(())
         }
@@ -125,13 +122,20 @@ pub fn check(program: &Program) -> Result<(), NoSandbox> {
 }
 
 /// What that process does: it enters the sandbox that asks most of the host, and prints why it cannot; or, in lines, what cannot be
-/// read there.
+/// read or opened there.
 pub fn check_sandbox() -> ExitCode {
     let entered = confine(Role::Worker).and_then(|how| sandbox::tighten(Role::Worker, how));
     match entered {
         Ok(()) => {
-            for hidden in libraries().unreadable() {
-                println!("{hidden}");
+            let libraries = libraries();
+            for hidden in libraries.unreadable() {
+                println!(
+                    "Workers cannot read {hidden}. Their user needs the right to read it, and a link has to lead to a file of a folder \
+                     of --libraries, or straight to a file elsewhere"
+                );
+            }
+            for broken in libraries.broken() {
+                println!("{broken}");
             }
             ExitCode::SUCCESS
         }

@@ -344,6 +344,7 @@ fn a_configuration_can_be_checked_without_a_start() {
     assert!(said.contains(line), "{said}");
     assert!(log.contains("cudnn cannot be opened ahead"), "{log}");
     assert!(log.contains("libcudnn.so.9, a link to /nowhere"), "{log}");
+    assert!(log.contains("libcublas.so.13 cannot be opened: "), "{log}");
     let (code, _, log) = check(&format!("{right}[libraries]\nfolders = ['$DIR/vm']\n"));
     assert_eq!(code, Some(1));
     assert!(log.contains("policy.toml:7: the folder "), "{log}");

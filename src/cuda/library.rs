@@ -103,7 +103,7 @@ impl Library {
                 "libcufft.so.11" of "nvidia-cufft-cu12" needs "libnvJitLink.so.12";
             },
             Self::Curand => versions! {
-                "libcurand.so.10" of "nvidia-curand";
+                "libcurand.so.10" of "nvidia-curand" needs "libcudart.so.13" "libcudart.so.12";
             },
             Self::Cusparse => versions! {
                 "libcusparse.so.12" of "nvidia-cusparse" needs "libnvJitLink.so.13" "libnvJitLink.so.12";
@@ -184,15 +184,18 @@ pub fn configure(folders: Vec<PathBuf>) {
     let _ = OPERATORS.set(Libraries::new(folders));
 }
 
-/// An open library; or the address of a function, `None` if there is no such function.
+/// That of a function, or the loader's of an open library.
 type Address = usize;
+
+/// Functions that were looked up, and those that are not there.
+type Symbols = HashMap<(Library, &'static str), Result<Address, Missing>>;
 
 /// Libraries that are opened when they are first needed.
 #[derive(Debug, Default)]
 struct Libraries {
     folders: Vec<PathBuf>,
     open: [OnceLock<Result<Address, Missing>>; Library::ALL.len()],
-    symbols: Mutex<HashMap<(Library, &'static str), Result<Address, Missing>>>,
+    symbols: Mutex<Symbols>,
 }
 
 impl Libraries {
@@ -204,9 +207,8 @@ impl Libraries {
     }
 
     fn symbol(&self, library: Library, name: &'static str) -> Result<*const c_void, Missing> {
-        let known = |symbols: &HashMap<_, _>| symbols.get(&(library, name)).copied();
         let lock = || self.symbols.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known(&lock());
+        let known = lock().get(&(library, name)).copied();
         let found = match known {
             Some(found) => found,
             None => {
@@ -248,26 +250,31 @@ impl Libraries {
     fn load(&self, library: Library) -> Result<Address, Missing> {
         let mut missing = Missing::Library(library);
         for version in library.versions() {
-            let Some(path) = find(version.file, &self.folders) else {
-                continue;
-            };
             let began = Instant::now();
-            self.load_needed(version);
-            match dlopen(&path) {
-                Ok(handle) => {
-                    tracing::debug!("{} opened in {:?}", path.display(), began.elapsed());
+            match self.load_version(version) {
+                Some(Ok(handle)) => {
+                    tracing::debug!("{} opened in {:?}", version.file, began.elapsed());
                     return Ok(handle);
                 }
-                Err(reason) => {
-                    tracing::warn!("{} cannot be opened: {reason}", path.display());
+                Some(Err(reason)) => {
+                    tracing::warn!("{reason}");
                     missing = Missing::Broken(library);
                 }
+                None => {}
             }
         }
         if missing == Missing::Library(library) {
             tracing::warn!("{}", absence(library, &self.folders));
         }
         Err(missing)
+    }
+
+    /// Opens a version, if it is there, or says why it cannot.
+    fn load_version(&self, version: &Version) -> Option<Result<Address, String>> {
+        let path = find(version.file, &self.folders)?;
+        self.load_needed(version);
+        let opened = dlopen(&path);
+        Some(opened.map_err(|reason| format!("{} cannot be opened: {reason}", path.display())))
     }
 
     /// Opens what a version takes from the loader, of what is there. Without the rest it opens, or the loader says what it lacks.
@@ -285,6 +292,14 @@ impl Libraries {
 fn find(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let mut paths = folders.iter().map(|folder| folder.join(file));
     paths.find(|path| path.is_file())
+}
+
+/// In words, why the version of a library that [`Library::find`] finds cannot be opened, if it is so.
+pub fn why_not(library: Library, folders: &[PathBuf]) -> Option<String> {
+    let libraries = Libraries::new(folders.to_vec());
+    let mut versions = library.versions().iter();
+    let opened = versions.find_map(|version| libraries.load_version(version));
+    opened?.err()
 }
 
 /// In words, that no folder has a library, and what has it.
@@ -387,7 +402,14 @@ mod tests {
         let alone = Libraries::new(vec![own.clone()]);
         let broken = Missing::Broken(Library::Cufft);
         assert_eq!(alone.symbol(Library::Cufft, "cufftTest"), Err(broken));
-        let both = Libraries::new(vec![own, other]);
+        let why = why_not(Library::Cufft, std::slice::from_ref(&own)).unwrap();
+        assert!(
+            why.contains("libcufft.so.11 cannot be opened: libnvJitLink.so.12: "),
+            "{why}"
+        );
+        let both = [own, other];
+        assert_eq!(why_not(Library::Cufft, &both), None);
+        let both = Libraries::new(both.into());
         assert_eq!(call(both.symbol(Library::Cufft, "cufftTest").unwrap()), 5);
     }
 

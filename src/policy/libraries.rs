@@ -88,6 +88,18 @@ impl Libraries {
         self
     }
 
+    /// The folders, with all libraries to be opened, or with none.
+    pub fn to_be_tried(&self, all: bool) -> Self {
+        let ahead = match all {
+            true => Library::ALL.into(),
+            false => Vec::new(),
+        };
+        Self {
+            folders: self.folders.clone(),
+            ahead,
+        }
+    }
+
     /// As arguments of a worker.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let argument = |start: &str, value: &OsStr| {
@@ -151,6 +163,14 @@ impl Libraries {
             }
         };
         Library::ALL.into_iter().map(found).collect()
+    }
+
+    /// In words, which of the libraries that are to be opened ahead are there, and this process cannot open.
+    pub fn broken(&self) -> Vec<String> {
+        let ahead = self.ahead.iter();
+        ahead
+            .filter_map(|each| library::why_not(*each, &self.folders))
+            .collect()
     }
 
     /// What this process, in a worker's sandbox, cannot read of NVIDIA's libraries in the folders, and why.
@@ -242,6 +262,8 @@ mod tests {
 
     use super::*;
 
+    const NOTHING: [&str; 0] = [];
+
     #[test]
     fn folders_are_absolute_exist_and_hold_libraries_alone() {
         let whole = tempfile::tempdir().unwrap();
@@ -300,12 +322,12 @@ mod tests {
         file("libcublas.so.13.1.0.3");
         symlink("libcublas.so.13.1.0.3", folder.join("libcublas.so.13")).unwrap();
         file("libcurand.so.10");
-        assert_eq!(libraries.doubts(None), [String::new(); 0]);
+        assert_eq!(libraries.doubts(None), NOTHING);
         let unnamed = Libraries {
             folders: Vec::new(),
             ..libraries.clone()
         };
-        assert_eq!(unnamed.doubts(Some(&folder)), [String::new(); 0]);
+        assert_eq!(unnamed.doubts(Some(&folder)), NOTHING);
         assert_eq!(unnamed.doubts(None).len(), 1);
         let shown = folder.display();
         let found = libraries.found();
@@ -318,7 +340,7 @@ mod tests {
             format!("curand: {shown}/libcurand.so.10, version 10")
         );
         assert!(found[2].contains("PyPI's nvidia-cudnn-cu13"), "{found:?}");
-        assert_eq!(libraries.unreadable(), [String::new(); 0]);
+        assert_eq!(libraries.unreadable(), NOTHING);
         symlink("/nowhere", folder.join("libcudnn.so.9")).unwrap();
         let unreadable = libraries.unreadable();
         assert!(
