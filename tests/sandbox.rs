@@ -4,6 +4,8 @@
 //! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
 mod back_end;
+#[path = "sandbox/libraries.rs"]
+mod libraries;
 
 use std::{
     ffi::{CStr, CString},
@@ -76,7 +78,7 @@ fn main() -> ExitCode {
         ),
         (
             "a_worker_has_the_operators_libraries",
-            a_worker_has_the_operators_libraries,
+            libraries::a_worker_has_the_operators_libraries,
         ),
         (
             "a_detached_directory_leads_nowhere_else",
@@ -241,57 +243,6 @@ const ATTEMPTS: [(&str, Attempt); 19] = [
     }),
 ];
 
-/// Variable: the directory around a folder of libraries that a process sees.
-const LIBRARIES: &str = "SANDBOX_TEST_LIBRARIES";
-
-/// The folder of libraries, if there is one.
-fn libraries() -> Vec<PathBuf> {
-    let around = std::env::var_os(LIBRARIES).map(PathBuf::from);
-    around
-        .into_iter()
-        .map(|around| around.join("lib"))
-        .collect()
-}
-
-fn around(path: &str) -> PathBuf {
-    let around = std::env::var_os(LIBRARIES).map(PathBuf::from);
-    around.unwrap_or_default().join(path)
-}
-
-fn load(path: &str) -> io::Result<()> {
-    // SAFETY: the library has one function, and nothing that runs when it is loaded.
-    let loaded = unsafe { libloading::Library::new(around(path)) };
-    loaded.map(drop).map_err(io::Error::other)
-}
-
-/// Attempts at a folder of libraries, and whether a worker's may succeed.
-const LIBRARY_ATTEMPTS: [(&str, bool, Attempt); 7] = [
-    ("load-a-library", true, || load("lib/libcublas.so.13")),
-    ("load-a-library-by-a-link", true, || {
-        load("lib/libcurand.so.10")
-    }),
-    ("list-libraries", true, || {
-        fs::read_dir(around("lib")).map(drop)
-    }),
-    ("write-to-a-library", false, || {
-        let mut options = File::options();
-        options
-            .write(true)
-            .open(around("lib/libcublas.so.13"))
-            .map(drop)
-    }),
-    ("add-a-library", false, || {
-        File::create(around("lib/new")).map(drop)?;
-        fs::remove_file(around("lib/new"))
-    }),
-    ("read-beside-the-libraries", false, || {
-        File::open(around("beside")).map(drop)
-    }),
-    ("read-beside-a-links-library", false, || {
-        File::open(around("store/beside")).map(drop)
-    }),
-];
-
 /// An address in the parent's memory, as it has told.
 fn parents_memory() -> io::Result<usize> {
     let told = std::env::var("SANDBOX_TEST_MEMORY").ok();
@@ -325,7 +276,7 @@ fn inside(what: &str) -> ExitCode {
         ]
         .into_iter(),
     );
-    let entered = sandbox::enter(role, settings, None, &libraries());
+    let entered = sandbox::enter(role, settings, None, &libraries::folders());
     let entered = entered.and_then(|()| match stage {
         "serve" => sandbox::tighten(role, settings),
         _ => Ok(()),
@@ -335,7 +286,7 @@ fn inside(what: &str) -> ExitCode {
         return ExitCode::from(8);
     }
     let all = ATTEMPTS.iter().map(|(name, act)| (name, act));
-    let of_libraries = LIBRARY_ATTEMPTS.iter().map(|(name, _, act)| (name, act));
+    let of_libraries = libraries::ATTEMPTS.iter().map(|(name, _, act)| (name, act));
     let attempt = all.chain(of_libraries).find(|(name, _)| **name == attempt);
     match attempt.map(|(_, act)| act()) {
         Some(Ok(())) => ExitCode::SUCCESS,
@@ -538,68 +489,6 @@ fn an_unprivileged_user_has_the_same() -> Result<(), Failed> {
     kept_in(&ends, &[MAP_WRITTEN])?;
     killed(&ends, &NEVER)?;
     kept_in(&make(copy(), Some(USER), "device", "start", ALL)?, &[])
-}
-
-fn a_worker_has_the_operators_libraries() -> Result<(), Failed> {
-    let around = tempfile::tempdir()?;
-    let path = |name: &str| around.path().join(name);
-    for directory in ["lib", "store"] {
-        fs::create_dir(path(directory))?;
-    }
-    fs::write(path("test.c"), "int test(void) { return 1; }")?;
-    for library in ["lib/libcublas.so.13", "store/libcurand.so.10.4"] {
-        let mut compiler = Command::new("cc");
-        let compiled = compiler
-            .args(["-shared", "-fPIC", "-o"])
-            .args([path(library), path("test.c")])
-            .output()?;
-        if !compiled.status.success() {
-            return Err(format!("{compiled:?}").into());
-        }
-    }
-    std::os::unix::fs::symlink(path("store/libcurand.so.10.4"), path("lib/libcurand.so.10"))?;
-    for beside in ["beside", "store/beside"] {
-        fs::write(path(beside), "")?;
-    }
-    // Whatever the umask is. Not the directory around them: a role need not find its way from there.
-    for (name, mode) in [
-        ("lib", 0o755),
-        ("lib/libcublas.so.13", 0o644),
-        ("store", 0o755),
-        ("store/libcurand.so.10.4", 0o644),
-        ("store/beside", 0o644),
-        ("beside", 0o644),
-    ] {
-        fs::set_permissions(path(name), PermissionsExt::from_mode(mode))?;
-    }
-    let make =
-        |user: Option<u32>, role: &str, settings: Settings, is_right: fn(bool, End) -> bool| {
-            for (name, may, _) in LIBRARY_ATTEMPTS {
-                let mut command = attempt(copy(), role, "serve", settings, name);
-                command.env(LIBRARIES, around.path());
-                if let Some(user) = user {
-                    command.uid(user).gid(user);
-                }
-                let output = command.output()?;
-                let end = end(&output)?;
-                if !is_right(may, end) {
-                    return Err(format!("{role}, {user:?}: {name}: {end:?}, {output:?}").into());
-                }
-            }
-            Ok::<(), Failed>(())
-        };
-    make(None, "worker", NONE, |_, end| end == End::Done)?;
-    make(None, "worker", ALL, |may, end| may == (end == End::Done))?;
-    for role in ["mover", "device"] {
-        make(None, role, ALL, |_, end| end != End::Done)?;
-    }
-    if Uid::effective().is_root() {
-        fs::set_permissions(around.path(), PermissionsExt::from_mode(0o755))?;
-        make(Some(USER), "worker", ALL, |may, end| {
-            may == (end == End::Done)
-        })?;
-    }
-    Ok(())
 }
 
 /// The supervisor passes such a directory to a worker: `..` from there must not be the host's.
