@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser};
 
 use crate::{
+    cuda::library::Library,
     log::Format,
     policy::{
-        self, MAX_SOCKET_PATH, Policies, VmPolicy,
+        self, Libraries, MAX_SOCKET_PATH, Policies, VmPolicy,
         values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
     },
     sandbox::{Sandbox, Seccomp, Settings},
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit"]
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "libraries", "libraries_ahead"]
     )]
     pub config: Option<PathBuf>,
 
@@ -72,6 +73,15 @@ pub struct Args {
     /// than its share; then the process loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub overrun_limit: OverrunLimit,
+
+    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), which workers open for guests; separated
+    /// by colons, or one for each flag [default: none; with the software GPU its own directory]
+    #[arg(long, value_name = "DIR", value_delimiter = ':')]
+    pub libraries: Vec<PathBuf>,
+
+    /// Which of them a worker opens while it waits for its client, such as cublas,cudnn
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
+    pub libraries_ahead: Vec<Library>,
 
     /// What runs the guests' kernels: an NVIDIA GPU, the software GPU, or the first of them that works
     #[arg(long, value_enum, default_value_t = Gpu::Auto)]
@@ -203,7 +213,7 @@ impl TryFrom<Args> for Config {
         let policies = match &args.config {
             // It is read again, wherever this process is then.
             Some(file) => Policies::read(&std::path::absolute(file).unwrap_or(file.clone()))?,
-            None => Policies::of_flags(vms(&args)?),
+            None => Policies::of_flags(vms(&args)?, libraries(&args)?),
         };
         let software_gpu = match args.software_gpu {
             Some(_) if args.gpu == Gpu::Cuda => return Err(Error::SoftwareWithCuda),
@@ -235,6 +245,22 @@ impl TryFrom<Args> for Config {
             },
         })
     }
+}
+
+/// What the flags say of NVIDIA's libraries.
+fn libraries(args: &Args) -> Result<Libraries, policy::Error> {
+    let mut libraries = Libraries::default();
+    for folder in &args.libraries {
+        let added = libraries.add_folder(folder);
+        added.map_err(|message| policy::Error {
+            place: "--libraries".to_owned(),
+            message,
+        })?;
+    }
+    for library in &args.libraries_ahead {
+        libraries.add_ahead(*library);
+    }
+    Ok(libraries)
 }
 
 /// What the flags say of each VM.
@@ -372,6 +398,62 @@ mod tests {
     }
 
     #[test]
+    fn libraries_are_for_all_vms_and_their_folders_exist() {
+        let whole = tempfile::tempdir().unwrap();
+        let whole = whole.path().canonicalize().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| whole.join(name));
+        for folder in [&a, &b, &c] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let two = format!("{}:{}", a.display(), b.display());
+        let one = c.display().to_string();
+        let flags = ["-s", "vm", "--libraries", &two, "--libraries", &one];
+        let flags: Vec<&str> = flags
+            .into_iter()
+            .chain([
+                "--libraries-ahead=cublas,cudnn",
+                "--libraries-ahead=cublaslt",
+            ])
+            .collect();
+        let by_flags = config(&flags).unwrap().policies.libraries;
+        let expected = Libraries {
+            folders: vec![a.clone(), b, c],
+            ahead: vec![Library::Cublas, Library::Cudnn, Library::CublasLt],
+        };
+        assert_eq!(by_flags, expected);
+        let wrong = config(&["-s", "vm", "--libraries=/nowhere"]).unwrap_err();
+        let wrong = wrong.to_string();
+        assert!(
+            wrong.starts_with("--libraries: the folder /nowhere: "),
+            "{wrong}"
+        );
+
+        let path = whole.join("policy.toml");
+        let path = path.to_str().unwrap();
+        let vm = "[[vm]]\nsocket = \"/tmp/a\"\n";
+        let file = |libraries: &str| {
+            std::fs::write(path, format!("{vm}[libraries]\n{libraries}")).unwrap();
+            config(&["--config", path]).map(|config| config.policies.libraries)
+        };
+        let right = format!("folders = [{a:?}]\nahead = [\"cufft\", \"cufft\"]\n");
+        let expected = Libraries {
+            folders: vec![a],
+            ahead: vec![Library::Cufft],
+        };
+        assert_eq!(file(&right), Ok(expected));
+        for (wrong, line, says) in [
+            ("folders = [\n\"lib\"]", 5, "no absolute path"),
+            ("ahead = [\"cuda\"]", 4, "is no library"),
+            ("folder = []", 4, "unknown field"),
+            ("folders = \"/lib\"", 4, ""),
+        ] {
+            let error = file(wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{path}:{line}: ")), "{error}");
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
     fn a_file_excludes_the_flags_that_it_stands_for() {
         let parse = |arguments: &[&str]| {
             let whole = ["vhost-device-gpgpu"].iter().chain(arguments);
@@ -379,7 +461,9 @@ mod tests {
                 .map(|_| ())
                 .map_err(|error| error.kind())
         };
-        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+        use clap::error::ErrorKind::{
+            ArgumentConflict, InvalidValue, MissingRequiredArgument, ValueValidation,
+        };
         assert_eq!(parse(&[]), Err(MissingRequiredArgument));
         assert_eq!(parse(&["--config", "x"]), Ok(()));
         for flag in [
@@ -391,6 +475,8 @@ mod tests {
             "--max-clients=5",
             "--longest-kernel=5s",
             "--overrun-limit=5s",
+            "--libraries=/lib",
+            "--libraries-ahead=cublas",
         ] {
             assert_eq!(
                 parse(&["--config", "x", flag]),
@@ -408,6 +494,8 @@ mod tests {
         ] {
             assert_eq!(parse(&["-s", "x", flag]), Err(ValueValidation), "{flag}");
         }
+        let unknown = parse(&["-s", "x", "--libraries-ahead=cublas,cuda"]);
+        assert_eq!(unknown, Err(InvalidValue));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use nix::sys::{
 use args::{Args, Config};
 use policy::{HostGpu, Policies};
 use sandbox::{Role, Sandbox};
-use supervisor::{Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
+use supervisor::{Chosen, Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
 /// The program: does what its command line says, and logs why it cannot.
 pub fn main() -> ExitCode {
@@ -87,6 +87,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 worker::Options {
                     allow_pageable_access: has(role::ALLOW_PAGEABLE_ACCESS),
                     warm_contexts: has(role::WARM_CONTEXTS),
+                    libraries: role::libraries(),
                     sandbox,
                 },
             )?;
@@ -136,7 +137,12 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         program.environment.push(config.log_format.variable());
         Ok(program)
     };
-    role::check(&own(role::CHECK)?)?;
+    let libraries = config.policies.libraries.clone();
+    let mut check = own(role::CHECK)?;
+    // A start need not wait for what workers will find out themselves.
+    let tried = libraries.to_be_tried(config.check);
+    check.arguments.extend(tried.to_arguments());
+    role::check(&check)?;
     sandbox::confine_supervisor(config.sandbox)?;
     let mut worker = own(role::WORKER)?;
     if config.allow_pageable_access {
@@ -146,18 +152,26 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker.arguments.push(role::WARM_CONTEXTS.into());
     }
     let probe = own(role::PROBE)?;
-    let (gpu, gpus) = supervisor::choose(
+    let Chosen {
+        gpu,
+        gpus,
+        directory,
+    } = supervisor::choose(
         config.gpu,
         config.software_gpu.as_deref(),
         &mut worker,
         &probe,
     )?;
     config.policies.check_gpus(gpus.len())?;
-    for doubt in config.policies.doubts(&gpus) {
+    let doubts = config.policies.doubts(&gpus).into_iter();
+    for doubt in doubts.chain(libraries.doubts(directory.as_deref())) {
         tracing::warn!("{doubt}");
     }
     if config.check {
         print(&config.policies, &gpus);
+        for library in libraries.or(directory.as_deref()).found() {
+            println!("Library {library}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     // A mover loads the libcuda that workers load.
@@ -227,6 +241,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         context_costs,
     })?;
     supervisor.reload_by(reload);
+    supervisor.offer_libraries(libraries, directory);
     let metrics = config.metrics.as_ref().map(|address| {
         let server = metrics::Server::start(address, Arc::clone(supervisor.board()));
         server.map_err(|error| format!("Cannot serve metrics at {address}: {error}"))

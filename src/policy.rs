@@ -1,6 +1,7 @@
 //! What the operator grants to each VM: as a file says it, or flags.
 
 mod file;
+pub mod libraries;
 pub mod values;
 
 use std::{fmt, path::PathBuf, time::Duration};
@@ -8,6 +9,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use crate::account::CLIENTS;
 
 pub use file::Error;
+pub use libraries::Libraries;
 use values::{Gpus, LongestKernel, Memory, OverrunLimit};
 
 /// The weight of a VM that was given none.
@@ -125,6 +127,8 @@ pub struct HostGpu {
 pub struct Policies {
     /// One for each VM.
     pub vms: Vec<VmPolicy>,
+    /// Where NVIDIA's libraries are, for all VMs.
+    pub libraries: Libraries,
     /// The file that they were read from.
     pub file: Option<PathBuf>,
     /// Where each VM's GPUs are named.
@@ -133,10 +137,15 @@ pub struct Policies {
 
 impl Policies {
     /// Those that flags have made.
-    pub fn of_flags(vms: Vec<VmPolicy>) -> Self {
+    pub fn of_flags(vms: Vec<VmPolicy>, libraries: Libraries) -> Self {
         let places = vec!["--gpus".to_owned(); vms.len()];
         let file = None;
-        Self { vms, file, places }
+        Self {
+            vms,
+            libraries,
+            file,
+            places,
+        }
     }
 
     /// Whether the host has the GPUs that VMs may use.

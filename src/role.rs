@@ -14,6 +14,7 @@ use nix::sys::{
 };
 
 use crate::{
+    policy::Libraries,
     sandbox::{self, Role, Settings},
     supervisor::{Program, reason},
 };
@@ -78,8 +79,13 @@ pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
         .find(|argument| argument == CACHE)
         .and_then(|_| arguments.next())
         .map(PathBuf::from);
-    sandbox::enter(role, settings, cache.as_deref())?;
+    sandbox::enter(role, settings, cache.as_deref(), &libraries().folders)?;
     Ok(settings)
+}
+
+/// NVIDIA's libraries, as this process's arguments say.
+pub fn libraries() -> Libraries {
+    Libraries::from_arguments(std::env::args_os())
 }
 
 /// Why no role would start.
@@ -90,7 +96,8 @@ pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
 )]
 pub struct NoSandbox(String);
 
-/// Finds out whether roles can enter their sandboxes, by a process that does so: `program` in the role [`CHECK`].
+/// Finds out whether roles can enter their sandboxes, by a process that does so: `program` in the role [`CHECK`]. The log says what
+/// a worker cannot read of the folders of libraries, and which of those to be opened ahead it cannot open.
 ///
 /// # Errors
 /// They cannot.
@@ -103,17 +110,35 @@ pub fn check(program: &Program) -> Result<(), NoSandbox> {
         .map_err(|error| NoSandbox(format!("{}: {error}", program.program.display())))?;
     let said = String::from_utf8_lossy(&output.stdout);
     match (output.status.success(), said.trim()) {
-        (true, _) => Ok(()),
+        (true, said) => {
+            for doubt in said.lines() {
+                tracing::warn!("{doubt}");
+            }
+            Ok(())
+        }
         (false, "") => Err(NoSandbox(reason(output.status))),
         (false, said) => Err(NoSandbox(said.to_owned())),
     }
 }
 
-/// What that process does: it enters the sandbox that asks most of the host, and prints why it cannot.
+/// What that process does: it enters the sandbox that asks most of the host, and prints why it cannot; or, in lines, what cannot be
+/// read or opened there.
 pub fn check_sandbox() -> ExitCode {
     let entered = confine(Role::Worker).and_then(|how| sandbox::tighten(Role::Worker, how));
     match entered {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            let libraries = libraries();
+            for hidden in libraries.unreadable() {
+                println!(
+                    "Workers cannot read {hidden}. Their user needs the right to read it, and a link has to lead to a file of a folder \
+                     of --libraries, or straight to a file elsewhere"
+                );
+            }
+            for broken in libraries.broken() {
+                println!("{broken}");
+            }
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             println!("{error}");
             ExitCode::FAILURE

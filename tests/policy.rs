@@ -6,6 +6,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -266,6 +267,36 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     assert_eq!(next.ask("devices"), "0");
 }
 
+/// The folders are those of processes that start from now on; the worker that waits is replaced.
+#[test]
+fn sighup_changes_the_folders_of_libraries() {
+    let Some(stage) = stage() else { return };
+    let vm = "[[vm]]\nsocket = '$DIR/vm'\n";
+    let back_end = BackEnd::start(&stage, vm);
+    let lib = back_end.dir.path().join("lib");
+    fs::create_dir(&lib).unwrap();
+    let mut before = back_end.guest("vm");
+    assert_eq!(before.ask("work 0"), "device 0, value 42");
+    back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/lib']\n"));
+    back_end.log.wait_for("lib has none of NVIDIA's libraries");
+    let said = back_end
+        .log
+        .wait_for("for processes that start from now on");
+    assert!(said.contains("software-gpu \u{2192} "), "{said}");
+    back_end.log.wait_for("Policy read again: 0 VMs");
+    let mut after = back_end.guest("vm");
+    assert_eq!(after.ask("work 0"), "device 0, value 42");
+    assert_eq!(before.ask("work 0"), "device 0, value 42");
+    // None that is not there.
+    back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/nowhere']\n"));
+    let said = back_end.log.wait_for("Nothing is changed");
+    assert!(said.contains("policy.toml:4: the folder "), "{said}");
+    back_end.change(vm);
+    back_end
+        .log
+        .wait_for("for processes that start from now on");
+}
+
 #[test]
 fn a_configuration_can_be_checked_without_a_start() {
     let Some(stage) = stage() else { return };
@@ -296,6 +327,27 @@ fn a_configuration_can_be_checked_without_a_start() {
         "it is more than there is: {log}"
     );
     assert!(!dir.path().join("vm").exists());
+    assert!(
+        said.contains("Library cublas: libcublas.so.13 or libcublas.so.12 is in none of"),
+        "{said}"
+    );
+    let lib = dir.path().join("lib");
+    fs::create_dir(&lib).unwrap();
+    fs::set_permissions(&lib, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(lib.join("libcublas.so.13.1.0"), "").unwrap();
+    symlink("libcublas.so.13.1.0", lib.join("libcublas.so.13")).unwrap();
+    symlink("/nowhere", lib.join("libcudnn.so.9")).unwrap();
+    let libraries = "[libraries]\nfolders = ['$DIR/lib']\nahead = ['cublas', 'cudnn']\n";
+    let (code, said, log) = check(&format!("{right}{libraries}"));
+    assert_eq!(code, Some(0), "{log}");
+    let line = "libcublas.so.13, version 13.1.0, opened ahead";
+    assert!(said.contains(line), "{said}");
+    assert!(log.contains("cudnn cannot be opened ahead"), "{log}");
+    assert!(log.contains("libcudnn.so.9, a link to /nowhere"), "{log}");
+    assert!(log.contains("libcublas.so.13 cannot be opened: "), "{log}");
+    let (code, _, log) = check(&format!("{right}[libraries]\nfolders = ['$DIR/vm']\n"));
+    assert_eq!(code, Some(1));
+    assert!(log.contains("policy.toml:7: the folder "), "{log}");
     let (code, _, log) = check(&right.replace("[1]", "[2]"));
     assert_eq!(code, Some(1));
     assert!(log.contains("policy.toml:4: there is no GPU 2"), "{log}");

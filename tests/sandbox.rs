@@ -4,6 +4,8 @@
 //! sandbox too, where it succeeds: an attempt that could not succeed anyway would prove nothing.
 
 mod back_end;
+#[path = "sandbox/libraries.rs"]
+mod libraries;
 
 use std::{
     ffi::{CStr, CString},
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     };
     let arguments = Arguments::from_args();
     type Test = fn() -> Result<(), Failed>;
-    let tests: [(&str, Test); 10] = [
+    let tests: [(&str, Test); 11] = [
         ("attempts_succeed_outside", attempts_succeed_outside),
         (
             "a_worker_that_serves_is_kept_in",
@@ -73,6 +75,10 @@ fn main() -> ExitCode {
         (
             "an_unprivileged_user_has_the_same",
             an_unprivileged_user_has_the_same,
+        ),
+        (
+            "a_worker_has_the_operators_libraries",
+            libraries::a_worker_has_the_operators_libraries,
         ),
         (
             "a_detached_directory_leads_nowhere_else",
@@ -270,7 +276,7 @@ fn inside(what: &str) -> ExitCode {
         ]
         .into_iter(),
     );
-    let entered = sandbox::enter(role, settings, None);
+    let entered = sandbox::enter(role, settings, None, &libraries::folders());
     let entered = entered.and_then(|()| match stage {
         "serve" => sandbox::tighten(role, settings),
         _ => Ok(()),
@@ -279,7 +285,9 @@ fn inside(what: &str) -> ExitCode {
         eprintln!("{error}");
         return ExitCode::from(8);
     }
-    let attempt = ATTEMPTS.iter().find(|(name, _)| *name == attempt);
+    let all = ATTEMPTS.iter().map(|(name, act)| (name, act));
+    let of_libraries = libraries::ATTEMPTS.iter().map(|(name, _, act)| (name, act));
+    let attempt = all.chain(of_libraries).find(|(name, _)| **name == attempt);
     match attempt.map(|(_, act)| act()) {
         Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(error)) => {

@@ -4,3 +4,4 @@
 #[allow(non_snake_case)]
 pub(crate) mod double;
 pub mod driver;
+pub mod library;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    MAX_NAME, MAX_SOCKET_PATH, Policies, VmPolicy,
+    Libraries, MAX_NAME, MAX_SOCKET_PATH, Policies, VmPolicy,
     values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
 };
 
@@ -33,7 +33,19 @@ struct Whole {
     #[serde(default)]
     defaults: Defaults,
     #[serde(default)]
+    libraries: LibrarySection,
+    #[serde(default)]
     vm: Vec<Section>,
+}
+
+/// Where NVIDIA's libraries are, for all VMs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct LibrarySection {
+    #[serde(default)]
+    folders: Vec<Spanned<PathBuf>>,
+    #[serde(default)]
+    ahead: Vec<Spanned<String>>,
 }
 
 /// What holds for each VM that says nothing else.
@@ -103,9 +115,22 @@ impl Policies {
                 message: "no [[vm]] section: there is nobody to serve".to_owned(),
             });
         }
+        let mut libraries = Libraries::default();
+        for folder in &whole.libraries.folders {
+            if let Err(message) = libraries.add_folder(folder.as_ref()) {
+                return wrong(&folder.span(), message);
+            }
+        }
+        for name in &whole.libraries.ahead {
+            match name.as_ref().parse() {
+                Ok(library) => libraries.add_ahead(library),
+                Err(message) => return wrong(&name.span(), message),
+            }
+        }
         let defaults = whole.defaults;
         let mut policies = Self {
             vms: Vec::new(),
+            libraries,
             file: Some(file.to_owned()),
             places: Vec::new(),
         };

@@ -165,10 +165,13 @@ fn gpus_that_the_host_has_not_are_refused_with_the_line_that_names_them() {
     assert!(error.message.contains("no GPU 2"), "{error}");
     let defaults = parse("[defaults]\ngpus = [1]\n[[vm]]\nsocket = \"/tmp/a\"").unwrap();
     assert_eq!(defaults.check_gpus(1).unwrap_err().place, "policy.toml:2");
-    let flags = Policies::of_flags(vec![VmPolicy {
-        gpus: Some(vec![1]),
-        ..VmPolicy::new("/tmp/a".into())
-    }]);
+    let flags = Policies::of_flags(
+        vec![VmPolicy {
+            gpus: Some(vec![1]),
+            ..VmPolicy::new("/tmp/a".into())
+        }],
+        Libraries::default(),
+    );
     assert_eq!(flags.check_gpus(1).unwrap_err().place, "--gpus");
 }
 
@@ -179,11 +182,14 @@ fn limits_that_a_gpu_cannot_hold_together_are_doubted() {
         gpus,
         ..VmPolicy::new(socket.into())
     };
-    let policies = Policies::of_flags(vec![
-        vm("a", Some(6), None),
-        vm("b", Some(5), Some(vec![1])),
-        vm("c", None, None),
-    ]);
+    let policies = Policies::of_flags(
+        vec![
+            vm("a", Some(6), None),
+            vm("b", Some(5), Some(vec![1])),
+            vm("c", None, None),
+        ],
+        Libraries::default(),
+    );
     let gpu = HostGpu {
         name: "G".to_owned(),
         memory: 10,

@@ -19,7 +19,10 @@ mod namespaces;
 pub mod seccomp;
 pub mod view;
 
-use std::{fmt, io, path::Path};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 use caps::{CapSet, Capability};
 use nix::sys::{
@@ -137,17 +140,22 @@ fn parse<V: clap::ValueEnum>(value: &str) -> Option<V> {
 }
 
 /// Puts this process into its sandbox. `cache` is the directory of the directories in which workers' drivers keep what
-/// they compile.
+/// they compile; `libraries` are the folders of NVIDIA's libraries that workers see.
 ///
 /// # Errors
 /// The host does not allow it, or is too old; the process must end then.
-pub fn enter(role: Role, settings: Settings, cache: Option<&Path>) -> Result<(), Error> {
+pub fn enter(
+    role: Role,
+    settings: Settings,
+    cache: Option<&Path>,
+    libraries: &[PathBuf],
+) -> Result<(), Error> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|error| Error::because("Forbidding core dumps", error))?;
     if settings.sandbox == Sandbox::Namespace {
         // A worker that starts anew is where it was.
         if !is_inside() {
-            let view = view::of(role);
+            let view = view::of(role, libraries);
             let caches = match (role, cache) {
                 (Role::Worker, Some(cache)) => view::directories_in(cache),
                 _ => Vec::new(),

@@ -4,10 +4,11 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use super::Role;
+use crate::policy::libraries;
 
 /// How a file or directory is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,23 +84,14 @@ const DEVICES: &[&str] = &[
     "/dev/nvidia-caps-imex-channels",
 ];
 
-/// What a role sees; a device process sees nothing, for all that it works with comes as descriptors.
-pub fn of(role: Role) -> Vec<Entry> {
+/// What a role sees, a worker with these folders of the operator's libraries; a device process sees nothing, for all that it works
+/// with comes as descriptors.
+pub fn of(role: Role, folders: &[PathBuf]) -> Vec<Entry> {
     if role == Role::Device {
         return Vec::new();
     }
     let mut entries = Vec::new();
-    let mut add = |path: PathBuf, kind| {
-        let known = |entry: &Entry| entry.kind == kind && path.starts_with(&entry.path);
-        if path.is_absolute() && path.exists() && !entries.iter().any(known) {
-            let is_directory = path.is_dir();
-            entries.push(Entry {
-                path,
-                kind,
-                is_directory,
-            });
-        }
-    };
+    let mut add = |path: PathBuf, kind| add(&mut entries, path, kind);
     for path in LIBRARIES {
         add(path.into(), Kind::Libraries);
     }
@@ -128,7 +120,68 @@ pub fn of(role: Role) -> Vec<Entry> {
         format!("/proc/{}", std::process::id()).into(),
         Kind::OwnProcess,
     );
+    if role == Role::Worker {
+        add_libraries(&mut entries, folders);
+    }
     entries
+}
+
+fn add(entries: &mut Vec<Entry>, path: PathBuf, kind: Kind) {
+    let known = |entry: &Entry| entry.kind == kind && path.starts_with(&entry.path);
+    if path.is_absolute() && path.exists() && !entries.iter().any(known) {
+        let is_directory = path.is_dir();
+        entries.push(Entry {
+            path,
+            kind,
+            is_directory,
+        });
+    }
+}
+
+/// Adds folders of libraries, and files elsewhere that libraries there are links to.
+fn add_libraries(entries: &mut Vec<Entry>, folders: &[PathBuf]) {
+    for folder in folders {
+        add(entries, folder.clone(), Kind::Libraries);
+    }
+    for link in folders
+        .iter()
+        .flat_map(|folder| libraries::links_in(folder))
+    {
+        if let Some(file) = way_out(&link, entries) {
+            add(entries, file, Kind::Libraries);
+        }
+    }
+}
+
+/// Where a link leads out of all that is seen, if it leads to a file there. The file is to be seen at that very path, which may be a
+/// link to it: what is seen there is the file.
+fn way_out(link: &Path, entries: &[Entry]) -> Option<PathBuf> {
+    /// More links one after the other than anybody makes.
+    const LINKS: usize = 16;
+    let mut at = link.to_owned();
+    for _ in 0..LINKS {
+        let to = fs::read_link(&at).ok()?;
+        at = without_dots(&at.parent()?.join(to));
+        if !entries.iter().any(|entry| at.starts_with(&entry.path)) {
+            return at.is_file().then_some(at);
+        }
+    }
+    None
+}
+
+/// A path without `.` and `..`.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            component => plain.push(component),
+        }
+    }
+    plain
 }
 
 /// Directories that the loader was told of, and those of its configuration.
@@ -225,12 +278,12 @@ mod tests {
 
     #[test]
     fn a_device_process_sees_no_file() {
-        assert!(of(Role::Device).is_empty());
+        assert!(of(Role::Device, &["/usr/lib".into()]).is_empty());
     }
 
     #[test]
     fn a_worker_sees_its_own_process_and_no_users_files() {
-        let view = of(Role::Worker);
+        let view = of(Role::Worker, &[]);
         let sees = |path: &str| {
             view.iter()
                 .any(|entry| Path::new(path).starts_with(&entry.path))
@@ -246,6 +299,47 @@ mod tests {
             "/bin",
         ] {
             assert!(!sees(hidden), "{hidden}");
+        }
+    }
+
+    #[test]
+    fn a_worker_sees_the_operators_libraries_and_where_their_links_lead() {
+        use std::os::unix::fs::symlink;
+        let whole = tempfile::tempdir().unwrap();
+        let whole = whole.path().canonicalize().unwrap();
+        let file = |name: &str| {
+            let path = whole.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        file("lib/libcublas.so.13.0");
+        file("lib/deeper/libcudnn.so.9");
+        let store = file("store/libcurand.so.10.4");
+        let other = file("store/other");
+        let link = |to: &str, from: &str| symlink(to, whole.join(from)).unwrap();
+        link("libcublas.so.13.0", "lib/libcublas.so.13");
+        fs::create_dir(whole.join("choice")).unwrap();
+        symlink(&store, whole.join("choice/curand")).unwrap();
+        link("../choice/curand", "lib/libcurand.so.10");
+        symlink(&other, whole.join("lib/notes")).unwrap();
+        link("/nowhere", "lib/libcufft.so.12");
+        let folders = [whole.join("lib")];
+        let view = of(Role::Worker, &folders);
+        let added: Vec<&Entry> = view
+            .iter()
+            .filter(|entry| entry.path.starts_with(&whole))
+            .collect();
+        let entry = |path: &str, is_directory| Entry {
+            path: whole.join(path),
+            kind: Kind::Libraries,
+            is_directory,
+        };
+        // What is a link itself is there as the file that it leads to.
+        assert_eq!(added, [&entry("lib", true), &entry("choice/curand", false)]);
+        for role in [Role::Mover, Role::Device] {
+            let view = of(role, &folders);
+            assert!(!view.iter().any(|entry| entry.path.starts_with(&whole)));
         }
     }
 

@@ -52,8 +52,18 @@ pub enum Error {
     Neither(Box<Error>, String),
 }
 
-/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is,
-/// [`Gpu::Cuda`] or [`Gpu::Software`], and what GPUs it has.
+/// What runs the guests' kernels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// [`Gpu::Cuda`] or [`Gpu::Software`].
+    pub gpu: Gpu,
+    /// Its GPUs.
+    pub gpus: Vec<HostGpu>,
+    /// The software GPU's directory, if that is what runs them.
+    pub directory: Option<PathBuf>,
+}
+
+/// Makes `worker` load the right libcuda, as found by `probe`, the same program in another role; says which it is.
 ///
 /// # Errors
 /// What was asked for is not there; see [`Error`].
@@ -62,38 +72,45 @@ pub fn choose(
     software: Option<&Path>,
     worker: &mut Program,
     probe: &Program,
-) -> Result<(Gpu, Vec<HostGpu>), Error> {
+) -> Result<Chosen, Error> {
     let cuda = match gpu {
         Gpu::Software => None,
         Gpu::Auto | Gpu::Cuda => match run(probe) {
-            Ok(devices) => {
-                log(&devices);
-                return Ok((Gpu::Cuda, devices));
+            Ok(gpus) => {
+                log(&gpus);
+                return Ok(Chosen {
+                    gpu: Gpu::Cuda,
+                    gpus,
+                    directory: None,
+                });
             }
             Err(reason) if gpu == Gpu::Cuda => return Err(Error::NoCuda(reason)),
             Err(reason) => Some(reason),
         },
     };
     let directory = software.map_or_else(default_directory, Path::to_owned);
-    let found = use_software(&directory, worker, probe);
-    match (&found, cuda) {
-        (Ok(_), None) => tracing::info!("Software GPU: {}", directory.display()),
-        (Ok(_), Some(reason)) => tracing::info!(
+    let gpus = match (use_software(&directory, worker, probe), &cuda) {
+        (Ok(gpus), _) => gpus,
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(reason)) => {
+            return Err(Error::Neither(Box::new(error), reason.clone()));
+        }
+    };
+    match cuda {
+        None => tracing::info!("Software GPU: {}", directory.display()),
+        Some(reason) => tracing::info!(
             "Software GPU: {}, as there is no usable NVIDIA GPU: {reason}",
             directory.display()
         ),
-        (Err(_), None) => {}
-        (Err(_), Some(reason)) => {
-            return found
-                .map(|devices| (Gpu::Software, devices))
-                .map_err(|error| Error::Neither(Box::new(error), reason));
-        }
     }
-    let devices = found?;
-    if devices.len() > 1 {
-        log(&devices);
+    if gpus.len() > 1 {
+        log(&gpus);
     }
-    Ok((Gpu::Software, devices))
+    Ok(Chosen {
+        gpu: Gpu::Software,
+        gpus,
+        directory: Some(directory),
+    })
 }
 
 fn log(devices: &[HostGpu]) {

@@ -28,13 +28,17 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsRawFd, BorrowedFd},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
 
-use crate::{ipc::device::ToDevice, policy::VmPolicy};
+use crate::{
+    ipc::device::ToDevice,
+    policy::{Libraries, VmPolicy},
+};
 use client::{Device, Warm, Worker};
 use lease::Leases;
 use metrics::Board;
@@ -45,7 +49,7 @@ use vm::Vm;
 use voices::Voices;
 use warm::Pool;
 
-pub use gpu::{Error as GpuError, Gpu, choose, probe};
+pub use gpu::{Chosen, Error as GpuError, Gpu, choose, probe};
 pub use process::{Program, reason};
 pub use reload::Reload;
 pub use usage::Usage;
@@ -129,6 +133,9 @@ pub struct Supervisor {
     stop: i32,
     stopped: bool,
     reload: Option<Reload>,
+    libraries: Libraries,
+    /// The folder of libraries where the policy names none.
+    own_libraries: Option<PathBuf>,
 }
 
 impl Supervisor {
@@ -163,6 +170,8 @@ impl Supervisor {
             stop: -1,
             stopped: false,
             reload: None,
+            libraries: Libraries::default(),
+            own_libraries: None,
         };
         supervisor.policies_changed();
         Ok(supervisor)
@@ -181,6 +190,12 @@ impl Supervisor {
     /// Has the policy read again, whenever that is asked for.
     pub fn reload_by(&mut self, reload: Reload) {
         self.reload = Some(reload);
+    }
+
+    /// Has workers open NVIDIA's libraries in the folders of the policy, or in `own` where it names none.
+    pub fn offer_libraries(&mut self, libraries: Libraries, own: Option<PathBuf>) {
+        self.libraries = libraries.or(own.as_deref());
+        self.own_libraries = own;
     }
 
     /// Who is there, for [`metrics::Server`].
@@ -313,7 +328,7 @@ impl MutEventSubscriber for Supervisor {
     fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
         match self.sources.get(&events.data()) {
             Some(Source::Stop) => self.stopped = true,
-            Some(Source::Reload) => self.reload(),
+            Some(Source::Reload) => self.reload(ops),
             Some(&Source::Listener(index)) => self.connect(index, ops),
             Some(&Source::Link(key)) => self.hear(key, ops),
             Some(&Source::Device(key)) => {

@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
 };
 
+use event_manager::EventOps;
 use nix::sys::signalfd::SignalFd;
 
 use super::Supervisor;
@@ -56,10 +57,24 @@ impl AsRawFd for Reload {
 
 impl Supervisor {
     /// A signal came: what may change does, and nobody is disturbed.
-    pub(super) fn reload(&mut self) {
+    pub(super) fn reload(&mut self, ops: &mut EventOps<'_>) {
         let Some(new) = self.reload.as_mut().and_then(Reload::read) else {
             return;
         };
+        let own = self.own_libraries.as_deref();
+        let doubts = new.libraries.doubts(own);
+        let libraries = new.libraries.or(own);
+        if libraries != self.libraries {
+            for doubt in doubts {
+                tracing::warn!("{doubt}");
+            }
+            tracing::info!(
+                "NVIDIA's libraries: {} \u{2192} {libraries}, for processes that start from now on",
+                self.libraries
+            );
+            self.libraries = libraries;
+            self.replace_warm(ops);
+        }
         self.change(&new.vms);
     }
 

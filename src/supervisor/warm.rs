@@ -59,6 +59,14 @@ impl<W> Pool<W> {
         worker
     }
 
+    /// All that wait, to be replaced.
+    pub fn take_all(&mut self, now: Instant) -> Vec<W> {
+        if !self.waiting.is_empty() {
+            self.due = Some(now);
+        }
+        self.waiting.drain(..).collect()
+    }
+
     /// Whether one is to be started now.
     pub fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
@@ -131,6 +139,22 @@ mod tests {
         let mut pool = Pool::<u32>::new(0, now);
         assert_eq!(pool.take(now), None);
         assert_eq!(pool.due(), None);
+    }
+
+    #[test]
+    fn those_that_are_replaced_make_place_at_once() {
+        let now = Instant::now();
+        let mut pool = Pool::new(2, now);
+        pool.add(1, now);
+        pool.add(2, now);
+        assert_eq!(pool.take_all(now), [1, 2]);
+        assert!(pool.is_due(now));
+        pool.add(3, now);
+        assert_eq!(pool.take(now), Some(3));
+        // One that is not there yet is not hurried: it may be what keeps dying.
+        let due = pool.due();
+        assert!(pool.take_all(now).is_empty());
+        assert_eq!(pool.due(), due);
     }
 
     #[test]

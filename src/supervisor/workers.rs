@@ -81,10 +81,7 @@ impl Supervisor {
             if worker.process.ended().is_none() && tell(&worker.channel, &message).is_ok() {
                 return Ok(worker);
             }
-            self.voices.forget(worker.process.id());
-            self.sources.remove(&worker.token);
-            let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
-            let _ = ops.remove(events);
+            self.forget_warm(&worker, ops);
         }
         let token = self.token(Source::Worker(0));
         let worker = self
@@ -99,6 +96,22 @@ impl Supervisor {
             })?;
         self.sources.insert(token, Source::Worker(token));
         Ok(worker)
+    }
+
+    /// Ends the workers that have no client yet, because those that are started from now on see other files.
+    pub(super) fn replace_warm(&mut self, ops: &mut EventOps<'_>) {
+        for worker in self.warm.take_all(Instant::now()) {
+            // It ends with this.
+            self.forget_warm(&worker, ops);
+        }
+    }
+
+    /// A worker that has no client is not watched any more.
+    fn forget_warm(&mut self, worker: &Warm, ops: &mut EventOps<'_>) {
+        self.voices.forget(worker.process.id());
+        self.sources.remove(&worker.token);
+        let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
+        let _ = ops.remove(events);
     }
 
     /// A worker for the client at a place of a VM's ledger, and what it shares with the supervisor.
@@ -166,7 +179,8 @@ impl Supervisor {
         if let Some(message) = first {
             tell(&channel, message)?;
         }
-        let program = &self.config.worker;
+        let mut program = self.config.worker.clone();
+        program.arguments.extend(self.libraries.to_arguments());
         let voices = ("Worker", &self.voices);
         let process = program.start_heard(theirs, path.as_os_str(), voices)?;
         ops.add(Events::with_data(&process, token, EventSet::IN))

@@ -58,17 +58,20 @@ use self::{
 use crate::{
     ipc::{self, Span, ToWorker, WorkerEnd},
     log_limit::LogLimit,
+    policy::Libraries,
     sandbox,
 };
 
 /// What the supervisor decides for a worker.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Serve although the GPU can reach pageable memory: the operator accepts that a guest's kernels can then read and
     /// rewrite the worker itself.
     pub allow_pageable_access: bool,
     /// Make the primary context of device 0 before there is a client.
     pub warm_contexts: bool,
+    /// NVIDIA's libraries that it can open, and those that it opens before there is a client.
+    pub libraries: Libraries,
     /// What keeps it in.
     pub sandbox: sandbox::Settings,
 }
@@ -122,7 +125,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     // Threads that wait in the driver may outlive this function; the process ends them. So nothing here is freed.
     let end: &'static WorkerEnd = Box::leak(Box::new(end));
     let session: &'static Session = Box::leak(Box::new(Session::new(Some(end))));
-    if !start::start(end, options, session)? {
+    if !start::start(end, &options, session)? {
         return Ok(());
     }
     ring::serve(session).map_err(Error::Ring)?;

@@ -21,7 +21,10 @@ use gpgpu_protocol::{
 use nix::poll::PollTimeout;
 
 use super::{Error, Options, ops, session::Session, shares::Shares};
-use crate::cuda::driver;
+use crate::cuda::{
+    driver,
+    library::{self, Library},
+};
 use crate::{
     ipc::{self, ToWorker, WorkerEnd},
     sandbox::{self, Role},
@@ -71,9 +74,10 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The channel fails; [`Error::Refused`] where there is no client yet that could be told.
-pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Result<bool, Error> {
+pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> Result<bool, Error> {
     let began = Instant::now();
     hold_place()?;
+    library::configure(options.libraries.folders.clone());
     let waiting = end.wait(PollTimeout::ZERO)?;
     let refusal = load(options, session).err();
     // A client that waits says which device it will want.
@@ -88,6 +92,9 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
         {
             // The supervisor starts another in its place, later.
             return Err(Error::Refused(refusal.clone()));
+        }
+        if refusal.is_none() {
+            open_ahead(end, &options.libraries.ahead)?;
         }
         end.wait(PollTimeout::NONE)?;
         if let Err(code) = check(session) {
@@ -132,6 +139,27 @@ pub fn start(end: &WorkerEnd, options: Options, session: &'static Session) -> Re
     Ok(true)
 }
 
+/// Opens libraries until a client comes: it may need none of them.
+fn open_ahead(end: &WorkerEnd, libraries: &[Library]) -> Result<(), Error> {
+    let began = Instant::now();
+    let mut open = 0;
+    for library in libraries {
+        if end.wait(PollTimeout::ZERO)? {
+            break;
+        }
+        // Why one cannot be opened is in the log.
+        open += usize::from(library.open().is_ok());
+    }
+    if !libraries.is_empty() {
+        tracing::debug!(
+            "Start: {open} of {} libraries opened ahead in {:?}",
+            libraries.len(),
+            began.elapsed()
+        );
+    }
+    Ok(())
+}
+
 /// Charges the client for the context made ahead of it; without room for it, there is to be none.
 fn charge_ahead(session: &Session) {
     match session
@@ -143,7 +171,7 @@ fn charge_ahead(session: &Session) {
     }
 }
 
-fn load(options: Options, session: &Session) -> Result<(), Refusal> {
+fn load(options: &Options, session: &Session) -> Result<(), Refusal> {
     let began = Instant::now();
     if !driver::is_present() {
         return Err(Refusal::NoLibrary);
@@ -179,7 +207,7 @@ fn load(options: Options, session: &Session) -> Result<(), Refusal> {
 fn check_reach(
     count: i32,
     reaches: impl Fn(CUdevice) -> bool,
-    options: Options,
+    options: &Options,
 ) -> Result<(), Refusal> {
     match (0..count).find(|dev| reaches(*dev)) {
         Some(dev) if !options.allow_pageable_access => Err(Refusal::PageableAccess(dev)),
@@ -250,16 +278,16 @@ mod tests {
     #[test]
     fn a_gpu_that_reaches_pageable_memory_is_refused_unless_the_operator_accepts_it() {
         let reaching = |dev| dev == 1;
-        assert_eq!(check_reach(1, reaching, Options::default()), Ok(()));
+        assert_eq!(check_reach(1, reaching, &Options::default()), Ok(()));
         assert_eq!(
-            check_reach(2, reaching, Options::default()),
+            check_reach(2, reaching, &Options::default()),
             Err(Refusal::PageableAccess(1))
         );
         let accepted = Options {
             allow_pageable_access: true,
             ..Options::default()
         };
-        assert_eq!(check_reach(2, reaching, accepted), Ok(()));
+        assert_eq!(check_reach(2, reaching, &accepted), Ok(()));
         assert!(
             Refusal::PageableAccess(1)
                 .to_string()

@@ -1,0 +1,461 @@
+//! The operator's own copies of NVIDIA's libraries, which a worker opens when they are first needed.
+//!
+//! They lie in folders that the operator names. A library is opened by its whole path, newest version first, and stays open until the
+//! process ends. NVIDIA's libraries find each other in one folder; where each has a folder of its own, what a library needs is opened
+//! before it, and the loader then takes what is open already.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, CString, c_void},
+    fmt,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Instant,
+};
+
+/// One of NVIDIA's libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Library {
+    /// Linear algebra.
+    Cublas,
+    /// Matrix products with more choices.
+    #[value(name = "cublaslt")]
+    CublasLt,
+    /// Neural networks.
+    Cudnn,
+    /// Fourier transforms.
+    Cufft,
+    /// Random numbers.
+    Curand,
+    /// Sparse matrices.
+    Cusparse,
+    /// Decompositions and solvers.
+    Cusolver,
+    /// Products of matrices with structured sparsity.
+    #[value(name = "cusparselt")]
+    CusparseLt,
+}
+
+/// A version of a library.
+#[derive(Debug)]
+struct Version {
+    /// Its file, as the loader calls it.
+    file: &'static str,
+    /// Files of other libraries that it takes from the loader, at its start or later. Who needs one stands after it. One that is
+    /// nowhere may be one that this version can do without.
+    needs: &'static [&'static str],
+    /// What PyPI calls the package that has it.
+    package: &'static str,
+}
+
+impl Library {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Cublas,
+        Self::CublasLt,
+        Self::Cudnn,
+        Self::Cufft,
+        Self::Curand,
+        Self::Cusparse,
+        Self::Cusolver,
+        Self::CusparseLt,
+    ];
+
+    /// What an operator calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cublas => "cublas",
+            Self::CublasLt => "cublaslt",
+            Self::Cudnn => "cudnn",
+            Self::Cufft => "cufft",
+            Self::Curand => "curand",
+            Self::Cusparse => "cusparse",
+            Self::Cusolver => "cusolver",
+            Self::CusparseLt => "cusparselt",
+        }
+    }
+
+    /// Its versions, newest first. Some have one file name for both CUDA 13 and CUDA 12.
+    const fn versions(self) -> &'static [Version] {
+        macro_rules! versions {
+            ($($file:literal of $package:literal $(needs $($needed:literal)*)?;)*) => {
+                &[$(Version { file: $file, needs: &[$($($needed),*)?], package: $package }),*]
+            };
+        }
+        match self {
+            Self::Cublas => versions! {
+                "libcublas.so.13" of "nvidia-cublas" needs "libcublasLt.so.13";
+                "libcublas.so.12" of "nvidia-cublas-cu12" needs "libcublasLt.so.12";
+            },
+            Self::CublasLt => versions! {
+                "libcublasLt.so.13" of "nvidia-cublas";
+                "libcublasLt.so.12" of "nvidia-cublas-cu12";
+            },
+            Self::Cudnn => versions! {
+                "libcudnn.so.9" of "nvidia-cudnn-cu13"
+                    needs "libcublasLt.so.13" "libcublas.so.13" "libnvrtc.so.13"
+                    "libcublasLt.so.12" "libcublas.so.12" "libnvrtc.so.12";
+            },
+            Self::Cufft => versions! {
+                "libcufft.so.12" of "nvidia-cufft" needs "libnvJitLink.so.13";
+                "libcufft.so.11" of "nvidia-cufft-cu12" needs "libnvJitLink.so.12";
+            },
+            Self::Curand => versions! {
+                "libcurand.so.10" of "nvidia-curand" needs "libcudart.so.13" "libcudart.so.12";
+            },
+            Self::Cusparse => versions! {
+                "libcusparse.so.12" of "nvidia-cusparse" needs "libnvJitLink.so.13" "libnvJitLink.so.12";
+            },
+            Self::Cusolver => versions! {
+                "libcusolver.so.12" of "nvidia-cusolver"
+                    needs "libcublasLt.so.13" "libcublas.so.13" "libnvJitLink.so.13" "libcusparse.so.12";
+                "libcusolver.so.11" of "nvidia-cusolver-cu12"
+                    needs "libcublasLt.so.12" "libcublas.so.12" "libnvJitLink.so.12" "libcusparse.so.12";
+            },
+            Self::CusparseLt => versions! {
+                "libcusparseLt.so.0" of "nvidia-cusparselt-cu13"
+                    needs "libnvJitLink.so.13" "libnvJitLink.so.12";
+            },
+        }
+    }
+
+    /// Where its newest version is in these folders: of several files of that version, that in the first folder.
+    pub fn find(self, folders: &[PathBuf]) -> Option<PathBuf> {
+        let mut found = self.versions().iter().filter_map(|v| find(v.file, folders));
+        found.next()
+    }
+
+    /// The address of a function of it in the configured folders ([`configure`]); opens it at the first use. It is valid until the
+    /// process ends.
+    ///
+    /// # Errors
+    /// See [`Missing`]. The log says so once.
+    #[allow(dead_code, reason = "for the operations of the libraries")]
+    pub fn symbol(self, name: &'static str) -> Result<*const c_void, Missing> {
+        OPERATORS.get_or_init(Libraries::default).symbol(self, name)
+    }
+
+    /// Opens it ahead of its first use.
+    ///
+    /// # Errors
+    /// As [`Library::symbol`].
+    pub fn open(self) -> Result<(), Missing> {
+        OPERATORS.get_or_init(Libraries::default).open(self)
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Library {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|library| library.name() == name);
+        let known = || Self::ALL.map(Self::name).join(", ");
+        found.ok_or_else(|| format!("{name:?} is no library: there are {}", known()))
+    }
+}
+
+/// What cannot be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// The folders have no such library, or there are none.
+    #[error("{} is not there", .0.versions()[0].file)]
+    Library(Library),
+    /// The loader does not open it.
+    #[error("{} cannot be opened", .0.versions()[0].file)]
+    Broken(Library),
+    /// The library has no such function, mostly for its age.
+    #[error("{0} has no {1}")]
+    Symbol(Library, &'static str),
+}
+
+/// The folders' libraries as this process has them.
+static OPERATORS: OnceLock<Libraries> = OnceLock::new();
+
+/// Says where the libraries are, before the first is used; without it there are none.
+pub fn configure(folders: Vec<PathBuf>) {
+    let _ = OPERATORS.set(Libraries::new(folders));
+}
+
+/// That of a function, or the loader's of an open library.
+type Address = usize;
+
+/// Functions that were looked up, and those that are not there.
+type Symbols = HashMap<(Library, &'static str), Result<Address, Missing>>;
+
+/// Libraries that are opened when they are first needed.
+#[derive(Debug, Default)]
+struct Libraries {
+    folders: Vec<PathBuf>,
+    open: [OnceLock<Result<Address, Missing>>; Library::ALL.len()],
+    symbols: Mutex<Symbols>,
+}
+
+impl Libraries {
+    fn new(folders: Vec<PathBuf>) -> Self {
+        Self {
+            folders,
+            ..Self::default()
+        }
+    }
+
+    fn symbol(&self, library: Library, name: &'static str) -> Result<*const c_void, Missing> {
+        let lock = || self.symbols.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&(library, name)).copied();
+        let found = match known {
+            Some(found) => found,
+            None => {
+                // Others' look-ups need not wait while a library is opened.
+                let found = self.look_up(library, name);
+                let mut symbols = lock();
+                if symbols.insert((library, name), found).is_none()
+                    && let Err(missing @ Missing::Symbol(..)) = found
+                {
+                    tracing::warn!("{missing}: the operator's copy is too old for it, or too new");
+                }
+                found
+            }
+        };
+        found.map(|address| address as *const c_void)
+    }
+
+    fn look_up(&self, library: Library, name: &'static str) -> Result<Address, Missing> {
+        let handle = self.handle(library)?;
+        let missing = Missing::Symbol(library, name);
+        let name = CString::new(name).map_err(|_| missing)?;
+        // SAFETY: the handle is the loader's and is never closed; the name lives across the call.
+        let found = unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) };
+        if found.is_null() {
+            return Err(missing);
+        }
+        Ok(found as Address)
+    }
+
+    fn open(&self, library: Library) -> Result<(), Missing> {
+        self.handle(library).map(drop)
+    }
+
+    fn handle(&self, library: Library) -> Result<Address, Missing> {
+        *self.open[library as usize].get_or_init(|| self.load(library))
+    }
+
+    /// Opens a library's newest version that can be opened, and says why there is none.
+    fn load(&self, library: Library) -> Result<Address, Missing> {
+        let mut missing = Missing::Library(library);
+        for version in library.versions() {
+            let began = Instant::now();
+            match self.load_version(version) {
+                Some(Ok(handle)) => {
+                    tracing::debug!("{} opened in {:?}", version.file, began.elapsed());
+                    return Ok(handle);
+                }
+                Some(Err(reason)) => {
+                    tracing::warn!("{reason}");
+                    missing = Missing::Broken(library);
+                }
+                None => {}
+            }
+        }
+        if missing == Missing::Library(library) {
+            tracing::warn!("{}", absence(library, &self.folders));
+        }
+        Err(missing)
+    }
+
+    /// Opens a version, if it is there, or says why it cannot.
+    fn load_version(&self, version: &Version) -> Option<Result<Address, String>> {
+        let path = find(version.file, &self.folders)?;
+        self.load_needed(version);
+        let opened = dlopen(&path);
+        Some(opened.map_err(|reason| format!("{} cannot be opened: {reason}", path.display())))
+    }
+
+    /// Opens what a version takes from the loader, of what is there. Without the rest it opens, or the loader says what it lacks.
+    fn load_needed(&self, version: &Version) {
+        for file in version.needs {
+            if let Some(path) = find(file, &self.folders)
+                && let Err(reason) = dlopen(&path)
+            {
+                tracing::debug!("{} cannot be opened: {reason}", path.display());
+            }
+        }
+    }
+}
+
+fn find(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let mut paths = folders.iter().map(|folder| folder.join(file));
+    paths.find(|path| path.is_file())
+}
+
+/// In words, why the version of a library that [`Library::find`] finds cannot be opened, if it is so.
+pub fn why_not(library: Library, folders: &[PathBuf]) -> Option<String> {
+    let libraries = Libraries::new(folders.to_vec());
+    let mut versions = library.versions().iter();
+    let opened = versions.find_map(|version| libraries.load_version(version));
+    opened?.err()
+}
+
+/// In words, that no folder has a library, and what has it.
+pub fn absence(library: Library, folders: &[PathBuf]) -> String {
+    let files: Vec<&str> = library.versions().iter().map(|v| v.file).collect();
+    let files = files.join(" or ");
+    let packages: Vec<&str> = library.versions().iter().map(|v| v.package).collect();
+    let packages = packages.join(" or ");
+    let place = match folders {
+        [] => format!("{files} is not there: no folder was named with --libraries"),
+        folders => {
+            let folders: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
+            format!("{files} is in none of --libraries {}", folders.join(":"))
+        }
+    };
+    format!("{place}; PyPI's {packages} has it")
+}
+
+/// Opens a shared object for good. Its functions are nobody else's.
+fn dlopen(path: &Path) -> Result<Address, String> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: the path lives across the call. The object's initialisers run: the operator has named it for that.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if !handle.is_null() {
+        return Ok(handle as Address);
+    }
+    // SAFETY: takes nothing, and gives this thread's own message, which lives until its next call of the loader.
+    let reason = unsafe { libc::dlerror() };
+    if reason.is_null() {
+        return Err("the loader does not say why".to_owned());
+    }
+    // SAFETY: the loader's message is a string.
+    let reason = unsafe { CStr::from_ptr(reason) };
+    Err(reason.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process::Command};
+
+    use clap::ValueEnum;
+
+    use super::*;
+
+    /// Makes a shared object of C's; `needs` are others in its folder.
+    fn compile(folder: &Path, file: &str, code: &str, needs: &[&str]) {
+        fs::create_dir_all(folder).unwrap();
+        let source = folder.join(format!("{file}.c"));
+        fs::write(&source, code).unwrap();
+        let mut command = Command::new("cc");
+        command
+            .args(["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN", "-o"])
+            .arg(folder.join(file))
+            .arg(format!("-Wl,-soname,{file}"))
+            .arg(&source)
+            .args(needs);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn call(address: *const c_void) -> i32 {
+        // SAFETY: the tests' objects have functions of this type alone.
+        let function: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address) };
+        function()
+    }
+
+    #[test]
+    fn a_function_is_found_with_what_its_library_needs_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let lt = "int cublasLtTest(void) { return 20; }";
+        compile(folder, "libcublasLt.so.13", lt, &[]);
+        let needed = folder.join("libcublasLt.so.13");
+        let code = "int cublasLtTest(void); int cublasTest(void) { return cublasLtTest() + 2; }";
+        compile(folder, "libcublas.so.13", code, &[needed.to_str().unwrap()]);
+        let libraries = Libraries::new(vec![folder.to_owned()]);
+        let found = libraries.symbol(Library::Cublas, "cublasTest").unwrap();
+        assert_eq!(call(found), 22);
+        assert_eq!(libraries.symbol(Library::Cublas, "cublasTest"), Ok(found));
+        let missing = Missing::Symbol(Library::Cublas, "cublasOther");
+        assert_eq!(
+            libraries.symbol(Library::Cublas, "cublasOther"),
+            Err(missing)
+        );
+        assert_eq!(missing.to_string(), "cublas has no cublasOther");
+        let missing = Missing::Library(Library::Cudnn);
+        assert_eq!(libraries.open(Library::Cudnn), Err(missing));
+        assert_eq!(libraries.symbol(Library::Cudnn, "x"), Err(missing));
+    }
+
+    #[test]
+    fn what_a_library_needs_may_be_in_another_folder() {
+        let whole = tempfile::tempdir().unwrap();
+        let [own, other] = ["own", "other"].map(|name| whole.path().join(name));
+        let link = "int nvJitLinkTest(void) { return 5; }";
+        compile(&other, "libnvJitLink.so.12", link, &[]);
+        let needed = other.join("libnvJitLink.so.12");
+        let code = "int nvJitLinkTest(void); int cufftTest(void) { return nvJitLinkTest(); }";
+        compile(&own, "libcufft.so.11", code, &[needed.to_str().unwrap()]);
+        let alone = Libraries::new(vec![own.clone()]);
+        let broken = Missing::Broken(Library::Cufft);
+        assert_eq!(alone.symbol(Library::Cufft, "cufftTest"), Err(broken));
+        let why = why_not(Library::Cufft, std::slice::from_ref(&own)).unwrap();
+        assert!(
+            why.contains("libcufft.so.11 cannot be opened: libnvJitLink.so.12: "),
+            "{why}"
+        );
+        let both = [own, other];
+        assert_eq!(why_not(Library::Cufft, &both), None);
+        let both = Libraries::new(both.into());
+        assert_eq!(call(both.symbol(Library::Cufft, "cufftTest").unwrap()), 5);
+    }
+
+    #[test]
+    fn the_newest_version_that_opens_is_taken() {
+        let whole = tempfile::tempdir().unwrap();
+        let [old, new, bad] = ["old", "new", "bad"].map(|name| whole.path().join(name));
+        let version = |number: u32| format!("int version(void) {{ return {number}; }}");
+        compile(&old, "libcusolver.so.11", &version(11), &[]);
+        compile(&new, "libcusolver.so.12", &version(12), &[]);
+        fs::create_dir(&bad).unwrap();
+        fs::write(bad.join("libcusolver.so.12"), "no library").unwrap();
+        let found = |folders: [&PathBuf; 2]| {
+            let folders: Vec<PathBuf> = folders.map(Clone::clone).into();
+            let found = Libraries::new(folders.clone()).symbol(Library::Cusolver, "version");
+            (Library::Cusolver.find(&folders), call(found.unwrap()))
+        };
+        let newest = new.join("libcusolver.so.12");
+        assert_eq!(found([&old, &new]), (Some(newest), 12));
+        assert_eq!(found([&old, &bad]).1, 11);
+    }
+
+    #[test]
+    fn without_folders_nothing_is_there_and_the_message_says_what_has_it() {
+        let none = Libraries::default();
+        let missing = Missing::Library(Library::Cublas);
+        assert_eq!(
+            none.symbol(Library::Cublas, "cublasCreate_v2"),
+            Err(missing)
+        );
+        assert_eq!(
+            absence(Library::Cublas, &["/a".into(), "/b".into()]),
+            "libcublas.so.13 or libcublas.so.12 is in none of --libraries /a:/b; PyPI's nvidia-cublas or nvidia-cublas-cu12 has it"
+        );
+        let said = absence(Library::Curand, &[]);
+        assert!(said.contains("no folder was named"), "{said}");
+    }
+
+    #[test]
+    fn each_library_has_one_name_and_one_place() {
+        for (place, library) in Library::ALL.into_iter().enumerate() {
+            assert_eq!(library as usize, place);
+            assert_eq!(library.name().parse(), Ok(library));
+            let value = library.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), library.name());
+        }
+        assert!("cuda".parse::<Library>().unwrap_err().contains("cusolver"));
+    }
+}

@@ -1,0 +1,353 @@
+//! Where the operator's copies of NVIDIA's libraries are: for all VMs, because a worker sees the folders before its client is known.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt, fs,
+    fs::File,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use crate::cuda::library::{self, Library};
+
+/// A worker's argument before a folder; and the flag.
+const FOLDER: &str = "--libraries=";
+/// A worker's argument before the names of libraries; and the flag.
+const AHEAD: &str = "--libraries-ahead=";
+
+/// Directories that hold more than libraries: workers would see all of it.
+const TOO_MUCH: &[&str] = &[
+    "/",
+    "/boot",
+    "/etc",
+    "/home",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/root",
+    "/run",
+    "/srv",
+    "/tmp",
+    "/usr",
+    "/usr/local",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+];
+/// Directories that hold no files at all.
+const NO_FILES: &[&str] = &["/dev", "/proc", "/sys"];
+
+/// The folders, and what workers open of them before there is a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Libraries {
+    /// The folders, with all links followed, in the order in which they are searched.
+    pub folders: Vec<PathBuf>,
+    /// The libraries that a worker opens while it waits for its client.
+    pub ahead: Vec<Library>,
+}
+
+impl Libraries {
+    /// Adds a folder as the operator writes it.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    pub fn add_folder(&mut self, folder: &Path) -> Result<(), String> {
+        let shown = folder.display();
+        if !folder.is_absolute() {
+            return Err(format!("{shown} is no absolute path"));
+        }
+        let found = folder.canonicalize();
+        let found = found.map_err(|error| format!("the folder {shown}: {error}"))?;
+        if !found.is_dir() {
+            return Err(format!("{shown} is no folder"));
+        }
+        let is_too_much = TOO_MUCH.iter().any(|path| found == Path::new(path));
+        if is_too_much || NO_FILES.iter().any(|path| found.starts_with(path)) {
+            return Err(format!(
+                "{shown} is no folder of libraries, and workers would see all of it"
+            ));
+        }
+        if !self.folders.contains(&found) {
+            self.folders.push(found);
+        }
+        Ok(())
+    }
+
+    /// Adds a library to those that are opened ahead.
+    pub fn add_ahead(&mut self, library: Library) {
+        if !self.ahead.contains(&library) {
+            self.ahead.push(library);
+        }
+    }
+
+    /// The same, with a folder where none is named.
+    pub fn or(mut self, folder: Option<&Path>) -> Self {
+        if self.folders.is_empty() {
+            self.folders.extend(folder.map(Path::to_owned));
+        }
+        self
+    }
+
+    /// The folders, with all libraries to be opened, or with none.
+    pub fn to_be_tried(&self, all: bool) -> Self {
+        let ahead = match all {
+            true => Library::ALL.into(),
+            false => Vec::new(),
+        };
+        Self {
+            folders: self.folders.clone(),
+            ahead,
+        }
+    }
+
+    /// As arguments of a worker.
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let argument = |start: &str, value: &OsStr| {
+            let mut argument = OsString::from(start);
+            argument.push(value);
+            argument
+        };
+        let folders = self.folders.iter();
+        let mut arguments: Vec<_> = folders.map(|f| argument(FOLDER, f.as_os_str())).collect();
+        if !self.ahead.is_empty() {
+            arguments.push(argument(AHEAD, names(&self.ahead).as_ref()));
+        }
+        arguments
+    }
+
+    /// What a worker's arguments say.
+    pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
+        let mut libraries = Self::default();
+        for argument in arguments {
+            let bytes = argument.as_bytes();
+            if let Some(folder) = bytes.strip_prefix(FOLDER.as_bytes()) {
+                libraries.folders.push(OsStr::from_bytes(folder).into());
+            } else if let Some(names) = bytes.strip_prefix(AHEAD.as_bytes()) {
+                let names = String::from_utf8_lossy(names);
+                libraries.ahead = names.split(',').flat_map(str::parse).collect();
+            }
+        }
+        libraries
+    }
+
+    /// What may be meant so, and may not: folders without libraries, and libraries to be opened that are not there. `own` is the folder
+    /// where none is named.
+    pub fn doubts(&self, own: Option<&Path>) -> Vec<String> {
+        let is_idle = |folder: &&PathBuf| !names_in(folder).iter().any(|name| is_nvidias(name));
+        let idle = self.folders.iter().filter(is_idle).map(|folder| {
+            let folder = folder.display();
+            format!("{folder} has none of NVIDIA's libraries")
+        });
+        let folders = self.clone().or(own).folders;
+        let lacks = |library: &&Library| library.find(&folders).is_none();
+        let lacking = self.ahead.iter().filter(lacks).map(|library| {
+            let absence = library::absence(*library, &folders);
+            format!("{library} cannot be opened ahead: {absence}")
+        });
+        idle.chain(lacking).collect()
+    }
+
+    /// For each library, in words: which file workers open, and its version if the file's name says it.
+    pub fn found(&self) -> Vec<String> {
+        let found = |library: Library| {
+            let Some(path) = library.find(&self.folders) else {
+                return format!("{library}: {}", library::absence(library, &self.folders));
+            };
+            let ahead = match self.ahead.contains(&library) {
+                true => ", opened ahead",
+                false => "",
+            };
+            match version(&path) {
+                Some(version) => format!("{library}: {}, version {version}{ahead}", path.display()),
+                None => format!("{library}: {}{ahead}", path.display()),
+            }
+        };
+        Library::ALL.into_iter().map(found).collect()
+    }
+
+    /// In words, which of the libraries that are to be opened ahead are there, and this process cannot open.
+    pub fn broken(&self) -> Vec<String> {
+        let ahead = self.ahead.iter();
+        ahead
+            .filter_map(|each| library::why_not(*each, &self.folders))
+            .collect()
+    }
+
+    /// What this process, in a worker's sandbox, cannot read of NVIDIA's libraries in the folders, and why.
+    pub fn unreadable(&self) -> Vec<String> {
+        let mut unreadable = Vec::new();
+        for folder in &self.folders {
+            if let Err(error) = fs::read_dir(folder) {
+                unreadable.push(format!("{}: {error}", folder.display()));
+            }
+            let names = names_in(folder).into_iter();
+            for name in names.filter(|name| is_nvidias(name)) {
+                let path = folder.join(name);
+                if let Err(error) = File::open(&path) {
+                    let shown = path.display();
+                    match fs::read_link(&path) {
+                        Ok(to) => {
+                            unreadable.push(format!("{shown}, a link to {}: {error}", to.display()))
+                        }
+                        Err(_) => unreadable.push(format!("{shown}: {error}")),
+                    }
+                }
+            }
+        }
+        unreadable
+    }
+}
+
+impl fmt::Display for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders: Vec<String> = self
+            .folders
+            .iter()
+            .map(|f| f.display().to_string())
+            .collect();
+        match &folders[..] {
+            [] => f.write_str("none")?,
+            folders => f.write_str(&folders.join(":"))?,
+        }
+        match &self.ahead[..] {
+            [] => Ok(()),
+            ahead => write!(f, " (ahead: {})", names(ahead)),
+        }
+    }
+}
+
+fn names(libraries: &[Library]) -> String {
+    let names: Vec<&str> = libraries.iter().map(|library| library.name()).collect();
+    names.join(",")
+}
+
+/// The links in a folder that have the names of NVIDIA's libraries.
+pub fn links_in(folder: &Path) -> Vec<PathBuf> {
+    let names = names_in(folder).into_iter();
+    let paths = names
+        .filter(|name| is_nvidias(name))
+        .map(|name| folder.join(name));
+    paths.filter(|path| path.is_symlink()).collect()
+}
+
+fn names_in(folder: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Whether a file is called as NVIDIA's libraries, and what they need, are.
+fn is_nvidias(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let starts = name.starts_with(b"libcu") || name.starts_with(b"libnv");
+    starts && name.windows(3).any(|part| part == b".so")
+}
+
+/// What follows `.so.` in the name of the file that a path leads to.
+fn version(path: &Path) -> Option<String> {
+    let file = path.canonicalize().ok()?;
+    let name = file.file_name()?.to_str()?;
+    let (_, version) = name.split_once(".so.")?;
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    version
+        .split('.')
+        .all(is_number)
+        .then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const NOTHING: [&str; 0] = [];
+
+    #[test]
+    fn folders_are_absolute_exist_and_hold_libraries_alone() {
+        let whole = tempfile::tempdir().unwrap();
+        let whole = whole.path().canonicalize().unwrap();
+        let real = whole.join("cuda-13/lib64");
+        fs::create_dir_all(&real).unwrap();
+        symlink(whole.join("cuda-13"), whole.join("cuda")).unwrap();
+        fs::write(whole.join("file"), "").unwrap();
+        let mut libraries = Libraries::default();
+        libraries.add_folder(&whole.join("cuda/lib64")).unwrap();
+        libraries.add_folder(&real).unwrap();
+        assert_eq!(libraries.folders, [real]);
+        for (wrong, says) in [
+            ("lib".into(), "no absolute path"),
+            (whole.join("nowhere"), "No such file"),
+            (whole.join("file"), "is no folder"),
+            ("/".into(), "workers would see"),
+            ("/usr/../etc".into(), "workers would see"),
+            ("/proc/self".into(), "workers would see"),
+        ] {
+            let message = libraries.add_folder(&wrong).unwrap_err();
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn settings_survive_the_way_to_a_worker() {
+        let libraries = Libraries {
+            folders: vec![
+                "/a b/lib".into(),
+                OsStr::from_bytes(b"/\xff:/=").into(),
+                "/c".into(),
+            ],
+            ahead: vec![Library::Cudnn, Library::CublasLt],
+        };
+        for libraries in [libraries, Libraries::default()] {
+            let arguments = libraries.to_arguments();
+            let others = ["worker-process", "--sandbox=none", "--warm-contexts"];
+            let whole = others.map(OsString::from).into_iter().chain(arguments);
+            assert_eq!(Libraries::from_arguments(whole), libraries);
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_said_with_its_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let file = |name: &str| fs::write(folder.join(name), "").unwrap();
+        let mut libraries = Libraries::default();
+        libraries.add_folder(&folder).unwrap();
+        libraries.add_ahead(Library::Cublas);
+        libraries.add_ahead(Library::Cublas);
+        let doubts = libraries.doubts(None);
+        assert!(doubts[0].ends_with("has none of NVIDIA's libraries"));
+        assert!(doubts[1].starts_with("cublas cannot be opened ahead: libcublas.so.13"));
+        file("libcublas.so.13.1.0.3");
+        symlink("libcublas.so.13.1.0.3", folder.join("libcublas.so.13")).unwrap();
+        file("libcurand.so.10");
+        assert_eq!(libraries.doubts(None), NOTHING);
+        let unnamed = Libraries {
+            folders: Vec::new(),
+            ..libraries.clone()
+        };
+        assert_eq!(unnamed.doubts(Some(&folder)), NOTHING);
+        assert_eq!(unnamed.doubts(None).len(), 1);
+        let shown = folder.display();
+        let found = libraries.found();
+        assert_eq!(
+            found[0],
+            format!("cublas: {shown}/libcublas.so.13, version 13.1.0.3, opened ahead")
+        );
+        assert_eq!(
+            found[4],
+            format!("curand: {shown}/libcurand.so.10, version 10")
+        );
+        assert!(found[2].contains("PyPI's nvidia-cudnn-cu13"), "{found:?}");
+        assert_eq!(libraries.unreadable(), NOTHING);
+        symlink("/nowhere", folder.join("libcudnn.so.9")).unwrap();
+        let unreadable = libraries.unreadable();
+        assert!(
+            unreadable[0].contains("a link to /nowhere: No such file"),
+            "{unreadable:?}"
+        );
+        assert_eq!(links_in(&folder).len(), 2);
+        assert_eq!(libraries.to_string(), format!("{shown} (ahead: cublas)"));
+    }
+}
