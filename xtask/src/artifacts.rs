@@ -14,12 +14,13 @@ use crate::process::run_logged;
 use crate::programs;
 use crate::ui::Step;
 
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "vhost-device-gpgpu",
     "gpgpu-libcuda",
     "gpgpu-libcudart",
     "gpgpu-preload",
     "gpgpu-software-gpu",
+    "gpgpu-software-cublas",
 ];
 
 /// The runtime libraries that we offer, by the major number in their names.
@@ -58,7 +59,7 @@ impl Stage {
         self.dir.join("lib/native-software")
     }
 
-    /// The folder with the software GPU's `libcuda.so.1`.
+    /// The folder with the software GPU's `libcuda.so.1` and the stand-ins for NVIDIA's libraries.
     pub fn software_gpu(&self) -> PathBuf {
         self.dir.join("software-gpu")
     }
@@ -85,6 +86,10 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
         (
             "libsoftware_gpu.so",
             stage.software_gpu().join("libcuda.so.1"),
+        ),
+        (
+            "libsoftware_cublas.so",
+            stage.software_gpu().join("libcublas.so.13"),
         ),
     ];
     for (name, target) in &copies {

@@ -20,6 +20,7 @@ pub mod init;
 pub mod kernel;
 pub mod launch;
 pub mod library;
+pub mod library_work;
 pub mod memory;
 pub mod memset;
 pub mod module;

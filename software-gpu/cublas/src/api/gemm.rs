@@ -1,0 +1,230 @@
+//! General products: alone, with pointers in an array, or a stride apart.
+
+use std::ffi::{c_int, c_longlong};
+
+use half::f16;
+
+use crate::dense::{Dense, blend};
+use crate::handle::{Argument, Handle};
+use crate::memory::{Matrix, Memory, Outcome, Vector};
+use crate::number::{C32, C64, Load, Number, Store};
+use crate::types::{Operation, Result, Status};
+
+use super::{family, matrix, require};
+
+/// Where the matrices of one operand are.
+#[derive(Debug, Clone, Copy)]
+pub enum Places {
+    /// From an address on, so many elements apart.
+    Strided(u64, i64),
+    /// Where an array of addresses in device memory says.
+    Array(u64),
+}
+
+impl Places {
+    /// One matrix at `address`.
+    pub fn one<T>(address: *const T) -> Self {
+        Self::Strided(address as u64, 0)
+    }
+
+    /// Matrices from `address` on, `stride` elements apart.
+    pub fn strided<T>(address: *const T, stride: i64) -> Self {
+        Self::Strided(address as u64, stride)
+    }
+
+    /// Matrices where the array at `address` says.
+    pub fn array<T>(address: *const *const T) -> Self {
+        Self::Array(address as u64)
+    }
+
+    /// Whether it is NULL.
+    fn is_null(self) -> bool {
+        matches!(self, Self::Strided(0, _) | Self::Array(0))
+    }
+
+    // The addresses of the matrices, which have elements of `size` bytes.
+    fn addresses(self, memory: &Memory, count: i64, size: usize) -> Outcome<Vec<u64>> {
+        match self {
+            Self::Strided(first, stride) => {
+                let step = stride.wrapping_mul(size as i64);
+                Ok((0..count)
+                    .map(|i| first.wrapping_add_signed(step.wrapping_mul(i)))
+                    .collect())
+            }
+            Self::Array(address) => memory.vector(Vector {
+                address,
+                count,
+                step: 1,
+            }),
+        }
+    }
+}
+
+/// One operand: where its matrices are, and from one column to the next.
+pub type Operand = (Places, i64);
+
+/// Products to compute: `c = alpha op(a) op(b) + beta c`.
+#[derive(Debug, Clone, Copy)]
+pub struct Products {
+    operations: [Operation; 2],
+    shape: [i64; 3],
+    count: i64,
+    places: [Places; 3],
+    // Of one product, without addresses.
+    matrices: [Matrix; 3],
+}
+
+impl Products {
+    /// Products as a function's arguments say them, with `shape` being m, n and k.
+    ///
+    /// # Errors
+    /// `InvalidValue` for a number that is negative or no operation, and for columns that overlap.
+    pub fn new(
+        operations: [c_int; 2],
+        shape: [i64; 3],
+        [a, b, c]: [Operand; 3],
+        count: i64,
+    ) -> Result<Self> {
+        let [m, n, k] = shape;
+        let operations = [
+            Operation::new(operations[0])?,
+            Operation::new(operations[1])?,
+        ];
+        require(m >= 0 && n >= 0 && k >= 0 && count >= 0)?;
+        let nowhere = std::ptr::null::<u8>();
+        let matrices = [
+            matrix(nowhere, operations[0].stored(m, k), a.1)?,
+            matrix(nowhere, operations[1].stored(k, n), b.1)?,
+            matrix(nowhere, (m, n), c.1)?,
+        ];
+        Ok(Self {
+            operations,
+            shape,
+            count,
+            places: [a.0, b.0, c.0],
+            matrices,
+        })
+    }
+
+    /// Whether an integer product can be had: words of four values in `a` and `b`.
+    pub fn has_whole_words(&self) -> bool {
+        let is_whole = |i: usize| {
+            let at_words = match self.places[i] {
+                Places::Strided(address, stride) => address.is_multiple_of(4) && stride % 4 == 0,
+                // The array is read when the work runs.
+                Places::Array(_) => true,
+            };
+            at_words && self.matrices[i].leading % 4 == 0
+        };
+        is_whole(0) && is_whole(1)
+    }
+
+    /// Computes them in the handle's stream: `A` is what `a` and `b` hold, `C` what `c` holds, and `S` what the scalars are.
+    pub fn run<N: Number, S: Load<N>, A: Load<N>, C: Store<N>>(
+        self,
+        handle: &Handle,
+        alpha: Argument<S>,
+        beta: Argument<S>,
+    ) -> Result {
+        let (alpha, beta) = (handle.scalar(alpha)?, handle.scalar(beta)?);
+        let [m, n, _] = self.shape;
+        if m == 0 || n == 0 || self.count == 0 {
+            return Ok(());
+        }
+        if self.places[2].is_null() {
+            return Err(Status::InvalidValue);
+        }
+        handle.run(move |memory| {
+            let (alpha, beta) = (alpha.get(&memory)?.load(), beta.get(&memory)?.load());
+            let needs_product = self.shape[2] > 0 && !alpha.is_nothing();
+            let addresses = |i: usize, size| self.places[i].addresses(&memory, self.count, size);
+            let outputs = addresses(2, size_of::<C>())?;
+            let inputs = if needs_product {
+                let (a, b) = (addresses(0, size_of::<A>())?, addresses(1, size_of::<A>())?);
+                a.into_iter().zip(b).map(Some).collect()
+            } else {
+                vec![None; outputs.len()]
+            };
+            for (input, output) in inputs.into_iter().zip(outputs) {
+                self.one::<N, A, C>(&memory, input, output, alpha, beta)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn one<N: Number, A: Load<N>, C: Store<N>>(
+        &self,
+        memory: &Memory,
+        input: Option<(u64, u64)>,
+        output: u64,
+        alpha: N,
+        beta: N,
+    ) -> Outcome {
+        let place = |i: usize, address| Matrix {
+            address,
+            ..self.matrices[i]
+        };
+        let read = |i: usize, address| -> Outcome<Dense<N>> {
+            Ok(Dense::read::<A>(memory, place(i, address))?.apply(self.operations[i]))
+        };
+        let c = place(2, output);
+        let product = match input {
+            Some((a, b)) => read(0, a)?.times(&read(1, b)?),
+            None => Dense::new(c.rows as usize, c.columns as usize, |_, _| N::default()),
+        };
+        let values: Vec<C> = if beta.is_nothing() {
+            let new = product.data.into_iter();
+            new.map(|x| C::store(alpha * x)).collect()
+        } else {
+            let old = memory.matrix::<C>(c)?;
+            let pairs = product.data.into_iter().zip(old);
+            pairs
+                .map(|(x, old)| C::store(blend(alpha, x, beta, old.load())))
+                .collect()
+        };
+        memory.set_matrix(c, &values, |_, _| true)
+    }
+}
+
+// The second type of each is what is computed with.
+family! {
+    [cublasSgemm_v2 f32: f32, cublasDgemm_v2 f64: f64, cublasCgemm_v2 C32: C32, cublasZgemm_v2 C64: C64, cublasHgemm f16: f32]
+    (
+        transa: c_int, transb: c_int, m: Int, n: Int, k: Int, alpha: Argument<T>, a: *const T, lda: Int,
+        b: *const T, ldb: Int, beta: Argument<T>, c: *mut T, ldc: Int,
+    ) |handle| {
+        let operands = [(Places::one(a), lda.into()), (Places::one(b), ldb.into()), (Places::one(c), ldc.into())];
+        Products::new([transa, transb], [m.into(), n.into(), k.into()], operands, 1)?
+            .run::<S, T, T, T>(handle, alpha, beta)
+    }
+
+    [
+        cublasSgemmBatched f32: f32, cublasDgemmBatched f64: f64, cublasCgemmBatched C32: C32, cublasZgemmBatched C64: C64,
+        cublasHgemmBatched f16: f32,
+    ]
+    (
+        transa: c_int, transb: c_int, m: Int, n: Int, k: Int, alpha: Argument<T>, a: *const *const T, lda: Int,
+        b: *const *const T, ldb: Int, beta: Argument<T>, c: *const *const T, ldc: Int, count: Int,
+    ) |handle| {
+        let operands = [(Places::array(a), lda.into()), (Places::array(b), ldb.into()), (Places::array(c), ldc.into())];
+        Products::new([transa, transb], [m.into(), n.into(), k.into()], operands, count.into())?
+            .run::<S, T, T, T>(handle, alpha, beta)
+    }
+
+    [
+        cublasSgemmStridedBatched f32: f32, cublasDgemmStridedBatched f64: f64, cublasCgemmStridedBatched C32: C32,
+        cublasZgemmStridedBatched C64: C64, cublasHgemmStridedBatched f16: f32,
+    ]
+    (
+        transa: c_int, transb: c_int, m: Int, n: Int, k: Int, alpha: Argument<T>, a: *const T, lda: Int, stride_a: c_longlong,
+        b: *const T, ldb: Int, stride_b: c_longlong, beta: Argument<T>, c: *mut T, ldc: Int, stride_c: c_longlong, count: Int,
+    ) |handle| {
+        let operands = [
+            (Places::strided(a, stride_a), lda.into()),
+            (Places::strided(b, stride_b), ldb.into()),
+            (Places::strided(c, stride_c), ldc.into()),
+        ];
+        Products::new([transa, transb], [m.into(), n.into(), k.into()], operands, count.into())?
+            .run::<S, T, T, T>(handle, alpha, beta)
+    }
+}

@@ -1,0 +1,171 @@
+//! What is asked of the software GPU's `libcuda.so.1`: the one that the process has loaded.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LAZY};
+
+use crate::types::{Result, Status};
+
+/// A driver's error: `CUresult` other than zero.
+pub type Code = u32;
+
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`.
+pub const ILLEGAL_ADDRESS: Code = 700;
+/// `CUDA_ERROR_MISALIGNED_ADDRESS`.
+pub const MISALIGNED_ADDRESS: Code = 716;
+/// `CUDA_ERROR_UNKNOWN`.
+pub const UNKNOWN: Code = 999;
+
+// glibc's number; `RTLD_NOLOAD` finds a library by its soname, wherever it was loaded from.
+const RTLD_NOLOAD: c_int = 4;
+
+type Work = unsafe extern "C" fn(*mut c_void, Code) -> Code;
+
+/// The functions of the driver that this library calls.
+pub struct Driver {
+    init: unsafe extern "C" fn(c_uint) -> Code,
+    context: unsafe extern "C" fn(*mut *mut c_void) -> Code,
+    set_context: unsafe extern "C" fn(*mut c_void) -> Code,
+    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code,
+    queue: unsafe extern "C" fn(
+        *mut c_void,
+        *mut c_void,
+        Work,
+        *mut c_void,
+        *mut c_int,
+        c_int,
+    ) -> Code,
+    bytes: unsafe extern "C" fn(*mut *mut c_void, u64, usize, c_int) -> Code,
+}
+
+fn check(code: Code) -> std::result::Result<(), Code> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// A context or a stream as the driver names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name(pub *mut c_void);
+
+// SAFETY: the driver looks names up and takes them from any thread; nobody dereferences one.
+unsafe impl Send for Name {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Name {}
+
+type Job = Box<dyn FnOnce() -> std::result::Result<(), Code> + Send>;
+
+unsafe extern "C" fn run(data: *mut c_void, fault: Code) -> Code {
+    // SAFETY: `Driver::queue` made the pointer out of a box, and the driver calls this once.
+    let job = unsafe { Box::from_raw(data.cast::<Job>()) };
+    if fault != 0 {
+        return 0;
+    }
+    // A panic is a defect of ours. It must not go through the driver.
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+    outcome.map_or(UNKNOWN, |done| done.err().unwrap_or(0))
+}
+
+impl Driver {
+    /// The driver. `NotInitialized` where there is none, or it is not the software GPU's.
+    pub fn get() -> Result<&'static Self> {
+        static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+        let driver = DRIVER.get_or_init(Self::load);
+        driver.as_ref().ok_or(Status::NotInitialized)
+    }
+
+    fn load() -> Option<Self> {
+        // SAFETY: a driver is a library that runs nothing harmful as it is loaded; most often it is there already.
+        let library = unsafe {
+            Library::open(Some("libcuda.so.1"), RTLD_LAZY | RTLD_NOLOAD)
+                .or_else(|_| Library::open(Some("libcuda.so.1"), RTLD_LAZY))
+        };
+        // It stays for as long as its functions may be called: for ever.
+        let library = Box::leak(Box::new(library.ok()?));
+        // SAFETY: the functions have these signatures, by cuda.h and by `software-gpu/src/api/library_work.rs`.
+        unsafe {
+            Some(Self {
+                init: *library.get(b"cuInit").ok()?,
+                context: *library.get(b"cuCtxGetCurrent").ok()?,
+                set_context: *library.get(b"cuCtxSetCurrent").ok()?,
+                retain: *library.get(b"cuDevicePrimaryCtxRetain").ok()?,
+                queue: *library.get(b"softwareGpuQueue").ok()?,
+                bytes: *library.get(b"softwareGpuBytes").ok()?,
+            })
+        }
+    }
+
+    /// The calling thread's current context, if it has one.
+    pub fn current(&self) -> Option<Name> {
+        let mut context = null_mut();
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.context)(&mut context) };
+        (code == 0 && !context.is_null()).then_some(Name(context))
+    }
+
+    /// The current context. Where there is none the first device's primary context becomes current, as with the runtime
+    /// that cuBLAS is built on.
+    pub fn current_or_primary(&self) -> Result<Name> {
+        if let Some(context) = self.current() {
+            return Ok(context);
+        }
+        let mut context = null_mut();
+        // SAFETY: the pointer is valid for the call, and the context that is set is the one just retained.
+        let made = unsafe {
+            check((self.init)(0))
+                .and_then(|()| check((self.retain)(&mut context, 0)))
+                .and_then(|()| check((self.set_context)(context)))
+        };
+        made.map_err(|_| Status::NotInitialized)?;
+        Ok(Name(context))
+    }
+
+    /// Queues work in a stream of a context, NULL being its legacy stream, and waits for its end if asked to. An error of the
+    /// work's is a fault: it ends the process's use of the device.
+    ///
+    /// # Errors
+    /// The driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this work's.
+    pub fn queue(
+        &self,
+        context: Name,
+        stream: Name,
+        wait: bool,
+        work: impl FnOnce() -> std::result::Result<(), Code> + Send + 'static,
+    ) -> std::result::Result<(), Code> {
+        let job: Job = Box::new(work);
+        let data = Box::into_raw(Box::new(job));
+        let mut queued = 0;
+        // SAFETY: `run` takes the box over. Names may be anything.
+        let code = unsafe {
+            (self.queue)(
+                context.0,
+                stream.0,
+                run,
+                data.cast(),
+                &mut queued,
+                wait.into(),
+            )
+        };
+        if queued == 0 {
+            // SAFETY: nobody has taken the box over.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        check(code)
+    }
+
+    /// Where the CPU finds bytes of device memory, for work that runs in a stream.
+    ///
+    /// # Errors
+    /// `ILLEGAL_ADDRESS` if the device may not reach all of them.
+    pub fn bytes(
+        &self,
+        address: u64,
+        size: usize,
+        write: bool,
+    ) -> std::result::Result<*mut u8, Code> {
+        let mut bytes = null_mut();
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.bytes)(&mut bytes, address, size, write.into()) })?;
+        Ok(bytes.cast())
+    }
+}
