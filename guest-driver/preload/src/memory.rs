@@ -30,22 +30,7 @@ fn page_size() -> u64 {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
-/// Gives back what [`map_code`] mapped for `length` bytes of code.
-///
-/// # Safety
-/// Nothing may run that code any more.
-pub unsafe fn unmap_code(address: u64, length: u64) {
-    let page = page_size();
-    // SAFETY: the mapping is ours, and the caller vouches that nobody needs it.
-    unsafe {
-        libc::munmap(
-            address as *mut libc::c_void,
-            length.next_multiple_of(page).max(page) as usize,
-        )
-    };
-}
-
-/// Maps `code` until [`unmap_code`], readable and executable. With `near`, within 2 GiB of every
+/// Maps `code` for the rest of the process's life, readable and executable. With `near`, within 2 GiB of every
 /// address of that range, or an error.
 ///
 /// # Errors

@@ -20,13 +20,21 @@ struct Patch {
     protection: c_int,
 }
 
+/// Memory for jumps near an object that was loaded late.
+struct Nearby {
+    /// The object's base; none once it is closed, so that another can have the memory. It stays mapped: the dynamic
+    /// linker closes objects at the program's end too, and their functions may still be called then.
+    owner: Option<u64>,
+    address: u64,
+    length: usize,
+}
+
 /// What is known so far. Used only while the dynamic linker holds its lock, or before the program has threads: so
 /// nobody waits for it, and nobody who has it waits for anything but the file system.
 #[derive(Default)]
 struct State {
     runtimes: HashMap<u32, Runtime>,
-    /// Code near an object that was loaded late: the object's base, the code's address and length.
-    nearby: Vec<(u64, u64, u64)>,
+    nearby: Vec<Nearby>,
     /// Stripped libraries that were named.
     named: HashSet<PathBuf>,
 }
@@ -79,16 +87,14 @@ pub fn object_opened(base: u64, path: &Path) -> Result<(), String> {
     with_state(|state| state.look_at(path, Moment::Mapped, find)).unwrap_or(Ok(()))
 }
 
-/// Gives back what an object needed that is about to be unmapped.
+/// Lets others have what an object needed that is about to be unmapped.
 pub fn object_closed(base: u64) {
     with_state(|state| {
-        state.nearby.retain(|&(owner, address, length)| {
-            if owner == base {
-                // SAFETY: only the object's own functions jump there, and its last one, a destructor, has returned.
-                unsafe { memory::unmap_code(address, length) };
+        for nearby in &mut state.nearby {
+            if nearby.owner == Some(base) {
+                nearby.owner = None;
             }
-            owner != base
-        });
+        }
     });
 }
 
@@ -188,11 +194,9 @@ impl State {
         if let (Some(first), Some(last)) = (short.first(), short.last()) {
             let code: Vec<u8> = short.iter().flat_map(|patch| jump_of(patch)).collect();
             let range = (first.address, last.address + LONG_JUMP as u64);
-            nearby = memory::map_code(&code, Some(range))
+            let owner = (moment == Moment::Mapped).then_some(object.base);
+            nearby = nearby_code(&mut self.nearby, owner, &code, range)
                 .map_err(|error| format!("No memory for jumps near the program: {error}"))?;
-            if moment == Moment::Mapped {
-                self.nearby.push((object.base, nearby, code.len() as u64));
-            }
         }
         for patch in &patches {
             let jump = match is_short(&patch) {
@@ -211,6 +215,37 @@ impl State {
         }
         Ok(patches.len())
     }
+}
+
+/// Puts code in reach of a range, where a closed object had its code if that suits.
+fn nearby_code(
+    known: &mut Vec<Nearby>,
+    owner: Option<u64>,
+    code: &[u8],
+    range: (u64, u64),
+) -> std::io::Result<u64> {
+    let reaches = |from| memory::relative_jump(range.0, from).is_some();
+    let free = known.iter_mut().find(|nearby| {
+        nearby.owner.is_none()
+            && nearby.length >= code.len()
+            && reaches(nearby.address)
+            && memory::relative_jump(range.1, nearby.address + code.len() as u64).is_some()
+    });
+    if let (Some(nearby), Some(_)) = (free, owner) {
+        // SAFETY: the memory is mapped code of ours, and only functions jumped there that are no longer mapped.
+        unsafe { memory::overwrite(nearby.address, code, libc::PROT_READ | libc::PROT_EXEC) }?;
+        nearby.owner = owner;
+        return Ok(nearby.address);
+    }
+    let address = memory::map_code(code, Some(range))?;
+    if owner.is_some() {
+        known.push(Nearby {
+            owner,
+            address,
+            length: code.len(),
+        });
+    }
+    Ok(address)
 }
 
 /// The functions to overwrite, each place once.
