@@ -19,6 +19,7 @@ const PACKAGES: [&str; 6] = [
     "gpgpu-libcuda",
     "gpgpu-libcudart",
     "gpgpu-preload",
+    "gpgpu-audit",
     "gpgpu-software-gpu",
     "gpgpu-software-cublas",
 ];
@@ -44,7 +45,7 @@ impl Stage {
         self.dir.join("bin/gpgpu-run")
     }
 
-    /// The guest's libraries: `libcuda.so.1`, `libcudart.so.*`, the preload.
+    /// The guest's libraries: `libcuda.so.1`, `libcudart.so.*`, the preload and the audit library.
     pub fn shims(&self) -> PathBuf {
         self.dir.join("lib/virtio-gpgpu")
     }
@@ -100,7 +101,13 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
         let name = format!("libcudart.so.{major}");
         link_runtime(paths, &release, major, &stage.shims().join(&name))?;
     }
-    let common = ["libcudart.so.12", "libcudart.so.13", "libgpgpu_preload.so"];
+    link_audit(paths, &release, &stage.shims().join("libgpgpu_audit.so"))?;
+    let common = [
+        "libcudart.so.12",
+        "libcudart.so.13",
+        "libgpgpu_preload.so",
+        "libgpgpu_audit.so",
+    ];
     for dir in [stage.native_cuda(), stage.native_software()] {
         for name in common {
             link_to(&format!("../virtio-gpgpu/{name}"), &dir.join(name))?;
@@ -167,6 +174,42 @@ fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Re
         &mut command,
         Some(&step),
         &paths.logs().join(format!("libcudart-{major}.log")),
+    )?;
+    install_stripped(paths, &output, target)?;
+    mark_fresh(target, &digest)?;
+    step.done("");
+    Ok(())
+}
+
+/// Links `libgpgpu_audit.so` out of the static library, without any other.
+fn link_audit(paths: &Paths, release: &Path, target: &Path) -> Result<()> {
+    let archive = release.join("libgpgpu_audit.a");
+    let map = paths
+        .root
+        .join("guest-driver/preload/audit/libgpgpu_audit.map");
+    let digest = Inputs::default()
+        .text("1")
+        .file(&archive)?
+        .file(&map)?
+        .digest();
+    if is_fresh(target, &digest) {
+        return Ok(());
+    }
+    let step = Step::new("libgpgpu_audit.so");
+    let made = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let output = made.path().join("libgpgpu_audit.so");
+    let mut command = Command::new("gcc");
+    command
+        .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,now"])
+        .arg(format!("-Wl,--version-script={}", map.display()));
+    for name in ["version", "objopen", "objclose", "objsearch"] {
+        command.arg(format!("-Wl,-u,la_{name}"));
+    }
+    command.arg("-o").arg(&output).arg(&archive);
+    run_logged(
+        &mut command,
+        Some(&step),
+        &paths.logs().join("libgpgpu_audit.log"),
     )?;
     install_stripped(paths, &output, target)?;
     mark_fresh(target, &digest)?;

@@ -1,5 +1,6 @@
 //! Finds the static CUDA runtime's functions in an ELF file.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -74,41 +75,47 @@ impl<'a> Elf<'a> {
     }
 
     /// The static runtime's functions, none twice at one address. Empty where there is no static runtime or no
-    /// symbol table; found out at the cost of one search through the names then.
+    /// symbol of it; found out at the cost of one search through the names then. Libraries that were stripped may
+    /// still export the functions.
     pub fn runtime_functions(&self) -> Vec<RuntimeFunction> {
-        let has_marker = self
-            .file
-            .section_by_name(".strtab")
-            .and_then(|section| section.data().ok())
-            .is_some_and(|names| memchr::memmem::find(names, MARKER).is_some());
+        let has_marker = [".strtab", ".dynstr"].iter().any(|name| {
+            self.file
+                .section_by_name(name)
+                .and_then(|section| section.data().ok())
+                .is_some_and(|names| memchr::memmem::find(names, MARKER).is_some())
+        });
         if !has_marker {
             return Vec::new();
         }
         let endian = Endianness::Little;
-        let table = self.file.elf_symbol_table();
         let mut starts = Vec::new();
         let mut found = Vec::new();
-        for symbol in table.iter() {
-            let kind = symbol.st_type();
-            let is_function = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
-            if symbol.st_shndx(endian) == elf::SHN_UNDEF || !is_function {
-                continue;
+        for table in [
+            self.file.elf_symbol_table(),
+            self.file.elf_dynamic_symbol_table(),
+        ] {
+            for symbol in table.iter() {
+                let kind = symbol.st_type();
+                let is_function = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
+                if symbol.st_shndx(endian) == elf::SHN_UNDEF || !is_function {
+                    continue;
+                }
+                let address = symbol.st_value(endian);
+                starts.push(address);
+                let Some(name) = symbol
+                    .name(endian, table.strings())
+                    .ok()
+                    .and_then(cuda_name)
+                else {
+                    continue;
+                };
+                found.push(RuntimeFunction {
+                    name: name.to_owned(),
+                    address,
+                    room: symbol.st_size(endian),
+                    indirect: kind == elf::STT_GNU_IFUNC,
+                });
             }
-            let address = symbol.st_value(endian);
-            starts.push(address);
-            let Some(name) = symbol
-                .name(endian, table.strings())
-                .ok()
-                .and_then(cuda_name)
-            else {
-                continue;
-            };
-            found.push(RuntimeFunction {
-                name: name.to_owned(),
-                address,
-                room: symbol.st_size(endian),
-                indirect: kind == elf::STT_GNU_IFUNC,
-            });
         }
         if !found
             .iter()
@@ -205,6 +212,29 @@ impl<'a> Elf<'a> {
                     .name(endian, table.strings())
                     .is_ok_and(|found| found == name.as_bytes())
         })
+    }
+
+    /// The names of the functions that the file offers to others.
+    pub fn exports(&self) -> HashSet<String> {
+        let endian = Endianness::Little;
+        let table = self.file.elf_dynamic_symbol_table();
+        table
+            .iter()
+            .filter(|symbol| symbol.st_shndx(endian) != elf::SHN_UNDEF)
+            .filter_map(|symbol| symbol.name(endian, table.strings()).ok())
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect()
+    }
+
+    /// Whether the file brings kernels but neither takes the runtime from elsewhere nor has symbols of it.
+    pub fn has_stripped_runtime(&self) -> bool {
+        let has_kernels = self.has_section(".nvFatBinSegment") || self.has_section(".nv_fatbin");
+        has_kernels
+            && !self.imports("__cudaRegisterFatBinary")
+            && !self
+                .needed()
+                .iter()
+                .any(|name| name.starts_with("libcudart.so"))
     }
 
     /// Whether the dynamic linker loads the file's libraries, and so the preload, when it runs.

@@ -1,31 +1,46 @@
-//! Sends the CUDA runtime calls of statically linked programs to our `libcudart`.
+//! Sends the CUDA runtime calls of statically linked programs and libraries to our `libcudart`.
 //!
 //! nvcc links the CUDA runtime into the program unless it is told otherwise, and that runtime asks the driver for a
 //! self-test that only NVIDIA's driver answers. Unless the program was stripped, the runtime's functions can be found
 //! by name in its symbol table. `libgpgpu_preload.so`, named in `LD_PRELOAD`, does so before the program's own
 //! constructors run (they register the program's kernels) and overwrites the start of each such function with a
-//! jump to the same-named function of our `libcudart.so.12` or `.13`. A program without a static runtime is left
-//! exactly as it is: no function is hooked, no library loaded.
+//! jump to the same-named function of our `libcudart.so.12` or `.13`, which is loaded at the first such call. A program
+//! without a static runtime is left exactly as it is: no function is hooked, no library loaded.
+//!
+//! Libraries that the program loads later, by `dlopen`, are followed with the help of the dynamic linker:
+//! `libgpgpu_audit.so`, named in `LD_AUDIT` (the package `gpgpu-audit`), learns of each as soon as it is mapped, before
+//! it is relocated and before its constructors run, and calls [`HOOKS`]. A jump needs no relocation. Interposing
+//! `dlopen` would come too late: constructors run inside it.
+//!
+//! NVIDIA's own libraries ([`nvidia`]) are never changed; their licence forbids it.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`elf`] | finds the static runtime's functions in an ELF file |
+//! | [`nvidia`] | knows NVIDIA's libraries by their names |
 //! | [`objects`] | lists what the dynamic linker has loaded |
 //! | [`memory`] | maps code and overwrites functions, never writable and executable at once |
 //! | [`runtime`] | loads our libcudart and stands in for functions that it lacks |
 //! | [`redirect`] | decides and makes the jumps |
 //! | [`program`] | tells what kind of program a file is, for `gpgpu-run` |
 //!
-//! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then the loader's
-//! search path); `GPGPU_PRELOAD_VERBOSE=1` says on stderr what was redirected.
+//! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then
+//! `LD_LIBRARY_PATH`); `GPGPU_PRELOAD_VERBOSE=1` says on stderr what was redirected, and which libraries with kernels
+//! are stripped.
 //!
-//! Limits: libraries that a program loads later by `dlopen` are not touched; nor are stripped ones, nor calls that
-//! link-time optimisation has inlined. x86-64 and glibc only.
+//! Limits: stripped libraries that do not export the runtime's functions are not touched, nor are calls that link-time
+//! optimisation has inlined, nor what a program loads into a link namespace of its own (`dlmopen`). x86-64 and glibc
+//! only; musl knows no audit libraries. Programs that run with more rights than their caller (set-user-ID) ignore both
+//! libraries.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub mod elf;
 pub mod memory;
+pub mod nvidia;
 pub mod objects;
 pub mod program;
 pub mod redirect;
@@ -49,11 +64,58 @@ extern "C" fn constructor(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut
             environ = envp;
         }
     }
-    match std::panic::catch_unwind(redirect::redirect_loaded_objects) {
+    // Reads the environment, as long as there are no other threads.
+    runtime::is_verbose();
+    guarded(redirect::redirect_loaded_objects);
+    HOOKS
+        .opened
+        .store(opened as *const () as *mut (), Ordering::Release);
+    HOOKS
+        .closed
+        .store(closed as *const () as *mut (), Ordering::Release);
+}
+
+/// Says what went wrong, if anything.
+fn guarded(work: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) {
+    match std::panic::catch_unwind(work) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => say(&error),
         Err(_) => say("internal error; the program runs as it is"),
     }
+}
+
+/// What `libgpgpu_audit.so` calls: null until the program's own objects are dealt with.
+#[repr(C)]
+pub struct Hooks {
+    opened: AtomicPtr<()>,
+    closed: AtomicPtr<()>,
+}
+
+/// Found by its name; zeros in the file, so that it is right before the preload is relocated.
+#[unsafe(export_name = "gpgpu_preload_hooks")]
+pub static HOOKS: Hooks = Hooks {
+    opened: AtomicPtr::new(std::ptr::null_mut()),
+    closed: AtomicPtr::new(std::ptr::null_mut()),
+};
+
+/// An object was mapped at `base`. The dynamic linker holds its lock.
+unsafe extern "C" fn opened(base: usize, path: *const c_char) {
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: the dynamic linker's terminated string, which lives as long as the object.
+    let path = Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(path) }.to_bytes(),
+    ));
+    guarded(|| redirect::object_opened(base as u64, path));
+}
+
+/// The object at `base` is about to be unmapped. The dynamic linker holds its lock.
+unsafe extern "C" fn closed(base: usize, _path: *const c_char) {
+    guarded(|| {
+        redirect::object_closed(base as u64);
+        Ok(())
+    });
 }
 
 /// A constructor as glibc calls it: number of arguments, arguments, environment.

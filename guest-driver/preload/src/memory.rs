@@ -4,15 +4,17 @@ use std::ffi::c_int;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// Length of [`absolute_jump`].
-pub const ABSOLUTE_JUMP: usize = 14;
+/// Length of [`long_jump`].
+pub const LONG_JUMP: usize = 13;
 /// Length of [`relative_jump`].
 pub const RELATIVE_JUMP: usize = 5;
 
-/// A jump to anywhere that changes no register: `jmp *0(%rip)` and the address.
-pub fn absolute_jump(target: u64) -> [u8; ABSOLUTE_JUMP] {
-    let mut code = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    code[6..].copy_from_slice(&target.to_le_bytes());
+/// A jump to wherever the variable at `slot` says at that time. `r11` holds the slot's address then; a called function
+/// may use that register as it likes.
+pub fn long_jump(slot: u64) -> [u8; LONG_JUMP] {
+    // movabs $slot, %r11; jmp *(%r11)
+    let mut code = [0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0x23];
+    code[2..10].copy_from_slice(&slot.to_le_bytes());
     code
 }
 

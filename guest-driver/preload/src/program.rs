@@ -74,7 +74,7 @@ impl Kind {
         if elf.imports("__cudaRegisterFatBinary") {
             return Self::SharedRuntime(None);
         }
-        if elf.has_section(".nvFatBinSegment") || elf.has_section(".nv_fatbin") {
+        if elf.has_stripped_runtime() {
             return Self::StrippedRuntime;
         }
         match needs("libcuda.so") {

@@ -1,10 +1,13 @@
 //! Decides where each function of a static runtime is to go, and makes the jumps.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, TryLockError};
 
-use crate::elf::{self, Image, RuntimeFunction};
-use crate::memory::{self, ABSOLUTE_JUMP, RELATIVE_JUMP};
+use crate::elf::{self, Elf, Image, RuntimeFunction};
+use crate::memory::{self, LONG_JUMP, RELATIVE_JUMP};
+use crate::nvidia;
 use crate::objects::{self, LoadedObject};
 use crate::runtime::{self, Runtime};
 use crate::say;
@@ -15,13 +18,45 @@ struct Patch {
     address: u64,
     room: u64,
     protection: c_int,
-    target: Target,
 }
 
-/// Where a function goes.
-enum Target {
-    Ours(u64),
-    Missing,
+/// Memory for jumps near an object that was loaded late.
+struct Nearby {
+    /// The object's base; none once it is closed, so that another can have the memory. It stays mapped: the dynamic
+    /// linker closes objects at the program's end too, and their functions may still be called then.
+    owner: Option<u64>,
+    address: u64,
+    length: usize,
+}
+
+/// What is known so far. Used only while the dynamic linker holds its lock, or before the program has threads: so
+/// nobody waits for it, and nobody who has it waits for anything but the file system.
+#[derive(Default)]
+struct State {
+    runtimes: HashMap<u32, Runtime>,
+    nearby: Vec<Nearby>,
+    /// Stripped libraries that were named.
+    named: HashSet<PathBuf>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
+    let mut state = match STATE.try_lock() {
+        Ok(state) => state,
+        Err(TryLockError::Poisoned(state)) => state.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    Some(work(state.get_or_insert_default()))
+}
+
+/// When an object is redirected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// It is loaded and relocated with the program.
+    Start,
+    /// It was mapped just now, and is not relocated.
+    Mapped,
 }
 
 /// Looks at everything that is loaded and redirects each static runtime. Costs one search through the symbol names of
@@ -30,40 +65,118 @@ enum Target {
 /// # Errors
 /// Says why a program with a static runtime could not be served.
 pub fn redirect_loaded_objects() -> Result<(), String> {
-    let mut runtimes: HashMap<u32, Runtime> = HashMap::new();
-    for object in objects::loaded_objects() {
-        let Some(image) = Image::open(&object.path) else {
-            continue;
-        };
-        let functions = match image.elf() {
-            // A libcudart is a runtime itself, ours perhaps, and is called as one.
-            Some(elf) if !is_shared_runtime(&elf, &object) => elf.runtime_functions(),
-            _ => continue,
-        };
-        if functions.is_empty() {
-            continue;
+    let work = |state: &mut State| {
+        for object in objects::loaded_objects() {
+            let path = object.path.clone();
+            state.look_at(&path, Moment::Start, || Some(object))?;
         }
-        let path = match object.is_executable {
-            true => std::env::current_exe().unwrap_or_else(|_| object.path.clone()),
-            false => object.path.clone(),
+        Ok(())
+    };
+    with_state(work).unwrap_or(Ok(()))
+}
+
+/// Redirects the static runtime of an object that the dynamic linker has mapped at `base` just now, if it has one.
+///
+/// # Errors
+/// Says why an object with a static runtime could not be served.
+pub fn object_opened(base: u64, path: &Path) -> Result<(), String> {
+    let find = || {
+        let mut objects = objects::loaded_objects().into_iter();
+        objects.find(|object| object.base == base && object.path == path)
+    };
+    with_state(|state| state.look_at(path, Moment::Mapped, find)).unwrap_or(Ok(()))
+}
+
+/// Lets others have what an object needed that is about to be unmapped.
+pub fn object_closed(base: u64) {
+    with_state(|state| {
+        for nearby in &mut state.nearby {
+            if nearby.owner == Some(base) {
+                nearby.owner = None;
+            }
+        }
+    });
+}
+
+impl State {
+    fn look_at(
+        &mut self,
+        path: &Path,
+        moment: Moment,
+        object: impl FnOnce() -> Option<LoadedObject>,
+    ) -> Result<(), String> {
+        if nvidia::is_nvidias_file(path) {
+            return Ok(());
+        }
+        let Some(image) = Image::open(path) else {
+            return Ok(());
         };
+        let Some(elf) = image.elf() else {
+            return Ok(());
+        };
+        let functions = elf.runtime_functions();
+        if functions.is_empty() {
+            self.name_stripped(&elf, path);
+            return Ok(());
+        }
+        // A libcudart is a runtime itself, ours perhaps, and is called as one.
+        if elf.soname().is_some_and(|name| nvidia::is_nvidias(&name)) {
+            return Ok(());
+        }
+        let Some(object) = object() else {
+            say(&format!("{} was not found; left as it is", path.display()));
+            return Ok(());
+        };
+        let path = match object.is_executable {
+            true => std::env::current_exe().unwrap_or_else(|_| path.to_owned()),
+            false => path.to_owned(),
+        };
+        let shown = path.display();
         if !object.was_loaded_from(image.bytes()) {
-            say(&format!(
-                "{} changed while it started; left as it is",
-                path.display()
-            ));
-            continue;
+            say(&format!("{shown} changed while it started; left as it is"));
+            return Ok(());
         }
         let version = elf::runtime_version(&functions).ok_or_else(|| {
             format!(
-                "{} holds a static CUDA runtime older than 12; rebuild it with CUDA 12 or 13",
-                path.display()
+                "{shown} holds a static CUDA runtime older than 12; rebuild it with CUDA 12 or 13"
             )
         })?;
-        let runtime = match runtimes.entry(version) {
+        let count = self.redirect(&object, functions, version, moment, &path)?;
+        if runtime::is_verbose() {
+            say(&format!(
+                "{shown}: {count} functions go to libcudart.so.{version}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Says once that a library brings kernels and no symbols.
+    fn name_stripped(&mut self, elf: &Elf<'_>, path: &Path) {
+        if runtime::is_verbose()
+            && elf.has_stripped_runtime()
+            && !elf.soname().is_some_and(|name| nvidia::is_nvidias(&name))
+            && self.named.insert(path.to_owned())
+        {
+            say(&format!(
+                "{} may hold a static CUDA runtime and is stripped; left as it is",
+                path.display()
+            ));
+        }
+    }
+
+    /// Redirects one object's functions and returns how many.
+    fn redirect(
+        &mut self,
+        object: &LoadedObject,
+        functions: Vec<RuntimeFunction>,
+        version: u32,
+        moment: Moment,
+        path: &Path,
+    ) -> Result<usize, String> {
+        let runtime = match self.runtimes.entry(version) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(Runtime::load(version).map_err(|error| {
+                entry.insert(Runtime::find(version).map_err(|error| {
                     format!(
                         "{} needs our libcudart.so.{version}: {error}",
                         path.display()
@@ -71,99 +184,103 @@ pub fn redirect_loaded_objects() -> Result<(), String> {
                 })?)
             }
         };
-        let count = redirect(&object, functions, runtime)?;
-        if std::env::var_os("GPGPU_PRELOAD_VERBOSE").is_some_and(|value| value == "1") {
-            say(&format!(
-                "{}: {count} functions go to libcudart.so.{version}",
-                path.display()
-            ));
+        let patches = plan(object, functions, runtime, moment);
+        let mut jump_of = |patch: &Patch| memory::long_jump(runtime.entry(&patch.name).address());
+
+        // A function too short for a long jump needs one in its reach.
+        let is_short = |patch: &&Patch| patch.room < LONG_JUMP as u64;
+        let short: Vec<&Patch> = patches.iter().filter(is_short).collect();
+        let mut nearby = 0;
+        if let (Some(first), Some(last)) = (short.first(), short.last()) {
+            let code: Vec<u8> = short.iter().flat_map(|patch| jump_of(patch)).collect();
+            let range = (first.address, last.address + LONG_JUMP as u64);
+            let owner = (moment == Moment::Mapped).then_some(object.base);
+            nearby = nearby_code(&mut self.nearby, owner, &code, range)
+                .map_err(|error| format!("No memory for jumps near the program: {error}"))?;
         }
+        for patch in &patches {
+            let jump = match is_short(&patch) {
+                false => jump_of(patch).to_vec(),
+                true => {
+                    let jump = memory::relative_jump(patch.address, nearby);
+                    nearby += LONG_JUMP as u64;
+                    jump.ok_or_else(|| format!("{} is out of reach", patch.name))?
+                        .to_vec()
+                }
+            };
+            // SAFETY: plan() saw to it that the bytes belong to this function alone and lie in an executable segment
+            // with that protection. None of the object's code has begun to run, and this code lies on other pages.
+            unsafe { memory::overwrite(patch.address, &jump, patch.protection) }
+                .map_err(|error| format!("{} cannot be redirected: {error}", patch.name))?;
+        }
+        Ok(patches.len())
     }
-    Ok(())
 }
 
-fn is_shared_runtime(elf: &elf::Elf<'_>, object: &LoadedObject) -> bool {
-    !object.is_executable
-        && elf
-            .soname()
-            .is_some_and(|name| name.starts_with("libcudart.so"))
-}
-
-/// Redirects one object's functions and returns how many.
-fn redirect(
-    object: &LoadedObject,
-    functions: Vec<RuntimeFunction>,
-    runtime: &Runtime,
-) -> Result<usize, String> {
-    let patches = plan(object, functions, runtime);
-    let code_of = |patch: &Patch| match patch.target {
-        Target::Ours(address) => memory::absolute_jump(address).to_vec(),
-        Target::Missing => runtime::missing_function(&patch.name),
-    };
-
-    // Stand-ins, and a step on the way for functions too short for a long jump, are code of our own.
-    let mut code = Vec::new();
-    let mut offsets = Vec::new();
-    let mut near: Option<(u64, u64)> = None;
-    for patch in &patches {
-        let short = patch.room < ABSOLUTE_JUMP as u64;
-        offsets.push((short || matches!(patch.target, Target::Missing)).then_some(code.len()));
-        if offsets.last().is_some_and(Option::is_some) {
-            code.extend(code_of(patch));
-        }
-        if short {
-            let (low, high) = near.unwrap_or((patch.address, patch.address));
-            near = Some((
-                low.min(patch.address),
-                high.max(patch.address + ABSOLUTE_JUMP as u64),
-            ));
-        }
+/// Puts code in reach of a range, where a closed object had its code if that suits.
+fn nearby_code(
+    known: &mut Vec<Nearby>,
+    owner: Option<u64>,
+    code: &[u8],
+    range: (u64, u64),
+) -> std::io::Result<u64> {
+    let reaches = |from| memory::relative_jump(range.0, from).is_some();
+    let free = known.iter_mut().find(|nearby| {
+        nearby.owner.is_none()
+            && nearby.length >= code.len()
+            && reaches(nearby.address)
+            && memory::relative_jump(range.1, nearby.address + code.len() as u64).is_some()
+    });
+    if let (Some(nearby), Some(_)) = (free, owner) {
+        // SAFETY: the memory is mapped code of ours, and only functions jumped there that are no longer mapped.
+        unsafe { memory::overwrite(nearby.address, code, libc::PROT_READ | libc::PROT_EXEC) }?;
+        nearby.owner = owner;
+        return Ok(nearby.address);
     }
-    let base = match code.is_empty() {
-        true => 0,
-        false => memory::map_code(&code, near)
-            .map_err(|error| format!("No memory for jumps near the program: {error}"))?,
-    };
-
-    for (patch, offset) in patches.iter().zip(offsets) {
-        let target = match (offset, &patch.target) {
-            (None, Target::Ours(address)) => *address,
-            (offset, _) => base + offset.unwrap_or_default() as u64,
-        };
-        let jump = match patch.room >= ABSOLUTE_JUMP as u64 {
-            true => memory::absolute_jump(target).to_vec(),
-            false => match memory::relative_jump(patch.address, target) {
-                Some(jump) => jump.to_vec(),
-                None => return Err(format!("{} is out of reach", patch.name)),
-            },
-        };
-        // SAFETY: plan() saw to it that the bytes belong to this function alone and lie in an executable segment with
-        // that protection. The program has not begun to run, and this code lies on other pages.
-        unsafe { memory::overwrite(patch.address, &jump, patch.protection) }
-            .map_err(|error| format!("{} cannot be redirected: {error}", patch.name))?;
+    let address = memory::map_code(code, Some(range))?;
+    if owner.is_some() {
+        known.push(Nearby {
+            owner,
+            address,
+            length: code.len(),
+        });
     }
-    Ok(patches.len())
+    Ok(address)
 }
 
 /// The functions to overwrite, each place once.
-fn plan(object: &LoadedObject, functions: Vec<RuntimeFunction>, runtime: &Runtime) -> Vec<Patch> {
+fn plan(
+    object: &LoadedObject,
+    functions: Vec<RuntimeFunction>,
+    runtime: &Runtime,
+    moment: Moment,
+) -> Vec<Patch> {
     let mut patches: BTreeMap<u64, Patch> = BTreeMap::new();
     for function in functions {
-        let target = match runtime.function(&function.name) {
-            Some(address) => Target::Ours(address),
-            // Not CUDA's but the program's own, by its name.
-            None if !elf::is_runtime_function(&function.name) => continue,
-            None if runtime::returns_error_code(&function.name) => Target::Missing,
-            None => continue,
-        };
+        let is_ours = runtime.has(&function.name);
+        // Without one of ours: a function of the program's own, by its name, or one that works by itself.
+        if !is_ours
+            && (!elf::is_runtime_function(&function.name)
+                || !runtime::returns_error_code(&function.name))
+        {
+            continue;
+        }
         let symbol = object.base.wrapping_add(function.address);
-        let (address, room) = match function.indirect {
-            false => (symbol, function.room),
-            true => match implementation(object, symbol) {
+        let (address, room) = match (function.indirect, moment) {
+            (false, _) => (symbol, function.room),
+            (true, Moment::Start) => match implementation(object, symbol) {
                 // How long it is is not known; its own symbol, if it has one, is not CUDA's.
-                Some(address) => (address, ABSOLUTE_JUMP as u64),
+                Some(address) => (address, LONG_JUMP as u64),
                 None => continue,
             },
+            // Its resolver cannot run before the object is relocated.
+            (true, Moment::Mapped) => {
+                say(&format!(
+                    "{} is an indirect function; left as it is",
+                    function.name
+                ));
+                continue;
+            }
         };
         if room < RELATIVE_JUMP as u64 {
             say(&format!(
@@ -172,7 +289,7 @@ fn plan(object: &LoadedObject, functions: Vec<RuntimeFunction>, runtime: &Runtim
             ));
             continue;
         }
-        let length = room.min(ABSOLUTE_JUMP as u64);
+        let length = room.min(LONG_JUMP as u64);
         let Some(protection) = object.text_protection(address, length) else {
             say(&format!(
                 "{} lies outside the program's code; left as it is",
@@ -180,22 +297,18 @@ fn plan(object: &LoadedObject, functions: Vec<RuntimeFunction>, runtime: &Runtim
             ));
             continue;
         };
-        let patch = Patch {
-            name: function.name,
-            address,
-            room,
-            protection,
-            target,
-        };
-        match patches.get(&address) {
-            // Two names for one function: one that ours has is better than one that it lacks.
-            Some(Patch {
-                target: Target::Ours(_),
-                ..
-            }) => {}
-            _ => {
-                patches.insert(address, patch);
-            }
+        // Two names for one function: one that ours has is better than one that it lacks.
+        if patches
+            .get(&address)
+            .is_none_or(|other| !runtime.has(&other.name))
+        {
+            let patch = Patch {
+                name: function.name,
+                address,
+                room,
+                protection,
+            };
+            patches.insert(address, patch);
         }
     }
     patches.into_values().collect()
@@ -211,6 +324,6 @@ fn implementation(object: &LoadedObject, resolver: u64) -> Option<u64> {
         resolve()
     };
     object
-        .text_protection(address, ABSOLUTE_JUMP as u64)
+        .text_protection(address, LONG_JUMP as u64)
         .map(|_| address)
 }

@@ -1,55 +1,226 @@
-//! Our libcudart, and stand-ins for the functions that it lacks.
+//! Our libcudart, and the way to each of its functions.
 
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use crate::elf::Image;
 
 /// `cudaErrorNotSupported`.
 const NOT_SUPPORTED: u32 = 801;
 
-/// A libcudart in this process. It is never unloaded: the program jumps into it.
+/// What the environment says, read once: before the program has threads that could change it.
+struct Settings {
+    folders: Vec<PathBuf>,
+    verbose: bool,
+}
+
+fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let named = env::var_os("GPGPU_LIBDIR").map(PathBuf::from);
+        let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let others = env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
+        Settings {
+            folders: named
+                .into_iter()
+                .chain(own_folder())
+                .chain(others)
+                .collect(),
+            verbose: env::var_os("GPGPU_PRELOAD_VERBOSE").is_some_and(|value| value == "1"),
+        }
+    })
+}
+
+/// Whether to say what was redirected. The first call reads the environment.
+pub fn is_verbose() -> bool {
+    settings().verbose
+}
+
+/// A libcudart that the program's calls go to. It is loaded at the first of them, not before: a library may be being
+/// loaded at the time when its functions are redirected, and the dynamic linker loads one at a time.
 pub struct Runtime {
-    handle: *mut c_void,
+    library: &'static Library,
+    exports: HashSet<String>,
+    entries: HashMap<String, &'static Entry>,
+}
+
+/// Its file, and the dynamic linker's handle once it is loaded. It is never unloaded: the program jumps into it.
+struct Library {
+    file: CString,
+    handle: AtomicPtr<c_void>,
+}
+
+/// A redirected function.
+#[repr(C)]
+pub struct Entry {
+    /// Where the redirected function goes: first [`resolve`], then our function or [`missing`]. The jump in the
+    /// function's place reads it, and leaves the entry's own address in `r11`.
+    target: AtomicU64,
+    name: CString,
+    library: &'static Library,
+    said: AtomicBool,
+}
+
+impl Entry {
+    /// The address that [`crate::memory::long_jump`] takes.
+    pub fn address(&'static self) -> u64 {
+        std::ptr::from_ref(self) as u64
+    }
 }
 
 impl Runtime {
-    /// Loads `libcudart.so.<version>` from `$GPGPU_LIBDIR`, the preload's own folder or the loader's search path.
+    /// Finds `libcudart.so.<version>` in `$GPGPU_LIBDIR`, the preload's own folder or `$LD_LIBRARY_PATH`.
     ///
     /// # Errors
-    /// The loader's words about the last place.
-    pub fn load(version: u32) -> Result<Self, String> {
+    /// Says that there is none.
+    pub fn find(version: u32) -> Result<Self, String> {
         let name = format!("libcudart.so.{version}");
-        let folders = env::var_os("GPGPU_LIBDIR")
-            .map(PathBuf::from)
-            .into_iter()
-            .chain(own_folder());
-        let files = folders
-            .map(|folder| folder.join(&name))
-            .filter(|file| file.exists());
-        let mut error = String::new();
-        for file in files.chain([PathBuf::from(&name)]) {
-            let Ok(path) = CString::new(file.as_os_str().as_bytes()) else {
+        for folder in &settings().folders {
+            let path = folder.join(&name);
+            let Some(image) = Image::open(&path) else {
                 continue;
             };
-            // SAFETY: the path is a terminated string; the library's constructors are its own affair.
-            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            if !handle.is_null() {
-                return Ok(Self { handle });
-            }
-            error = loader_error();
+            let (Some(elf), Ok(file)) = (image.elf(), CString::new(path.as_os_str().as_bytes()))
+            else {
+                continue;
+            };
+            let handle = AtomicPtr::new(null_mut());
+            return Ok(Self {
+                library: Box::leak(Box::new(Library { file, handle })),
+                exports: elf.exports(),
+                entries: HashMap::new(),
+            });
         }
-        Err(error)
+        Err(format!(
+            "it is neither in GPGPU_LIBDIR nor beside the preload nor in LD_LIBRARY_PATH ({name})"
+        ))
     }
 
-    /// The address of an exported function.
-    pub fn function(&self, name: &str) -> Option<u64> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: the handle is open for ever, the name a terminated string.
-        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
-        (!address.is_null()).then_some(address as u64)
+    /// Whether ours has the function.
+    pub fn has(&self, name: &str) -> bool {
+        self.exports.contains(name)
     }
+
+    /// The function's entry, the same for all programs and libraries that have it. A function that ours lacks says so
+    /// at its first call, and returns `cudaErrorNotSupported`.
+    pub fn entry(&mut self, name: &str) -> &'static Entry {
+        if let Some(entry) = self.entries.get(name) {
+            return entry;
+        }
+        let target = match self.has(name) {
+            true => resolve as *const () as u64,
+            false => missing as *const () as u64,
+        };
+        let entry: &'static Entry = Box::leak(Box::new(Entry {
+            target: AtomicU64::new(target),
+            name: CString::new(name).unwrap_or_default(),
+            library: self.library,
+            said: AtomicBool::new(false),
+        }));
+        self.entries.insert(name.to_owned(), entry);
+        entry
+    }
+}
+
+/// Finds the function at its first call, and goes on to it as if it had been called. The arguments' registers are kept.
+#[unsafe(naked)]
+unsafe extern "C" fn resolve() {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push rax",
+        "push r11",
+        "sub rsp, 128",
+        ".cfi_adjust_cfa_offset 200",
+        "movaps [rsp], xmm0",
+        "movaps [rsp + 16], xmm1",
+        "movaps [rsp + 32], xmm2",
+        "movaps [rsp + 48], xmm3",
+        "movaps [rsp + 64], xmm4",
+        "movaps [rsp + 80], xmm5",
+        "movaps [rsp + 96], xmm6",
+        "movaps [rsp + 112], xmm7",
+        "mov rdi, r11",
+        "call {find}",
+        "mov [rsp + 128], rax",
+        "movaps xmm0, [rsp]",
+        "movaps xmm1, [rsp + 16]",
+        "movaps xmm2, [rsp + 32]",
+        "movaps xmm3, [rsp + 48]",
+        "movaps xmm4, [rsp + 64]",
+        "movaps xmm5, [rsp + 80]",
+        "movaps xmm6, [rsp + 96]",
+        "movaps xmm7, [rsp + 112]",
+        "add rsp, 128",
+        "pop r11",
+        "pop rax",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -200",
+        "jmp r11",
+        ".cfi_endproc",
+        find = sym find,
+    )
+}
+
+/// Where the program arrives when it calls a function that ours lacks.
+#[unsafe(naked)]
+unsafe extern "C" fn missing() {
+    std::arch::naked_asm!("mov rdi, r11", "jmp {called}", called = sym missing_called)
+}
+
+/// The address of the entry's function. Without any lock but the dynamic linker's: whoever waits for that one may hold
+/// any other.
+extern "C" fn find(entry: &Entry) -> u64 {
+    let library = entry.library;
+    let mut handle = library.handle.load(Ordering::Acquire);
+    if handle.is_null() {
+        // SAFETY: the path is a terminated string; the library's constructors are its own affair. Several threads may
+        // come here at once: each gets the same handle.
+        handle = unsafe { libc::dlopen(library.file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            crate::say(&loader_error());
+        }
+        library.handle.store(handle, Ordering::Release);
+    }
+    let address = match handle.is_null() {
+        true => null_mut(),
+        // SAFETY: the handle is open for ever, the name a terminated string.
+        false => unsafe { libc::dlsym(handle, entry.name.as_ptr()) },
+    };
+    let target = match address.is_null() {
+        true => missing as *const () as u64,
+        false => address as u64,
+    };
+    entry.target.store(target, Ordering::Release);
+    target
+}
+
+extern "C" fn missing_called(entry: &Entry) -> u32 {
+    if !entry.said.swap(true, Ordering::Relaxed) {
+        let name = entry.name.to_string_lossy();
+        crate::say(&format!(
+            "{name} is not supported; it returns cudaErrorNotSupported"
+        ));
+    }
+    NOT_SUPPORTED
 }
 
 fn loader_error() -> String {
@@ -76,23 +247,6 @@ fn own_folder() -> Option<PathBuf> {
     Some(file.canonicalize().ok()?.parent()?.to_owned())
 }
 
-/// A function of the static runtime that our libcudart does not have.
-struct Missing {
-    name: CString,
-    said: AtomicBool,
-}
-
-/// Where the program arrives when it calls a function that is missing.
-extern "C" fn missing_called(missing: &Missing) -> u32 {
-    if !missing.said.swap(true, Ordering::Relaxed) {
-        let name = missing.name.to_string_lossy();
-        crate::say(&format!(
-            "{name} is not supported; it returns cudaErrorNotSupported"
-        ));
-    }
-    NOT_SUPPORTED
-}
-
 /// Whether a stand-in that returns an error code suits the function. Those that return strings or structures compute
 /// something simple from their arguments, and the static runtime's own go on doing so.
 pub fn returns_error_code(name: &str) -> bool {
@@ -102,17 +256,4 @@ pub fn returns_error_code(name: &str) -> bool {
         "cudaCreateChannelDesc",
     ];
     !others.contains(&name) && !name.starts_with("__cuda")
-}
-
-/// Code that tells `missing_called` which function was called. What it refers to lives for ever.
-pub fn missing_function(name: &str) -> Vec<u8> {
-    let missing: &'static Missing = Box::leak(Box::new(Missing {
-        name: CString::new(name).unwrap_or_default(),
-        said: AtomicBool::new(false),
-    }));
-    let mut code = vec![0x48, 0xbf]; // mov $missing, %rdi
-    code.extend((missing as *const Missing as u64).to_le_bytes());
-    let handler: extern "C" fn(&Missing) -> u32 = missing_called;
-    code.extend(crate::memory::absolute_jump(handler as usize as u64));
-    code
 }

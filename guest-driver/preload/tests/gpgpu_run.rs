@@ -44,6 +44,7 @@ fn keeps_the_users_own_libraries() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"))
         .env("LD_LIBRARY_PATH", "/users/libraries")
         .env("LD_PRELOAD", bench.path("lib/libcuda.so.1"))
+        .env("LD_AUDIT", "/users/audit.so")
         .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
         .args(["--libdir", text(&bench.path("lib")), "env"])
         .output()
@@ -63,6 +64,49 @@ fn keeps_the_users_own_libraries() {
         lib.display()
     );
     assert!(lines.contains(&preload), "{lines}");
+    let audit = format!(
+        "LD_AUDIT=/users/audit.so:{}/libgpgpu_audit.so\n",
+        lib.display()
+    );
+    assert!(lines.contains(&audit), "{lines}");
+}
+
+#[test]
+fn a_run_within_a_run_names_each_library_once() {
+    let bench = Bench::new();
+    let other = bench.path("other");
+    std::fs::create_dir(&other).unwrap();
+    for name in ["libgpgpu_preload.so", "libgpgpu_audit.so"] {
+        std::fs::copy(bench.path("lib").join(name), other.join(name)).unwrap();
+    }
+    let run = env!("CARGO_BIN_EXE_gpgpu-run");
+    let output = bench.gpgpu_run(true, &[run, "--libdir", text(&other), "env"]);
+    let (lines, other) = (stdout(&output), other.canonicalize().unwrap());
+    for (variable, name) in [("LD_PRELOAD", "preload"), ("LD_AUDIT", "audit")] {
+        let line = format!("{variable}={}/libgpgpu_{name}.so\n", other.display());
+        assert!(lines.contains(&line), "{lines}");
+    }
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_module_is_followed_by_all_that_the_program_starts() {
+    let bench = Bench::new();
+    let module = format!(
+        "{STATIC_RUNTIME}\n__attribute__((constructor)) static void registers(void) {{ __cudaRegisterFatBinary(1); }}"
+    );
+    let flags = ["-O1", "-shared", "-fPIC", "-fvisibility=hidden"];
+    bench.compile("module.so", &[("module.c", &module)], &flags);
+    let main = "#include <dlfcn.h>\nint main(int c, char **v) { return !dlopen(v[1], RTLD_NOW); }";
+    bench.compile("opener", &[("opener.c", main)], &["-ldl"]);
+    let script = format!(
+        "cd {} && ./opener ./module.so && env ./opener ./module.so",
+        text(bench.folder.path())
+    );
+    let output = bench.gpgpu_run(true, &["sh", "-c", &script]);
+    let expected = "RIGHT 13 __cudaRegisterFatBinary\n".repeat(2);
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]
@@ -130,6 +174,14 @@ fn check_tells_the_kinds_apart_and_runs_nothing() {
         said.contains("static CUDA runtime 13") && said.contains("runs"),
         "{said}"
     );
+    for variable in [
+        "GPGPU_LIBDIR=",
+        "LD_LIBRARY_PATH=",
+        "LD_PRELOAD=",
+        "LD_AUDIT=",
+    ] {
+        assert!(said.contains(variable), "{said}");
+    }
     assert_eq!(code, Some(0));
     let plain = ("main.c", "int main(void) { return 0; }");
     assert!(

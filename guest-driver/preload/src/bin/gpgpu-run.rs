@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,13 @@ use clap::Parser;
 use gpgpu_preload::program::Kind;
 
 const PRELOAD: &str = "libgpgpu_preload.so";
-const LIBRARIES: [&str; 4] = [
+const AUDIT: &str = "libgpgpu_audit.so";
+const LIBRARIES: [&str; 5] = [
     "libcuda.so.1",
     "libcudart.so.13",
     "libcudart.so.12",
     PRELOAD,
+    AUDIT,
 ];
 const DEVICE: &str = "/dev/virtio-gpgpu";
 const CONNECTION: &str = "VIRTIO_GPGPU";
@@ -83,27 +86,51 @@ fn run(options: &Options) -> Result<(), Failure> {
     {
         return Err(Failure(1, message));
     }
-    let preload = folder.join(PRELOAD);
     let error = Command::new(&program)
         .arg0(&options.command[0])
         .args(&options.command[1..])
-        .env("GPGPU_LIBDIR", &folder)
-        .env(
-            "LD_LIBRARY_PATH",
-            joined(
-                folder.as_os_str(),
-                env::var_os("LD_LIBRARY_PATH").as_deref(),
-            ),
-        )
-        .env(
-            "LD_PRELOAD",
-            match env::var_os("LD_PRELOAD") {
-                Some(others) => joined(&others, Some(preload.as_os_str())),
-                None => preload.into(),
-            },
-        )
+        .envs(settings(&folder))
         .exec();
     Err(Failure(126, format!("{shown}: {error}")))
+}
+
+/// The environment variables to set. All that the program starts inherits them.
+fn settings(folder: &Path) -> Vec<(&'static str, OsString)> {
+    let path = env::var_os("LD_LIBRARY_PATH");
+    let mut settings = vec![
+        ("GPGPU_LIBDIR", folder.into()),
+        (
+            "LD_LIBRARY_PATH",
+            joined(folder.as_os_str(), path.as_deref()),
+        ),
+    ];
+    for (variable, name) in [("LD_PRELOAD", PRELOAD), ("LD_AUDIT", AUDIT)] {
+        let file = folder.join(name);
+        if file.exists() {
+            let others = others(&env::var_os(variable).unwrap_or_default(), name);
+            settings.push((variable, joined(&others, Some(file.as_os_str()))));
+        }
+    }
+    settings
+}
+
+/// The list without libraries of that file name: those that a gpgpu-run further up has put there.
+fn others(list: &OsStr, name: &str) -> OsString {
+    let is_ours =
+        |entry: &&[u8]| Path::new(OsStr::from_bytes(entry)).file_name() == Some(name.as_ref());
+    let is_separator = |byte: &u8| matches!(byte, b':' | b' ');
+    match list
+        .as_bytes()
+        .split(is_separator)
+        .any(|entry| is_ours(&entry))
+    {
+        false => list.to_owned(),
+        true => {
+            let entries = list.as_bytes().split(is_separator);
+            let others: Vec<&[u8]> = entries.filter(|entry| !is_ours(entry)).collect();
+            OsString::from_vec(others.join(&b':'))
+        }
+    }
 }
 
 /// Explains; fails where a run would be refused.
@@ -115,6 +142,10 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             println!("libraries: {}", folder.display());
             for name in LIBRARIES.iter().filter(|name| !folder.join(name).exists()) {
                 println!("           {name} is missing");
+            }
+            for (at, (variable, value)) in settings(folder).iter().enumerate() {
+                let title = if at == 0 { "sets:" } else { "" };
+                println!("{title:10} {variable}={}", value.display());
             }
         }
         Err(message) => println!("libraries: {message}"),

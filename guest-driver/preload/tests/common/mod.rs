@@ -62,8 +62,33 @@ impl Bench {
             &[("empty.c", "")],
             &["-shared", "-fPIC"],
         );
-        std::fs::copy(preload(), bench.path("lib/libgpgpu_preload.so")).unwrap();
+        std::fs::copy(
+            built("libgpgpu_preload.so"),
+            bench.path("lib/libgpgpu_preload.so"),
+        )
+        .unwrap();
+        bench.link_audit();
         bench
+    }
+
+    /// Links the audit library as it is installed.
+    fn link_audit(&self) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/libgpgpu_audit.map");
+        let mut command = Command::new("gcc");
+        command.args([
+            "-shared",
+            "-nostdlib",
+            "-Wl,--gc-sections",
+            "-Wl,-z,now",
+            "-o",
+        ]);
+        command.arg(self.path("lib/libgpgpu_audit.so"));
+        command.arg(format!("-Wl,--version-script={}", source.display()));
+        for name in ["version", "objopen", "objclose", "objsearch"] {
+            command.arg(format!("-Wl,-u,la_{name}"));
+        }
+        let linked = command.arg(built("libgpgpu_audit.a")).output().unwrap();
+        assert!(linked.status.success(), "{}", stderr(&linked));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -111,11 +136,23 @@ impl Bench {
             .unwrap()
     }
 
+    /// The program with preload and audit library, as gpgpu-run starts it.
+    pub fn followed(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LD_PRELOAD", self.path("lib/libgpgpu_preload.so"))
+            .env("LD_AUDIT", self.path("lib/libgpgpu_audit.so"))
+            .env_remove("GPGPU_LIBDIR")
+            .env_remove("LD_LIBRARY_PATH");
+        command
+    }
+
     /// `gpgpu-run` with the test's libraries and, unless `device` is false, a connection to name.
     pub fn gpgpu_run(&self, device: bool, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpgpu-run"));
         command
             .env("GPGPU_LIBDIR", self.path("lib"))
+            .env_remove("LD_AUDIT")
             .env_remove("LD_PRELOAD")
             .env_remove("LD_LIBRARY_PATH");
         match device {
@@ -126,18 +163,24 @@ impl Bench {
     }
 }
 
-/// The library that Cargo has built beside the programs.
-fn preload() -> PathBuf {
+/// A library that Cargo has built beside the programs: the newest, as its name may hold a hash.
+fn built(name: &str) -> PathBuf {
     let programs = Path::new(env!("CARGO_BIN_EXE_gpgpu-run")).parent().unwrap();
-    let candidates = [
-        programs.join("deps/libgpgpu_preload.so"),
-        programs.join("libgpgpu_preload.so"),
-    ];
-    let newest = candidates
-        .into_iter()
-        .filter(|file| file.exists())
+    let (stem, extension) = name.split_once('.').unwrap();
+    let is_it = |file: &PathBuf| {
+        let text = file.file_name().unwrap().to_string_lossy().into_owned();
+        let hash = text
+            .strip_prefix(stem)
+            .and_then(|rest| rest.strip_suffix(&format!(".{extension}")));
+        hash.is_some_and(|hash| hash.is_empty() || hash.starts_with('-'))
+    };
+    let newest = [programs.to_owned(), programs.join("deps")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(is_it)
         .max_by_key(|file| file.metadata().and_then(|data| data.modified()).unwrap());
-    newest.expect("cargo builds libgpgpu_preload.so")
+    newest.unwrap_or_else(|| panic!("cargo builds {name}"))
 }
 
 pub fn stdout(output: &Output) -> String {

@@ -1,0 +1,340 @@
+//! Tells the dynamic linker to take our libraries, and the preload what a program loads late.
+//!
+//! `gpgpu-run` names `libgpgpu_audit.so` in `LD_AUDIT` (rtld-audit(7)). glibc's dynamic linker then calls it
+//!
+//! - for each library that is sought ([`la_objsearch`]): a file name that our folder has is taken from there, whatever
+//!   `DT_RPATH`, `LD_LIBRARY_PATH` or an absolute path would have found;
+//! - for each object that was mapped ([`la_objopen`]) and before one is unmapped ([`la_objclose`]): it hands these to
+//!   the preload, which sends the calls of a static CUDA runtime to our libcudart. The object is not yet relocated then
+//!   and none of its code has run.
+//!
+//! Our folder is the one that the preload, `libgpgpu_preload.so`, was loaded from. Without the preload the library does
+//! nothing.
+//!
+//! An audit library lives in a link namespace of its own, with its own copy of each library that it needs. So this one
+//! needs none: it calls the kernel itself, and nothing in it can panic or allocate, so that neither the C library nor
+//! Rust's is linked. Cargo would link Rust's into any shared library. So it makes a static one, and `cc` links that:
+//!
+//! ```sh
+//! cc -shared -nostdlib -o libgpgpu_audit.so -Wl,--version-script=audit/libgpgpu_audit.map -Wl,-u,la_version \
+//!    -Wl,-u,la_objopen -Wl,-u,la_objclose -Wl,-u,la_objsearch -Wl,--gc-sections -Wl,-z,now libgpgpu_audit.a
+//! ```
+//!
+//! It defines no `la_symbind` or `la_pltenter`, so that calls between libraries cost what they always do.
+//!
+//! The dynamic linker holds its lock during each of these calls, so that only one runs at a time.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int, c_long, c_uint};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+mod symbols;
+
+/// The file name of the preload.
+const PRELOAD: &[u8] = b"libgpgpu_preload.so";
+
+/// The preload's variable of type [`Hooks`].
+const HOOKS_SYMBOL: &[u8] = b"gpgpu_preload_hooks";
+
+/// The version of the interface in which every function used here is already.
+const INTERFACE: c_uint = 1;
+
+/// `LM_ID_BASE`: the namespace of the program.
+const BASE_NAMESPACE: c_long = 0;
+
+/// `LA_SER_ORIG`: the name as the program or the library gave it.
+const AS_GIVEN: c_uint = 1;
+
+/// The part of glibc's `struct link_map` that is public.
+#[repr(C)]
+pub struct LinkMap {
+    /// What to add to the file's addresses.
+    pub base: usize,
+    /// The file's path.
+    pub name: *const c_char,
+    /// The dynamic section in memory.
+    pub dynamic: *const symbols::Dynamic,
+}
+
+/// A function that the preload offers: it takes an object's load address and its path.
+pub type Hook = unsafe extern "C" fn(usize, *const c_char);
+
+/// What the preload offers, once it is ready: null until then. Each is a [`Hook`].
+#[repr(C)]
+pub struct Hooks {
+    /// Called when an object was mapped.
+    pub opened: AtomicPtr<()>,
+    /// Called before an object is unmapped.
+    pub closed: AtomicPtr<()>,
+}
+
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The longest path that the kernel takes, with the terminating zero.
+const PATH_MAX: usize = 4096;
+
+/// Our folder with a slash behind it, then the file name that is being looked for.
+struct PathBuffer(UnsafeCell<[u8; PATH_MAX]>);
+
+// SAFETY: only the dynamic linker's calls touch it, and it makes one at a time, under its lock.
+unsafe impl Sync for PathBuffer {}
+
+static PATH: PathBuffer = PathBuffer(UnsafeCell::new([0; PATH_MAX]));
+
+/// How much of [`PATH`] is the folder; 0 as long as it is unknown.
+static FOLDER_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Accepts the interface's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn la_version(_version: c_uint) -> c_uint {
+    INTERFACE
+}
+
+/// An object was mapped. Asks for no bindings to be shown.
+///
+/// # Safety
+/// The dynamic linker calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_objopen(
+    map: *const LinkMap,
+    namespace: c_long,
+    _cookie: *mut usize,
+) -> c_uint {
+    if namespace != BASE_NAMESPACE || map.is_null() {
+        return 0;
+    }
+    // SAFETY: the linker passes a valid entry of its list, which nothing changes meanwhile, and whose name is a
+    // terminated string.
+    unsafe {
+        let map = &*map;
+        let length = string_length(map.name);
+        if FOLDER_LENGTH.load(Ordering::Relaxed) == 0 {
+            preload_found(map, length);
+        } else {
+            call(opened_hook(), map);
+        }
+    }
+    0
+}
+
+/// An object is going to be unmapped. Its destructors have run.
+///
+/// # Safety
+/// The dynamic linker calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_objclose(cookie: *const usize) -> c_uint {
+    // SAFETY: a cookie holds the address of its object's entry unless an audit library changes it; this one does not,
+    // and each has its own.
+    unsafe {
+        if let Some(map) = cookie
+            .as_ref()
+            .and_then(|map| (*map as *const LinkMap).as_ref())
+        {
+            call(closed_hook(), map);
+        }
+    }
+    0
+}
+
+/// A library is sought. Gives the path of ours if our folder has a file of that name, the name as it was otherwise.
+///
+/// # Safety
+/// The dynamic linker calls it with a terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn la_objsearch(
+    name: *const c_char,
+    _cookie: *const usize,
+    flag: c_uint,
+) -> *const c_char {
+    let folder = FOLDER_LENGTH.load(Ordering::Relaxed);
+    if flag != AS_GIVEN || folder == 0 || name.is_null() {
+        return name;
+    }
+    // SAFETY: the name is a terminated string; the buffer is this call's alone, and the linker has copied what an
+    // earlier call returned.
+    unsafe {
+        let length = string_length(name);
+        let start = after_last_slash(name, length);
+        let file = name.add(start);
+        let length = length - start;
+        if !is_library_name(file, length) || folder + length >= PATH_MAX {
+            return name;
+        }
+        let path = PATH.0.get().cast::<u8>();
+        copy(path.add(folder), file.cast(), length + 1);
+        match exists(path) {
+            true => path.cast(),
+            false => name,
+        }
+    }
+}
+
+/// Remembers the folder and the hooks if the object is the preload.
+///
+/// # Safety
+/// The entry is valid, and `length` is its name's.
+unsafe fn preload_found(map: &LinkMap, length: usize) {
+    // SAFETY: as the caller says; the buffer is written under the linker's lock, before anybody reads it.
+    unsafe {
+        let start = after_last_slash(map.name, length);
+        if start == 0
+            || start + PRELOAD.len() >= PATH_MAX
+            || !equals(map.name.add(start), length - start, PRELOAD)
+        {
+            return;
+        }
+        let Some(hooks) = symbols::find(map, HOOKS_SYMBOL) else {
+            return;
+        };
+        HOOKS.store(hooks as *mut Hooks, Ordering::Relaxed);
+        copy(PATH.0.get().cast(), map.name.cast(), start);
+        // A dollar sign would be taken for a token by the dynamic linker: such a folder is served by LD_LIBRARY_PATH
+        // alone. One beyond the buffer's end stands for it, so that the search ends here and no name ever fits.
+        let has_token = (0..start).any(|at| read(map.name, at) == b'$');
+        FOLDER_LENGTH.store(if has_token { PATH_MAX } else { start }, Ordering::Relaxed);
+    }
+}
+
+fn opened_hook() -> *mut () {
+    // SAFETY: the pointer is null or the preload's variable; the preload is never unloaded.
+    unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }.map_or(std::ptr::null_mut(), |hooks| {
+        hooks.opened.load(Ordering::Acquire)
+    })
+}
+
+fn closed_hook() -> *mut () {
+    // SAFETY: as in opened_hook.
+    unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }.map_or(std::ptr::null_mut(), |hooks| {
+        hooks.closed.load(Ordering::Acquire)
+    })
+}
+
+/// # Safety
+/// `hook` is null or one of the preload's hooks.
+unsafe fn call(hook: *mut (), map: &LinkMap) {
+    if !hook.is_null() {
+        // SAFETY: the preload's hooks have this type, and the caller vouches for its being one.
+        unsafe {
+            let hook = std::mem::transmute::<*mut (), Hook>(hook);
+            hook(map.base, map.name);
+        }
+    }
+}
+
+/// Whether it is `lib*.so*`.
+///
+/// # Safety
+/// `length` bytes are there.
+unsafe fn is_library_name(name: *const c_char, length: usize) -> bool {
+    // SAFETY: the caller's promise, and no index reaches `length`.
+    unsafe {
+        length >= 6
+            && equals(name, 3, b"lib")
+            && (3..length - 2).any(|at| equals(name.add(at), 3, b".so"))
+    }
+}
+
+/// One byte. Volatile, here and below, because the compiler would make a call to the C library of a loop otherwise.
+///
+/// # Safety
+/// The byte is there.
+unsafe fn read(text: *const c_char, at: usize) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { text.add(at).cast::<u8>().read_volatile() }
+}
+
+/// # Safety
+/// The string is terminated, or null: as long as none then.
+unsafe fn string_length(text: *const c_char) -> usize {
+    let mut length = 0;
+    // SAFETY: the caller's promise; the loop ends at the terminating zero.
+    while !text.is_null() && unsafe { read(text, length) } != 0 {
+        length += 1;
+    }
+    length
+}
+
+/// # Safety
+/// `length` bytes are there.
+unsafe fn after_last_slash(text: *const c_char, length: usize) -> usize {
+    let mut start = length;
+    // SAFETY: the caller's promise.
+    while start > 0 && unsafe { read(text, start - 1) } != b'/' {
+        start -= 1;
+    }
+    start
+}
+
+/// # Safety
+/// `length` bytes of `text` are there.
+unsafe fn equals(text: *const c_char, length: usize, other: &[u8]) -> bool {
+    length == other.len()
+        // SAFETY: the caller's promise, as both are equally long.
+        && (0..length).all(|at| unsafe { read(text, at) == other.as_ptr().add(at).read_volatile() })
+}
+
+/// # Safety
+/// As for `std::ptr::copy_nonoverlapping`.
+unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+    for at in 0..length {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) };
+    }
+}
+
+/// Whether the kernel finds the file.
+///
+/// # Safety
+/// The path is a terminated string.
+unsafe fn exists(path: *const u8) -> bool {
+    const SYS_ACCESS: c_long = 21;
+    const F_OK: c_int = 0;
+    let result: c_long;
+    // SAFETY: access(2) only reads the path, and the kernel changes no register but these.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") SYS_ACCESS => result,
+            in("rdi") path,
+            in("rsi") F_OK as c_long,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack, readonly),
+        );
+    }
+    result == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_names_are_told_from_others() {
+        let is = |name: &[u8]| {
+            // SAFETY: the slice has that many bytes.
+            unsafe { is_library_name(name.as_ptr().cast(), name.len()) }
+        };
+        assert!(is(b"libcuda.so.1") && is(b"libcublas.so.13") && is(b"libx.so"));
+        assert!(
+            !is(b"") && !is(b"lib.s") && !is(b"cuda.so.1") && !is(b"libx.a") && !is(b"module.so")
+        );
+    }
+
+    #[test]
+    fn without_the_preload_names_stay_as_they_are() {
+        let name = c"/usr/lib/libcuda.so.1".as_ptr();
+        // SAFETY: a terminated string; no cookie is looked at.
+        let found = unsafe { la_objsearch(name, std::ptr::null(), AS_GIVEN) };
+        assert_eq!(found, name);
+    }
+
+    #[test]
+    fn files_are_found() {
+        // SAFETY: terminated strings.
+        unsafe {
+            assert!(exists(c"/proc/self/exe".as_ptr().cast()));
+            assert!(!exists(c"/proc/self/no-such-file".as_ptr().cast()));
+        }
+    }
+}

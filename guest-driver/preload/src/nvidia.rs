@@ -1,0 +1,85 @@
+//! NVIDIA's own libraries. Their licence does not allow that they are changed, in memory neither, so none ever is.
+
+use std::path::Path;
+
+/// How the names of NVIDIA's libraries begin. NCCL is not among them: its licence allows changes.
+const BEGINNINGS: [&str; 37] = [
+    "libaccinj",
+    "libcal.",
+    "libcublas",
+    "libcuda.",
+    "libcudadebugger",
+    "libcudart",
+    "libcudla",
+    "libcudnn",
+    "libcudss",
+    "libcufft",
+    "libcufile",
+    "libcuinj",
+    "libcupti",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcustatevec",
+    "libcutensor",
+    "libnpp",
+    "libnvblas",
+    "libnvcomp",
+    "libnvcudla",
+    "libnvfatbin",
+    "libnvidia",
+    "libnvinfer",
+    "libnvimgcodec",
+    "libnvJitLink",
+    "libnvjitlink",
+    "libnvjpeg",
+    "libnvonnxparser",
+    "libnvoptix",
+    "libnvperf",
+    "libnvrtc",
+    "libnvshmem",
+    "libnvToolsExt",
+    "libnvtx",
+    "libnvvm",
+];
+
+/// Whether a library of that name, its file's or its own (`DT_SONAME`), is NVIDIA's.
+pub fn is_nvidias(name: &str) -> bool {
+    BEGINNINGS
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
+}
+
+/// The same of a file's path.
+pub fn is_nvidias_file(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| is_nvidias(&name.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvidias_are_told_from_others() {
+        for name in [
+            "libcublasLt.so.13",
+            "libcudnn_ops.so.9",
+            "libnvJitLink.so.13",
+            "libcuda.so.1",
+            "libcurand-1a2b3c.so.10",
+        ] {
+            assert!(is_nvidias(name), "{name}");
+        }
+        for name in [
+            "libnccl.so.2",
+            "libtorch_cuda.so",
+            "runtime.cpython-311-x86_64-linux-gnu.so",
+            "",
+        ] {
+            assert!(!is_nvidias(name), "{name}");
+        }
+        assert!(is_nvidias_file(Path::new("/a/libcufft.so.12")));
+        assert!(!is_nvidias_file(Path::new("/libcufft/libx.so")));
+    }
+}
