@@ -322,6 +322,25 @@ fn a_wrong_address_fails_a_call_that_waits() {
 }
 
 #[test]
+fn a_wrong_size_costs_no_memory() {
+    if in_child("a_wrong_size_costs_no_memory") {
+        let (handle, zero, one, n) = (handle(), 0f32, 1f32, 1 << 20);
+        let long = alloc(n as usize * 4);
+        ok!("cublasSgemm_v2"; handle, 0, 0, n, n, 1, &one, long, n, long, 1, &zero, long, n);
+        assert_fault(handle, ILLEGAL_ADDRESS);
+    }
+}
+
+#[test]
+fn an_element_that_is_repeated_too_often_costs_no_memory() {
+    if in_child("an_element_that_is_repeated_too_often_costs_no_memory") {
+        let (handle, one, x) = (handle(), 1f32, alloc(4));
+        ok!("cublasSaxpy_v2_64"; handle, 1i64 << 40, &one, x, 0i64, x, 0i64);
+        assert_fault(handle, 2);
+    }
+}
+
+#[test]
 fn a_handle_without_a_context_makes_the_primary_one_current() {
     if in_child("a_handle_without_a_context_makes_the_primary_one_current") {
         // Loaded, but nothing called yet.
