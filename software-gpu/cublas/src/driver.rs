@@ -11,6 +11,8 @@ use crate::types::{Result, Status};
 /// A driver's error: `CUresult` other than zero.
 pub type Code = u32;
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub const OUT_OF_MEMORY: Code = 2;
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
 pub const ILLEGAL_ADDRESS: Code = 700;
 /// `CUDA_ERROR_MISALIGNED_ADDRESS`.

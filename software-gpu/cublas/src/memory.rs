@@ -3,7 +3,7 @@
 
 use std::num::Wrapping;
 
-use crate::driver::{Code, Driver, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS};
+use crate::driver::{Code, Driver, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY};
 use crate::number::Plain;
 
 /// A result of work: the driver's code is the error, and becomes a fault.
@@ -37,6 +37,9 @@ pub struct Matrix {
 #[derive(Clone, Copy)]
 pub struct Memory(&'static Driver);
 
+/// Elements that a vector may have if they are all the same one: nothing else bounds what is made of it.
+const MOST_REPEATED: i64 = 1 << 26;
+
 fn elements(count: i64) -> Outcome<usize> {
     usize::try_from(count).map_err(|_| ILLEGAL_ADDRESS)
 }
@@ -60,6 +63,9 @@ impl Memory {
 
     // From the first to the last element of a vector.
     fn vector_span<T: Plain>(&self, v: Vector, write: bool) -> Outcome<*mut T> {
+        if v.step == 0 && v.count > MOST_REPEATED {
+            return Err(OUT_OF_MEMORY);
+        }
         let length = (v.count - 1)
             .checked_mul(v.step.checked_abs().ok_or(ILLEGAL_ADDRESS)?)
             .and_then(|last| last.checked_add(1))
@@ -73,6 +79,22 @@ impl Memory {
             .and_then(|last| last.checked_add(m.rows))
             .ok_or(ILLEGAL_ADDRESS)?;
         self.span(m.address, length, write)
+    }
+
+    /// Whether a vector can be written. Work asks before it makes what is to be written, so that a wrong size costs no memory.
+    pub fn check_vector<T: Plain>(&self, v: Vector) -> Outcome {
+        if v.count <= 0 {
+            return Ok(());
+        }
+        self.vector_span::<T>(v, true).map(|_| ())
+    }
+
+    /// The same for a matrix.
+    pub fn check_matrix<T: Plain>(&self, m: Matrix) -> Outcome {
+        if m.rows <= 0 || m.columns <= 0 {
+            return Ok(());
+        }
+        self.matrix_span::<T>(m, true).map(|_| ())
     }
 
     /// One value.

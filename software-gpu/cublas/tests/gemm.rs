@@ -242,17 +242,30 @@ fn what_is_no_combination_is_refused() {
     ok!("cuCtxSynchronize";);
 }
 
-#[test]
-fn a_product_of_512_is_fast() {
-    let handle = handle();
-    let n = 512;
-    let [a, b, c] = [alloc(n * n * 4), alloc(n * n * 4), alloc(n * n * 4)];
-    write(a, &vec![1f32; n * n]);
-    write(b, &vec![2f32; n * n]);
-    let (one, zero, n) = (1f32, 0f32, n as c_int);
-    let start = Instant::now();
-    ok!("cublasSgemm_v2"; handle, 0, 0, n, n, n, &one, a, n, b, n, &zero, c, n);
+/// How long a product of 512 takes, and that it is right.
+fn large<A: Number, C: Number, S: Number>(types: [c_int; 2], compute: c_int) {
+    const SIZE: usize = 512;
+    let (handle, n) = (handle(), SIZE as c_int);
+    let number = |x: f64| A::new(C64::new(x, 0.0));
+    let a = upload(&vec![number(1.0); SIZE * SIZE]);
+    let b = upload(&vec![number(2.0); SIZE * SIZE]);
+    let c = alloc(SIZE * SIZE * size_of::<C>());
+    let (one, zero) = (S::new(C64::new(1.0, 0.0)), S::new(C64::default()));
+    let ([of_a, of_c], start) = (types, Instant::now());
+    ok!("cublasGemmEx"; handle, 1, 0, n, n, n, &one, a, of_a, n, b, of_a, n, &zero, c, of_c, n, compute, -1);
     ok!("cuCtxSynchronize";);
-    println!("{:?}", start.elapsed());
-    assert!(download::<f32>(c, 512 * 512).iter().all(|x| *x == 1024.0));
+    println!("{types:?}: {:?}", start.elapsed());
+    let all = download::<C>(c, SIZE * SIZE);
+    assert!(all.iter().all(|x| x.value() == C64::new(1024.0, 0.0)));
+}
+
+#[test]
+fn large_products() {
+    large::<f32, f32, f32>([0, 0], SINGLE);
+    large::<f64, f64, f64>([1, 1], DOUBLE);
+    large::<C32, C32, C32>([4, 4], SINGLE);
+    large::<C64, C64, C64>([5, 5], DOUBLE);
+    large::<f16, f16, f32>([2, 2], SINGLE);
+    large::<bf16, bf16, f32>([14, 14], SINGLE);
+    large::<i8, i32, i32>([3, 10], INTEGER);
 }

@@ -42,20 +42,25 @@ impl Places {
         matches!(self, Self::Strided(0, _) | Self::Array(0))
     }
 
-    // The addresses of the matrices, which have elements of `size` bytes.
-    fn addresses(self, memory: &Memory, count: i64, size: usize) -> Outcome<Vec<u64>> {
+    // The array, if there is one.
+    fn read(self, memory: &Memory, count: i64) -> Outcome<Vec<u64>> {
         match self {
-            Self::Strided(first, stride) => {
-                let step = stride.wrapping_mul(size as i64);
-                Ok((0..count)
-                    .map(|i| first.wrapping_add_signed(step.wrapping_mul(i)))
-                    .collect())
-            }
+            Self::Strided(..) => Ok(Vec::new()),
             Self::Array(address) => memory.vector(Vector {
                 address,
                 count,
                 step: 1,
             }),
+        }
+    }
+
+    // Where the i-th matrix is, whose elements have `size` bytes.
+    fn at(self, array: &[u64], i: i64, size: usize) -> u64 {
+        match self {
+            Self::Strided(first, stride) => {
+                first.wrapping_add_signed(stride.wrapping_mul(size as i64).wrapping_mul(i))
+            }
+            Self::Array(_) => array[i as usize],
         }
     }
 }
@@ -137,15 +142,23 @@ impl Products {
         handle.run(move |memory| {
             let (alpha, beta) = (alpha.get(&memory)?.load(), beta.get(&memory)?.load());
             let needs_product = self.shape[2] > 0 && !alpha.is_nothing();
-            let addresses = |i: usize, size| self.places[i].addresses(&memory, self.count, size);
-            let outputs = addresses(2, size_of::<C>())?;
-            let inputs = if needs_product {
-                let (a, b) = (addresses(0, size_of::<A>())?, addresses(1, size_of::<A>())?);
-                a.into_iter().zip(b).map(Some).collect()
-            } else {
-                vec![None; outputs.len()]
-            };
-            for (input, output) in inputs.into_iter().zip(outputs) {
+            let [in_a, in_b, in_c] = self.places;
+            let outputs = in_c.read(&memory, self.count)?;
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            if needs_product {
+                (a, b) = (
+                    in_a.read(&memory, self.count)?,
+                    in_b.read(&memory, self.count)?,
+                );
+            }
+            for i in 0..self.count {
+                let input = needs_product.then(|| {
+                    (
+                        in_a.at(&a, i, size_of::<A>()),
+                        in_b.at(&b, i, size_of::<A>()),
+                    )
+                });
+                let output = in_c.at(&outputs, i, size_of::<C>());
                 self.one::<N, A, C>(&memory, input, output, alpha, beta)?;
             }
             Ok(())
@@ -168,6 +181,7 @@ impl Products {
             Ok(Dense::read::<A>(memory, place(i, address))?.apply(self.operations[i]))
         };
         let c = place(2, output);
+        memory.check_matrix::<C>(c)?;
         let product = match input {
             Some((a, b)) => read(0, a)?.times(&read(1, b)?),
             None => Dense::new(c.rows as usize, c.columns as usize, |_, _| N::default()),

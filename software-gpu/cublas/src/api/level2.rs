@@ -19,6 +19,7 @@ fn multiply_add<N: Field>(
     [alpha, beta]: [Scalar<N>; 2],
 ) -> Result {
     handle.run(move |memory| {
+        memory.check_vector::<N>(y)?;
         let (alpha, beta) = (alpha.get(&memory)?, beta.get(&memory)?);
         let mut sums = vec![N::default(); y.count as usize];
         if !alpha.is_nothing() {

@@ -18,6 +18,7 @@ fn update<N: Field>(
     [alpha, beta]: [Scalar<N>; 2],
     which: impl Fn(usize, usize) -> bool,
 ) -> Outcome {
+    memory.check_matrix::<N>(c)?;
     let (alpha, beta) = (alpha.get(memory)?, beta.get(memory)?);
     let mut new = if alpha.is_nothing() {
         Dense::new(c.rows as usize, c.columns as usize, |_, _| N::default())
@@ -113,6 +114,7 @@ fn trsm<N: Field>(
         return Ok(());
     }
     handle.run(move |memory| {
+        memory.check_matrix::<N>(b)?;
         let alpha = alpha.get(&memory)?;
         if alpha.is_nothing() {
             let zeros = vec![N::default(); (b.rows * b.columns) as usize];
@@ -157,6 +159,7 @@ fn geam<N: Field>(
         return Ok(());
     }
     handle.run(move |memory| {
+        memory.check_matrix::<N>(c)?;
         let mut sum = Dense::new(c.rows as usize, c.columns as usize, |_, _| N::default());
         for ((factor, operation), input) in scalars.iter().zip(operations).zip(inputs) {
             let factor = factor.get(&memory)?;
