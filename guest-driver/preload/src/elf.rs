@@ -237,6 +237,16 @@ impl<'a> Elf<'a> {
                 .any(|name| name.starts_with("libcudart.so"))
     }
 
+    /// Whether musl's dynamic linker is to load the program, which cannot load libraries made for glibc.
+    pub fn is_for_musl(&self) -> bool {
+        use object::read::elf::ProgramHeader as _;
+        let endian = Endianness::Little;
+        let headers = self.file.elf_program_headers().iter();
+        headers
+            .filter_map(|header| header.interpreter(endian, self.file.data()).ok().flatten())
+            .any(|path| memchr::memmem::find(path, b"ld-musl").is_some())
+    }
+
     /// Whether the dynamic linker loads the file's libraries, and so the preload, when it runs.
     pub fn has_interpreter(&self) -> bool {
         use object::read::elf::ProgramHeader as _;

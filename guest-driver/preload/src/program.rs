@@ -14,6 +14,8 @@ pub enum Kind {
     NotElf,
     /// An ELF file for another machine or word size.
     OtherMachine,
+    /// A program for musl, which loads no libraries made for glibc.
+    Musl,
     /// An ELF file that the dynamic linker has no part in, so that no library can be put before it.
     FullyStatic,
     /// Linked with a shared libcudart of that name, directly or through another library (`None`).
@@ -62,6 +64,9 @@ impl Kind {
         if !elf.has_interpreter() && needed.is_empty() && !is_library(elf) {
             return Self::FullyStatic;
         }
+        if elf.is_for_musl() {
+            return Self::Musl;
+        }
         if !functions.is_empty() {
             return Self::StaticRuntime {
                 version: runtime_version(&functions),
@@ -88,6 +93,7 @@ impl Kind {
         match self {
             Self::NotElf => "a script or no ELF file: runs as it is; the programs that it starts inherit the libraries".into(),
             Self::OtherMachine => "not an ELF program for x86-64".into(),
+            Self::Musl => "linked with musl: runs as it is, without CUDA; our libraries need glibc".into(),
             Self::FullyStatic => "fully static: it loads no libraries, ours neither".into(),
             Self::SharedRuntime(Some(name)) => format!("linked with the shared CUDA runtime ({name}): uses ours"),
             Self::SharedRuntime(None) => "linked with the shared CUDA runtime through another library: uses ours".into(),

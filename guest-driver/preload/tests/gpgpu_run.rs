@@ -213,6 +213,14 @@ fn check_tells_the_kinds_apart_and_runs_nothing() {
             .contains("shared CUDA runtime (libcudart.so.12)")
     );
 
+    let musl = ["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"];
+    let (said, code) = kind(&[], &bench.compile("musl", &[plain], &musl));
+    assert!(
+        said.contains("linked with musl") && !said.contains("LD_PRELOAD"),
+        "{said}"
+    );
+    assert_eq!(code, Some(0));
+
     // The same program for a 32-bit machine: the class and the machine of its header.
     let mut bytes = std::fs::read(bench.path("plain")).unwrap();
     bytes[4] = 1;

@@ -20,7 +20,14 @@
 //!    -Wl,-u,la_objopen -Wl,-u,la_objclose -Wl,-u,la_objsearch -Wl,--gc-sections -Wl,-z,now libgpgpu_audit.a
 //! ```
 //!
-//! It defines no `la_symbind` or `la_pltenter`, so that calls between libraries cost what they always do.
+//! It defines no `la_symbind` or `la_pltenter`, so that calls between libraries cost what they always do:
+//! 2.7 ns bound lazily, measured with glibc 2.36 and 2.41. Before glibc 2.35 any audit library adds some 20 ns to such a
+//! call (2.31), unless `LD_BIND_NOW` is set. A `dlopen` takes 13 µs longer for each object, and 60 µs for one of 31 MB,
+//! for the preload's search through its symbols' names.
+//!
+//! Other ways were worse. Whoever interposes `dlopen` comes before the file is mapped or after its constructors ran, and
+//! does not see `DT_RPATH`. A jump in the place of the debugger's hook in the dynamic linker would come in time, at no
+//! cost for calls with any glibc, but would fight with debuggers and see no searches.
 //!
 //! The dynamic linker holds its lock during each of these calls, so that only one runs at a time.
 

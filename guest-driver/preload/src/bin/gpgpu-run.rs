@@ -80,7 +80,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         ));
     }
     let folder = libraries.map_err(|message| Failure(1, message))?;
-    if kind != Kind::NotElf
+    if !works_without_device(&kind)
         && !options.no_device_check
         && let Some(message) = no_device()
     {
@@ -89,13 +89,13 @@ fn run(options: &Options) -> Result<(), Failure> {
     let error = Command::new(&program)
         .arg0(&options.command[0])
         .args(&options.command[1..])
-        .envs(settings(&folder))
+        .envs(settings(&folder, &kind))
         .exec();
     Err(Failure(126, format!("{shown}: {error}")))
 }
 
 /// The environment variables to set. All that the program starts inherits them.
-fn settings(folder: &Path) -> Vec<(&'static str, OsString)> {
+fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     let path = env::var_os("LD_LIBRARY_PATH");
     let mut settings = vec![
         ("GPGPU_LIBDIR", folder.into()),
@@ -106,7 +106,8 @@ fn settings(folder: &Path) -> Vec<(&'static str, OsString)> {
     ];
     for (variable, name) in [("LD_PRELOAD", PRELOAD), ("LD_AUDIT", AUDIT)] {
         let file = folder.join(name);
-        if file.exists() {
+        // musl's dynamic linker would give up the program over them.
+        if file.exists() && *kind != Kind::Musl {
             let others = others(&env::var_os(variable).unwrap_or_default(), name);
             settings.push((variable, joined(&others, Some(file.as_os_str()))));
         }
@@ -143,7 +144,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             for name in LIBRARIES.iter().filter(|name| !folder.join(name).exists()) {
                 println!("           {name} is missing");
             }
-            for (at, (variable, value)) in settings(folder).iter().enumerate() {
+            for (at, (variable, value)) in settings(folder, kind).iter().enumerate() {
                 let title = if at == 0 { "sets:" } else { "" };
                 println!("{title:10} {variable}={}", value.display());
             }
@@ -167,7 +168,7 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             println!("result:    runs");
             Ok(())
         }
-        (None, Ok(_), Some(_)) if *kind == Kind::NotElf => {
+        (None, Ok(_), Some(_)) if works_without_device(kind) => {
             println!("result:    runs, and CUDA finds no device");
             Ok(())
         }
@@ -176,6 +177,11 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             Err(Failure(1, "the program would be refused".into()))
         }
     }
+}
+
+/// Whether the program is to run though there is no virtual GPU: it makes no CUDA calls itself.
+fn works_without_device(kind: &Kind) -> bool {
+    matches!(kind, Kind::NotElf | Kind::Musl)
 }
 
 /// What to do about a missing device; `None` if there is one.
