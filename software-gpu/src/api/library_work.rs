@@ -8,7 +8,7 @@ use gpgpu_protocol::cuda::{
     CUresult, CUstream,
 };
 
-use crate::border::{Pointer, as_callback, export};
+use crate::border::{self, Pointer, as_callback};
 use crate::context;
 use crate::driver;
 use crate::stream::Null;
@@ -35,10 +35,22 @@ impl Call {
     }
 }
 
-export! {
-    /// Queues work in a stream of the context, NULL being its legacy stream. With `wait` it returns when the work has ended,
-    /// with the fault if there was one. The data is the work's if the answer is success or a fault of work that was queued.
-    healthy fn softwareGpuQueue(context: CUcontext, stream: CUstream, work: Option<LibraryWork>, data: *mut c_void, queued: Pointer<c_int>, wait: c_int) |_| {
+/// Queues work in a stream of the context, NULL being its legacy stream. With `wait` it returns when the work has ended,
+/// with the fault if there was one. The data is the work's if the answer is success or a fault of work that was queued.
+///
+/// # Safety
+///
+/// Pointers are NULL or valid for what the function reads or writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softwareGpuQueue(
+    context: CUcontext,
+    stream: CUstream,
+    work: Option<LibraryWork>,
+    data: *mut c_void,
+    queued: Pointer<c_int>,
+    wait: c_int,
+) -> CUresult {
+    border::healthy(|_| {
         let work = work.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let cx = context::named(context as u64)?;
         let stream = cx.own_stream(stream, Null::Legacy)?;
@@ -49,12 +61,24 @@ export! {
             context::wait_for(&ticket)?;
         }
         Ok(())
-    }
+    })
+}
 
-    /// Where the CPU finds `size` bytes at a device address, to be read or written. It is for work that runs in a stream, and
-    /// the pointer is good until that work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device may not reach all of them.
-    initialised fn softwareGpuBytes(out: Pointer<*mut c_void>, address: CUdeviceptr, size: usize, write: c_int) |driver| {
+/// Where the CPU finds `size` bytes at a device address, to be read or written. It is for work that runs in a stream, and
+/// the pointer is good until that work ends. `CUDA_ERROR_ILLEGAL_ADDRESS` if the device may not reach all of them.
+///
+/// # Safety
+///
+/// Pointers are NULL or valid for what the function reads or writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softwareGpuBytes(
+    out: Pointer<*mut c_void>,
+    address: CUdeviceptr,
+    size: usize,
+    write: c_int,
+) -> CUresult {
+    border::initialised(|driver| {
         let bytes = driver.memory.host_pointer(address, size as u64, write != 0);
         out.set(bytes.ok_or(CUDA_ERROR_ILLEGAL_ADDRESS)?.cast())
-    }
+    })
 }
