@@ -7,4 +7,5 @@ pub mod cuda;
 pub mod driver_api;
 pub mod futex;
 pub mod layout;
+pub mod libraries;
 pub mod ring;

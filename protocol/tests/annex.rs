@@ -1,6 +1,8 @@
 //! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
 //! by hand and held against the codec.
 
+#[path = "annex/libraries.rs"]
+mod libraries;
 #[path = "annex/messages.rs"]
 mod messages;
 #[path = "annex/operations.rs"]
@@ -37,6 +39,7 @@ fn page() -> String {
     operations::write_operations(&mut page);
     operations::write_structures(&mut page);
     tables::write(&mut page);
+    libraries::write(&mut page);
     page
 }
 

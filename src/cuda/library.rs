@@ -38,6 +38,14 @@ pub enum Library {
     CusparseLt,
 }
 
+impl From<gpgpu_protocol::libraries::Library> for Library {
+    fn from(of: gpgpu_protocol::libraries::Library) -> Self {
+        match of {
+            gpgpu_protocol::libraries::Library::Cublas => Self::Cublas,
+        }
+    }
+}
+
 /// A version of a library.
 #[derive(Debug)]
 struct Version {
@@ -132,7 +140,6 @@ impl Library {
     ///
     /// # Errors
     /// See [`Missing`]. The log says so once.
-    #[allow(dead_code, reason = "for the operations of the libraries")]
     pub fn symbol(self, name: &'static str) -> Result<*const c_void, Missing> {
         OPERATORS.get_or_init(Libraries::default).symbol(self, name)
     }

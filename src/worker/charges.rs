@@ -19,6 +19,8 @@ pub enum Owner {
     Limit(u64, CUlimit),
     /// A module.
     Module(u64),
+    /// A handle of a library.
+    Handle(u64),
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use gpgpu_protocol::{
 use super::{
     argument::WorkerArg,
     lease::{Named, Names, Naming, Passage},
-    ops,
+    libraries, ops,
     session::{Data, Session},
 };
 use crate::cuda::driver;
@@ -63,6 +63,11 @@ impl Answer {
             result,
             reply: writer.into_bytes(),
         }
+    }
+
+    /// An answer with a reply, whatever its code.
+    pub const fn with_reply(result: CUresult, reply: Vec<u8>) -> Self {
+        Self { result, reply }
     }
 
     /// The head as it travels.
@@ -220,7 +225,7 @@ macro_rules! table {
                     carry_out!(ring $name, data);
                     carry_out!($completion, $style, $name, session, context, arguments, data, $($arg : $ty),*)
                 })*
-                _ => return Err(Malformed::Range),
+                _ => return libraries::carry_out(session, op, context, arguments, data.by_ring),
             })
         }
 
@@ -252,7 +257,7 @@ macro_rules! table {
             match op {
                 $($op if is_reply => again::<reply::$name>(bytes),)*
                 $($op => request_again::<request::$name>(bytes),)*
-                _ => Err(Malformed::Range),
+                _ => libraries::read_again(op, is_reply, bytes),
             }
         }
     };

@@ -23,6 +23,7 @@ mod grace;
 mod images;
 mod later;
 mod lease;
+mod libraries;
 #[cfg(test)]
 #[allow(non_snake_case)]
 mod lifetimes_tests;

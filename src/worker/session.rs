@@ -24,6 +24,7 @@ use super::{
     images::Images,
     later::Later,
     lease::Gates,
+    libraries::Handles,
     memory::{Regions, Staging},
     objects::Entry,
     ring::Ring,
@@ -56,6 +57,8 @@ pub struct Session {
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: &'static Callbacks,
+    /// The handles of libraries that it has made.
+    pub handles: Handles,
     /// What it is charged for beside its device memory.
     pub charges: Charges,
     /// Its module images.
@@ -179,6 +182,7 @@ impl Session {
             ahead: Ahead::default(),
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
+            handles: Handles::default(),
             charges: Charges::default(),
             images: Images::default(),
             deferred: AtomicU32::default(),
@@ -306,6 +310,7 @@ impl Session {
         }
         // From now on its id may be another's.
         self.objects.remove_context(context);
+        self.handles.forget_ended(self);
     }
 }
 

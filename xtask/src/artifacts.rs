@@ -14,10 +14,11 @@ use crate::process::run_logged;
 use crate::programs;
 use crate::ui::Step;
 
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 8] = [
     "vhost-device-gpgpu",
     "gpgpu-libcuda",
     "gpgpu-libcudart",
+    "gpgpu-cublas",
     "gpgpu-preload",
     "gpgpu-audit",
     "gpgpu-software-gpu",
@@ -26,6 +27,33 @@ const PACKAGES: [&str; 6] = [
 
 /// The runtime libraries that we offer, by the major number in their names.
 pub const RUNTIMES: [&str; 2] = ["12", "13"];
+
+/// A library of the guest that is linked out of a static one, once for each major number in its name.
+struct Linked {
+    /// The static library.
+    archive: &'static str,
+    /// The folder with `NAME.map`, the versions of its symbols, and `NAME.ld` where symbols differ between the majors.
+    folder: &'static str,
+    /// Its name, without the number.
+    name: &'static str,
+    /// The numbers.
+    majors: [&'static str; 2],
+}
+
+const LINKED: [Linked; 2] = [
+    Linked {
+        archive: "libcudart.a",
+        folder: "guest-driver/libcudart/link",
+        name: "libcudart.so",
+        majors: RUNTIMES,
+    },
+    Linked {
+        archive: "libgpgpu_cublas.a",
+        folder: "guest-driver/cublas/link",
+        name: "libcublas.so",
+        majors: ["12", "13"],
+    },
+];
 
 /// Where things are in a stage: in `target/stage`, and in an unpacked bundle.
 #[derive(Clone, Debug)]
@@ -97,9 +125,10 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
         install_stripped(paths, &release.join(name), target)?;
     }
     link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
-    for major in RUNTIMES {
-        let name = format!("libcudart.so.{major}");
-        link_runtime(paths, &release, major, &stage.shims().join(&name))?;
+    for library in &LINKED {
+        for major in library.majors {
+            link(paths, &release, library, major, &stage)?;
+        }
     }
     link_audit(paths, &release, &stage.shims().join("libgpgpu_audit.so"))?;
     let common = [
@@ -139,32 +168,34 @@ fn cargo_build(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Links `libcudart.so.MAJOR` out of the static library, as `guest-driver/libcudart/README.md` says.
-fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Result<()> {
-    let archive = release.join("libcudart.a");
-    let link = paths.root.join("guest-driver/libcudart/link");
-    let map = link.join(format!("libcudart.so.{major}.map"));
-    let script = link.join(format!("libcudart.so.{major}.ld"));
-    let inputs = Inputs::default()
-        .text("2")
-        .file(&archive)?
-        .file(&map)?
-        .file(&script)?;
+/// Links a library out of the static one, as `guest-driver/libcudart/README.md` says.
+fn link(paths: &Paths, release: &Path, library: &Linked, major: &str, stage: &Stage) -> Result<()> {
+    let name = format!("{}.{major}", library.name);
+    let target = stage.shims().join(&name);
+    let archive = release.join(library.archive);
+    let folder = paths.root.join(library.folder);
+    let map = folder.join(format!("{name}.map"));
+    let script = folder.join(format!("{name}.ld"));
+    let script = script.exists().then_some(script);
+    let mut inputs = Inputs::default().text("3").file(&archive)?.file(&map)?;
+    if let Some(script) = &script {
+        inputs = inputs.file(script)?;
+    }
     let digest = inputs.digest();
-    if is_fresh(target, &digest) {
+    if is_fresh(&target, &digest) {
         return Ok(());
     }
-    let step = Step::new(format!("libcudart.so.{major}"));
+    let step = Step::new(&name);
     let made = tempfile::tempdir().context("cannot create a scratch folder")?;
-    let output = made.path().join("libcudart.so");
+    let output = made.path().join(library.name);
     let mut command = Command::new("gcc");
     command
         .args(["-shared", "-o"])
         .arg(&output)
-        .arg(format!("-Wl,-soname,libcudart.so.{major}"));
+        .arg(format!("-Wl,-soname,{name}"));
     command
         .arg(format!("-Wl,--version-script={}", map.display()))
-        .arg(&script);
+        .args(script);
     command
         .args(["-Wl,--whole-archive"])
         .arg(&archive)
@@ -173,10 +204,10 @@ fn link_runtime(paths: &Paths, release: &Path, major: &str, target: &Path) -> Re
     run_logged(
         &mut command,
         Some(&step),
-        &paths.logs().join(format!("libcudart-{major}.log")),
+        &paths.logs().join(format!("{name}.log")),
     )?;
-    install_stripped(paths, &output, target)?;
-    mark_fresh(target, &digest)?;
+    install_stripped(paths, &output, &target)?;
+    mark_fresh(&target, &digest)?;
     step.done("");
     Ok(())
 }

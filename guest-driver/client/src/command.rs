@@ -1,7 +1,7 @@
 //! A request as a command of the stream, its answer, and what a failure of the device is called.
 
 use gpgpu_protocol::{
-    api::Request,
+    api::{Operation, Request},
     codec::{Reader, Writer},
     cuda::*,
     layout::{StreamAnswer, StreamCommand, status},
@@ -23,22 +23,41 @@ pub fn encode<R: Request>(request: &R, stream: &mut Vec<u8>) {
     bytes.resize(size_of::<StreamCommand>(), 0);
     let mut writer = Writer::on(bytes);
     request.put(&mut writer);
-    let mut bytes = writer.into_bytes();
+    *stream = writer.into_bytes();
+    put_header(R::OP, stream);
+}
+
+/// Makes a command whose arguments are written already, in place of what `stream` holds.
+pub fn encode_written(operation: &Operation, arguments: &[u8], stream: &mut Vec<u8>) {
+    stream.clear();
+    stream.resize(size_of::<StreamCommand>(), 0);
+    stream.extend_from_slice(arguments);
+    put_header(operation.op, stream);
+}
+
+#[inline]
+fn put_header(op: u16, command: &mut [u8]) {
     let header = StreamCommand {
-        bytes: (bytes.len() as u32).into(),
-        op: R::OP.into(),
+        bytes: (command.len() as u32).into(),
+        op: op.into(),
         reserved: 0.into(),
         context: thread::current_context().into(),
     };
-    bytes[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
-    *stream = bytes;
+    command[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
+}
+
+/// An answer's code, and the bytes of its reply.
+#[inline]
+pub fn split(answer: &[u8]) -> Result<(CUresult, &[u8])> {
+    let (head, rest) = StreamAnswer::read_from_prefix(answer).map_err(|_| CUDA_ERROR_UNKNOWN)?;
+    Ok((head.result.get(), rest))
 }
 
 /// What an answer says: a code, and the reply if there is one.
 #[inline]
 pub fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)> {
-    let (head, rest) = StreamAnswer::read_from_prefix(answer).map_err(|_| CUDA_ERROR_UNKNOWN)?;
-    let reply = if rest.is_empty() && head.result.get() != CUDA_SUCCESS {
+    let (code, rest) = split(answer)?;
+    let reply = if rest.is_empty() && code != CUDA_SUCCESS {
         None
     } else {
         Some(
@@ -47,7 +66,7 @@ pub fn decode<R: Request>(answer: &[u8]) -> Result<(CUresult, Option<R::Reply>)>
                 .map_err(|_| CUDA_ERROR_UNKNOWN)?,
         )
     };
-    Ok((head.result.get(), reply))
+    Ok((code, reply))
 }
 
 /// The reply to a call that succeeded; any other has its code.
@@ -63,7 +82,7 @@ pub fn reply<T>((result, reply): (CUresult, Option<T>)) -> Result<T> {
 /// What a program is told when the device, not CUDA, failed. A client whose worker is gone gets one
 /// code for every later call, and one that CUDA itself gives for something outside of CUDA.
 #[cold]
-pub fn failed<R: Request>(failure: &Failure) -> CUresult {
+pub fn failed(name: &str, failure: &Failure) -> CUresult {
     let code = match failure {
         Failure::Status(status::NO_GPU) => CUDA_ERROR_NO_DEVICE,
         Failure::Status(status::NO_RESOURCES | status::LIMIT) => CUDA_ERROR_OUT_OF_MEMORY,
@@ -73,6 +92,6 @@ pub fn failed<R: Request>(failure: &Failure) -> CUresult {
         Failure::Os(libc::ENOMEM) => CUDA_ERROR_OUT_OF_MEMORY,
         Failure::Status(_) | Failure::Os(_) => CUDA_ERROR_EXTERNAL_DEVICE,
     };
-    log::say(Level::Debug, || format!("{}: {failure}", R::NAME));
+    log::say(Level::Debug, || format!("{name}: {failure}"));
     code
 }

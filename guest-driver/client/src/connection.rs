@@ -20,7 +20,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    command::{decode, encode, failed, reply},
+    command::{decode, encode, encode_written, failed, reply, split},
     ffi::Result,
     log::{self, Level},
     ring::{Ring, Ticket, Waited},
@@ -109,7 +109,9 @@ impl Connection {
                     shared.add(issued::first_table());
                     break;
                 }
-                other => other.map_err(|failure| failed::<request::gpgpuOperations>(&failure))?,
+                other => {
+                    other.map_err(|failure| failed(request::gpgpuOperations::NAME, &failure))?
+                }
             };
             let decoded = decode::<request::gpgpuOperations>(&answer[..length.min(answer.len())]);
             let (CUDA_SUCCESS, Some(reply)) = decoded? else {
@@ -132,11 +134,11 @@ impl Connection {
 
     /// Refuses an operation that the host does not have, and names it once.
     #[inline]
-    fn require<R: Request>(&self) -> Result {
-        if self.shared.has(R::OP) {
+    fn require(&self, operation: &'static Operation) -> Result {
+        if self.shared.has(operation.op) {
             return Ok(());
         }
-        self.refuse(R::OPERATION)
+        self.refuse(operation)
     }
 
     #[cold]
@@ -197,16 +199,16 @@ impl Connection {
 
     /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
-        self.require::<R>()?;
+        self.require(R::OPERATION)?;
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
-            self.follow_ring::<R>(stream);
+            self.follow_ring(R::OPERATION, stream);
             self.transport
                 .transfer(thread::tag(), stream, data, &mut answer)
-                .map_err(|failure| failed::<R>(&failure))
+                .map_err(|failure| failed(R::NAME, &failure))
         });
-        self.work.count::<R>();
+        self.work.count(R::OPERATION);
         let length = sent?;
         let decoded = decode::<R>(&answer[..length.min(answer.len())])?;
         self.note(decoded.0);
@@ -220,22 +222,14 @@ impl Connection {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
-        self.require::<R>()?;
+        self.require(R::OPERATION)?;
         let given = self.given();
         let mut answer = thread::take_answer_buffer();
         let outcome = thread::with_stream_buffer(|stream| {
             encode(request, stream);
-            if input.is_empty()
-                && output.is_empty()
-                && R::OPERATION.rings
-                && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
-                && self.exchange_by_ring::<R>(ring, stream, &mut answer)? == Waited::Over
-            {
-                return Ok(answer.len());
-            }
-            self.exchange_by_queue::<R>(stream, input, output, &mut answer)
+            self.send(R::OPERATION, stream, input, output, &mut answer)
         });
-        self.work.count::<R>();
+        self.work.count(R::OPERATION);
         let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
         thread::return_answer_buffer(answer);
         match decoded {
@@ -248,23 +242,94 @@ impl Connection {
         decoded
     }
 
-    fn exchange_by_ring<R: Request>(
+    /// Sends a request of an operation whose arguments are written already, and hands its reply over.
+    ///
+    /// # Errors
+    ///
+    /// The operation's code if there is no reply beside it.
+    pub fn call_written<T>(
         &self,
+        operation: &'static Operation,
+        arguments: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        self.require(operation)?;
+        let mut answer = thread::take_answer_buffer();
+        let outcome = thread::with_stream_buffer(|stream| {
+            encode_written(operation, arguments, stream);
+            self.send(operation, stream, &[], &mut [], &mut answer)
+        });
+        self.work.count(operation);
+        let read = outcome.and_then(|length| {
+            let (code, rest) = split(&answer[..length.min(answer.len())])?;
+            self.note(code);
+            match code {
+                CUDA_SUCCESS => Ok(read(rest)),
+                _ if !rest.is_empty() => Ok(read(rest)),
+                code => Err(code),
+            }
+        });
+        thread::return_answer_buffer(answer);
+        read
+    }
+
+    /// Like [`Connection::post`], of an operation whose arguments are written already.
+    ///
+    /// # Errors
+    ///
+    /// It could not be sent.
+    pub fn post_written(&self, operation: &'static Operation, arguments: &[u8]) -> Result {
+        if self.corrupted.load(Ordering::Relaxed) {
+            return self.call_written(operation, arguments, |_| ());
+        }
+        self.require(operation)?;
+        let posted = thread::with_stream_buffer(|stream| {
+            encode_written(operation, arguments, stream);
+            self.post_command(operation, stream)
+        });
+        self.work.count(operation);
+        posted.map_err(|failure| failed(operation.name, &failure))
+    }
+
+    /// Sends a command and waits for its answer, by the ring where it can: the answer's length.
+    fn send(
+        &self,
+        operation: &'static Operation,
+        stream: &mut Vec<u8>,
+        input: &[u8],
+        output: &mut [u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<usize> {
+        if input.is_empty()
+            && output.is_empty()
+            && operation.rings
+            && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
+            && self.exchange_by_ring(operation, ring, stream, answer)? == Waited::Over
+        {
+            return Ok(answer.len());
+        }
+        self.exchange_by_queue(operation, stream, input, output, answer)
+    }
+
+    fn exchange_by_ring(
+        &self,
+        operation: &Operation,
         ring: &Ring,
         stream: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<Waited> {
-        let ticket = self.request_by_ring::<R>(ring, stream)?;
-        self.wait_by_ring::<R>(ring, ticket, answer)
+        let ticket = self.request_by_ring(operation, ring, stream)?;
+        self.wait_by_ring(operation, ring, ticket, answer)
     }
 
-    fn request_by_ring<R: Request>(&self, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
+    fn request_by_ring(&self, operation: &Operation, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
         ring.request(thread::tag(), stream, || self.wake(), || self.is_served())
-            .map_err(|failure| failed::<R>(&failure))
+            .map_err(|failure| failed(operation.name, &failure))
     }
 
-    fn wait_by_ring<R: Request>(
+    fn wait_by_ring(
         &self,
+        operation: &Operation,
         ring: &Ring,
         ticket: Ticket,
         answer: &mut Vec<u8>,
@@ -272,7 +337,7 @@ impl Connection {
         ring.wait(ticket, answer, || self.is_done(ticket))
             .inspect_err(|code| {
                 log::say(Level::Debug, || {
-                    format!("{}: {code} while waiting", R::NAME)
+                    format!("{}: {code} while waiting", operation.name)
                 });
                 self.note(*code);
             })
@@ -319,7 +384,7 @@ impl Connection {
         let length = self
             .transport
             .submit(submission)
-            .map_err(|failure| failed::<request::gpgpuFenceStatus>(&failure))?;
+            .map_err(|failure| failed(request::gpgpuFenceStatus::NAME, &failure))?;
         let decoded = decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?;
         reply(decoded).map(|reply| reply.over != 0)
     }
@@ -331,14 +396,15 @@ impl Connection {
             .map_err(|_| Failure::Os(libc::ENOTCONN))
     }
 
-    fn exchange_by_queue<R: Request>(
+    fn exchange_by_queue(
         &self,
+        operation: &Operation,
         stream: &mut Vec<u8>,
         input: &[u8],
         output: &mut [u8],
         answer: &mut Vec<u8>,
     ) -> Result<usize> {
-        self.follow_ring::<R>(stream);
+        self.follow_ring(operation, stream);
         answer.resize(MAX_ANSWER_BYTES, 0);
         let submission = Submission {
             thread: thread::tag(),
@@ -349,14 +415,14 @@ impl Connection {
         };
         self.transport
             .submit(submission)
-            .map_err(|failure| failed::<R>(&failure))
+            .map_err(|failure| failed(operation.name, &failure))
     }
 
     /// Puts before commands for the command queue what keeps them behind the ring's.
-    fn follow_ring<R: Request>(&self, stream: &mut Vec<u8>) {
+    fn follow_ring(&self, operation: &Operation, stream: &mut Vec<u8>) {
         let Some(ring) = &self.ring else { return };
         // What is about the client itself depends on nothing, and must not wait.
-        if R::OPERATION.is(Property::Client) {
+        if operation.is(Property::Client) {
             return;
         }
         let position = ring.position();
@@ -371,21 +437,30 @@ impl Connection {
         if self.corrupted.load(Ordering::Relaxed) {
             return self.call(request).map(drop);
         }
-        self.require::<R>()?;
+        self.require(R::OPERATION)?;
         let posted = thread::with_stream_buffer(|stream| {
             encode(request, stream);
-            match &self.ring {
-                Some(ring) if R::OPERATION.rings && Ring::fits(stream.len()) => {
-                    ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
-                }
-                _ => {
-                    self.follow_ring::<R>(stream);
-                    self.transport.post(thread::tag(), stream)
-                }
-            }
+            self.post_command(R::OPERATION, stream)
         });
-        self.work.count::<R>();
-        posted.map_err(|failure| failed::<R>(&failure))
+        self.work.count(R::OPERATION);
+        posted.map_err(|failure| failed(R::NAME, &failure))
+    }
+
+    #[inline]
+    fn post_command(
+        &self,
+        operation: &'static Operation,
+        stream: &mut Vec<u8>,
+    ) -> std::result::Result<(), Failure> {
+        match &self.ring {
+            Some(ring) if operation.rings && Ring::fits(stream.len()) => {
+                ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
+            }
+            _ => {
+                self.follow_ring(operation, stream);
+                self.transport.post(thread::tag(), stream)
+            }
+        }
     }
 
     /// The ring, if there is one and the GPU is well.
@@ -398,19 +473,19 @@ impl Connection {
 
     /// Sends a `fence` request by the ring without waiting for its end.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
-        self.require::<R>()?;
+        self.require(R::OPERATION)?;
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
-            self.request_by_ring::<R>(ring, stream)
+            self.request_by_ring(R::OPERATION, ring, stream)
         });
-        self.work.count::<R>();
+        self.work.count(R::OPERATION);
         sent
     }
 
     /// Waits for the end of what [`Connection::begin`] sent; `false` if the worker left it alone.
     pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
         let mut answer = thread::take_answer_buffer();
-        let waited = self.wait_by_ring::<R>(ring, ticket, &mut answer);
+        let waited = self.wait_by_ring(R::OPERATION, ring, ticket, &mut answer);
         let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
         thread::return_answer_buffer(answer);
         match decoded? {

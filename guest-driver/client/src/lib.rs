@@ -15,6 +15,7 @@ pub mod log;
 mod parallel_copy;
 pub mod ring;
 pub mod signals;
+pub mod sister;
 pub mod thread;
 pub mod transport;
 mod work;

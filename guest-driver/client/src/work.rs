@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use gpgpu_protocol::api::{Property, Request};
+use gpgpu_protocol::api::{Operation, Property};
 
 use crate::thread;
 
@@ -50,11 +50,11 @@ struct Idle {
 impl Work {
     /// Counts a request that was just sent. Never before: a thread that synchronises in between would take it for done.
     #[inline]
-    pub fn count<R: Request>(&self) {
-        if R::OPERATION.leaves_work() {
+    pub fn count(&self, operation: &Operation) {
+        if operation.leaves_work() {
             self.work.fetch_add(1, Ordering::Release);
         }
-        if R::OPERATION.is(Property::Write) {
+        if operation.is(Property::Write) {
             self.writes.fetch_add(1, Ordering::Release);
         }
     }

@@ -110,21 +110,30 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
     pctx.set(Context::handle(id))
 }
 
+/// Retains a device's primary context once more, and gives its id.
+pub fn retain_primary(dev: CUdevice) -> Result<u64> {
+    let client = client()?;
+    device(dev)?;
+    let mut table = primaries(dev);
+    let primary = &mut table[dev as usize];
+    if primary.count == 0 {
+        let id = client.new_id::<Context>();
+        client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
+        client.objects.insert(id, known(dev, true));
+        *primary = Primary {
+            id,
+            ..Primary::default()
+        };
+    }
+    primary.count += 1;
+    Ok(primary.id)
+}
+
 cuda! {
     fn cuDevicePrimaryCtxRetain(pctx: OutPtr<CUcontext>, dev: CUdevice) {
-        let client = client()?;
+        client()?;
         pctx.required()?;
-        device(dev)?;
-        let mut table = primaries(dev);
-        let primary = &mut table[dev as usize];
-        if primary.count == 0 {
-            let id = client.new_id::<Context>();
-            client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
-            client.objects.insert(id, known(dev, true));
-            *primary = Primary { id, ..Primary::default() };
-        }
-        primary.count += 1;
-        pctx.set(Context::handle(primary.id))
+        pctx.set(Context::handle(retain_primary(dev)?))
     }
 
     fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) {

@@ -32,6 +32,7 @@ mod occupancy;
 mod older;
 mod pointer;
 mod settings;
+mod sisters;
 mod stores;
 mod stream;
 mod thread;

@@ -152,6 +152,8 @@ objects! {
     Event = 0x70: CUevent;
     /// A memory pool, by handle; a device's own has an id that the device's number gives.
     MemPool = 0x80: CUmemoryPool, special &[];
+    /// A handle of cuBLAS, which is one of cuBLASLt too.
+    CublasHandle = 0x90: *mut std::ffi::c_void, special &[];
 }
 
 /// An object that the call creates, under an id that the guest chose and never chooses again.

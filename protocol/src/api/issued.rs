@@ -4,7 +4,7 @@
 //! its own too. A host from before that question has the operations of the first table, which it shows by refusing the
 //! question. So a number, once issued, means one thing for ever: a test holds the table against this list.
 
-use super::{KnownOperation, OPERATIONS};
+use super::{KnownOperation, all_operations};
 
 /// The tables that understand each other: a constant, which the configuration space and OPEN carry. Tables of one family share
 /// the numbers below. It is the digest of the first table.
@@ -29,8 +29,7 @@ pub struct Issued {
 /// The operations of this build from number `first` on, as an answer to `gpgpuOperations`: at most [`KNOWN_AT_ONCE`], in
 /// the order of their numbers.
 pub fn known_from(first: u32) -> Vec<KnownOperation> {
-    let mut known: Vec<_> = OPERATIONS
-        .iter()
+    let mut known: Vec<_> = all_operations()
         .filter(|operation| u32::from(operation.op) >= first)
         .map(|operation| KnownOperation {
             op: operation.op,
@@ -97,7 +96,7 @@ include!("issued_list.rs");
 mod tests {
     use std::{collections::HashMap, fmt::Write as _, fs};
 
-    use super::*;
+    use super::{super::OPERATIONS, *};
 
     /// Adds what was not issued yet, if the environment asks for it.
     fn update() {
@@ -107,7 +106,7 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/api/issued_list.rs");
         let there = fs::read_to_string(path).unwrap();
         let mut list = there.trim_end().strip_suffix('}').unwrap().to_owned();
-        for of in OPERATIONS {
+        for of in all_operations() {
             if !ISSUED.iter().any(|issued| issued.op == of.op) {
                 let layout = of.layout();
                 let row = format!("    {table} {:#06x} {layout:#018x} {};", of.op, of.name);
@@ -129,7 +128,7 @@ mod tests {
                 "{row:?} was issued twice"
             );
         }
-        for of in OPERATIONS {
+        for of in all_operations() {
             let row = issued.get(&of.op);
             let row = row.unwrap_or_else(|| panic!("{} is not in issued_list.rs", of.name));
             assert_eq!(
@@ -166,7 +165,7 @@ mod tests {
                 layout: 1,
             },
         ]);
-        for of in OPERATIONS {
+        for of in all_operations() {
             assert_eq!(shared.has(of.op), of.op == same.op, "{}", of.name);
         }
         assert!(!shared.has(u16::MAX));
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn the_list_is_told_in_parts_by_number() {
         let all = known_from(0);
-        assert_eq!(all.len(), OPERATIONS.len().min(KNOWN_AT_ONCE));
+        assert_eq!(all.len(), all_operations().count().min(KNOWN_AT_ONCE));
         assert!(all.is_sorted_by_key(|known| known.op));
         let second = u32::from(all[1].op);
         assert_eq!(known_from(second), all[1..]);

@@ -31,7 +31,7 @@ pub use structures::*;
 
 use crate::{
     codec::{Blob, Shape, Wire},
-    wire_struct, with_api,
+    libraries, wire_struct, with_api,
 };
 
 /// When an operation is answered; see the module's page.
@@ -300,20 +300,26 @@ macro_rules! define {
             )*}
         }
 
-        /// Every operation, in the table's order.
+        /// Every operation of this table, in its order; those of libraries are [`libraries::functions`].
         pub const OPERATIONS: &[&Operation] = &[$(<request::$name as Request>::OPERATION),*];
 
         /// The operation with this number, or `None` if there is none.
         pub fn operation(op: u16) -> Option<&'static Operation> {
             match op {
                 $($op => Some(<request::$name as Request>::OPERATION),)*
-                _ => None,
+                _ => libraries::function(op).map(|(_, function)| &function.operation),
             }
         }
     };
 }
 
 with_api!(define);
+
+/// Every operation, with those of libraries.
+pub fn all_operations() -> impl Iterator<Item = &'static Operation> {
+    let libraries = libraries::functions().map(|function| &function.operation);
+    OPERATIONS.iter().copied().chain(libraries)
+}
 
 /// Whether the operation with this number has a property; `false` if there is none.
 pub fn is(op: u16, property: Property) -> bool {
@@ -327,8 +333,9 @@ mod tests {
 
     #[test]
     fn numbers_and_names_are_unique() {
-        for (i, operation) in OPERATIONS.iter().enumerate() {
-            for other in &OPERATIONS[..i] {
+        let all: Vec<_> = all_operations().collect();
+        for (i, operation) in all.iter().enumerate() {
+            for other in &all[..i] {
                 assert_ne!(
                     operation.op, other.op,
                     "{} and {}",

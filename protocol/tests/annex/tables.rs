@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use gpgpu_protocol::{
     api::{
-        OPERATIONS, Request,
+        Request, all_operations,
         issued::{FAMILY, ISSUED, KNOWN_AT_ONCE, first_table, known_from},
         request,
     },
@@ -112,10 +112,10 @@ pub fn write(page: &mut String) {
     );
     let gone: Vec<_> = ISSUED
         .iter()
-        .filter(|issued| !OPERATIONS.iter().any(|of| of.op == issued.op))
+        .filter(|issued| !all_operations().any(|of| of.op == issued.op))
         .collect();
     if gone.is_empty() {
-        page.push_str("All numbers that were issued are in A.5.\n\n");
+        page.push_str("All numbers that were issued are in A.5 and A.8.\n\n");
     } else {
         page.push_str("These numbers were issued and are in no table any more:\n\n");
         page.push_str("| number | name | table | layout |\n|---|---|---|---|\n");

@@ -20,11 +20,11 @@ use gpgpu_protocol::{api::Gives, cuda::*};
 use self::{
     gate::{Gate, Inside},
     gpu::Gpu,
-    place::{current_gpu, place, set_placed},
+    place::{place, set_placed},
 };
 pub use self::{
     gpu::note_stream,
-    place::{Named, Names, Naming, use_stream},
+    place::{Named, Names, Naming, current_gpu, use_stream},
 };
 use super::{common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;

@@ -1,0 +1,168 @@
+//! How libcuda's sister libraries reach the process's one connection, which is libcuda's.
+//!
+//! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this project's
+//! libraries, and versioned: libraries of different age may meet in a process.
+
+use std::ffi::{CStr, c_void};
+
+use gpgpu_protocol::{api::Operation, cuda::*};
+
+use crate::ffi::Result;
+
+/// The exported function, of the type [`Get`].
+pub const NAME: &CStr = c"virtio_gpgpu_sisters";
+
+/// The version of [`Entry`]: fields are only ever added at its end.
+pub const VERSION: u32 = 1;
+
+/// What libcuda exports.
+pub type Get = extern "C" fn() -> *const Entry;
+
+/// The functions that libcuda has for its sisters.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Entry {
+    /// [`VERSION`] of libcuda.
+    pub version: u32,
+    /// The size of libcuda's own structure, in bytes.
+    pub bytes: u32,
+    /// Connects the process if it is not, has a current context made if there is none, and gives the context's id.
+    pub context: unsafe extern "C" fn(context: *mut u64) -> CUresult,
+    /// An id for a new object of a kind.
+    pub new_id: unsafe extern "C" fn(kind: u8, id: *mut u64) -> CUresult,
+    /// The id of a stream handle.
+    pub stream: unsafe extern "C" fn(stream: CUstream, id: *mut u64) -> CUresult,
+    /// Sends a request that needs no answer: the operation's number, its arguments as they travel, and their length.
+    pub post: unsafe extern "C" fn(op: u16, arguments: *const u8, bytes: usize) -> CUresult,
+    /// Sends a request and hands its reply to `read`, with `to`, before it returns.
+    pub call: unsafe extern "C" fn(
+        op: u16,
+        arguments: *const u8,
+        bytes: usize,
+        read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
+        to: *mut c_void,
+    ) -> CUresult,
+}
+
+/// libcuda, as a sister sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sister(&'static Entry);
+
+impl Sister {
+    /// The libcuda of this process; `None` if the process has another one than this project's.
+    pub fn find() -> Option<Self> {
+        // SAFETY: the name is a string; a libcuda that the program did not load itself is loaded now, as its runtime would.
+        let found = unsafe {
+            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+            if library.is_null() {
+                return None;
+            }
+            libc::dlsym(library, NAME.as_ptr())
+        };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: only this project's libcuda has a symbol of this name, and it is of this type in every version.
+        let get = unsafe { std::mem::transmute::<*mut c_void, Get>(found) };
+        // SAFETY: the table is a static of a library that is never unloaded.
+        let entry = unsafe { get().as_ref() }?;
+        (entry.version >= VERSION && entry.bytes as usize >= size_of::<Entry>())
+            .then_some(Self(entry))
+    }
+
+    /// The id of the current context, which is made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As `cuInit` and `cuDevicePrimaryCtxRetain`.
+    pub fn context(self) -> Result<u64> {
+        let mut context = 0;
+        // SAFETY: the pointer is to a value that lives across the call.
+        check(unsafe { (self.0.context)(&mut context) })?;
+        Ok(context)
+    }
+
+    /// An id for a new object.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_INITIALIZED` where CUDA cannot be used.
+    pub fn new_id(self, kind: u8) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: as above.
+        check(unsafe { (self.0.new_id)(kind, &mut id) })?;
+        Ok(id)
+    }
+
+    /// The id of a stream handle.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream.
+    pub fn stream(self, stream: CUstream) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: as above; the handle is looked up, not used.
+        check(unsafe { (self.0.stream)(stream, &mut id) })?;
+        Ok(id)
+    }
+
+    /// Sends a request that needs no answer; an error surfaces at a later call of libcuda.
+    ///
+    /// # Errors
+    ///
+    /// It could not be sent, or the host does not have the operation.
+    pub fn post(self, operation: &Operation, arguments: &[u8]) -> Result {
+        // SAFETY: the bytes live across the call.
+        check(unsafe { (self.0.post)(operation.op, arguments.as_ptr(), arguments.len()) })
+    }
+
+    /// Sends a request and waits for its reply, of which `read` makes the result.
+    ///
+    /// # Errors
+    ///
+    /// The code of an operation that failed without a reply.
+    pub fn call<T>(
+        self,
+        operation: &Operation,
+        arguments: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        struct Call<F, T>(Option<F>, Option<T>);
+
+        unsafe extern "C" fn hand<T, F: FnOnce(&[u8]) -> T>(
+            to: *mut c_void,
+            reply: *const u8,
+            bytes: usize,
+        ) {
+            // SAFETY: libcuda gives back the pointer that it was given below, to a value of this type that nobody else uses
+            // meanwhile.
+            let call = unsafe { &mut *to.cast::<Call<F, T>>() };
+            if let Some(read) = call.0.take() {
+                // SAFETY: libcuda gives so many bytes, which live across the call.
+                let reply = unsafe { std::slice::from_raw_parts(reply, bytes) };
+                call.1 = Some(read(reply));
+            }
+        }
+
+        fn hand_of<T, F: FnOnce(&[u8]) -> T>(
+            _: &Call<F, T>,
+        ) -> unsafe extern "C" fn(*mut c_void, *const u8, usize) {
+            hand::<T, F>
+        }
+
+        let mut call = Call(Some(read), None);
+        let read = hand_of(&call);
+        let to = (&raw mut call).cast();
+        let (op, bytes) = (operation.op, arguments.len());
+        // SAFETY: the bytes and the value live across the call, and `read` is for a value of its type.
+        check(unsafe { (self.0.call)(op, arguments.as_ptr(), bytes, read, to) })?;
+        call.1.ok_or(CUDA_ERROR_UNKNOWN)
+    }
+}
+
+fn check(code: CUresult) -> Result {
+    match code {
+        CUDA_SUCCESS => Ok(()),
+        code => Err(code),
+    }
+}

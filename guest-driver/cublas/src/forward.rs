@@ -1,0 +1,140 @@
+//! A call on its way to the host, and back.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use gpgpu_client::log::{self, Level};
+use gpgpu_protocol::{
+    codec::{Blob, Few, Reader, Writer},
+    cuda::*,
+    libraries::{
+        Function, Kind, Library,
+        call::{self, PointerMode},
+        status,
+    },
+};
+
+use crate::{
+    Status,
+    handle::{self, Handle, sister},
+};
+
+/// The status that stands for a code of libcuda: the call did not come to cuBLAS.
+pub fn status_of(code: CUresult) -> Status {
+    match code {
+        CUDA_ERROR_OUT_OF_MEMORY => status::ALLOC_FAILED,
+        CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_HANDLE => status::INVALID_VALUE,
+        CUDA_ERROR_NOT_SUPPORTED => status::NOT_SUPPORTED,
+        CUDA_ERROR_NOT_INITIALIZED | CUDA_ERROR_NO_DEVICE | CUDA_ERROR_INVALID_CONTEXT => {
+            status::NOT_INITIALIZED
+        }
+        _ => status::EXECUTION_FAILED,
+    }
+}
+
+/// The function of a row, by its place in the table.
+pub fn function(op: u16) -> &'static Function {
+    let library = Library::Cublas;
+    library.functions()[usize::from(op - library.first())]
+}
+
+/// Writes a request out of a call's words.
+fn written(function: &Function, words: &[u64], mode: PointerMode) -> Result<Vec<u8>, Status> {
+    let mut writer = Writer::new();
+    call::put(function, words, mode, &mut writer, |address, to| {
+        // SAFETY: the program gives this address where cuBLAS asks for so many bytes, by its C caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());
+        }
+    })
+    .map_err(|_| status::INVALID_VALUE)?;
+    Ok(writer.into_bytes())
+}
+
+/// Sends a call and waits for what it comes to; results go to where the program wants them.
+///
+/// # Errors
+///
+/// What cuBLAS returned, or what stands for libcuda's code.
+pub fn ask(function: &Function, words: &[u64], mode: PointerMode) -> Result<(), Status> {
+    let request = written(function, words, mode)?;
+    let answer = sister()?.call(&function.operation, &request, |reply| {
+        let mut reader = Reader::new(reply);
+        let status: i32 = reader.get().ok()?;
+        let results: Few<Blob, 16> = reader.get().ok()?;
+        Some((status as Status, results.into_vec()))
+    });
+    let (status, results) = answer.map_err(status_of)?.ok_or(status::INTERNAL_ERROR)?;
+    if status != status::SUCCESS {
+        log::say(Level::Debug, || {
+            format!("{} returns {status}", function.operation.name)
+        });
+        return Err(status);
+    }
+    for ((at, bytes), result) in call::results(function, words, mode).zip(results) {
+        if result.0.len() != bytes {
+            return Err(status::INTERNAL_ERROR);
+        }
+        // SAFETY: the program gives this address where cuBLAS writes so many bytes, by its C caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(result.0.as_ptr(), words[at] as *mut u8, bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Sends a call that needs no answer.
+///
+/// # Errors
+///
+/// What stands for libcuda's code.
+pub fn post(function: &Function, words: &[u64], mode: PointerMode) -> Result<(), Status> {
+    let request = written(function, words, mode)?;
+    let sent = sister()?.post(&function.operation, &request);
+    sent.map_err(status_of)
+}
+
+/// A number for calls that cuBLAS accepts or refuses alike: all but addresses and the values of scalars.
+fn kind(function: &Function, words: &[u64], mode: PointerMode) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (function.operation.op, mode as u32).hash(&mut hasher);
+    for (kind, word) in function.kinds.iter().zip(words).skip(1) {
+        match kind {
+            Kind::I32 => (*word as u32).hash(&mut hasher),
+            Kind::I64 | Kind::Stream => word.hash(&mut hasher),
+            // Alignment decides about kernels, and in some functions about what is accepted.
+            Kind::Device => (*word == 0, word.trailing_zeros().min(4)).hash(&mut hasher),
+            _ => (*word == 0).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+/// A call on a handle, as the program makes it.
+pub fn forward(op: u16, words: &[u64]) -> Status {
+    let outcome = handle::find(words[0] as _)
+        .and_then(|handle: Arc<Handle>| forward_on(&handle, function(op), words));
+    outcome.err().unwrap_or(status::SUCCESS)
+}
+
+fn forward_on(handle: &Handle, function: &Function, words: &[u64]) -> Result<(), Status> {
+    let mode = handle.mode();
+    // Values that come back, and arrays, whose contents are no part of the kind, need the answer.
+    let has_answer = call::results(function, words, mode).next().is_some()
+        || function
+            .kinds
+            .iter()
+            .any(|kind| matches!(kind, Kind::Array(..)));
+    if has_answer {
+        return ask(function, words, mode);
+    }
+    let kind = kind(function, words, mode);
+    if handle.has_accepted(kind) {
+        return post(function, words, mode);
+    }
+    ask(function, words, mode)?;
+    handle.accept(kind);
+    Ok(())
+}

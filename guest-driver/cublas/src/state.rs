@@ -1,0 +1,296 @@
+//! Handles are made and ended here, and what cuBLAS is told of them is kept.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    cuda::CUstream,
+    libraries::{Library, call::PointerMode, status},
+};
+
+use crate::{
+    Status,
+    forward::{ask, function, post, status_of},
+    handle::{self, CublasHandle, Setting, find, insert, sister},
+};
+
+/// The numbers of the functions that this file sends.
+mod op {
+    use gpgpu_protocol::libraries::{Function, Library};
+
+    const fn find(name: &str) -> u16 {
+        let functions: &[&Function] = Library::Cublas.functions();
+        let mut at = 0;
+        while at < functions.len() {
+            if is_same(functions[at].operation.name.as_bytes(), name.as_bytes()) {
+                return functions[at].operation.op;
+            }
+            at += 1;
+        }
+        panic!("the table has no such function")
+    }
+
+    const fn is_same(one: &[u8], other: &[u8]) -> bool {
+        let mut at = 0;
+        while at < one.len() && at < other.len() && one[at] == other[at] {
+            at += 1;
+        }
+        at == one.len() && at == other.len()
+    }
+
+    pub const CREATE: u16 = find("cublasCreate_v2");
+    pub const DESTROY: u16 = find("cublasDestroy_v2");
+    pub const VERSION: u16 = find("cublasGetVersion_v2");
+    pub const PROPERTY: u16 = find("cublasGetProperty");
+    pub const STREAM: u16 = find("cublasSetStream_v2");
+    pub const POINTER_MODE: u16 = find("cublasSetPointerMode_v2");
+    pub const WORKSPACE: u16 = find("cublasSetWorkspace_v2");
+    pub const MATH: u16 = find("cublasSetMathMode");
+    pub const ATOMICS: u16 = find("cublasSetAtomicsMode");
+    pub const SM_COUNT: u16 = find("cublasSetSmCountTarget");
+    pub const EMULATION: u16 = find("cublasSetEmulationStrategy");
+}
+
+/// Runs the body of an exported function: no panic leaves it.
+pub(crate) fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    match outcome {
+        Ok(Ok(())) => status::SUCCESS,
+        Ok(Err(status)) => status,
+        Err(_) => status::INTERNAL_ERROR,
+    }
+}
+
+/// Writes a value to where the program wants it.
+///
+/// # Safety
+///
+/// The pointer is NULL or the caller's to write to.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Status> {
+    if to.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: promised by the caller.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// `cublasCreate`.
+///
+/// # Safety
+///
+/// `handle` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasCreate_v2(handle: *mut CublasHandle) -> Status {
+    enter(|| {
+        if handle.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let sister = sister()?;
+        sister.context().map_err(status_of)?;
+        let kind = Library::Cublas.handle_kind();
+        let id = sister.new_id(kind).map_err(status_of)?;
+        ask(function(op::CREATE), &[id], PointerMode::Host)?;
+        insert(id);
+        // SAFETY: the caller's to write to.
+        unsafe { give(handle, id as CublasHandle) }
+    })
+}
+
+/// `cublasDestroy`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasDestroy_v2(handle: CublasHandle) -> Status {
+    enter(|| {
+        handle::remove(handle).ok_or(status::NOT_INITIALIZED)?;
+        ask(function(op::DESTROY), &[handle as u64], PointerMode::Host)
+    })
+}
+
+/// `cublasGetVersion`.
+///
+/// # Safety
+///
+/// `version` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetVersion_v2(handle: CublasHandle, version: *mut i32) -> Status {
+    enter(|| {
+        find(handle)?;
+        if version.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        let words = [handle as u64, version as u64];
+        ask(function(op::VERSION), &words, PointerMode::Host)
+    })
+}
+
+/// `cublasGetProperty`.
+///
+/// # Safety
+///
+/// `value` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> Status {
+    enter(|| {
+        if value.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        sister()?.context().map_err(status_of)?;
+        let words = [property as u64, value as u64];
+        ask(function(op::PROPERTY), &words, PointerMode::Host)
+    })
+}
+
+/// `cublasSetStream`. The handle has cuBLAS's own workspace afterwards, as there.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSetStream_v2(handle: CublasHandle, stream: CUstream) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let id = sister()?.stream(stream).map_err(status_of)?;
+        let mut told = known.told();
+        if told.stream_id == id && told.workspace.is_none() {
+            told.stream = stream as usize;
+            return Ok(());
+        }
+        post(
+            function(op::STREAM),
+            &[handle as u64, id],
+            PointerMode::Host,
+        )?;
+        (told.stream, told.stream_id, told.workspace) = (stream as usize, id, None);
+        Ok(())
+    })
+}
+
+/// `cublasGetStream`.
+///
+/// # Safety
+///
+/// `stream` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetStream_v2(handle: CublasHandle, stream: *mut CUstream) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let told = known.told().stream;
+        // SAFETY: promised by the caller.
+        unsafe { give(stream, told as CUstream) }
+    })
+}
+
+/// `cublasSetPointerMode`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSetPointerMode_v2(handle: CublasHandle, mode: i32) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let mode = match mode {
+            0 => PointerMode::Host,
+            1 => PointerMode::Device,
+            _ => return Err(status::INVALID_VALUE),
+        };
+        if known.mode() != mode {
+            let words = [handle as u64, mode as u64];
+            post(function(op::POINTER_MODE), &words, PointerMode::Host)?;
+            known.set_mode(mode);
+        }
+        Ok(())
+    })
+}
+
+/// `cublasGetPointerMode`.
+///
+/// # Safety
+///
+/// `mode` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetPointerMode_v2(handle: CublasHandle, mode: *mut i32) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        // SAFETY: promised by the caller.
+        unsafe { give(mode, known.mode() as i32) }
+    })
+}
+
+/// The alignment of a workspace, in bytes.
+const WORKSPACE_ALIGNMENT: u64 = 256;
+
+/// `cublasSetWorkspace`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSetWorkspace_v2(
+    handle: CublasHandle,
+    workspace: *mut c_void,
+    workspaceSizeInBytes: usize,
+) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let (address, bytes) = (workspace as u64, workspaceSizeInBytes as u64);
+        let mut told = known.told();
+        if told.workspace == Some((address, bytes)) {
+            return Ok(());
+        }
+        let words = [handle as u64, address, bytes];
+        // One that cuBLAS would refuse it refuses itself.
+        if address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT) {
+            ask(function(op::WORKSPACE), &words, PointerMode::Host)?;
+        } else {
+            post(function(op::WORKSPACE), &words, PointerMode::Host)?;
+        }
+        told.workspace = Some((address, bytes));
+        Ok(())
+    })
+}
+
+/// Tells cuBLAS a setting, unless it was told the same before.
+fn set(op: u16, of: Setting, handle: CublasHandle, value: i32) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let mut told = known.told();
+        if told.setting(of) != value {
+            let words = [handle as u64, value as u64];
+            ask(function(op), &words, PointerMode::Host)?;
+            told.set(of, value);
+            drop(told);
+            known.forget_accepted();
+        }
+        Ok(())
+    })
+}
+
+/// Says what cuBLAS was told.
+///
+/// # Safety
+///
+/// The pointer is NULL or the caller's to write to.
+unsafe fn get(of: Setting, handle: CublasHandle, to: *mut i32) -> Status {
+    enter(|| {
+        let known = find(handle)?;
+        let value = known.told().setting(of);
+        // SAFETY: promised by the caller.
+        unsafe { give(to, value) }
+    })
+}
+
+macro_rules! settings {
+    ($($set:ident $get:ident $of:ident $op:ident;)*) => {$(
+        /// cuBLAS's function of this name.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(handle: CublasHandle, value: i32) -> Status {
+            set(op::$op, Setting::$of, handle, value)
+        }
+
+        /// cuBLAS's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// `value` is NULL or the caller's to write to.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(handle: CublasHandle, value: *mut i32) -> Status {
+            // SAFETY: promised by the caller.
+            unsafe { get(Setting::$of, handle, value) }
+        }
+    )*};
+}
+
+settings! {
+    cublasSetMathMode cublasGetMathMode Math MATH;
+    cublasSetAtomicsMode cublasGetAtomicsMode Atomics ATOMICS;
+    cublasSetSmCountTarget cublasGetSmCountTarget SmCount SM_COUNT;
+    cublasSetEmulationStrategy cublasGetEmulationStrategy Emulation EMULATION;
+}

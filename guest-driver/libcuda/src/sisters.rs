@@ -1,0 +1,112 @@
+//! The private entry for libcuda's sister libraries ([`gpgpu_client::sister`]).
+
+use std::ffi::c_void;
+
+use gpgpu_client::sister::{Entry, VERSION};
+use gpgpu_protocol::{api::operation, cuda::*};
+
+use crate::{
+    border::{Result, enter},
+    client::{client, initialise},
+    context, thread,
+};
+
+static ENTRY: Entry = Entry {
+    version: VERSION,
+    bytes: size_of::<Entry>() as u32,
+    context: current,
+    new_id,
+    stream,
+    post,
+    call,
+};
+
+/// Gives the table of functions. It has no other purpose than this project's own libraries.
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_gpgpu_sisters() -> *const Entry {
+    &ENTRY
+}
+
+unsafe extern "C" fn current(to: *mut u64) -> CUresult {
+    enter("the current context", || {
+        initialise()?;
+        let client = client()?;
+        if gpgpu_client::thread::current_context() == 0 {
+            // As the runtime inside of NVIDIA's libraries does.
+            gpgpu_client::thread::set_context(context::retain_primary(0)?);
+        }
+        if !thread::has_context(client) {
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        // SAFETY: the sister gives a pointer to a value of its own.
+        unsafe { *to = gpgpu_client::thread::current_context() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn new_id(kind: u8, to: *mut u64) -> CUresult {
+    enter("an id", || {
+        let serial = client()?.new_serial();
+        // SAFETY: as above.
+        unsafe { *to = serial << 8 | u64::from(kind) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn stream(stream: CUstream, to: *mut u64) -> CUresult {
+    enter("a stream", || {
+        let client = client()?;
+        let id = thread::stream_id(client, stream as u64)?;
+        if !client.objects.knows_stream(id) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        // SAFETY: as above.
+        unsafe { *to = id };
+        Ok(())
+    })
+}
+
+/// The operation of a sister, and its arguments.
+///
+/// # Safety
+///
+/// There are so many bytes at the address for as long as the sister's call lasts.
+unsafe fn request<'a>(
+    op: u16,
+    arguments: *const u8,
+    bytes: usize,
+) -> Result<(&'static gpgpu_protocol::api::Operation, &'a [u8])> {
+    let operation = operation(op).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
+    if bytes == 0 {
+        return Ok((operation, &[]));
+    }
+    // SAFETY: promised by the caller.
+    Ok((operation, unsafe {
+        std::slice::from_raw_parts(arguments, bytes)
+    }))
+}
+
+unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresult {
+    enter("a library's request", || {
+        // SAFETY: the sister's bytes live across the call.
+        let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
+        client()?.post_written(operation, arguments)
+    })
+}
+
+unsafe extern "C" fn call(
+    op: u16,
+    arguments: *const u8,
+    bytes: usize,
+    read: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    to: *mut c_void,
+) -> CUresult {
+    enter("a library's call", || {
+        // SAFETY: the sister's bytes live across the call.
+        let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
+        client()?.call_written(operation, arguments, |reply| {
+            // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
+            unsafe { read(to, reply.as_ptr(), reply.len()) }
+        })
+    })
+}

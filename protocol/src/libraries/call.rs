@@ -1,0 +1,287 @@
+//! How the call of a library's function becomes a request, and a request a call.
+//!
+//! A call is a word for each argument, as a C caller has it in a register. What an argument points to on the host travels with
+//! the request; what it points to on the device stays there.
+
+use super::{Function, Kind, MAX_ARRAY};
+use crate::codec::{Malformed, Reader, Writer};
+
+/// Where scalars and results are (`cublasPointerMode_t` and the like).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PointerMode {
+    /// In the memory of the program.
+    #[default]
+    Host,
+    /// In device memory.
+    Device,
+}
+
+/// Why a call cannot be made a request: its library would refuse it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused;
+
+/// The bytes of an array with as many values as an argument says.
+fn array_bytes(width: usize, count: Option<&u64>) -> Option<usize> {
+    // An `int`, or an `int64_t` with so few values that both say the same.
+    let count = u64::from(*count? as u32);
+    (count <= MAX_ARRAY).then(|| width * count as usize)
+}
+
+/// Writes a call as a request. `read` gives the bytes at a host address of the program.
+///
+/// # Errors
+///
+/// The width of a value is said by a type that is none, or an array is too long or at no address.
+pub fn put(
+    function: &Function,
+    words: &[u64],
+    mode: PointerMode,
+    writer: &mut Writer,
+    mut read: impl FnMut(u64, &mut [u8]),
+) -> Result<(), Refused> {
+    let mut here = |writer: &mut Writer, address: u64, bytes: usize| {
+        writer.bytes_with(bytes, |to| read(address, to));
+    };
+    for (kind, &word) in function.kinds.iter().zip(words) {
+        match *kind {
+            Kind::Handle | Kind::New | Kind::Gone | Kind::Stream | Kind::I64 | Kind::Device => {
+                writer.word(word)
+            }
+            Kind::I32 => writer.word(i64::from(word as i32) as u64),
+            Kind::Out(_) => writer.word(u64::from(word != 0)),
+            // NULL is nowhere: the library says what it thinks of that.
+            Kind::Scalar(width) | Kind::InOut(width) if mode == PointerMode::Host && word != 0 => {
+                let bytes = width.bytes(words).ok_or(Refused)?;
+                writer.word(1);
+                here(writer, word, bytes);
+            }
+            Kind::Result(width) if mode == PointerMode::Host && word != 0 => {
+                width.bytes(words).ok_or(Refused)?;
+                writer.word(1);
+            }
+            Kind::Scalars(width, count) if mode == PointerMode::Host && word != 0 => {
+                let bytes = width.bytes(words).ok_or(Refused)?;
+                let bytes = array_bytes(bytes, words.get(usize::from(count))).ok_or(Refused)?;
+                writer.word(1);
+                here(writer, word, bytes);
+            }
+            Kind::Scalar(_) | Kind::InOut(_) | Kind::Result(_) | Kind::Scalars(..) => {
+                writer.word(0);
+                writer.word(if mode == PointerMode::Host { 0 } else { word });
+            }
+            Kind::Array(width, count) => {
+                let bytes = width.bytes(words).ok_or(Refused)?;
+                let bytes = array_bytes(bytes, words.get(usize::from(count))).ok_or(Refused)?;
+                if word == 0 && bytes != 0 {
+                    return Err(Refused);
+                }
+                here(writer, word, bytes);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An argument as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// The word itself.
+    Word(u64),
+    /// The address of these bytes; whether the reply has them when the call is done.
+    Bytes(Vec<u8>, bool),
+}
+
+/// Reads a request: an argument each.
+///
+/// # Errors
+///
+/// The bytes are no request of the function, or hold values of another width than the function's.
+pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut values = Vec::with_capacity(function.kinds.len());
+    // Widths may depend on arguments that come later, so they are checked last.
+    for kind in function.kinds {
+        values.push(match kind {
+            Kind::Handle | Kind::New | Kind::Gone | Kind::Stream | Kind::I64 | Kind::Device => {
+                Value::Word(reader.word()?)
+            }
+            Kind::I32 => Value::Word(i64::from(reader.get::<i32>()?) as u64),
+            Kind::Array(..) => Value::Bytes(reader.bytes()?.to_vec(), false),
+            Kind::Out(_) => match reader.get::<bool>()? {
+                true => Value::Bytes(Vec::new(), true),
+                false => Value::Word(0),
+            },
+            Kind::Scalar(_) | Kind::Scalars(..) | Kind::InOut(_) | Kind::Result(_)
+                if !reader.get::<bool>()? =>
+            {
+                Value::Word(reader.word()?)
+            }
+            Kind::Scalar(_) | Kind::Scalars(..) => Value::Bytes(reader.bytes()?.to_vec(), false),
+            Kind::InOut(_) => Value::Bytes(reader.bytes()?.to_vec(), true),
+            Kind::Result(_) => Value::Bytes(Vec::new(), true),
+        });
+    }
+    reader.end()?;
+    let words: Vec<u64> = values
+        .iter()
+        .map(|value| match value {
+            Value::Word(word) => *word,
+            Value::Bytes(..) => 0,
+        })
+        .collect();
+    for (kind, value) in function.kinds.iter().zip(&mut values) {
+        let Value::Bytes(bytes, _) = value else {
+            continue;
+        };
+        match *kind {
+            Kind::Scalar(width) | Kind::InOut(width) => {
+                is_width(bytes.len(), width.bytes(&words))?;
+            }
+            Kind::Array(width, count) | Kind::Scalars(width, count) => {
+                let width = width.bytes(&words);
+                let count = words.get(usize::from(count));
+                is_width(
+                    bytes.len(),
+                    width.and_then(|width| array_bytes(width, count)),
+                )?;
+            }
+            Kind::Result(width) | Kind::Out(width) => {
+                bytes.resize(width.bytes(&words).ok_or(Malformed::Range)?, 0);
+            }
+            _ => {}
+        }
+    }
+    Ok(values)
+}
+
+fn is_width(bytes: usize, width: Option<usize>) -> Result<(), Malformed> {
+    if width == Some(bytes) {
+        Ok(())
+    } else {
+        Err(Malformed::Range)
+    }
+}
+
+/// The places of the results that the reply to this request has: which argument, and how many bytes.
+pub fn results(
+    function: &Function,
+    words: &[u64],
+    mode: PointerMode,
+) -> impl Iterator<Item = (usize, usize)> {
+    let kinds = function.kinds.iter().zip(words).enumerate();
+    kinds.filter_map(move |(at, (kind, word))| {
+        let width = match kind {
+            Kind::Out(width) => width,
+            Kind::Result(width) | Kind::InOut(width) if mode == PointerMode::Host => width,
+            _ => return None,
+        };
+        (*word != 0).then_some((at, width.bytes(words)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::libraries::{Library, functions};
+
+    fn find(name: &str) -> &'static Function {
+        let all = Library::Cublas.functions();
+        all.iter().find(|of| of.operation.name == name).unwrap()
+    }
+
+    fn request(function: &Function, words: &[u64], mode: PointerMode) -> Vec<u8> {
+        let mut writer = Writer::new();
+        // Each byte is the low one of its address.
+        let read = |address: u64, to: &mut [u8]| {
+            for (byte, at) in to.iter_mut().zip(address..) {
+                *byte = at as u8;
+            }
+        };
+        put(function, words, mode, &mut writer, read).unwrap();
+        writer.into_bytes()
+    }
+
+    #[test]
+    fn scalars_travel_by_the_pointer_mode() {
+        let axpy = find("cublasDaxpy_v2");
+        let words = [0x190, (-5_i64) as u64, 0x40, 0x7000, 1, 0x8000, 1];
+        let mut expected = words.map(Value::Word);
+        expected[2] = Value::Bytes((0x40..0x48).collect(), false);
+        let host = request(axpy, &words, PointerMode::Host);
+        assert_eq!(get(axpy, &host).unwrap(), expected);
+        expected[2] = Value::Word(0x40);
+        let device = request(axpy, &words, PointerMode::Device);
+        assert_eq!(get(axpy, &device).unwrap(), expected);
+        // An `int` has no upper half.
+        let words = words.map(|word| word & 0xffff_ffff | 0xabcd << 32);
+        let values = get(axpy, &request(axpy, &words, PointerMode::Device)).unwrap();
+        assert_eq!(values[1], Value::Word((-5_i64) as u64));
+    }
+
+    #[test]
+    fn a_result_on_the_host_comes_with_the_reply() {
+        let dot = find("cublasDdot_v2");
+        let words = [0x190, 4, 0x7000, 1, 0x8000, 1, 0x66];
+        let values = get(dot, &request(dot, &words, PointerMode::Host)).unwrap();
+        assert_eq!(values[6], Value::Bytes(vec![0; 8], true));
+        let all: Vec<_> = results(dot, &words, PointerMode::Host).collect();
+        assert_eq!(all, [(6, 8)]);
+        let values = get(dot, &request(dot, &words, PointerMode::Device)).unwrap();
+        assert_eq!(values[6], Value::Word(0x66));
+        assert_eq!(results(dot, &words, PointerMode::Device).count(), 0);
+    }
+
+    #[test]
+    fn a_width_is_the_functions_and_not_the_senders() {
+        let axpy = find("cublasDaxpy_v2");
+        let words = [0x190, 5, 0x40, 0x7000, 1, 0x8000, 1];
+        let good = request(axpy, &words, PointerMode::Host);
+        for wrong in [0_u64, 7, 9, 16, u64::MAX] {
+            let mut bad = good.clone();
+            bad[24..32].copy_from_slice(&wrong.to_le_bytes());
+            assert!(get(axpy, &bad).is_err(), "{wrong}");
+        }
+        assert!(get(axpy, &good[..good.len() - 8]).is_err());
+        assert!(get(axpy, &[good, vec![0; 8]].concat()).is_err());
+    }
+
+    #[test]
+    fn arrays_on_the_host_are_as_long_as_the_count_says() {
+        let grouped = find("cublasSgemmGroupedBatched");
+        let count = grouped
+            .operation
+            .arguments
+            .iter()
+            .position(|of| of.name == "group_count")
+            .unwrap();
+        let mut words = vec![0x100; grouped.kinds.len()];
+        for (groups, is_good) in [(3, true), (MAX_ARRAY, true), (MAX_ARRAY + 1, false)] {
+            words[count] = groups;
+            let mut writer = Writer::new();
+            let made = put(grouped, &words, PointerMode::Host, &mut writer, |_, _| {});
+            assert_eq!(made.is_ok(), is_good, "{groups}");
+            if is_good {
+                let values = get(grouped, &writer.into_bytes()).unwrap();
+                assert_eq!(values[1], Value::Bytes(vec![0; 4 * groups as usize], false));
+            }
+        }
+    }
+
+    #[test]
+    fn every_function_takes_a_call_of_any_words() {
+        for of in functions() {
+            for word in [0, 1, 64, 4096] {
+                let words = vec![word; of.kinds.len()];
+                for mode in [PointerMode::Host, PointerMode::Device] {
+                    let mut writer = Writer::new();
+                    if put(of, &words, mode, &mut writer, |_, _| {}).is_ok() {
+                        let bytes = writer.into_bytes();
+                        let values = get(of, &bytes);
+                        assert!(values.is_ok(), "{} of {word}", of.operation.name);
+                        assert_eq!(values.unwrap().len(), words.len());
+                    }
+                }
+            }
+        }
+    }
+}
