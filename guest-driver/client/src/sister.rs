@@ -99,10 +99,10 @@ impl Sister {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such stream.
-    pub fn stream(self, stream: CUstream) -> Result<u64> {
+    pub fn stream(self, stream: u64) -> Result<u64> {
         let mut id = 0;
         // SAFETY: as above; the handle is looked up, not used.
-        check(unsafe { (self.0.stream)(stream, &mut id) })?;
+        check(unsafe { (self.0.stream)(stream as CUstream, &mut id) })?;
         Ok(id)
     }
 

@@ -104,7 +104,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use gpgpu_protocol::api::request;
+    use gpgpu_protocol::api::{Request, request};
 
     use super::*;
 
@@ -119,7 +119,7 @@ mod tests {
             thread::set_context(2);
             assert!(!work.is_idle(Scope::All));
             thread::set_context(1);
-            work.count::<request::cuLaunchKernelEx>();
+            work.count(request::cuLaunchKernelEx::OPERATION);
             assert!(!work.is_idle(Scope::All) && !work.is_idle(Scope::Legacy));
             work.set_idle(work.given(), Scope::Legacy);
             assert!(!work.is_idle(Scope::All) && work.is_idle(Scope::Legacy));

@@ -11,6 +11,7 @@ mod forward;
 mod handle;
 mod state;
 mod transfer;
+mod unsupported;
 mod words;
 
 /// What every function returns (`cublasStatus_t`).

@@ -144,7 +144,7 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
 pub extern "C" fn cublasSetStream_v2(handle: CublasHandle, stream: CUstream) -> Status {
     enter(|| {
         let known = find(handle)?;
-        let id = sister()?.stream(stream).map_err(status_of)?;
+        let id = sister()?.stream(stream as u64).map_err(status_of)?;
         let mut told = known.told();
         if told.stream_id == id && told.workspace.is_none() {
             told.stream = stream as usize;

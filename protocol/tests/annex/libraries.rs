@@ -34,8 +34,7 @@ pub fn write(page: &mut String) {
          the error that is kept (GPGPU-DEV-36).\n\n\
          A function with the property `work` runs in the context of its handle and on the handle's stream; what the header says does not \
          count. The device MUST NOT take a host address from a request. It MUST refuse a request whose scalars and results do not have the form of the handle's pointer mode. \
-         A library that the host does not have makes `{}` ({}) of the function with a `new` argument.\n",
-        "NOT_INITIALIZED",
+         A library that the host does not have makes `NOT_INITIALIZED` ({}) of the function with a `new` argument.\n",
         status::NOT_INITIALIZED
     );
     for library in Library::ALL {

@@ -246,9 +246,11 @@ fn what_is_no_combination_is_refused() {
 fn large<A: Number, C: Number, S: Number>(types: [c_int; 2], compute: c_int) {
     const SIZE: usize = 512;
     let (handle, n) = (handle(), SIZE as c_int);
-    let number = |x: f64| A::new(C64::new(x, 0.0));
-    let a = upload(&vec![number(1.0); SIZE * SIZE]);
-    let b = upload(&vec![number(2.0); SIZE * SIZE]);
+    // Too large for a stack.
+    let all =
+        |x: f64| -> Vec<A> { std::iter::repeat_n(A::new(C64::new(x, 0.0)), SIZE * SIZE).collect() };
+    let a = upload(&all(1.0));
+    let b = upload(&all(2.0));
     let c = alloc(SIZE * SIZE * size_of::<C>());
     let (one, zero) = (S::new(C64::new(1.0, 0.0)), S::new(C64::default()));
     let ([of_a, of_c], start) = (types, Instant::now());
