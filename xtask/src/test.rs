@@ -314,6 +314,13 @@ fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally
     let Some(mixed) = tally.step("earlier parts", earlier::build(&paths, &kit.stage))? else {
         return Ok(());
     };
+    // The earlier parts serve no library.
+    let runs: Vec<_> = runs
+        .iter()
+        .filter(|run| run.kind != "library")
+        .cloned()
+        .collect();
+    let runs = &runs[..];
     let Some(mixed) = mixed else {
         tally.add(
             "programs across ages",

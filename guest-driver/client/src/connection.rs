@@ -1,11 +1,7 @@
 //! The connection to the device: requests out, answers in, and what must be known to send them.
 
 use std::{
-    collections::HashSet,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -40,8 +36,6 @@ pub struct Connection {
     transport: Box<dyn Transport>,
     /// The operations that the host has too.
     shared: Shared,
-    /// Those that the program asked for and the host does not have.
-    refused: Mutex<HashSet<u16>>,
     ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
@@ -64,7 +58,6 @@ impl Connection {
         let mut connection = Self {
             transport,
             shared: Shared::default(),
-            refused: Mutex::default(),
             ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
@@ -138,20 +131,10 @@ impl Connection {
         if self.shared.has(operation.op) {
             return Ok(());
         }
-        self.refuse(operation)
-    }
-
-    #[cold]
-    fn refuse(&self, operation: &Operation) -> Result {
-        let mut named = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if named.insert(operation.op) {
-            log::say(Level::Error, || {
-                let name = operation.name;
-                format!(
-                    "{name} is not supported by this host: its service is older than this library"
-                )
-            });
-        }
+        log::refuse(
+            operation.name,
+            "is not supported by this host: its service is older than this library",
+        );
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 

@@ -2,16 +2,19 @@
 //!
 //! `VIRTIO_GPGPU_LOG` chooses what is said: `off`, `error` (the default), `info` or `debug`.
 
-use std::sync::OnceLock;
+use std::{
+    collections::HashSet,
+    sync::{Mutex, OnceLock, PoisonError},
+};
 
 /// How much a message matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing is said.
     Off,
-    /// The program cannot use CUDA, and why.
+    /// The program cannot use CUDA, or a function of it, and why.
     Error,
-    /// What is not supported, once for each function.
+    /// What the library does without.
     Info,
     /// Every call that fails.
     Debug,
@@ -38,5 +41,14 @@ pub fn enabled(level: Level) -> bool {
 pub fn say(level: Level, message: impl FnOnce() -> String) {
     if enabled(level) {
         eprintln!("virtio-gpgpu: {}", message());
+    }
+}
+
+/// Says why a function is not carried out, the first time that it is called.
+pub fn refuse(function: &'static str, why: &str) {
+    static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    if named.get_or_insert_default().insert(function) {
+        say(Level::Error, || format!("{function} {why}"));
     }
 }

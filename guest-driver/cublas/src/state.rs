@@ -89,7 +89,12 @@ pub unsafe extern "C" fn cublasCreate_v2(handle: *mut CublasHandle) -> Status {
         sister.context().map_err(status_of)?;
         let kind = Library::Cublas.handle_kind();
         let id = sister.new_id(kind).map_err(status_of)?;
-        ask(function(op::CREATE), &[id], PointerMode::Host)?;
+        // A host from before this library has no cuBLAS for its guests.
+        let made = ask(function(op::CREATE), &[id], PointerMode::Host);
+        made.map_err(|of| match of {
+            status::NOT_SUPPORTED => status::NOT_INITIALIZED,
+            other => other,
+        })?;
         insert(id);
         // SAFETY: the caller's to write to.
         unsafe { give(handle, id as CublasHandle) }

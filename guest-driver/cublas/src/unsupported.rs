@@ -2,30 +2,18 @@
 //!
 //! The names are those that the library of CUDA 13.0 exports beside what is served.
 
-use std::{collections::HashSet, sync::Mutex};
-
-use gpgpu_client::log::{self, Level};
+use gpgpu_client::log;
 use gpgpu_protocol::libraries::status;
 
 use crate::Status;
-
-fn refuse(name: &'static str) -> Status {
-    static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut named = NAMED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    if named.get_or_insert_default().insert(name) {
-        log::say(Level::Error, || format!("{name} is not supported yet"));
-    }
-    status::NOT_SUPPORTED
-}
 
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
         /// Not supported yet.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> Status {
-            refuse(stringify!($name))
+            log::refuse(stringify!($name), "is not supported yet");
+            status::NOT_SUPPORTED
         }
     )*};
 }

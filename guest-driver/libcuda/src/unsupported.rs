@@ -1,27 +1,15 @@
 //! The functions that are not there yet: exported, so that programs start, and honest when called.
 
-use std::{collections::HashSet, sync::Mutex};
-
-use gpgpu_client::log::{self, Level};
+use gpgpu_client::log;
 use gpgpu_protocol::{cuda::*, with_driver_api};
-
-fn refuse(name: &'static str) -> CUresult {
-    static NAMED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut named = NAMED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    if named.get_or_insert_default().insert(name) {
-        log::say(Level::Error, || format!("{name} is not supported yet"));
-    }
-    CUDA_ERROR_NOT_SUPPORTED
-}
 
 macro_rules! function {
     (unsupported $($name:ident)*) => {$(
         /// Not supported yet.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> CUresult {
-            refuse(stringify!($name))
+            log::refuse(stringify!($name), "is not supported yet");
+            CUDA_ERROR_NOT_SUPPORTED
         }
     )*};
     ($made:ident $($name:ident)*) => {};
@@ -37,7 +25,7 @@ with_driver_api!(functions);
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::c_void;
+    use std::{collections::HashSet, ffi::c_void};
 
     use gpgpu_protocol::driver_api::ENTRY_POINTS;
 
