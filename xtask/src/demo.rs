@@ -38,6 +38,9 @@ pub struct Options {
     /// Only programs whose name contains this.
     #[arg(long)]
     pub only: Option<String>,
+    /// The folders of NVIDIA's libraries on this machine, for the programs that use them on an NVIDIA GPU.
+    #[arg(long, value_name = "DIR", value_delimiter = ':')]
+    pub libraries: Vec<PathBuf>,
     /// Run the tests of tests/pitfalls as well.
     #[arg(long)]
     pub pitfalls: bool,
@@ -86,15 +89,29 @@ pub fn run(options: &Options) -> Result<bool> {
             bail!("no program's name contains {only}");
         }
     }
+    if options.gpu.resolve() == Gpu::Cuda && options.libraries.is_empty() {
+        let before = runs.len();
+        runs.retain(|run| run.kind != "library");
+        if runs.len() < before {
+            let count = before - runs.len();
+            ui::line(format!(
+                "skipped   {count} programs: NVIDIA's cuBLAS is needed, --libraries names its folder"
+            ));
+        }
+    }
     let mut backend = None;
     let (way, tables) = if options.native {
-        ("native", vec![natively(&kit, options.gpu, &runs)?])
+        (
+            "native",
+            vec![natively(&kit, options.gpu, &options.libraries, &runs)?],
+        )
     } else {
         let log = kit.logs.join("back-end.log");
-        let started = backend.insert(Backend::start(
+        let started = backend.insert(Backend::start_with_libraries(
             &kit.stage,
             options.gpu,
             usize::from(options.vms),
+            &options.libraries,
             &log,
         )?);
         if options.no_vm {
@@ -160,9 +177,14 @@ fn finish_pitfalls(options: &Options, way: &str, outcome: &pitfalls::Outcome) ->
 }
 
 /// Runs the programs on the GPU's own library.
-pub fn natively(kit: &Kit, gpu: Gpu, runs: &[Run]) -> Result<Vec<Outcome>> {
-    on_host(kit, "natively", runs, |path, run| {
-        runner::natively(&kit.stage, gpu, path, &run.kind)
+pub fn natively(kit: &Kit, gpu: Gpu, libraries: &[PathBuf], runs: &[Run]) -> Result<Vec<Outcome>> {
+    let path = std::env::join_paths(libraries).context("a folder's name has a colon")?;
+    on_host(kit, "natively", runs, |program, run| {
+        let mut command = runner::natively(&kit.stage, gpu, program, &run.kind);
+        if !path.is_empty() {
+            command.env("LD_LIBRARY_PATH", &path);
+        }
+        command
     })
 }
 

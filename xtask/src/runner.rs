@@ -136,10 +136,24 @@ pub struct Backend {
 impl Backend {
     /// Starts the back end for `count` VMs and waits until it listens.
     pub fn start(stage: &Stage, gpu: Gpu, count: usize, log: &Path) -> Result<Self> {
+        Self::start_with_libraries(stage, gpu, count, &[], log)
+    }
+
+    /// The same, with folders of NVIDIA's libraries; without any, the software GPU has its own stand-ins.
+    pub fn start_with_libraries(
+        stage: &Stage,
+        gpu: Gpu,
+        count: usize,
+        libraries: &[PathBuf],
+        log: &Path,
+    ) -> Result<Self> {
         Self::start_with(stage, gpu, count, log, |command, dir| {
             command.arg("--socket-path").arg(dir.join("vm"));
             if count > 1 {
                 command.args(["--socket-count", &count.to_string()]);
+            }
+            for folder in libraries {
+                command.arg("--libraries").arg(folder);
             }
             Ok(())
         })
@@ -295,7 +309,7 @@ pub fn over_socket(stage: &Stage, socket: &Path, program: &Path) -> Command {
 pub fn natively(stage: &Stage, gpu: Gpu, program: &Path, kind: &str) -> Command {
     let cuda = gpu.resolve() == Gpu::Cuda;
     // On NVIDIA's driver a program with the static runtime is its own best reference.
-    if cuda && kind != "shared" {
+    if cuda && !matches!(kind, "shared" | "library") {
         return Command::new(program);
     }
     let mut command = Command::new(stage.gpgpu_run());

@@ -272,7 +272,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
 /// The programs natively, over the socket and in VMs: all must give the same bytes.
 fn programs(environment: &Environment, kit: &mut Kit, tally: &mut Tally) -> Result<()> {
     let runs = Programs::load(&kit.stage.programs())?.runs(false);
-    let result = demo::natively(kit, Gpu::Software, &runs);
+    let result = demo::natively(kit, Gpu::Software, &[], &runs);
     let reference = tally.step("programs natively", result)?.unwrap_or_default();
     tally.programs("native", &reference);
 
