@@ -142,10 +142,12 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
             link_to(&format!("../virtio-gpgpu/{name}"), &dir.join(name))?;
         }
     }
-    link_to(
-        "../../software-gpu/libcuda.so.1",
-        &stage.native_software().join("libcuda.so.1"),
-    )?;
+    for name in ["libcuda.so.1", "libcublas.so.13"] {
+        link_to(
+            &format!("../../software-gpu/{name}"),
+            &stage.native_software().join(name),
+        )?;
+    }
     programs::build(paths, cuda, &stage.dir)?;
     Ok(stage)
 }
