@@ -6,6 +6,8 @@
 
 #![allow(non_snake_case)]
 
+#[cfg(test)]
+mod compatibility;
 mod exports;
 mod forward;
 mod handle;
