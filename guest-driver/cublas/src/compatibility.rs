@@ -92,7 +92,7 @@ fn page() -> String {
          - **Errors of posted calls.** When a handle makes a call in a form that is new to it, the call waits for what the host's library says. Calls of that form return at once from \
          then on. If one fails nevertheless, the error surfaces at a later synchronising call of libcuda, as a code of CUDA's. The form is the function and all its arguments \
          but the values of scalars; of an address only the alignment counts, and whether it is NULL. A new math mode, atomics mode, number of multiprocessors or emulation strategy makes every form new.\n\
-         - **Results at host addresses** make the caller wait, as NVIDIA's do.\n\
+         - **Functions with a result** (dot products, norms, sums, indices, rotations) make the caller wait, as NVIDIA's do where the result is at a host address; here they do so where it stays on the device too.\n\
          - **`…GroupedBatched` functions** take at most {MAX_ARRAY} groups: more are `CUBLAS_STATUS_INVALID_VALUE`. Each call waits for the host's library.\n\
          - **The logger does nothing.** `cublasLoggerConfigure` and `cublasSetLoggerCallback` succeed, nothing is logged, and no callback is called.\n\
          - **Environment variables** of the program, such as `CUBLAS_WORKSPACE_CONFIG`, do not reach the host's library.\n\

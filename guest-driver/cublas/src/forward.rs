@@ -7,6 +7,7 @@ use std::{
 
 use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{
+    api::Completion,
     codec::{Blob, Few, Reader, Writer},
     cuda::*,
     libraries::{
@@ -119,15 +120,19 @@ pub fn forward(op: u16, words: &[u64]) -> Status {
     outcome.err().unwrap_or(status::SUCCESS)
 }
 
-fn forward_on(handle: &Handle, function: &Function, words: &[u64]) -> Result<(), Status> {
-    let mode = handle.mode();
-    // Values that come back, and arrays, whose contents are no part of the kind, need the answer.
-    let has_answer = call::results(function, words, mode).next().is_some()
+/// Whether the caller waits each time. A `wait` runs beside what comes after it, also where its result stays on the device; and the
+/// contents of arrays are no part of what was accepted.
+fn needs_answer(function: &Function) -> bool {
+    function.operation.completion == Completion::Wait
         || function
             .kinds
             .iter()
-            .any(|kind| matches!(kind, Kind::Array(..)));
-    if has_answer {
+            .any(|kind| matches!(kind, Kind::Array(..)))
+}
+
+fn forward_on(handle: &Handle, function: &Function, words: &[u64]) -> Result<(), Status> {
+    let mode = handle.mode();
+    if needs_answer(function) {
         return ask(function, words, mode);
     }
     let kind = kind(function, words, mode);
@@ -137,4 +142,24 @@ fn forward_on(handle: &Handle, function: &Function, words: &[u64]) -> Result<(),
     ask(function, words, mode)?;
     handle.accept(kind);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_a_result_is_never_posted() {
+        for function in Library::Cublas.functions() {
+            let has_result = function
+                .kinds
+                .iter()
+                .any(|kind| matches!(kind, Kind::Result(_) | Kind::InOut(_) | Kind::Out(_)));
+            assert!(
+                !has_result || needs_answer(function) || function.operation.style == "guest",
+                "{}",
+                function.operation.name
+            );
+        }
+    }
 }
