@@ -1,9 +1,6 @@
 //! A call on its way to the host, and back.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::cell::Cell;
 
 use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{
@@ -19,7 +16,7 @@ use gpgpu_protocol::{
 
 use crate::{
     Status,
-    handle::{self, Handle, sister},
+    handle::{self, CublasHandle, Handle, sister},
 };
 
 /// The status that stands for a code of libcuda: the call did not come to cuBLAS.
@@ -41,17 +38,34 @@ pub fn function(op: u16) -> &'static Function {
     library.functions()[usize::from(op - library.first())]
 }
 
-/// Writes a request out of a call's words.
-fn written(function: &Function, words: &[u64], mode: PointerMode) -> Result<Vec<u8>, Status> {
-    let mut writer = Writer::new();
-    call::put(function, words, mode, &mut writer, |address, to| {
+thread_local! {
+    /// Room for a request, so that a call allocates nothing.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Writes a request out of a call's words, and hands it over.
+fn with_written<T>(
+    function: &Function,
+    words: &[u64],
+    mode: PointerMode,
+    send: impl FnOnce(&[u8]) -> Result<T, Status>,
+) -> Result<T, Status> {
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    room.clear();
+    let mut writer = Writer::on(room);
+    let put = call::put(function, words, mode, &mut writer, |address, to| {
         // SAFETY: the program gives this address where cuBLAS asks for so many bytes, by its C caller's promise.
         unsafe {
             std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());
         }
-    })
-    .map_err(|_| status::INVALID_VALUE)?;
-    Ok(writer.into_bytes())
+    });
+    let request = writer.into_bytes();
+    let sent = match put {
+        Ok(()) => send(&request),
+        Err(_) => Err(status::INVALID_VALUE),
+    };
+    let _ = ROOM.try_with(|room| room.set(request));
+    sent
 }
 
 /// Sends a call and waits for what it comes to; results go to where the program wants them.
@@ -60,14 +74,17 @@ fn written(function: &Function, words: &[u64], mode: PointerMode) -> Result<Vec<
 ///
 /// What cuBLAS returned, or what stands for libcuda's code.
 pub fn ask(function: &Function, words: &[u64], mode: PointerMode) -> Result<(), Status> {
-    let request = written(function, words, mode)?;
-    let answer = sister()?.call(&function.operation, &request, |reply| {
-        let mut reader = Reader::new(reply);
-        let status: i32 = reader.get().ok()?;
-        let results: Few<Blob, 16> = reader.get().ok()?;
-        Some((status as Status, results.into_vec()))
+    let sister = sister()?;
+    let answer = with_written(function, words, mode, |request| {
+        let answer = sister.call(&function.operation, request, |reply| {
+            let mut reader = Reader::new(reply);
+            let status: i32 = reader.get().ok()?;
+            let results: Few<Blob, 16> = reader.get().ok()?;
+            Some((status as Status, results.into_vec()))
+        });
+        answer.map_err(status_of)
     });
-    let (status, results) = answer.map_err(status_of)?.ok_or(status::INTERNAL_ERROR)?;
+    let (status, results) = answer?.ok_or(status::INTERNAL_ERROR)?;
     if status != status::SUCCESS {
         log::say(Level::Debug, || {
             format!("{} returns {status}", function.operation.name)
@@ -92,31 +109,36 @@ pub fn ask(function: &Function, words: &[u64], mode: PointerMode) -> Result<(), 
 ///
 /// What stands for libcuda's code.
 pub fn post(function: &Function, words: &[u64], mode: PointerMode) -> Result<(), Status> {
-    let request = written(function, words, mode)?;
-    let sent = sister()?.post(&function.operation, &request);
-    sent.map_err(status_of)
+    let sister = sister()?;
+    with_written(function, words, mode, |request| {
+        let sent = sister.post(&function.operation, request);
+        sent.map_err(status_of)
+    })
 }
 
 /// A number for calls that cuBLAS accepts or refuses alike: all but addresses and the values of scalars.
 fn kind(function: &Function, words: &[u64], mode: PointerMode) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (function.operation.op, mode as u32).hash(&mut hasher);
+    let mut hash = u64::from(function.operation.op) << 1 | mode as u64;
     for (kind, word) in function.kinds.iter().zip(words).skip(1) {
-        match kind {
-            Kind::I32 => (*word as u32).hash(&mut hasher),
-            Kind::I64 | Kind::Stream => word.hash(&mut hasher),
+        let word = match kind {
+            Kind::I32 => u64::from(*word as u32),
+            Kind::I64 | Kind::Stream => *word,
             // Alignment decides about kernels, and in some functions about what is accepted.
-            Kind::Device => (*word == 0, word.trailing_zeros().min(4)).hash(&mut hasher),
-            _ => (*word == 0).hash(&mut hasher),
-        }
+            Kind::Device => u64::from(word.trailing_zeros().min(4)) << 1 | u64::from(*word == 0),
+            _ => u64::from(*word == 0),
+        };
+        // Each step is one to one: calls that differ in one word have different numbers. Where two others meet, the worse that comes
+        // of it is an error that is told late.
+        hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
     }
-    hasher.finish()
+    hash
 }
 
 /// A call on a handle, as the program makes it.
 pub fn forward(op: u16, words: &[u64]) -> Status {
-    let outcome = handle::find(words[0] as _)
-        .and_then(|handle: Arc<Handle>| forward_on(&handle, function(op), words));
+    let handle = words[0] as CublasHandle;
+    let outcome = handle::with(handle, |handle| forward_on(handle, function(op), words));
     outcome.err().unwrap_or(status::SUCCESS)
 }
 

@@ -1,11 +1,12 @@
 //! Handles: ids that this process chose, and what cuBLAS was told of each.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, HashSet},
     ffi::c_void,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -19,6 +20,9 @@ pub type CublasHandle = *mut c_void;
 
 /// The most kinds of calls of a handle that are remembered as accepted.
 const ACCEPTED: usize = 1 << 14;
+
+/// How many of these are found without a lock.
+const RECENT: usize = 64;
 
 /// What can be told of a handle and asked for again, beside its stream and its pointer mode.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,15 +63,28 @@ impl Told {
 }
 
 /// A handle that lives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Handle {
     mode: AtomicU32,
     told: Mutex<Told>,
     accepted: Mutex<HashSet<u64>>,
+    /// Some of those that were accepted, which are found without a lock; 0 for none.
+    recent: [AtomicU64; RECENT],
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self {
+            mode: AtomicU32::default(),
+            told: Mutex::default(),
+            accepted: Mutex::default(),
+            recent: [const { AtomicU64::new(0) }; RECENT],
+        }
+    }
 }
 
 impl Handle {
@@ -91,7 +108,17 @@ impl Handle {
 
     /// Whether cuBLAS has accepted a call of this kind.
     pub fn has_accepted(&self, kind: u64) -> bool {
-        locked(&self.accepted).contains(&kind)
+        let recent = &self.recent[kind as usize % RECENT];
+        if recent.load(Ordering::Relaxed) == kind && kind != 0 {
+            return true;
+        }
+        let accepted = locked(&self.accepted);
+        let is_accepted = accepted.contains(&kind);
+        if is_accepted {
+            // Under the lock: what was forgotten must not come back.
+            recent.store(kind, Ordering::Relaxed);
+        }
+        is_accepted
     }
 
     /// Notes that cuBLAS has accepted a call of this kind.
@@ -101,15 +128,27 @@ impl Handle {
             accepted.clear();
         }
         accepted.insert(kind);
+        self.recent[kind as usize % RECENT].store(kind, Ordering::Relaxed);
     }
 
     /// A setting has changed, by which cuBLAS may decide otherwise.
     pub fn forget_accepted(&self) {
-        locked(&self.accepted).clear();
+        let mut accepted = locked(&self.accepted);
+        accepted.clear();
+        for recent in &self.recent {
+            recent.store(0, Ordering::Relaxed);
+        }
     }
 }
 
 static HANDLES: RwLock<Option<HashMap<u64, Arc<Handle>>>> = RwLock::new(None);
+/// Counts the handles that have ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The handle that the thread used last, and [`ENDED`] at that time.
+    static LAST: Cell<Option<(u64, u64, Arc<Handle>)>> = const { Cell::new(None) };
+}
 
 /// Notes a new handle.
 pub fn insert(id: u64) {
@@ -120,7 +159,29 @@ pub fn insert(id: u64) {
 /// Takes a handle out; `None` if there is none.
 pub fn remove(handle: CublasHandle) -> Option<Arc<Handle>> {
     let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
-    handles.as_mut()?.remove(&(handle as u64))
+    let removed = handles.as_mut()?.remove(&(handle as u64));
+    ENDED.fetch_add(1, Ordering::Release);
+    removed
+}
+
+/// Runs `body` with the handle behind a program's pointer; the one that the thread used last is found without a lock.
+///
+/// # Errors
+///
+/// `NOT_INITIALIZED` if there is none; those of `body`.
+pub fn with<T>(
+    handle: CublasHandle,
+    body: impl FnOnce(&Handle) -> Result<T, Status>,
+) -> Result<T, Status> {
+    let (id, ended) = (handle as u64, ENDED.load(Ordering::Acquire));
+    let last = LAST.try_with(Cell::take).ok().flatten();
+    let last = match last {
+        Some((of, when, known)) if (of, when) == (id, ended) => (of, when, known),
+        _ => (id, ended, find(handle)?),
+    };
+    let outcome = body(&last.2);
+    let _ = LAST.try_with(|place| place.set(Some(last)));
+    outcome
 }
 
 /// The handle behind a program's pointer.
@@ -151,4 +212,36 @@ pub fn sister() -> Result<Sister, Status> {
         found
     });
     found.ok_or(status::NOT_INITIALIZED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_accepted_is_known_until_a_setting_changes() {
+        let handle = Handle::default();
+        // The first two share a place among the recent ones.
+        let kinds = [7, 7 + RECENT as u64, 0];
+        for kind in kinds {
+            assert!(!handle.has_accepted(kind));
+            handle.accept(kind);
+        }
+        assert!(kinds.iter().all(|kind| handle.has_accepted(*kind)));
+        assert!(!handle.has_accepted(7 + 2 * RECENT as u64));
+        handle.forget_accepted();
+        assert!(!kinds.iter().any(|kind| handle.has_accepted(*kind)));
+    }
+
+    #[test]
+    fn a_handle_that_has_ended_is_not_found_again() {
+        let handle = 0x190 as CublasHandle;
+        let is_there = || with(handle, |_| Ok(())).is_ok();
+        assert!(!is_there());
+        insert(handle as u64);
+        assert!(is_there() && is_there());
+        assert!(remove(handle).is_some());
+        assert!(!is_there());
+        assert!(remove(handle).is_none());
+    }
 }
