@@ -18,6 +18,8 @@ mod gates;
 mod guest;
 #[path = "hostile/host.rs"]
 mod host;
+#[path = "hostile/libraries.rs"]
+mod libraries;
 #[path = "hostile/load.rs"]
 mod load;
 #[path = "hostile/shares.rs"]

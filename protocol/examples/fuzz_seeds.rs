@@ -4,9 +4,16 @@
 use std::{fs, path::Path};
 
 use gpgpu_protocol::{
-    api::{Context, Event, Function, LaunchConfig, Module, Request, Stream, object_id, request},
+    api::{
+        Context, CublasHandle, Event, Function, LaunchConfig, Module, Request, Stream, object_id,
+        request,
+    },
     codec::{Blob, Wire, Writer},
     layout::StreamCommand,
+    libraries::{
+        self,
+        call::{self, PointerMode},
+    },
     ring::Record,
 };
 use zerocopy::IntoBytes;
@@ -30,14 +37,17 @@ fn seed(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
 fn command<R: Request + Wire>(request: &R) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.put(request);
-    let arguments = writer.into_bytes();
+    written(R::OP, &writer.into_bytes())
+}
+
+fn written(op: u16, arguments: &[u8]) -> Vec<u8> {
     let head = StreamCommand {
         bytes: ((size_of::<StreamCommand>() + arguments.len()) as u32).into(),
-        op: R::OP.into(),
+        op: op.into(),
         reserved: 0.into(),
         context: object_id::<Context>(1).into(),
     };
-    [head.as_bytes(), &arguments].concat()
+    [head.as_bytes(), arguments].concat()
 }
 
 /// What a small program sends, command by command.
@@ -145,13 +155,53 @@ fn program() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// What a program sends that multiplies matrices.
+fn products() -> Vec<(&'static str, Vec<u8>)> {
+    use PointerMode::{Device, Host};
+    let (handle, memory) = (object_id::<CublasHandle>(1), 1 << 44);
+    let call = |name, words: &[u64], mode| {
+        let mut all = libraries::functions();
+        let of = all.find(|of| of.operation.name == name);
+        let of = of.expect("a function of the tables");
+        let mut writer = Writer::new();
+        call::put(of, words, mode, &mut writer, |_, to| to.fill(0x3f)).expect("a good call");
+        (name, written(of.operation.op, &writer.into_bytes()))
+    };
+    let square = [
+        handle, 0, 1, 8, 8, 8, 1, memory, 8, memory, 8, 1, memory, 8,
+    ];
+    let dot = [handle, 8, memory, 1, memory, 1, memory];
+    // Singles by way of singles, in two groups of one product each.
+    let mut grouped = [memory; 20];
+    (grouped[0], grouped[8], grouped[11], grouped[15]) = (handle, 0, 0, 0);
+    (grouped[17], grouped[19]) = (2, 68);
+    vec![
+        call("cublasCreate_v2", &[handle], Host),
+        call("cublasSetStream_v2", &[handle, object_id::<Stream>(1)], Host),
+        call("cublasSetMathMode", &[handle, 3], Host),
+        call("cublasSetWorkspace_v2", &[handle, memory, 4 << 20], Host),
+        call("cublasGetVersion_v2", &[handle, memory], Host),
+        call("cublasSgemm_v2", &square, Host),
+        call("cublasDgemm_v2_64", &square, Host),
+        call("cublasSdot_v2", &dot, Host),
+        call("cublasGemmGroupedBatchedEx", &grouped, Host),
+        call("cublasDrotmg_v2", &[handle, 1, 1, 1, 1, 1], Host),
+        call("cublasSetPointerMode_v2", &[handle, 1], Host),
+        call("cublasDdot_v2_64", &dot, Device),
+        call("cublasDestroy_v2", &[handle], Host),
+    ]
+}
+
 fn streams() -> std::io::Result<()> {
-    let mut whole = vec![0];
-    for (name, bytes) in program() {
-        seed("stream", name, &[&[0], &bytes[..]].concat())?;
-        whole.extend(bytes);
+    for (name, commands) in [("program", program()), ("products", products())] {
+        let mut whole = vec![0];
+        for (name, bytes) in commands {
+            seed("stream", name, &[&[0], &bytes[..]].concat())?;
+            whole.extend(bytes);
+        }
+        seed("stream", name, &whole)?;
     }
-    seed("stream", "program", &whole)
+    Ok(())
 }
 
 fn rings() -> std::io::Result<()> {

@@ -191,6 +191,28 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
     }
 }
 
+/// What calls of a library's functions are noted as.
+pub const LIBRARY: &str = "a library's function";
+
+/// The function of a library with a name.
+pub fn library_symbol(name: &str) -> *const c_void {
+    extern "C" fn create(to: *mut u64) -> CUresult {
+        made(to)
+    }
+    extern "C" fn destroy(handle: u64) -> CUresult {
+        end("destroy", handle)
+    }
+    // Whatever its arguments are: who calls it takes them away again.
+    extern "C" fn other() -> CUresult {
+        call(LIBRARY, &[])
+    }
+    match name {
+        "cublasCreate_v2" => create as *const c_void,
+        "cublasDestroy_v2" => destroy as *const c_void,
+        _ => other as *const c_void,
+    }
+}
+
 /// Functions that use a stream, or none, and do nothing.
 macro_rules! on_stream {
     ($(fn $function:ident($($before:ty),*; $stream:tt $(, $after:ty)*);)*) => {

@@ -10,12 +10,17 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, request,
+        Arg, Context, Copy2D, CublasHandle, Event, Function, Gives, LaunchConfig, OPERATIONS,
+        Stream, object_id, request,
     },
     codec::{Blob, Writer},
     cuda::*,
     futex,
     layout::{StreamCommand, status},
+    libraries::{
+        self, Kind,
+        call::{self, PointerMode},
+    },
     ring::RING_BYTES,
     with_api,
 };
@@ -264,6 +269,95 @@ fn without_a_grant_no_command_reaches_the_gpu() {
     }
     // Nothing of this session calls the driver after its test.
     grant(grant::CLOSED);
+    while lease.returned.load(SeqCst) != NUMBER {
+        thread::yield_now();
+    }
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// A good command of a library's function on a handle of its own.
+fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u64) -> Vec<u8> {
+    let words: Vec<u64> = of
+        .kinds
+        .iter()
+        .zip(of.operation.arguments)
+        .map(|(kind, argument)| match kind {
+            Kind::Handle | Kind::New | Kind::Gone => handle,
+            Kind::Stream => rig.streams[0],
+            // Single precision.
+            _ if argument.name == "computeType" => 68,
+            Kind::I32 | Kind::I64 => 1,
+            _ => rig.alloc(),
+        })
+        .collect();
+    let mut writer = Writer::new();
+    call::put(of, &words, PointerMode::Host, &mut writer, |_, _| {}).unwrap();
+    command(of.operation.op, context, &writer.into_bytes())
+}
+
+/// Each on a handle with a stream, whatever context the command's head names.
+#[test]
+fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
+    let rig = Rig::new();
+    let session = rig.session;
+    let [own, other] = rig.contexts;
+    let find = |name| {
+        let found = libraries::functions().find(|of| of.operation.name == name);
+        found.unwrap()
+    };
+    let [create, set_stream] = ["cublasCreate_v2", "cublasSetStream_v2"].map(find);
+    let work = libraries::functions().filter(|of| of.operation.gives() != Gives::Nothing);
+    let commands: Vec<_> = (0..)
+        .map(object_id::<CublasHandle>)
+        .zip(work)
+        .map(|(handle, of)| {
+            for first in [create, set_stream] {
+                let first = library_command(&rig, first, handle, own);
+                assert_eq!(run(session, &first), CUDA_SUCCESS);
+            }
+            let header = [own, other, 0][handle as usize / 256 % 3];
+            (
+                of.operation.name,
+                library_command(&rig, of, handle, header),
+            )
+        })
+        .collect();
+    // What is made from a row alone computes.
+    let from_rows = libraries::functions().filter(|of| of.operation.style == "table");
+    assert_eq!(commands.len(), from_rows.count());
+
+    let lease = share(session);
+    let before = double::all_calls().len();
+    let over = Arc::<AtomicUsize>::default();
+    let threads: Vec<_> = commands
+        .iter()
+        .map(|(_, command)| {
+            let (command, over) = (command.clone(), Arc::clone(&over));
+            thread::spawn(move || {
+                let before = double::calls_here();
+                let result = run(session, &command);
+                over.fetch_add(1, SeqCst);
+                (result, double::calls_here() - before)
+            })
+        })
+        .collect();
+    while lease.wants.load(SeqCst) as usize + over.load(SeqCst) < threads.len() {
+        thread::yield_now();
+    }
+    let mut reached = double::all_calls().split_off(before);
+    reached.retain(|name| *name == double::LIBRARY);
+    assert_eq!(reached, [""; 0], "without a grant");
+    assert_eq!(over.load(SeqCst), 0);
+
+    lease.grant.store(NUMBER | grant::OPEN, SeqCst);
+    futex::wake(&lease.grant);
+    for (thread, (name, _)) in threads.into_iter().zip(&commands) {
+        let (result, calls) = thread.join().unwrap();
+        assert_eq!(result, CUDA_SUCCESS, "{name}");
+        assert!(calls > 0, "{name} does nothing");
+    }
+    lease.grant.store(NUMBER | grant::CLOSED, SeqCst);
+    futex::wake(&lease.grant);
     while lease.returned.load(SeqCst) != NUMBER {
         thread::yield_now();
     }

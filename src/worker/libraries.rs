@@ -6,13 +6,13 @@
 //! the host is read or written at an address that the guest gave.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map},
     ffi::c_void,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use gpgpu_protocol::{
-    api::{Completion, Context, CublasHandle, Gives},
+    api::{Completion, Context, CublasHandle, Gives, Object, Stream},
     codec::{Blob, Malformed, Writer},
     cuda::*,
     libraries::{
@@ -28,7 +28,7 @@ use super::{
     dispatch::{Answer, Carried},
     grace::{self, Name},
     lease::{Named, current_gpu},
-    objects::Entry,
+    objects::{Entry, Objects},
     session::Session,
 };
 use crate::cuda::library;
@@ -44,9 +44,18 @@ struct State {
     mode: PointerMode,
 }
 
+/// What becomes of an id.
+#[derive(Debug)]
+enum Place {
+    /// A command is making the handle.
+    Begun,
+    /// It is there.
+    Made(Arc<Mutex<State>>),
+}
+
 /// The handles' states, by id.
 #[derive(Debug, Default)]
-pub struct Handles(Mutex<HashMap<u64, Arc<Mutex<State>>>>);
+pub struct Handles(Mutex<HashMap<u64, Place>>);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,13 +63,52 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Handles {
     fn of(&self, id: u64) -> Option<Arc<Mutex<State>>> {
-        locked(&self.0).get(&id).cloned()
+        match locked(&self.0).get(&id)? {
+            Place::Begun => None,
+            Place::Made(state) => Some(Arc::clone(state)),
+        }
+    }
+
+    /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one would be
+    /// held for the other's.
+    fn begin(&self, id: u64) -> Result<Begun<'_>, CUresult> {
+        match locked(&self.0).entry(id) {
+            hash_map::Entry::Occupied(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Place::Begun);
+                Ok(Begun { handles: self, id })
+            }
+        }
     }
 
     /// Forgets the handles that are no objects any more: their context is gone.
     pub fn forget_ended(&self, session: &Session) {
         let is_there = |id: &u64| session.objects.live_context_of(*id).is_some();
-        locked(&self.0).retain(|id, _| is_there(id));
+        locked(&self.0).retain(|id, place| matches!(place, Place::Begun) || is_there(id));
+    }
+}
+
+/// An id that is a handle's soon, or free again.
+struct Begun<'a> {
+    handles: &'a Handles,
+    id: u64,
+}
+
+impl Begun<'_> {
+    /// The handle is there.
+    fn finish(self, objects: &Objects, entry: Entry) {
+        let mut all = locked(&self.handles.0);
+        objects.insert(self.id, entry);
+        all.insert(self.id, Place::Made(Arc::default()));
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut all = locked(&self.handles.0);
+        if let Some(Place::Begun) = all.get(&self.id) {
+            all.remove(&self.id);
+        }
     }
 }
 
@@ -208,6 +256,7 @@ impl Call<'_> {
     fn make(&mut self, context: u64) -> Outcome {
         let (session, id) = (self.session, self.word(0));
         session.objects.check_new::<CublasHandle>(id)?;
+        let begun = session.handles.begin(id)?;
         if context == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -220,8 +269,7 @@ impl Call<'_> {
         let status = self.call(&[&raw mut raw as u64])?;
         if status == status::SUCCESS {
             session.charges.keep(Owner::Handle(id), context, charge);
-            locked(&session.handles.0).insert(id, Arc::default());
-            session.objects.insert(id, Entry::new(raw, context));
+            begun.finish(&session.objects, Entry::new(raw, context));
         }
         Ok(status)
     }
@@ -233,13 +281,32 @@ impl Call<'_> {
             return Ok(status::NOT_INITIALIZED);
         };
         let state = session.handles.of(id);
-        let _alone = state.as_ref().map(|state| lock(state));
+        let alone = state.as_ref().map(|state| lock(state));
         let entered = session.enter(entry.context);
-        let outcome = entered.and_then(|()| self.call(&[entry.raw]));
+        let outcome = entered.and_then(|()| {
+            if let Some(state) = &alone {
+                self.leave_ended_stream(entry.raw, state);
+            }
+            self.call(&[entry.raw])
+        });
         locked(&session.handles.0).remove(&id);
         session.charges.forget(Owner::Handle(id));
         session.objects.remove(id);
         outcome
+    }
+
+    /// Takes a handle from its stream if that has ended: the library waits for the stream's work when the handle ends.
+    fn leave_ended_stream(&self, handle: u64, state: &State) {
+        let objects = &self.session.objects;
+        if Stream::SPECIAL.contains(&state.stream) || objects.entry::<Stream>(state.stream).is_some()
+        {
+            return;
+        }
+        let host = library::Library::from(self.library);
+        if let Ok(address) = host.symbol(self.library.sets_stream()) {
+            // SAFETY: the function takes a handle, which is the library's own and lives, and a stream: here the legacy one.
+            unsafe { call_with(address, &[handle, 0]) };
+        }
     }
 
     /// What is called on a handle: in its context, and on its stream.
@@ -264,6 +331,11 @@ impl Call<'_> {
                 ..Named::default()
             };
             let passage = session.gates.enter(entry.context, &named, gives)?;
+            // At the gate it may have waited until the handle's context had ended, and another had its id.
+            match session.objects.entry::<CublasHandle>(id) {
+                Some(now) if now.raw == entry.raw => {}
+                _ => return Ok(status::NOT_INITIALIZED),
+            }
             // The library has its handle, which must be a stream's still.
             session.objects.stream(state.stream)?;
             counts::launch();

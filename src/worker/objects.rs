@@ -13,7 +13,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Context, Event, Function, Kernel, Library, Module, Object, ParamInfo, Stream, object_kind,
+        Context, CublasHandle, Event, Function, Kernel, Library, Module, Object, ParamInfo, Stream,
+        object_kind,
     },
     cuda::*,
 };
@@ -80,6 +81,8 @@ const fn most(kind: u8) -> usize {
         Context::KIND => 64,
         Stream::KIND => 16 << 10,
         Module::KIND | Library::KIND => 16 << 10,
+        // What a library makes for each of its handles: megabytes, of the GPU's memory too.
+        CublasHandle::KIND => 1 << 10,
         // Some hundred bytes.
         Event::KIND => 256 << 10,
         // An entry here: the driver has them with their module.
@@ -547,6 +550,21 @@ mod tests {
         objects.keep_context(context);
         assert!(objects.raw::<Stream>(streams[0]).is_err());
         assert!(objects.raw::<Stream>(streams[1]).is_ok());
+    }
+
+    #[test]
+    fn pitfall_73_a_client_has_no_more_handles_than_are_good_for_the_host() {
+        let objects = Objects::default();
+        let id = object_id::<CublasHandle>;
+        for serial in 0..1 << 10 {
+            objects.check_new::<CublasHandle>(id(serial)).unwrap();
+            objects.insert(id(serial), Entry::new(1, 0));
+        }
+        let next = objects.check_new::<CublasHandle>(id(1 << 10));
+        assert_eq!(next, Err(CUDA_ERROR_OUT_OF_MEMORY));
+        objects.end::<CublasHandle>(id(0)).unwrap();
+        objects.remove(id(0));
+        objects.check_new::<CublasHandle>(id(1 << 10)).unwrap();
     }
 
     #[test]

@@ -22,12 +22,13 @@ use crate::test;
 use crate::ui::Step;
 
 /// The tests that can be carried to another machine, in the order in which they run.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "limits",
     "images",
     "policy",
     "metrics",
     "mover",
+    "libraries",
     "hostile",
     "statements",
     "sandbox",

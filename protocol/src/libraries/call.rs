@@ -20,10 +20,14 @@ pub enum PointerMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// The bytes of an array with as many values as an argument says.
-fn array_bytes(width: usize, count: Option<&u64>) -> Option<usize> {
-    // An `int`, or an `int64_t` with so few values that both say the same.
-    let count = u64::from(*count? as u32);
+/// The bytes of an array with as many values as the argument with this number says, as the library will read it.
+fn array_bytes(function: &Function, words: &[u64], width: usize, count: u8) -> Option<usize> {
+    let at = usize::from(count);
+    let count = match function.kinds.get(at)? {
+        // The upper half of the word is not an `int`'s.
+        Kind::I32 => u64::from(*words.get(at)? as u32),
+        _ => *words.get(at)?,
+    };
     (count <= MAX_ARRAY).then(|| width * count as usize)
 }
 
@@ -61,7 +65,7 @@ pub fn put(
             }
             Kind::Scalars(width, count) if mode == PointerMode::Host && word != 0 => {
                 let bytes = width.bytes(words).ok_or(Refused)?;
-                let bytes = array_bytes(bytes, words.get(usize::from(count))).ok_or(Refused)?;
+                let bytes = array_bytes(function, words, bytes, count).ok_or(Refused)?;
                 writer.word(1);
                 here(writer, word, bytes);
             }
@@ -71,7 +75,7 @@ pub fn put(
             }
             Kind::Array(width, count) => {
                 let bytes = width.bytes(words).ok_or(Refused)?;
-                let bytes = array_bytes(bytes, words.get(usize::from(count))).ok_or(Refused)?;
+                let bytes = array_bytes(function, words, bytes, count).ok_or(Refused)?;
                 if word == 0 && bytes != 0 {
                     return Err(Refused);
                 }
@@ -139,11 +143,8 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
             }
             Kind::Array(width, count) | Kind::Scalars(width, count) => {
                 let width = width.bytes(&words);
-                let count = words.get(usize::from(count));
-                is_width(
-                    bytes.len(),
-                    width.and_then(|width| array_bytes(width, count)),
-                )?;
+                let right = width.and_then(|width| array_bytes(function, &words, width, count));
+                is_width(bytes.len(), right)?;
             }
             Kind::Result(width) | Kind::Out(width) => {
                 bytes.resize(width.bytes(&words).ok_or(Malformed::Range)?, 0);
@@ -265,6 +266,36 @@ mod tests {
                 assert_eq!(values[1], Value::Bytes(vec![0; 4 * groups as usize], false));
             }
         }
+    }
+
+    #[test]
+    fn a_wide_count_is_read_as_wide_as_the_library_reads_it() {
+        let grouped = find("cublasSgemmGroupedBatched_64");
+        let names = grouped.operation.arguments.iter();
+        let count = names.clone().position(|of| of.name == "group_count");
+        let count = count.unwrap();
+        assert_eq!(grouped.kinds[count], Kind::I64);
+        let mut words = vec![0x100; grouped.kinds.len()];
+        let write = |words: &[u64], mode| {
+            let mut writer = Writer::new();
+            put(grouped, words, mode, &mut writer, |_, _| {}).map(|()| writer.into_bytes())
+        };
+        words[count] = 3;
+        for mode in [PointerMode::Host, PointerMode::Device] {
+            let good = write(&words, mode).unwrap();
+            assert!(get(grouped, &good).is_ok());
+            // With three values beside it, the library would read on behind them.
+            let at = (0..good.len()).step_by(8);
+            let counts = at.filter(|at| good[*at..*at + 8] == 3_u64.to_le_bytes());
+            let at = counts.last().unwrap();
+            for wide in [1 << 32 | 3, 1 << 63 | 3_u64] {
+                let mut bad = good.clone();
+                bad[at..at + 8].copy_from_slice(&wide.to_le_bytes());
+                assert!(get(grouped, &bad).is_err(), "{wide:#x}");
+            }
+        }
+        words[count] = 1 << 32 | 3;
+        assert_eq!(write(&words, PointerMode::Host), Err(Refused));
     }
 
     #[test]

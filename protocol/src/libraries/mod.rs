@@ -213,6 +213,13 @@ impl Library {
         }
     }
 
+    /// The function that tells it where a handle's work goes.
+    pub const fn sets_stream(self) -> &'static str {
+        match self {
+            Self::Cublas => "cublasSetStream_v2",
+        }
+    }
+
     /// The kind of its handles, in their ids.
     pub const fn handle_kind(self) -> u8 {
         match self {

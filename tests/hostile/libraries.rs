@@ -1,0 +1,513 @@
+//! Calls of NVIDIA's libraries as no library of a guest sends them, while another VM computes with the same library.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::{
+    api::{Context, CublasHandle, Event, Stream, object_id, request},
+    codec::{Blob, Few, Reader, Writer},
+    cuda::*,
+    layout::{COMMAND_QUEUE, StreamAnswer, status as device},
+    libraries::{
+        Function, Kind, Library,
+        call::{self, PointerMode},
+        functions, status,
+    },
+};
+use zerocopy::FromBytes;
+
+use crate::{
+    client::{Client, command, raw_command},
+    host::{Host, Random, on_gpu},
+    most_lines, vmm,
+};
+
+/// Rows and columns of the matrices.
+const N: u64 = 16;
+/// Bytes of an allocation, which has room for a matrix.
+const BYTES: usize = 4096;
+/// A watchdog for what never comes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Scalars, by the numbers that stand for their addresses.
+const ONE: u64 = 0x3f80_0000;
+/// -0.0, for 0 is NULL.
+const ZERO: u64 = 0x8000_0000;
+
+/// A host whose workers have a library to open; `None` if there is none.
+fn start(policy: &str) -> Option<Host> {
+    let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(std::path::PathBuf::from);
+    let is_there = |stage: &std::path::Path| stage.join("software-gpu/libcublas.so.13").exists();
+    if on_gpu() || !stage.as_deref().is_some_and(is_there) {
+        eprintln!("skipped: there is no stand-in for cuBLAS; run cargo xtask test");
+        return None;
+    }
+    Host::with(policy, 1)
+}
+
+fn find(name: &str) -> &'static Function {
+    let mut all = Library::Cublas.functions().iter();
+    all.find(|of| of.operation.name == name).unwrap()
+}
+
+/// The arguments of a call. What is at a host address is the number itself.
+fn written(of: &Function, words: &[u64], mode: PointerMode) -> Option<Vec<u8>> {
+    let mut writer = Writer::new();
+    let read = |address: u64, to: &mut [u8]| {
+        for (byte, from) in to.iter_mut().zip(address.to_le_bytes().into_iter().cycle()) {
+            *byte = from;
+        }
+    };
+    call::put(of, words, mode, &mut writer, read).ok()?;
+    Some(writer.into_bytes())
+}
+
+fn call_of(name: &str, words: &[u64], mode: PointerMode, context: u64) -> Vec<u8> {
+    let of = find(name);
+    let arguments = written(of, words, mode).unwrap();
+    raw_command(of.operation.op, context, &arguments)
+}
+
+/// What a command comes to: the device's status, the code, and the library's status where it has one.
+fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32>) {
+    let (said, answer, _) = client.raw(bytes, 4096, &[], 0);
+    let Ok((head, reply)) = StreamAnswer::read_from_prefix(&answer) else {
+        return (said, CUDA_ERROR_UNKNOWN, None);
+    };
+    let mut reader = Reader::new(reply);
+    let status = reader.get::<i32>().ok().map(|status| status as u32);
+    if status.is_some() {
+        assert!(reader.get::<Few<Blob, 16>>().is_ok());
+    }
+    (said, head.result.get(), status)
+}
+
+/// The library's status of a call that its worker carries out.
+fn blas(client: &mut Client<'_>, name: &str, words: &[u64], context: u64) -> u32 {
+    let bytes = call_of(name, words, PointerMode::Host, context);
+    let (said, _, status) = send(client, &bytes);
+    assert_eq!(said, device::OK, "{name}");
+    status.unwrap_or_else(|| panic!("{name} has no reply"))
+}
+
+fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
+    let id = object_id::<CublasHandle>(serial);
+    let made = blas(client, "cublasCreate_v2", &[id], context);
+    assert_eq!(made, status::SUCCESS);
+    id
+}
+
+/// A product of square matrices of single precision, of which none is transposed.
+fn product(handle: u64, [a, b, c]: [u64; 3]) -> [u64; 14] {
+    [handle, 0, 0, N, N, N, ONE, a, N, b, N, ZERO, c, N]
+}
+
+fn multiply(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64) -> u32 {
+    blas(client, "cublasSgemm_v2", &product(handle, at), context)
+}
+
+/// Checks that a client computes what is right.
+fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64, seed: u64) {
+    let n = N as usize;
+    let number = |seed: u64, at: usize| ((at as u64 * 7 + seed) % 9) as f32 - 4.0;
+    let [a, b] = [seed, seed + 3].map(|seed| (0..n * n).map(|at| number(seed, at)).collect());
+    let factors: [Vec<f32>; 2] = [a, b];
+    for (values, dst) in factors.iter().zip(at) {
+        let copy = request::gpgpuCopyIn {
+            dst,
+            hStream: 0,
+            synchronous: true,
+        };
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        client.works(&copy, context, &bytes, 0);
+    }
+    let done = multiply(client, handle, at, context);
+    assert_eq!(done, status::SUCCESS);
+    let copy = request::gpgpuCopyOut {
+        src: at[2],
+        hStream: 0,
+    };
+    let (_, got) = client.works(&copy, context, &[], N * N * 4);
+    let [a, b] = &factors;
+    for (place, bytes) in got.chunks_exact(4).enumerate() {
+        let (row, column) = (place % n, place / n);
+        let right: f32 = (0..n).map(|k| a[row + k * n] * b[k + column * n]).sum();
+        let got = f32::from_le_bytes(bytes.try_into().unwrap());
+        assert_eq!(got, right, "row {row}, column {column}");
+    }
+}
+
+/// Does something while the other VM multiplies, before and behind it too.
+fn beside(host: &Host, attack: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let (stop, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let neighbour = scope.spawn(|| {
+            let mut guest = host.boot(1, vmm());
+            let mut client = Client::open(&mut guest);
+            let context = client.context();
+            let handle = create(&mut client, 1, context);
+            let at = [(); 3].map(|()| client.alloc(BYTES, context));
+            while !stop.load(Relaxed) {
+                let seed = rounds.fetch_add(1, Relaxed) as u64;
+                check_product(&mut client, handle, at, context, seed);
+            }
+            client.close();
+        });
+        let _stop = Stop(&stop);
+        let goes_on = || {
+            let (from, deadline) = (rounds.load(Relaxed), Instant::now() + LIMIT);
+            while rounds.load(Relaxed) < from + 3 {
+                assert!(!neighbour.is_finished(), "the neighbour has failed");
+                assert!(Instant::now() < deadline, "the neighbour does not get on");
+                thread::yield_now();
+            }
+        };
+        goes_on();
+        attack();
+        goes_on();
+    });
+}
+
+/// Ids of other kinds, of other contexts, used twice, or gone.
+#[test]
+fn pitfall_63_handles_that_are_none_are_refused() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let other = client.create_context(2, 0);
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let (stream, foreign) = (client.stream(1, context), client.stream(2, other));
+        let handle = create(&mut client, 1, context);
+
+        let never = object_id::<CublasHandle>(77);
+        for none in [stream, context, 0, 1, 2, never, handle ^ 0x10, u64::MAX] {
+            let said = multiply(&mut client, none, at, context);
+            assert_eq!(said, status::NOT_INITIALIZED, "{none:#x}");
+            for (name, words) in [
+                ("cublasDestroy_v2", &[none][..]),
+                ("cublasSetStream_v2", &[none, stream]),
+                ("cublasSetPointerMode_v2", &[none, 1]),
+                ("cublasSetMathMode", &[none, 1]),
+                ("cublasGetVersion_v2", &[none, 1]),
+            ] {
+                let said = blas(&mut client, name, words, context);
+                assert_eq!(said, status::NOT_INITIALIZED, "{name} {none:#x}");
+            }
+        }
+        // No new handle has an id that is another's or of another kind, or one in no context.
+        for id in [handle, stream, object_id::<Stream>(9), 0, 1, u64::MAX] {
+            let said = blas(&mut client, "cublasCreate_v2", &[id], context);
+            assert_eq!(said, status::INVALID_VALUE, "{id:#x}");
+        }
+        for none in [0, stream, object_id::<Context>(9)] {
+            let said = blas(&mut client, "cublasCreate_v2", &[never], none);
+            assert_ne!(said, status::SUCCESS, "in {none:#x}");
+        }
+        // The stream is one of the handle's context, whatever the header says.
+        for none in [foreign, handle, context, object_id::<Event>(1), 7, u64::MAX] {
+            for header in [context, other, 0] {
+                let words = [handle, none];
+                let said = blas(&mut client, "cublasSetStream_v2", &words, header);
+                assert_ne!(said, status::SUCCESS, "{none:#x}");
+            }
+        }
+        check_product(&mut client, handle, at, context, 1);
+
+        // A stream that ends under its handle.
+        let words = [handle, stream];
+        let said = blas(&mut client, "cublasSetStream_v2", &words, context);
+        assert_eq!(said, status::SUCCESS);
+        let end = request::cuStreamDestroy_v2 { hStream: stream };
+        client.works(&end, context, &[], 0);
+        assert_ne!(
+            multiply(&mut client, handle, at, context),
+            status::SUCCESS,
+            "its stream is gone"
+        );
+        let said = blas(&mut client, "cublasSetStream_v2", &[handle, 0], context);
+        assert_eq!(said, status::SUCCESS);
+        check_product(&mut client, handle, at, context, 2);
+
+        // A context that ends under a handle, and an id that is free again.
+        let far = create(&mut client, 2, other);
+        let end = request::cuCtxDestroy_v2 { ctx: other };
+        client.works(&end, 0, &[], 0);
+        for header in [context, other, 0] {
+            let said = multiply(&mut client, far, at, header);
+            assert_eq!(said, status::NOT_INITIALIZED);
+            let said = blas(&mut client, "cublasDestroy_v2", &[far], header);
+            assert_eq!(said, status::NOT_INITIALIZED);
+        }
+        assert_eq!(create(&mut client, 2, context), far);
+        check_product(&mut client, far, at, context, 3);
+        client.close();
+    });
+}
+
+/// Scalars and results where the library does not look for them, and requests of another length than their own.
+#[test]
+fn pitfall_81_scalars_are_where_the_handles_mode_says() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let handle = create(&mut client, 1, context);
+        let mut on_device = product(handle, at);
+        (on_device[6], on_device[11]) = (at[0], at[1]);
+        let dot = [handle, N, at[0], 1, at[1], 1, at[2]];
+        let calls = [
+            ("cublasSgemm_v2", &on_device[..]),
+            ("cublasSdot_v2", &dot),
+        ];
+        let modes = [PointerMode::Host, PointerMode::Device];
+        for (number, own) in [(0, 0), (1, 1), (0, 0)] {
+            let words = [handle, number];
+            let said = blas(&mut client, "cublasSetPointerMode_v2", &words, context);
+            assert_eq!(said, status::SUCCESS);
+            for (name, words) in calls {
+                for (mode, sent) in modes.into_iter().enumerate() {
+                    let bytes = call_of(name, words, sent, context);
+                    let (said, _, got) = send(&mut client, &bytes);
+                    let right = match mode == own {
+                        true => status::SUCCESS,
+                        false => status::INVALID_VALUE,
+                    };
+                    assert_eq!((said, got), (device::OK, Some(right)), "{name} {sent:?}");
+                }
+            }
+        }
+        let said = blas(&mut client, "cublasSetPointerMode_v2", &[handle, 2], context);
+        assert_eq!(said, status::INVALID_VALUE);
+
+        let of = find("cublasSgemm_v2");
+        let good = written(of, &product(handle, at), PointerMode::Host).unwrap();
+        for length in 0..good.len() + 24 {
+            let mut bytes = good.clone();
+            bytes.resize(length, 0);
+            let (said, code, _) = send(
+                &mut client,
+                &raw_command(of.operation.op, context, &bytes),
+            );
+            let is_whole = length == good.len();
+            let right = if is_whole { device::OK } else { device::MALFORMED };
+            assert_eq!(said, right, "{length} bytes");
+            assert_eq!(code == CUDA_SUCCESS, is_whole, "{length} bytes");
+        }
+        check_product(&mut client, handle, at, context, 1);
+        client.close();
+    });
+}
+
+/// Handles without end.
+#[test]
+fn pitfall_73_handles_are_bounded() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let most = 1 << 10;
+        for serial in 0..most {
+            create(&mut client, serial, context);
+        }
+        for serial in most..most + 50 {
+            let id = object_id::<CublasHandle>(serial);
+            let said = blas(&mut client, "cublasCreate_v2", &[id], context);
+            assert_eq!(said, status::ALLOC_FAILED);
+        }
+        let first = object_id::<CublasHandle>(0);
+        let said = blas(&mut client, "cublasDestroy_v2", &[first], context);
+        assert_eq!(said, status::SUCCESS);
+        let handle = create(&mut client, most, context);
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        check_product(&mut client, handle, at, context, 1);
+        client.close();
+    });
+}
+
+/// A thread of a guest ends the handle, the stream or the context that other threads use, and several make one handle.
+#[test]
+fn pitfall_63_a_handle_can_end_under_its_users() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let primary = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, primary));
+        let mut random = Random(5);
+        for round in 0..200 {
+            let serial = 100 + round;
+            let is_own = round % 4 == 0;
+            let context = match is_own {
+                true => client.create_context(serial, 0),
+                false => primary,
+            };
+            let stream = client.stream(serial, context);
+            let id = object_id::<CublasHandle>(serial);
+            let call = |name: &str, words: &[u64]| {
+                call_of(name, words, PointerMode::Host, context)
+            };
+            let make = call("cublasCreate_v2", &[id]);
+            let destroy = call("cublasDestroy_v2", &[id]);
+            let mut streams = vec![
+                // A stream of several commands of one thread.
+                [
+                    make.clone(),
+                    call("cublasSetStream_v2", &[id, stream]),
+                    call("cublasSgemm_v2", &product(id, at)),
+                ]
+                .concat(),
+                call("cublasSgemm_v2", &product(id, at)),
+                call("cublasSdot_v2", &[id, N, at[0], 1, at[1], 1, 1]),
+                call("cublasSasum_v2", &[id, N, at[0], 1, 1]),
+                call("cublasSetPointerMode_v2", &[id, 1]),
+                call_of(
+                    "cublasSdot_v2",
+                    &[id, N, at[0], 1, at[1], 1, at[2]],
+                    PointerMode::Device,
+                    context,
+                ),
+                make,
+                destroy.clone(),
+                command(&request::cuStreamDestroy_v2 { hStream: stream }, context),
+                destroy,
+            ];
+            if is_own {
+                streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
+            }
+            for at in (1..streams.len()).rev() {
+                streams.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            client.forget();
+            let posted: Vec<_> = (streams.iter())
+                .map(|stream| client.post(stream, 64))
+                .collect();
+            for head in posted {
+                let used = client.guest().wait(COMMAND_QUEUE, head);
+                assert_eq!(used.status(), device::OK, "round {round}");
+            }
+            client.forget();
+            // What was left over.
+            send(&mut client, &call("cublasDestroy_v2", &[id]));
+        }
+        // What was found to be gone is told once.
+        let sync = request::cuCtxSynchronize {};
+        client.call(&sync, primary, &[], 0);
+        let handle = create(&mut client, 1, primary);
+        check_product(&mut client, handle, at, primary, 1);
+        client.close();
+    });
+}
+
+/// Every function with anything as its arguments.
+#[test]
+fn pitfall_81_any_words_cost_nobody_but_their_client() {
+    // A product may be one without end.
+    let Some(host) = start("longest-kernel = \"2s\"") else {
+        return;
+    };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let (lines, begin) = (host.lines(), Instant::now());
+        let mut random = Random(6);
+        let (mut died, mut failed, mut sent) = (0, 0, 0);
+        let rounds = 6;
+        let mut calls = (0..rounds).flat_map(|_| functions());
+        let mut next = calls.next();
+        while next.is_some() {
+            let mut client = Client::open(&mut guest);
+            let pool = client.handles();
+            let context = object_id::<Context>(1);
+            let at = [(); 3].map(|()| client.alloc(BYTES, context));
+            let handles = [1, 2].map(|serial| create(&mut client, serial, context));
+            let said = blas(
+                &mut client,
+                "cublasSetPointerMode_v2",
+                &[handles[1], 1],
+                context,
+            );
+            assert_eq!(said, status::SUCCESS);
+            while let Some(of) = next {
+                next = calls.next();
+                sent += 1;
+                let bytes = any_call(&mut random, of, &pool, handles, at, context);
+                let (said, _, _) = send(&mut client, &bytes);
+                if said == device::CLIENT_DEAD {
+                    died += 1;
+                    eprintln!("{} cost its worker", of.operation.name);
+                    break;
+                }
+                let is_answered = [device::OK, device::MALFORMED].contains(&said);
+                assert!(is_answered, "{}: {said}", of.operation.name);
+                let sync = command(&request::cuCtxSynchronize {}, context);
+                let (said, code, _) = send(&mut client, &sync);
+                if said != device::OK || code >= CUDA_ERROR_ILLEGAL_ADDRESS {
+                    failed += 1;
+                    break;
+                }
+            }
+            client.close();
+        }
+        eprintln!("{sent} calls, {failed} faults, {died} dead workers");
+        let lines = host.lines() - lines;
+        assert!(lines < most_lines(begin), "{lines} lines");
+        // The stand-in is ours: nothing that a guest says ends it.
+        assert_eq!(died, 0);
+        assert!(sent > failed * 2, "most calls should not be the last");
+    });
+}
+
+/// A call of a function whose arguments are often good.
+fn any_call(
+    random: &mut Random,
+    of: &Function,
+    pool: &[u64],
+    handles: [u64; 2],
+    at: [u64; 3],
+    context: u64,
+) -> Vec<u8> {
+    let any = |random: &mut Random, from: &[u64]| from[random.below(from.len() as u64) as usize];
+    let which = usize::from(random.below(2) != 0);
+    let mode = [PointerMode::Host, PointerMode::Device][which];
+    let words: Vec<u64> = (of.kinds.iter())
+        .map(|kind| {
+            if random.below(24) == 0 {
+                return any(random, pool);
+            }
+            match kind {
+                Kind::Handle => handles[which],
+                // Sizes, and what enumerations have.
+                Kind::I32 | Kind::I64 => {
+                    let some = [0, 1, 2, 3, 4, 8, 16, 64, 68, u64::MAX, 1 << 31, 1 << 32 | 3];
+                    let is_wild = random.below(6) == 0;
+                    any(random, &some[if is_wild { 0..12 } else { 0..9 }])
+                }
+                Kind::Gone | Kind::New => object_id::<CublasHandle>(random.below(50)),
+                Kind::Stream => any(random, pool),
+                Kind::Out(_) => 1,
+                _ if mode == PointerMode::Host && !matches!(kind, Kind::Device) => ONE,
+                _ => any(random, &at),
+            }
+        })
+        .collect();
+    let words = written(of, &words, mode).unwrap_or_default();
+    // Sometimes a word is another one behind the guest's library.
+    let mut bytes = raw_command(of.operation.op, context, &words);
+    if random.below(4) == 0 && words.len() >= 8 {
+        let place = bytes.len() - words.len() + 8 * random.below(words.len() as u64 / 8) as usize;
+        bytes[place..place + 8].copy_from_slice(&any(random, pool).to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,186 @@
+//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-in for cuBLAS on the host, and programs of a guest
+//! that this project's `libcublas.so` serves.
+//!
+//! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with a part for
+//! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; without one, and on a GPU, whose
+//! libraries are the operator's, the tests say that they have nothing to run.
+
+mod back_end;
+// Some of it is for the tests of isolation.
+#[allow(dead_code)]
+#[path = "isolation/host.rs"]
+mod host;
+#[path = "libraries/symbols.rs"]
+mod symbols;
+#[path = "libraries/wrapper.rs"]
+mod wrapper;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::Command,
+};
+
+use host::{BackEnd, Guest, Options, on_gpu, stage, wait_for};
+
+/// Which part this program has as a guest's.
+const PART: &str = "VIRTIO_GPGPU_TEST_PART";
+const MIB: u64 = 1 << 20;
+/// What a handle is charged.
+const HANDLE: u64 = 96 * MIB;
+
+/// Not a test of its own: what a guest runs.
+#[test]
+fn guest() {
+    match std::env::var(PART).as_deref() {
+        Ok("wrapper") => wrapper::run(),
+        Ok("settings") => symbols::settings(),
+        Ok("sizes") => symbols::sizes(),
+        Ok("order") => symbols::order(),
+        Ok("fault") => symbols::fault(),
+        Ok("without") => symbols::without(),
+        Ok("limit") => symbols::limit(),
+        Ok(part) => panic!("{part} is no part"),
+        Err(_) => {}
+    }
+}
+
+/// The folder of the software GPU and of the stand-ins; `None` if there is nothing to run.
+fn libraries() -> Option<String> {
+    let folder = stage()?.join("software-gpu");
+    if on_gpu() || !folder.join("libcublas.so.13").exists() {
+        eprintln!("skipped: there is no stand-in for cuBLAS; run cargo xtask test");
+        return None;
+    }
+    Some(fs::canonicalize(folder).unwrap().display().to_string())
+}
+
+/// A back end whose libraries are in this folder.
+fn start(libraries: &str) -> Option<BackEnd> {
+    BackEnd::start_with(&Options {
+        arguments: &["--libraries", libraries],
+        ..Options::default()
+    })
+}
+
+/// This program in a VM, with a part.
+fn command(back_end: &BackEnd, vm: usize, part: &str) -> Command {
+    let mut command = back_end.command(vm, &back_end.staged("bin/gpgpu-run"));
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "guest", "--nocapture"])
+        .env(PART, part);
+    command
+}
+
+/// Runs a part that succeeds.
+fn run(back_end: &BackEnd, part: &str) {
+    let (status, said) = Guest::spawn(command(back_end, 0, part)).end();
+    let has_run = status.success() && said.contains("1 passed");
+    assert!(has_run, "{part}: {status}: {said}");
+}
+
+fn runs(part: &str) {
+    let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
+        return;
+    };
+    run(&back_end, part);
+}
+
+/// By a wrapper that nobody of this project wrote.
+#[test]
+fn programs_of_cudarc_compute_what_they_do_natively() {
+    runs("wrapper");
+}
+
+#[test]
+fn settings_are_told_back_and_handles_that_are_none_are_refused() {
+    runs("settings");
+}
+
+#[test]
+fn wrong_sizes_are_refused_before_and_after_good_ones() {
+    runs("sizes");
+}
+
+#[test]
+fn products_and_copies_keep_the_order_of_their_stream() {
+    runs("order");
+}
+
+/// What was posted and failed on the GPU shows when the process synchronises, and costs only this process.
+#[test]
+fn a_fault_of_a_posted_call_costs_its_process_alone() {
+    let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
+        return;
+    };
+    run(&back_end, "fault");
+    run(&back_end, "order");
+}
+
+#[test]
+fn without_a_library_its_calls_fail_and_all_else_works() {
+    if libraries().is_none() {
+        return;
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let Some(back_end) = start(&empty.path().display().to_string()) else {
+        return;
+    };
+    run(&back_end, "without");
+    let line = back_end.log.find(0, "libcublas.so").unwrap();
+    for said in ["is in none of --libraries", "nvidia-cublas"] {
+        assert!(line.contains(said), "{line}");
+    }
+}
+
+/// What the first VM is charged, by the metrics' page at a socket.
+fn charged(socket: &Path) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let of_vm = page
+        .lines()
+        .filter(|line| line.starts_with("virtio_gpgpu_memory_bytes{") && line.contains("\"vm0\""));
+    let values = of_vm.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+    values.sum::<f64>() as u64
+}
+
+/// A handle is charged to its VM until it is destroyed.
+#[test]
+fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
+    let Some(libraries) = libraries() else { return };
+    let vm = |number| {
+        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"256MiB\"\n")
+    };
+    let policy = format!("[libraries]\nfolders = [{libraries:?}]\n{}{}", vm(0), vm(1));
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("metrics");
+    let metrics = format!("unix:{}", socket.display());
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&policy),
+        arguments: &["--metrics", &metrics],
+        prepare: &|command| {
+            command.env("VIRTIO_GPGPU_SOFTWARE_CONTEXT", "31");
+        },
+        ..Options::default()
+    });
+    let Some(back_end) = back_end else { return };
+    let mut guest = Guest::spawn(command(&back_end, 0, "limit"));
+    guest.wait_for("freed");
+    let before = charged(&socket);
+    assert!(guest.ask("make").contains("made"));
+    assert_eq!(charged(&socket), before + HANDLE);
+    assert!(guest.ask("destroy").contains("destroyed"));
+    assert_eq!(charged(&socket), before);
+    // Nor does a process leave behind what it did not destroy.
+    assert!(guest.ask("make").contains("made"));
+    let (status, said) = guest.end();
+    assert!(status.success(), "{status}: {said}");
+    wait_for("the charge of a process that ended", || {
+        (charged(&socket) == 0).then_some(())
+    });
+}

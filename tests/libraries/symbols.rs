@@ -1,0 +1,302 @@
+//! Guest programs that find cuBLAS's symbols by themselves, as a C program's loader does.
+
+use std::{
+    ffi::c_void,
+    io::{BufRead, stdin},
+    ptr::null_mut,
+};
+
+use cudarc::driver::sys::{self, CUresult, CUstream};
+use libloading::Library;
+
+/// Statuses of cuBLAS.
+const SUCCESS: u32 = 0;
+const NOT_INITIALIZED: u32 = 1;
+const ALLOC_FAILED: u32 = 3;
+const INVALID_VALUE: u32 = 7;
+
+/// Rows and columns of matrices.
+const N: usize = 64;
+const BYTES: usize = N * N * 4;
+
+/// Succeeds with a call of CUDA.
+macro_rules! cuda {
+    ($name:ident($($arg:expr),*)) => {
+        // SAFETY: pointers are to values that live across the call, or to as many bytes as it says.
+        assert_eq!(unsafe { sys::$name($($arg),*) }, CUresult::CUDA_SUCCESS, stringify!($name))
+    };
+}
+
+/// The guest's cuBLAS.
+struct Blas(Library);
+
+impl Blas {
+    fn open() -> Self {
+        // SAFETY: the initialisers of the library are this project's own.
+        Self(unsafe { Library::new("libcublas.so.13") }.unwrap())
+    }
+
+    /// Calls a function, whose arguments are integers and pointers: a register each, of which an `int` is the low half.
+    fn call(&self, name: &str, words: &[u64]) -> u32 {
+        macro_rules! by_count {
+            ($($($word:ident)*;)*) => {
+                match *words {
+                    $([$($word),*] => {
+                        type Function = unsafe extern "C" fn($(by_count!(@ $word)),*) -> u32;
+                        // SAFETY: the function takes so many such arguments, which are good or are refused.
+                        unsafe { self.0.get::<Function>(name.as_bytes()).unwrap()($($word),*) }
+                    })*
+                    _ => panic!("{name} of {} arguments", words.len()),
+                }
+            };
+            (@ $word:ident) => { u64 };
+        }
+        by_count! {
+            a;
+            a b;
+            a b c;
+            a b c d e;
+            a b c d e f g;
+            a b c d e f g h i j k l m n;
+        }
+    }
+
+    fn create(&self) -> Result<u64, u32> {
+        let mut handle = 0_u64;
+        match self.call("cublasCreate_v2", &[(&raw mut handle) as u64]) {
+            SUCCESS => Ok(handle),
+            status => Err(status),
+        }
+    }
+
+    /// A setting as it is told back.
+    fn told(&self, name: &str, handle: u64) -> u64 {
+        let mut value = 0_u64;
+        let status = self.call(name, &[handle, (&raw mut value) as u64]);
+        assert_eq!(status, SUCCESS, "{name}");
+        value
+    }
+
+    /// C = alpha A B of square matrices, whose columns are so many numbers from each other.
+    fn multiply(&self, handle: u64, alpha: Option<&f32>, at: [u64; 3], columns: [usize; 3]) -> u32 {
+        let n = N as u64;
+        let zero = 0_f32;
+        let alpha = alpha.map_or(0, |alpha| std::ptr::from_ref(alpha) as u64);
+        let beta = (&raw const zero) as u64;
+        let ([a, b, c], [lda, ldb, ldc]) = (at, columns.map(|columns| columns as u64));
+        let words = [handle, 0, 0, n, n, n, alpha, a, lda, b, ldb, beta, c, ldc];
+        self.call("cublasSgemm_v2", &words)
+    }
+}
+
+fn begin() {
+    let mut context = null_mut();
+    cuda!(cuInit(0));
+    cuda!(cuDevicePrimaryCtxRetain(&mut context, 0));
+    cuda!(cuCtxSetCurrent(context));
+}
+
+fn new_stream() -> CUstream {
+    let mut stream = null_mut();
+    cuda!(cuStreamCreate(&mut stream, 1));
+    stream
+}
+
+fn alloc(bytes: usize) -> u64 {
+    let mut address = 0;
+    cuda!(cuMemAlloc_v2(&mut address, bytes));
+    address
+}
+
+fn synchronize() -> CUresult {
+    // SAFETY: it takes nothing.
+    unsafe { sys::cuCtxSynchronize() }
+}
+
+/// What settings were, and what becomes of handles that are none.
+pub fn settings() {
+    begin();
+    let blas = Blas::open();
+    let handle = blas.create().unwrap();
+    let other = blas.create().unwrap();
+    let names = ["MathMode", "PointerMode_v2", "AtomicsMode"];
+    for name in names {
+        let (set, get) = (format!("cublasSet{name}"), format!("cublasGet{name}"));
+        assert_eq!(blas.told(&get, handle), 0, "{name}");
+        for value in [1, 0, 1] {
+            assert_eq!(blas.call(&set, &[handle, value]), SUCCESS, "{name}");
+            assert_eq!(blas.told(&get, handle), value, "{name}");
+            assert_eq!(blas.told(&get, other), 0, "{name}");
+        }
+    }
+    assert_eq!(blas.told("cublasGetStream_v2", handle), 0);
+    for stream in [new_stream(), new_stream(), null_mut()] {
+        let words = [handle, stream as u64];
+        assert_eq!(blas.call("cublasSetStream_v2", &words), SUCCESS);
+        assert_eq!(blas.told("cublasGetStream_v2", handle), stream as u64);
+    }
+    assert!(blas.told("cublasGetVersion_v2", handle) > 12_000);
+    assert_eq!(
+        blas.call("cublasSetPointerMode_v2", &[handle, 9]),
+        INVALID_VALUE
+    );
+
+    assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+    let memory = alloc(BYTES);
+    let mut value = 0_u64;
+    let to = (&raw mut value) as u64;
+    for none in [handle, 0, 1, u64::MAX, other | 0x60, other + 0x100] {
+        for name in names {
+            let (set, get) = (format!("cublasSet{name}"), format!("cublasGet{name}"));
+            assert_eq!(blas.call(&set, &[none, 1]), NOT_INITIALIZED, "{none:#x}");
+            assert_eq!(blas.call(&get, &[none, to]), NOT_INITIALIZED, "{none:#x}");
+        }
+        for (name, words) in [
+            ("cublasDestroy_v2", &[none][..]),
+            ("cublasSetStream_v2", &[none, 0]),
+            ("cublasGetVersion_v2", &[none, to]),
+            ("cublasSasum_v2", &[none, 1, memory, 1, to]),
+        ] {
+            assert_eq!(blas.call(name, words), NOT_INITIALIZED, "{name} {none:#x}");
+        }
+        let product = blas.multiply(none, Some(&1.0), [memory; 3], [N; 3]);
+        assert_eq!(product, NOT_INITIALIZED, "{none:#x}");
+    }
+    assert_eq!(value, 0);
+    // The other one is not harmed.
+    let product = blas.multiply(other, Some(&1.0), [memory; 3], [N; 3]);
+    assert_eq!(product, SUCCESS);
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+    assert_eq!(blas.call("cublasDestroy_v2", &[other]), SUCCESS);
+    assert_eq!(blas.call("cublasDestroy_v2", &[other]), NOT_INITIALIZED);
+}
+
+/// What is refused the first time is refused at any time, whatever was accepted meanwhile.
+pub fn sizes() {
+    begin();
+    let blas = Blas::open();
+    let handle = blas.create().unwrap();
+    let [a, b, c] = [(); 3].map(|()| alloc(BYTES));
+    let one = 1_f32;
+    for round in 0..3 {
+        for columns in [[N - 1, N, N], [N, 0, N], [N, N, N - 1]] {
+            let status = blas.multiply(handle, Some(&one), [a, b, c], columns);
+            assert_eq!(status, INVALID_VALUE, "{columns:?}, round {round}");
+        }
+        let status = blas.multiply(handle, None, [a, b, c], [N; 3]);
+        assert_eq!(status, INVALID_VALUE, "without alpha, round {round}");
+        let words = [handle, N as u64, a, 1, 0];
+        assert_eq!(blas.call("cublasSasum_v2", &words), INVALID_VALUE);
+        for _ in 0..2 {
+            let status = blas.multiply(handle, Some(&one), [a, b, c], [N; 3]);
+            assert_eq!(status, SUCCESS, "round {round}");
+        }
+    }
+    // What was refused was refused at once, so nothing is left of it.
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+    assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+}
+
+/// Copies before and behind products, on one stream.
+pub fn order() {
+    begin();
+    let blas = Blas::open();
+    let handle = blas.create().unwrap();
+    let stream = new_stream();
+    let words = [handle, stream as u64];
+    assert_eq!(blas.call("cublasSetStream_v2", &words), SUCCESS);
+    let [a, b, c, kept] = [(); 4].map(|()| alloc(BYTES));
+    let identity: Vec<f32> = (0..N * N)
+        .map(|at| f32::from(u8::from(at % (N + 1) == 0)))
+        .collect();
+    let from = |values: &[f32]| values.as_ptr().cast::<c_void>();
+    cuda!(cuMemcpyHtoD_v2(b, from(&identity), BYTES));
+    let mut got = vec![0_f32; N * N];
+    for round in 0..20 {
+        let values: Vec<f32> = (0..N * N).map(|at| (at % 100 + round) as f32).collect();
+        let wrong = vec![-1_f32; N * N];
+        cuda!(cuMemcpyHtoDAsync_v2(a, from(&values), BYTES, stream));
+        let mut alpha = 2_f32;
+        let status = blas.multiply(handle, Some(&alpha), [a, b, c], [N; 3]);
+        assert_eq!(status, SUCCESS);
+        // A scalar on the host has been read by now.
+        alpha += 100.0;
+        std::hint::black_box(&alpha);
+        cuda!(cuMemcpyHtoDAsync_v2(a, from(&wrong), BYTES, stream));
+        cuda!(cuMemcpyDtoDAsync_v2(kept, c, BYTES, stream));
+        cuda!(cuMemcpyHtoDAsync_v2(c, from(&wrong), BYTES, stream));
+        let to = got.as_mut_ptr().cast::<c_void>();
+        cuda!(cuMemcpyDtoHAsync_v2(to, kept, BYTES, stream));
+        cuda!(cuStreamSynchronize(stream));
+        let right: Vec<f32> = values.iter().map(|value| 2.0 * value).collect();
+        assert!(got == right, "round {round}");
+    }
+}
+
+/// A product of memory that nobody has, by a call that is not waited for.
+pub fn fault() {
+    begin();
+    let blas = Blas::open();
+    let handle = blas.create().unwrap();
+    let [a, b, c] = [(); 3].map(|()| alloc(BYTES));
+    let one = 1_f32;
+    let good = blas.multiply(handle, Some(&one), [a, b, c], [N; 3]);
+    assert_eq!(good, SUCCESS);
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+    let nobodys = 1 << 46;
+    let posted = blas.multiply(handle, Some(&one), [a, b, nobodys], [N; 3]);
+    assert_eq!(posted, SUCCESS, "the same was accepted before");
+    assert_eq!(synchronize(), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    // As behind a kernel's fault, nothing of this process works any more.
+    let mut address = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    let code = unsafe { sys::cuMemAlloc_v2(&mut address, BYTES) };
+    assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    let mut sum = 0_f32;
+    let words = [handle, N as u64, a, 1, (&raw mut sum) as u64];
+    assert_ne!(blas.call("cublasSasum_v2", &words), SUCCESS);
+}
+
+/// No cuBLAS on the host.
+pub fn without() {
+    begin();
+    let blas = Blas::open();
+    for _ in 0..2 {
+        assert_eq!(blas.create(), Err(NOT_INITIALIZED));
+    }
+    let address = alloc(BYTES);
+    let (values, mut got) = (vec![7_u8; BYTES], vec![0_u8; BYTES]);
+    cuda!(cuMemcpyHtoD_v2(address, values.as_ptr().cast(), BYTES));
+    cuda!(cuMemcpyDtoH_v2(got.as_mut_ptr().cast(), address, BYTES));
+    assert!(values == got);
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+}
+
+/// Handles within a limit: one that has no room, and then as it is told.
+pub fn limit() {
+    begin();
+    let blas = Blas::open();
+    let all = alloc(160 << 20);
+    for _ in 0..2 {
+        assert_eq!(blas.create(), Err(ALLOC_FAILED));
+    }
+    cuda!(cuMemFree_v2(all));
+    let handle = blas.create().expect("there is room again");
+    assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+    println!("freed");
+    let mut handles = Vec::new();
+    for line in stdin().lock().lines() {
+        match line.unwrap().as_str() {
+            "make" => {
+                handles.push(blas.create().unwrap());
+                println!("made");
+            }
+            "destroy" => {
+                let handle = handles.pop().unwrap();
+                assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+                println!("destroyed");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
