@@ -167,9 +167,7 @@ fn products() -> Vec<(&'static str, Vec<u8>)> {
         call::put(of, words, mode, &mut writer, |_, to| to.fill(0x3f)).expect("a good call");
         (name, written(of.operation.op, &writer.into_bytes()))
     };
-    let square = [
-        handle, 0, 1, 8, 8, 8, 1, memory, 8, memory, 8, 1, memory, 8,
-    ];
+    let square = [handle, 0, 1, 8, 8, 8, 1, memory, 8, memory, 8, 1, memory, 8];
     let dot = [handle, 8, memory, 1, memory, 1, memory];
     // Singles by way of singles, in two groups of one product each.
     let mut grouped = [memory; 20];
@@ -177,7 +175,11 @@ fn products() -> Vec<(&'static str, Vec<u8>)> {
     (grouped[17], grouped[19]) = (2, 68);
     vec![
         call("cublasCreate_v2", &[handle], Host),
-        call("cublasSetStream_v2", &[handle, object_id::<Stream>(1)], Host),
+        call(
+            "cublasSetStream_v2",
+            &[handle, object_id::<Stream>(1)],
+            Host,
+        ),
         call("cublasSetMathMode", &[handle, 3], Host),
         call("cublasSetWorkspace_v2", &[handle, memory, 4 << 20], Host),
         call("cublasGetVersion_v2", &[handle, memory], Host),

@@ -316,10 +316,7 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
                 assert_eq!(run(session, &first), CUDA_SUCCESS);
             }
             let header = [own, other, 0][handle as usize / 256 % 3];
-            (
-                of.operation.name,
-                library_command(&rig, of, handle, header),
-            )
+            (of.operation.name, library_command(&rig, of, handle, header))
         })
         .collect();
     // What is made from a row alone computes.

@@ -298,7 +298,8 @@ impl Call<'_> {
     /// Takes a handle from its stream if that has ended: the library waits for the stream's work when the handle ends.
     fn leave_ended_stream(&self, handle: u64, state: &State) {
         let objects = &self.session.objects;
-        if Stream::SPECIAL.contains(&state.stream) || objects.entry::<Stream>(state.stream).is_some()
+        if Stream::SPECIAL.contains(&state.stream)
+            || objects.entry::<Stream>(state.stream).is_some()
         {
             return;
         }
@@ -463,6 +464,27 @@ unsafe fn call_with(address: *const c_void, words: &[u64]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_one_handles_from_the_time_when_it_is_made() {
+        let session = Session::new(None);
+        let (handles, id) = (&session.handles, 0x190);
+        let begun = handles.begin(id).unwrap();
+        assert!(handles.of(id).is_none(), "it is not there yet");
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        // The end of some context is not the end of what is about to be in another.
+        handles.forget_ended(&session);
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        drop(begun);
+        let begun = handles.begin(id).expect("the first has failed");
+        begun.finish(&session.objects, Entry::new(1, 0x110));
+        assert!(handles.of(id).is_some());
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        session.objects.remove_context(0x110);
+        handles.forget_ended(&session);
+        assert!(handles.of(id).is_none());
+        assert!(handles.begin(id).is_ok());
+    }
 
     #[test]
     fn every_function_of_the_tables_can_be_called() {

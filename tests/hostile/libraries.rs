@@ -267,10 +267,7 @@ fn pitfall_81_scalars_are_where_the_handles_mode_says() {
         let mut on_device = product(handle, at);
         (on_device[6], on_device[11]) = (at[0], at[1]);
         let dot = [handle, N, at[0], 1, at[1], 1, at[2]];
-        let calls = [
-            ("cublasSgemm_v2", &on_device[..]),
-            ("cublasSdot_v2", &dot),
-        ];
+        let calls = [("cublasSgemm_v2", &on_device[..]), ("cublasSdot_v2", &dot)];
         let modes = [PointerMode::Host, PointerMode::Device];
         for (number, own) in [(0, 0), (1, 1), (0, 0)] {
             let words = [handle, number];
@@ -288,7 +285,12 @@ fn pitfall_81_scalars_are_where_the_handles_mode_says() {
                 }
             }
         }
-        let said = blas(&mut client, "cublasSetPointerMode_v2", &[handle, 2], context);
+        let said = blas(
+            &mut client,
+            "cublasSetPointerMode_v2",
+            &[handle, 2],
+            context,
+        );
         assert_eq!(said, status::INVALID_VALUE);
 
         let of = find("cublasSgemm_v2");
@@ -296,12 +298,13 @@ fn pitfall_81_scalars_are_where_the_handles_mode_says() {
         for length in 0..good.len() + 24 {
             let mut bytes = good.clone();
             bytes.resize(length, 0);
-            let (said, code, _) = send(
-                &mut client,
-                &raw_command(of.operation.op, context, &bytes),
-            );
+            let (said, code, _) = send(&mut client, &raw_command(of.operation.op, context, &bytes));
             let is_whole = length == good.len();
-            let right = if is_whole { device::OK } else { device::MALFORMED };
+            let right = if is_whole {
+                device::OK
+            } else {
+                device::MALFORMED
+            };
             assert_eq!(said, right, "{length} bytes");
             assert_eq!(code == CUDA_SUCCESS, is_whole, "{length} bytes");
         }
@@ -356,9 +359,7 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
             };
             let stream = client.stream(serial, context);
             let id = object_id::<CublasHandle>(serial);
-            let call = |name: &str, words: &[u64]| {
-                call_of(name, words, PointerMode::Host, context)
-            };
+            let call = |name: &str, words: &[u64]| call_of(name, words, PointerMode::Host, context);
             let make = call("cublasCreate_v2", &[id]);
             let destroy = call("cublasDestroy_v2", &[id]);
             let mut streams = vec![
@@ -423,7 +424,7 @@ fn pitfall_81_any_words_cost_nobody_but_their_client() {
         let (lines, begin) = (host.lines(), Instant::now());
         let mut random = Random(6);
         let (mut died, mut failed, mut sent) = (0, 0, 0);
-        let rounds = 6;
+        let rounds = 12;
         let mut calls = (0..rounds).flat_map(|_| functions());
         let mut next = calls.next();
         while next.is_some() {

@@ -211,7 +211,10 @@ pub fn run() {
     vectors::<f64>(&blas, &stream, 4);
     // A handle of another thread's.
     thread::scope(|scope| {
-        scope.spawn(|| gemm::<f32>(&blas, &stream, 5)).join().unwrap();
+        scope
+            .spawn(|| gemm::<f32>(&blas, &stream, 5))
+            .join()
+            .unwrap();
     });
     // Two threads with a handle each.
     thread::scope(|scope| {

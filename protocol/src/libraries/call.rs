@@ -286,8 +286,8 @@ mod tests {
             assert!(get(grouped, &good).is_ok());
             // With three values beside it, the library would read on behind them.
             let at = (0..good.len()).step_by(8);
-            let counts = at.filter(|at| good[*at..*at + 8] == 3_u64.to_le_bytes());
-            let at = counts.last().unwrap();
+            let mut counts = at.filter(|at| good[*at..*at + 8] == 3_u64.to_le_bytes());
+            let at = counts.next_back().unwrap();
             for wide in [1 << 32 | 3, 1 << 63 | 3_u64] {
                 let mut bad = good.clone();
                 bad[at..at + 8].copy_from_slice(&wide.to_le_bytes());
