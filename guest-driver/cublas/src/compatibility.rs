@@ -7,32 +7,43 @@ use gpgpu_protocol::{
     libraries::{Function, Kind, Library, MAX_ARRAY},
 };
 
-/// The files whose functions are written by hand.
-const BY_HAND: [(&str, &str); 3] = [
-    ("state.rs", include_str!("state.rs")),
-    ("transfer.rs", include_str!("transfer.rs")),
-    ("words.rs", include_str!("words.rs")),
-];
+macro_rules! by_hand {
+    ($($file:ident { $($name:ident)* })*) => {
+        /// The functions that are written by hand, by their files. Each is there, or this does not compile.
+        const BY_HAND: &[(&str, &[&str])] =
+            &[$((concat!(stringify!($file), ".rs"), &[$(stringify!($name)),*])),*];
+
+        $($(const _: () = {
+            let _ = crate::$file::$name;
+        };)*)*
+    };
+}
+
+by_hand! {
+    state {
+        cublasCreate_v2 cublasDestroy_v2 cublasGetVersion_v2 cublasGetProperty cublasSetStream_v2
+        cublasGetStream_v2 cublasSetPointerMode_v2 cublasGetPointerMode_v2 cublasSetWorkspace_v2
+        cublasSetMathMode cublasGetMathMode cublasSetAtomicsMode cublasGetAtomicsMode
+        cublasSetSmCountTarget cublasGetSmCountTarget cublasSetEmulationStrategy
+        cublasGetEmulationStrategy
+    }
+    transfer {
+        cublasSetVector cublasSetVector_64 cublasSetVectorAsync cublasSetVectorAsync_64
+        cublasGetVector cublasGetVector_64 cublasGetVectorAsync cublasGetVectorAsync_64
+        cublasSetMatrix cublasSetMatrix_64 cublasSetMatrixAsync cublasSetMatrixAsync_64
+        cublasGetMatrix cublasGetMatrix_64 cublasGetMatrixAsync cublasGetMatrixAsync_64
+    }
+    words {
+        cublasGetStatusName cublasGetStatusString cublasGetCudartVersion cublasLoggerConfigure
+        cublasSetLoggerCallback cublasGetLoggerCallback cublasXerbla
+    }
+}
 
 /// How a function completes, and where it stands.
 #[derive(PartialEq, Eq)]
 struct Row {
     completes: &'static str,
     file: &'static str,
-}
-
-/// What a file exports: what it declares, and the rows of its macros, which begin with a name.
-fn exported(source: &str) -> impl Iterator<Item = &str> {
-    source.lines().flat_map(|line| {
-        let declared = line.split("extern \"C\" fn ").nth(1);
-        let is_row = line.starts_with("    cublas") && line.ends_with(';');
-        let names = match declared {
-            Some(rest) => rest.split('(').take(1),
-            None if is_row => line.split(' ').take(usize::MAX),
-            None => "".split(' ').take(0),
-        };
-        names.filter(|name| name.starts_with("cublas"))
-    })
 }
 
 /// How a function of the table completes, as its caller sees it.
@@ -57,8 +68,8 @@ fn rows() -> BTreeMap<&'static str, Row> {
         };
         rows.insert(function.operation.name, row);
     }
-    for (file, source) in BY_HAND {
-        for name in exported(source) {
+    for (file, names) in BY_HAND {
+        for name in *names {
             let row = rows.entry(name).or_insert(Row {
                 completes: "guest",
                 file: "",
@@ -81,7 +92,7 @@ fn page() -> String {
     let mut page = format!(
         "# What of NVIDIA's libraries works in a guest\n\n\
          **Checked on the stand-in alone: no run with NVIDIA's own cuBLAS on a GPU is recorded yet.** The stand-in is a `libcublas.so.13` that computes on the \
-         CPU, with [some of the functions](../software-gpu/cublas/README.md). Two programs of the demo call 15 functions through the guest's library. What the \
+         CPU, with [some of the functions](../software-gpu/cublas/README.md). Two programs of the demo and `tests/libraries.rs` call them through the guest's library. What the \
          stand-in lacks, this project has called nowhere.\n\n\
          Made from the table (`protocol/src/libraries/cublas.rs`) and the exported functions (`guest-driver/cublas/src`); do not edit it by hand: \
          `UPDATE_DOCS=1 cargo test -p gpgpu-cublas compatibility` makes it again.\n\n\
@@ -97,12 +108,12 @@ fn page() -> String {
          - **The logger does nothing.** `cublasLoggerConfigure` and `cublasSetLoggerCallback` succeed, nothing is logged, and no callback is called.\n\
          - **Environment variables** of the program, such as `CUBLAS_WORKSPACE_CONFIG`, do not reach the host's library.\n\
          - `cublasGetCudartVersion` says 13000, whatever the host has. `cublasGetVersion` and `cublasGetProperty` say what the host's library says.\n\
-         - **A function that the host's copy lacks** returns `CUBLAS_STATUS_NOT_SUPPORTED`; so does `cublasCreate` on a host from before there were libraries.\n\
+         - **A function that the host's copy lacks** returns `CUBLAS_STATUS_NOT_SUPPORTED`. On a host from before there were libraries `cublasCreate` returns `CUBLAS_STATUS_NOT_INITIALIZED`.\n\
          - **Stream capture** does not work: the driver API refuses it [for all work](compatibility.md).\n\
-         - **Not exported**: the old API of `cublas.h` (`cublasInit`, `cublasSgemm` without a handle and so on), cublasXt, and whatever has no row below. Who links cuBLAS statically \
-         (`libcublas_static.a`) does not come here.\n\n\
+         - **Not supported**: the old API of `cublas.h` (`cublasInit`, `cublasSgemm` without a handle and so on), cublasXt, and settings of emulated arithmetic that came with CUDA 13. They are \
+         exported, return `CUBLAS_STATUS_NOT_SUPPORTED` and name themselves once on standard error. Who links cuBLAS statically (`libcublas_static.a`) does not come here.\n\n\
          ## Functions\n\n\
-         How a call completes: *post* returns at once, but for the first call of a form; *call* returns when the host's library has issued it; *wait* returns when a result at a host address is there, and \
+         How a call completes: *post* returns at once, but for the first call of a form; *call* returns when the host's library has issued it; *wait* returns when the function is done, and \
          other threads of the program go on meanwhile. *Guest* is answered in the program's own process, or made of libcuda's functions.\n\n\
          Of the {} functions {by_hand} are written by hand, in the file of `guest-driver/cublas/src` that the last column names; the others are made from the table. Those of `state.rs` call the host only \
          if it has to be told something new, or asked what the guest does not know. Where `_64` is said there is a function of that ending, too, which completes alike.\n\n\
