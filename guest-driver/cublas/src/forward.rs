@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 use crate::{
     Status,
     handle::{self, CublasHandle, Handle, sister},
+    state::tell_stream,
 };
 
 /// The status that stands for a code of libcuda: the call did not come to cuBLAS.
@@ -154,6 +155,7 @@ fn needs_answer(function: &Function) -> bool {
 
 fn forward_on(handle: &Handle, function: &Function, words: &[u64]) -> Result<(), Status> {
     let mode = handle.mode();
+    handle.settle(|stream| tell_stream(words[0] as CublasHandle, stream))?;
     if needs_answer(function) {
         return ask(function, words, mode);
     }

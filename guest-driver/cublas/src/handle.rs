@@ -6,7 +6,7 @@ use std::{
     ffi::c_void,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -44,13 +44,48 @@ pub struct Told {
     /// The stream's handle.
     pub stream: usize,
     /// The stream's id.
-    pub stream_id: u64,
+    stream_id: u64,
     /// The workspace and its bytes; `None` for cuBLAS's own.
-    pub workspace: Option<(u64, u64)>,
+    workspace: Option<(u64, u64)>,
+    /// Whether the handle was given the stream that it has, which takes its workspace from it, and cuBLAS does not know that yet.
+    is_owed: bool,
     settings: HashMap<Setting, i32>,
 }
 
 impl Told {
+    /// Notes a stream; whether cuBLAS has to be told now. With a stream a handle loses its workspace, also with the one that it
+    /// has. Programs give it the same stream and the same workspace before each call: then nothing changes.
+    pub fn give_stream(&mut self, stream: usize, id: u64) -> bool {
+        self.stream = stream;
+        if self.stream_id == id {
+            self.is_owed |= self.workspace.is_some();
+            return false;
+        }
+        (self.stream_id, self.workspace, self.is_owed) = (id, None, false);
+        true
+    }
+
+    /// Notes a workspace; whether cuBLAS has to be told.
+    pub fn give_workspace(&mut self, address: u64, bytes: u64) -> bool {
+        self.is_owed = false;
+        let given = Some((address, bytes));
+        std::mem::replace(&mut self.workspace, given) != given
+    }
+
+    /// The stream that cuBLAS has to be told once more before it computes, if there is one.
+    pub fn take_owed(&mut self) -> Option<u64> {
+        if !std::mem::take(&mut self.is_owed) {
+            return None;
+        }
+        self.workspace = None;
+        Some(self.stream_id)
+    }
+
+    /// Whether [`Told::take_owed`] has one.
+    pub fn is_owed(&self) -> bool {
+        self.is_owed
+    }
+
     /// A setting's value: 0 as long as none was told, which is each one's default.
     pub fn setting(&self, of: Setting) -> i32 {
         self.settings.get(&of).copied().unwrap_or_default()
@@ -67,6 +102,8 @@ impl Told {
 pub struct Handle {
     mode: AtomicU32,
     told: Mutex<Told>,
+    /// Whether something is owed to cuBLAS before it computes: [`Told::is_owed`], to be seen without the lock.
+    is_owed: AtomicBool,
     accepted: Mutex<HashSet<u64>>,
     /// Some of those that were accepted, which are found without a lock; 0 for none.
     recent: [AtomicU64; RECENT],
@@ -81,6 +118,7 @@ impl Default for Handle {
         Self {
             mode: AtomicU32::default(),
             told: Mutex::default(),
+            is_owed: AtomicBool::default(),
             accepted: Mutex::default(),
             recent: [const { AtomicU64::new(0) }; RECENT],
         }
@@ -104,6 +142,27 @@ impl Handle {
     /// What cuBLAS was told.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         locked(&self.told)
+    }
+
+    /// Notes whether something is owed; with [`Handle::told`] held.
+    pub fn set_owed(&self, told: &Told) {
+        self.is_owed.store(told.is_owed(), Ordering::Relaxed);
+    }
+
+    /// The stream that cuBLAS has to be told once more before it computes, if there is one. Other threads wait until `tell` has done
+    /// so.
+    ///
+    /// # Errors
+    ///
+    /// Those of `tell`.
+    pub fn settle(&self, tell: impl FnOnce(u64) -> Result<(), Status>) -> Result<(), Status> {
+        if !self.is_owed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut told = self.told();
+        let owed = told.take_owed();
+        self.set_owed(&told);
+        owed.map_or(Ok(()), tell)
     }
 
     /// Whether cuBLAS has accepted a call of this kind.
@@ -231,6 +290,32 @@ mod tests {
         assert!(!handle.has_accepted(7 + 2 * RECENT as u64));
         handle.forget_accepted();
         assert!(!kinds.iter().any(|kind| handle.has_accepted(*kind)));
+    }
+
+    #[test]
+    fn the_same_stream_and_workspace_again_are_told_to_nobody() {
+        let mut told = Told::default();
+        // A new handle has the legacy stream and no workspace of the program's.
+        assert!(!told.give_stream(0, 0) && told.take_owed().is_none());
+        assert!(told.give_stream(7, 0x160));
+        assert!(told.give_workspace(0x1000, 64));
+        for _ in 0..2 {
+            assert!(!told.give_stream(7, 0x160));
+            assert!(told.is_owed());
+            assert!(!told.give_workspace(0x1000, 64));
+            assert!(told.take_owed().is_none());
+        }
+        // Computing in between uses cuBLAS's own workspace, as it would natively.
+        assert!(!told.give_stream(7, 0x160));
+        assert_eq!(told.take_owed(), Some(0x160));
+        assert!(told.take_owed().is_none());
+        assert!(told.give_workspace(0x1000, 64));
+        // Another stream or workspace is told at once, and owes nothing.
+        assert!(!told.give_stream(7, 0x160));
+        assert!(told.give_workspace(0x2000, 64) && told.take_owed().is_none());
+        assert!(!told.give_stream(7, 0x160));
+        assert!(told.give_stream(8, 0x260) && told.take_owed().is_none());
+        assert!(told.give_workspace(0x2000, 64));
     }
 
     #[test]

@@ -151,18 +151,19 @@ pub extern "C" fn cublasSetStream_v2(handle: CublasHandle, stream: CUstream) -> 
         let known = find(handle)?;
         let id = sister()?.stream(stream as u64).map_err(status_of)?;
         let mut told = known.told();
-        if told.stream_id == id && told.workspace.is_none() {
-            told.stream = stream as usize;
-            return Ok(());
+        let is_new = told.give_stream(stream as usize, id);
+        known.set_owed(&told);
+        if is_new {
+            tell_stream(handle, id)?;
         }
-        post(
-            function(op::STREAM),
-            &[handle as u64, id],
-            PointerMode::Host,
-        )?;
-        (told.stream, told.stream_id, told.workspace) = (stream as usize, id, None);
         Ok(())
     })
+}
+
+/// Tells cuBLAS a handle's stream.
+pub(crate) fn tell_stream(handle: CublasHandle, id: u64) -> Result<(), Status> {
+    let words = [handle as u64, id];
+    post(function(op::STREAM), &words, PointerMode::Host)
 }
 
 /// `cublasGetStream`.
@@ -226,18 +227,19 @@ pub extern "C" fn cublasSetWorkspace_v2(
     enter(|| {
         let known = find(handle)?;
         let (address, bytes) = (workspace as u64, workspaceSizeInBytes as u64);
-        let mut told = known.told();
-        if told.workspace == Some((address, bytes)) {
-            return Ok(());
-        }
         let words = [handle as u64, address, bytes];
         // One that cuBLAS would refuse it refuses itself.
-        if address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT) {
+        let is_dubious = address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT);
+        if is_dubious {
+            known.settle(|stream| tell_stream(handle, stream))?;
             ask(function(op::WORKSPACE), &words, PointerMode::Host)?;
-        } else {
+        }
+        let mut told = known.told();
+        let is_new = told.give_workspace(address, bytes);
+        known.set_owed(&told);
+        if is_new && !is_dubious {
             post(function(op::WORKSPACE), &words, PointerMode::Host)?;
         }
-        told.workspace = Some((address, bytes));
         Ok(())
     })
 }
