@@ -14,11 +14,12 @@ use crate::process::run_logged;
 use crate::programs;
 use crate::ui::Step;
 
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "vhost-device-gpgpu",
     "gpgpu-libcuda",
     "gpgpu-libcudart",
     "gpgpu-cublas",
+    "gpgpu-cublaslt",
     "gpgpu-preload",
     "gpgpu-audit",
     "gpgpu-software-gpu",
@@ -40,7 +41,7 @@ struct Linked {
     majors: [&'static str; 2],
 }
 
-const LINKED: [Linked; 2] = [
+const LINKED: [Linked; 3] = [
     Linked {
         archive: "libcudart.a",
         folder: "guest-driver/libcudart/link",
@@ -51,6 +52,12 @@ const LINKED: [Linked; 2] = [
         archive: "libgpgpu_cublas.a",
         folder: "guest-driver/cublas/link",
         name: "libcublas.so",
+        majors: ["12", "13"],
+    },
+    Linked {
+        archive: "libgpgpu_cublaslt.a",
+        folder: "guest-driver/cublaslt/link",
+        name: "libcublasLt.so",
         majors: ["12", "13"],
     },
 ];

@@ -52,3 +52,17 @@ pub fn refuse(function: &'static str, why: &str) {
         say(Level::Error, || format!("{function} {why}"));
     }
 }
+
+/// Exports functions that are not carried out: `unsupported! { STATUS; name name … }`. Each returns the status, and names itself the
+/// first time that it is called.
+#[macro_export]
+macro_rules! unsupported {
+    ($status:expr; $($name:ident)*) => {$(
+        /// Not supported yet.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> u32 {
+            $crate::log::refuse(stringify!($name), "is not supported yet");
+            $status
+        }
+    )*};
+}

@@ -97,7 +97,7 @@ fn page() -> String {
          Made from the table (`protocol/src/libraries/cublas.rs`) and the exported functions (`guest-driver/cublas/src`); do not edit it by hand: \
          `UPDATE_DOCS=1 cargo test -p gpgpu-cublas compatibility` makes it again.\n\n\
          One library is served: **cuBLAS**, as `libcublas.so.12` and `libcublas.so.13`. The host needs a [copy of its own](operating.md#nvidias-libraries); without one \
-         `cublasCreate` returns `CUBLAS_STATUS_NOT_INITIALIZED`. cuBLASLt, cuDNN, cuFFT, cuRAND, cuSPARSE, cuSOLVER and cuSPARSELt are not served. \
+         `cublasCreate` returns `CUBLAS_STATUS_NOT_INITIALIZED`. cuDNN, cuFFT, cuRAND, cuSPARSE, cuSOLVER and cuSPARSELt are not served; nor is cuBLASLt, whose functions are there, return `CUBLAS_STATUS_NOT_SUPPORTED` and name themselves once: NVIDIA's own would take a handle of cuBLAS for one of its own. \
          [How it works](design.md#nvidias-libraries), and [what a hostile guest can do with it](security.md#nvidias-libraries).\n\n\
          ## What differs from NVIDIA's\n\n\
          - **Errors of posted calls.** When a handle makes a call in a form that is new to it, the call waits for what the host's library says. Calls of that form return at once from \

@@ -2,24 +2,11 @@
 //!
 //! The names are those that the library of CUDA 13.0 exports beside what is served.
 
-use gpgpu_client::log;
+use gpgpu_client::unsupported;
 use gpgpu_protocol::libraries::status;
 
-use crate::Status;
-
-macro_rules! unsupported {
-    ($($name:ident)*) => {$(
-        /// Not supported yet.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name() -> Status {
-            log::refuse(stringify!($name), "is not supported yet");
-            status::NOT_SUPPORTED
-        }
-    )*};
-}
-
 // The API of before CUDA 4 (cublas.h), in which a process has one handle of its own.
-unsupported! {
+unsupported! { status::NOT_SUPPORTED;
         cublasAlloc cublasCaxpy cublasCbdmm cublasCcopy cublasCdotc cublasCdotu cublasCgbmv
         cublasCgemm cublasCgemv cublasCgerc cublasCgeru cublasChbmv cublasChemm cublasChemv
         cublasCher cublasCher2 cublasCher2k cublasCherk cublasChpmv cublasChpr cublasChpr2
@@ -46,7 +33,7 @@ unsupported! {
 }
 
 // cuBLASXt (cublasXt.h), which spreads one product over several GPUs.
-unsupported! {
+unsupported! { status::NOT_SUPPORTED;
         cublasXtCgemm cublasXtChemm cublasXtCher2k cublasXtCherk cublasXtCherkx cublasXtCreate
         cublasXtCspmm cublasXtCsymm cublasXtCsyr2k cublasXtCsyrk cublasXtCsyrkx cublasXtCtrmm
         cublasXtCtrsm cublasXtDestroy cublasXtDeviceSelect cublasXtDgemm cublasXtDspmm cublasXtDsymm
@@ -60,7 +47,7 @@ unsupported! {
 }
 
 // Settings of emulated arithmetic and of NVIDIA's own tools.
-unsupported! {
+unsupported! { status::NOT_SUPPORTED;
         cublasGetBackdoor cublasGetEmulationSpecialValuesSupport cublasGetEnvironmentMode
         cublasGetFixedPointEmulationMantissaBitCountPointer
         cublasGetFixedPointEmulationMantissaBitOffset cublasGetFixedPointEmulationMantissaControl

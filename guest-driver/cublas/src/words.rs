@@ -10,72 +10,16 @@ use gpgpu_protocol::libraries::status;
 
 use crate::{Status, state::enter};
 
-/// The statuses that have names.
-const NAMES: &[(Status, &CStr, &CStr)] = &[
-    (0, c"CUBLAS_STATUS_SUCCESS", c"success"),
-    (
-        1,
-        c"CUBLAS_STATUS_NOT_INITIALIZED",
-        c"the library was not initialized",
-    ),
-    (
-        3,
-        c"CUBLAS_STATUS_ALLOC_FAILED",
-        c"the resource allocation failed",
-    ),
-    (
-        7,
-        c"CUBLAS_STATUS_INVALID_VALUE",
-        c"an unsupported value or parameter was passed to the function",
-    ),
-    (
-        8,
-        c"CUBLAS_STATUS_ARCH_MISMATCH",
-        c"the function requires a feature absent from the device architecture",
-    ),
-    (
-        11,
-        c"CUBLAS_STATUS_MAPPING_ERROR",
-        c"an access to GPU memory space failed",
-    ),
-    (
-        13,
-        c"CUBLAS_STATUS_EXECUTION_FAILED",
-        c"the GPU program failed to execute",
-    ),
-    (
-        14,
-        c"CUBLAS_STATUS_INTERNAL_ERROR",
-        c"an internal operation failed",
-    ),
-    (
-        15,
-        c"CUBLAS_STATUS_NOT_SUPPORTED",
-        c"the requested functionality is not supported",
-    ),
-    (
-        16,
-        c"CUBLAS_STATUS_LICENSE_ERROR",
-        c"the requested functionality requires some license",
-    ),
-];
-
 /// `cublasGetStatusName`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusName(status: Status) -> *const c_char {
-    let found = NAMES.iter().find(|(number, ..)| *number == status);
-    found
-        .map_or(c"CUBLAS_STATUS_<unknown>", |(_, name, _)| name)
-        .as_ptr()
+    status::name(status).as_ptr()
 }
 
 /// `cublasGetStatusString`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(status: Status) -> *const c_char {
-    let found = NAMES.iter().find(|(number, ..)| *number == status);
-    found
-        .map_or(c"unknown status", |(_, _, text)| text)
-        .as_ptr()
+    status::text(status).as_ptr()
 }
 
 /// `cublasGetCudartVersion`: the version of the driver API that this project's libraries answer to.
@@ -137,27 +81,4 @@ pub unsafe extern "C" fn cublasXerbla(srName: *const c_char, info: c_int) {
         let name = name.to_string_lossy();
         format!("On entry to {name} parameter number {info} had an illegal value")
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_status_of_the_protocol_has_a_name() {
-        for of in [
-            status::SUCCESS,
-            status::NOT_INITIALIZED,
-            status::ALLOC_FAILED,
-            status::INVALID_VALUE,
-            status::EXECUTION_FAILED,
-            status::INTERNAL_ERROR,
-            status::NOT_SUPPORTED,
-        ] {
-            assert!(NAMES.iter().any(|(number, ..)| *number == of), "{of}");
-        }
-        // SAFETY: a string of this library.
-        let unknown = unsafe { CStr::from_ptr(cublasGetStatusName(99)) };
-        assert_eq!(unknown, c"CUBLAS_STATUS_<unknown>");
-    }
 }

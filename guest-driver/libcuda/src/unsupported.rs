@@ -1,17 +1,11 @@
 //! The functions that are not there yet: exported, so that programs start, and honest when called.
 
-use gpgpu_client::log;
 use gpgpu_protocol::{cuda::*, with_driver_api};
 
 macro_rules! function {
-    (unsupported $($name:ident)*) => {$(
-        /// Not supported yet.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name() -> CUresult {
-            log::refuse(stringify!($name), "is not supported yet");
-            CUDA_ERROR_NOT_SUPPORTED
-        }
-    )*};
+    (unsupported $($name:ident)*) => {
+        gpgpu_client::unsupported! { CUDA_ERROR_NOT_SUPPORTED; $($name)* }
+    };
     ($made:ident $($name:ident)*) => {};
 }
 

@@ -230,6 +230,8 @@ impl Library {
 
 /// What functions return (`cublasStatus_t`).
 pub mod status {
+    use std::ffi::CStr;
+
     /// Done, or issued.
     pub const SUCCESS: u32 = 0;
     /// There is no such handle, or no library.
@@ -246,6 +248,71 @@ pub mod status {
     pub const INTERNAL_ERROR: u32 = 14;
     /// There is no such function here, or it does not do that.
     pub const NOT_SUPPORTED: u32 = 15;
+
+    /// The statuses that have names.
+    const NAMES: &[(u32, &CStr, &CStr)] = &[
+        (0, c"CUBLAS_STATUS_SUCCESS", c"success"),
+        (
+            1,
+            c"CUBLAS_STATUS_NOT_INITIALIZED",
+            c"the library was not initialized",
+        ),
+        (
+            3,
+            c"CUBLAS_STATUS_ALLOC_FAILED",
+            c"the resource allocation failed",
+        ),
+        (
+            7,
+            c"CUBLAS_STATUS_INVALID_VALUE",
+            c"an unsupported value or parameter was passed to the function",
+        ),
+        (
+            8,
+            c"CUBLAS_STATUS_ARCH_MISMATCH",
+            c"the function requires a feature absent from the device architecture",
+        ),
+        (
+            11,
+            c"CUBLAS_STATUS_MAPPING_ERROR",
+            c"an access to GPU memory space failed",
+        ),
+        (
+            13,
+            c"CUBLAS_STATUS_EXECUTION_FAILED",
+            c"the GPU program failed to execute",
+        ),
+        (
+            14,
+            c"CUBLAS_STATUS_INTERNAL_ERROR",
+            c"an internal operation failed",
+        ),
+        (
+            15,
+            c"CUBLAS_STATUS_NOT_SUPPORTED",
+            c"the requested functionality is not supported",
+        ),
+        (
+            16,
+            c"CUBLAS_STATUS_LICENSE_ERROR",
+            c"the requested functionality requires some license",
+        ),
+    ];
+
+    fn named(status: u32) -> Option<(&'static CStr, &'static CStr)> {
+        let found = NAMES.iter().find(|(number, ..)| *number == status);
+        found.map(|(_, name, text)| (*name, *text))
+    }
+
+    /// A status's name.
+    pub fn name(status: u32) -> &'static CStr {
+        named(status).map_or(c"CUBLAS_STATUS_<unknown>", |(name, _)| name)
+    }
+
+    /// A status in words.
+    pub fn text(status: u32) -> &'static CStr {
+        named(status).map_or(c"unknown status", |(_, text)| text)
+    }
 }
 
 /// The reply of every function: a status, and what it gives at host addresses.
@@ -452,6 +519,26 @@ mod tests {
             assert_eq!(function(behind), None);
         }
         assert_eq!(function(0x0901), None);
+    }
+
+    #[test]
+    fn every_status_has_a_name_and_no_other_number_has() {
+        use status::*;
+        for of in [
+            SUCCESS,
+            NOT_INITIALIZED,
+            ALLOC_FAILED,
+            INVALID_VALUE,
+            MAPPING_ERROR,
+            EXECUTION_FAILED,
+            INTERNAL_ERROR,
+            NOT_SUPPORTED,
+        ] {
+            assert_ne!(name(of), name(99), "{of}");
+            assert_ne!(text(of), text(99), "{of}");
+        }
+        assert_eq!(name(NOT_SUPPORTED), c"CUBLAS_STATUS_NOT_SUPPORTED");
+        assert_eq!(name(99), c"CUBLAS_STATUS_<unknown>");
     }
 
     #[test]
