@@ -38,6 +38,7 @@ fn guest() {
         Ok("wrapper") => wrapper::run(),
         Ok("settings") => symbols::settings(),
         Ok("sizes") => symbols::sizes(),
+        Ok("transfers") => symbols::transfers(),
         Ok("order") => symbols::order(),
         Ok("fault") => symbols::fault(),
         Ok("without") => symbols::without(),
@@ -103,6 +104,11 @@ fn settings_are_told_back_and_handles_that_are_none_are_refused() {
 #[test]
 fn wrong_sizes_are_refused_before_and_after_good_ones() {
     runs("sizes");
+}
+
+#[test]
+fn matrices_and_vectors_are_copied_element_by_element() {
+    runs("transfers");
 }
 
 #[test]

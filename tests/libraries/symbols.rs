@@ -56,7 +56,9 @@ impl Blas {
             a b;
             a b c;
             a b c d e;
+            a b c d e f;
             a b c d e f g;
+            a b c d e f g h;
             a b c d e f g h i j k l m n;
         }
     }
@@ -198,6 +200,49 @@ pub fn sizes() {
 }
 
 /// Copies before and behind products, on one stream.
+pub fn transfers() {
+    begin();
+    let blas = Blas::open();
+    let memory = alloc(4096);
+    let pointer = |values: &mut [u32]| values.as_mut_ptr() as u64;
+    // Three columns of two rows, out of columns of five and into columns of four.
+    let mut matrix: Vec<u32> = (0..15).collect();
+    let stream = new_stream() as u64;
+    for (end, stream) in [
+        ("", None),
+        ("_64", None),
+        ("Async", Some(stream)),
+        ("Async_64", Some(stream)),
+    ] {
+        let mut back = [99_u32; 9];
+        let call = |name: &str, words: [u64; 7]| {
+            let words: Vec<u64> = words.into_iter().chain(stream).collect();
+            blas.call(&format!("cublas{name}{end}"), &words)
+        };
+        let there = [2, 3, 4, pointer(&mut matrix), 5, memory, 4];
+        assert_eq!(call("SetMatrix", there), SUCCESS, "{end}");
+        let here = [2, 3, 4, memory, 4, pointer(&mut back), 3];
+        assert_eq!(call("GetMatrix", here), SUCCESS, "{end}");
+        assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+        assert_eq!(back, [0, 1, 99, 5, 6, 99, 10, 11, 99], "{end}");
+        for wrong in [[2, 3, 4, 0, 1, memory, 4], [2, 3, 0, 0, 5, memory, 4]] {
+            assert_eq!(call("SetMatrix", wrong), INVALID_VALUE, "{end}");
+        }
+    }
+    // Every third value, into every second one; and all of them.
+    for (steps, expected) in [([3, 2, 1], [0, 3, 6, 9]), ([1, 1, 1], [0, 1, 2, 3])] {
+        let mut back = [99_u32; 4];
+        let [from, to, end] = steps;
+        let there = [4, 4, pointer(&mut matrix), from, memory, to];
+        assert_eq!(blas.call("cublasSetVector", &there), SUCCESS);
+        let here = [4, 4, memory, to, pointer(&mut back), end];
+        assert_eq!(blas.call("cublasGetVector_64", &here), SUCCESS);
+        assert_eq!(back, expected);
+    }
+    let wrong = [4, 4, memory, 0, pointer(&mut matrix), 1];
+    assert_eq!(blas.call("cublasGetVector", &wrong), INVALID_VALUE);
+}
+
 pub fn order() {
     begin();
     let blas = Blas::open();

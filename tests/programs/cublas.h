@@ -12,8 +12,6 @@ int cublasDestroy_v2(cublasHandle_t handle);
 int cublasGetVersion_v2(cublasHandle_t handle, int* version);
 int cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream);
 int cublasSetPointerMode_v2(cublasHandle_t handle, int mode);
-int cublasSetMatrix(int rows, int cols, int size, const void* a, int lda, void* b, int ldb);
-int cublasGetMatrix(int rows, int cols, int size, const void* a, int lda, void* b, int ldb);
 int cublasSdot_v2(cublasHandle_t handle, int n, const float* x, int incx, const float* y, int incy, float* result);
 int cublasDnrm2_v2(cublasHandle_t handle, int n, const double* x, int incx, double* result);
 int cublasDdot_v2(cublasHandle_t handle, int n, const double* x, int incx, const double* y, int incy, double* result);

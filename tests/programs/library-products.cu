@@ -77,10 +77,9 @@ bool run(Program* program) {
     DeviceBuffer<uint16_t> half_a(count), half_b(count);
     KernelTimer timer(program);
     for (uint64_t i = 0; i < program->iterations(); ++i) {
-      BLAS(cublasSetMatrix(n, n, sizeof(float), floats[0].data(), n, device_a.get(), n));
-      BLAS(cublasSetMatrix(n, n, sizeof(float), floats[1].data(), n, device_b.get(), n));
-      BLAS(cublasSetMatrix(n, n, sizeof(float), floats[2].data(), n, device_c.get(), n));
-      program->moved(3 * count * sizeof(float));
+      device_a.upload(floats[0].data(), program);
+      device_b.upload(floats[1].data(), program);
+      device_c.upload(floats[2].data(), program);
       double_a.upload(doubles[0].data(), program);
       double_b.upload(doubles[1].data(), program);
       half_a.upload(halves[0].data(), program);
@@ -106,10 +105,10 @@ bool run(Program* program) {
       CHECK(cudaStreamSynchronize(stream));
       timer.stop();
 
-      BLAS(cublasGetMatrix(n, n, sizeof(float), device_c.get(), n, mixed.data(), n));
+      device_c.download(mixed.data(), program);
       double_c.download(batched.data(), program);
       device_result.download(&on_device, program);
-      program->moved(2 * count * sizeof(float));
+      program->moved(count * sizeof(float));
     }
     BLAS(cublasDestroy_v2(handle));
     CHECK(cudaStreamDestroy(stream));
