@@ -69,6 +69,11 @@ impl Handles {
         }
     }
 
+    /// Whether this is the state of the handle that has an id.
+    fn is(&self, id: u64, state: &Arc<Mutex<State>>) -> bool {
+        matches!(locked(&self.0).get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
+    }
+
     /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one would be
     /// held for the other's.
     fn begin(&self, id: u64) -> Result<Begun<'_>, CUresult> {
@@ -282,6 +287,8 @@ impl Call<'_> {
         };
         let state = session.handles.of(id);
         let alone = state.as_ref().map(|state| lock(state));
+        // First: an end of the context that begins from here on waits for this command.
+        grace::set_context(entry.context);
         let entered = session.enter(entry.context);
         let outcome = entered.and_then(|()| {
             if let Some(state) = &alone {
@@ -313,18 +320,21 @@ impl Call<'_> {
     /// What is called on a handle: in its context, and on its stream.
     fn on_handle(&mut self) -> Outcome {
         let (session, id) = (self.session, self.word(0));
-        let Some(state) = session.handles.of(id) else {
+        let Some(held) = session.handles.of(id) else {
             return Ok(status::NOT_INITIALIZED);
         };
-        let mut state = lock(&state);
-        // Behind the lock: it may have ended meanwhile.
-        let Some(entry) = session.objects.entry::<CublasHandle>(id) else {
+        let mut state = lock(&held);
+        // Behind the lock: it may have ended meanwhile, and another may have its id, whose state this is not.
+        let is_held = || session.handles.is(id, &held);
+        let entry = session.objects.entry::<CublasHandle>(id);
+        let Some(entry) = entry.filter(|_| is_held()) else {
             return Ok(status::NOT_INITIALIZED);
         };
         let gives = self.function.operation.gives();
         let _passage = if gives == Gives::Nothing {
-            session.enter(entry.context)?;
+            // First: an end of the context that begins from here on waits for this command.
             grace::set_context(entry.context);
+            session.enter(entry.context)?;
             None
         } else {
             let named = Named {
@@ -333,9 +343,9 @@ impl Call<'_> {
             };
             let passage = session.gates.enter(entry.context, &named, gives)?;
             // At the gate it may have waited until the handle's context had ended, and another had its id.
-            match session.objects.entry::<CublasHandle>(id) {
-                Some(now) if now.raw == entry.raw => {}
-                _ => return Ok(status::NOT_INITIALIZED),
+            let now = session.objects.entry::<CublasHandle>(id);
+            if now.is_none() || !is_held() {
+                return Ok(status::NOT_INITIALIZED);
             }
             // The library has its handle, which must be a stream's still.
             session.objects.stream(state.stream)?;
@@ -478,12 +488,16 @@ mod tests {
         drop(begun);
         let begun = handles.begin(id).expect("the first has failed");
         begun.finish(&session.objects, Entry::new(1, 0x110));
-        assert!(handles.of(id).is_some());
+        let first = handles.of(id).expect("it is there");
+        assert!(handles.is(id, &first));
         assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
         session.objects.remove_context(0x110);
         handles.forget_ended(&session);
-        assert!(handles.of(id).is_none());
-        assert!(handles.begin(id).is_ok());
+        assert!(handles.of(id).is_none() && !handles.is(id, &first));
+        let begun = handles.begin(id).expect("its context has ended");
+        begun.finish(&session.objects, Entry::new(1, 0x110));
+        // Whoever waited for the first one's state has not the second one's.
+        assert!(!handles.is(id, &first));
     }
 
     #[test]
