@@ -11,7 +11,7 @@ use gpgpu_protocol::{
     codec::{Blob, Wire, Writer},
     layout::StreamCommand,
     libraries::{
-        self,
+        Library,
         call::{self, PointerMode},
     },
     ring::Record,
@@ -160,9 +160,7 @@ fn products() -> Vec<(&'static str, Vec<u8>)> {
     use PointerMode::{Device, Host};
     let (handle, memory) = (object_id::<CublasHandle>(1), 1 << 44);
     let call = |name, words: &[u64], mode| {
-        let mut all = libraries::functions();
-        let of = all.find(|of| of.operation.name == name);
-        let of = of.expect("a function of the tables");
+        let of = Library::Cublas.find(name);
         let mut writer = Writer::new();
         call::put(of, words, mode, &mut writer, |_, to| to.fill(0x3f)).expect("a good call");
         (name, written(of.operation.op, &writer.into_bytes()))

@@ -48,8 +48,7 @@ fn start(policy: &str) -> Option<Host> {
 }
 
 fn find(name: &str) -> &'static Function {
-    let mut all = Library::Cublas.functions().iter();
-    all.find(|of| of.operation.name == name).unwrap()
+    Library::Cublas.find(name)
 }
 
 /// The arguments of a call. What is at a host address is the number itself.
@@ -254,7 +253,7 @@ fn pitfall_63_handles_that_are_none_are_refused() {
     });
 }
 
-/// Scalars and results where the library does not look for them, and requests of another length than their own.
+/// Scalars and results where the library does not look for them, and requests of another length than their own (GPGPU-DEV-70).
 #[test]
 fn pitfall_81_scalars_are_where_the_handles_mode_says() {
     let Some(host) = start("") else { return };

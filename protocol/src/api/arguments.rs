@@ -176,7 +176,12 @@ impl<K: Object> Arg for Gone<K> {
 
 /// The id of the `serial`-th object of kind `K`.
 pub fn object_id<K: Object>(serial: u64) -> u64 {
-    serial << 8 | u64::from(K::KIND)
+    object_id_of(K::KIND, serial)
+}
+
+/// The id of the `serial`-th object of the kind with a number.
+pub fn object_id_of(kind: u8, serial: u64) -> u64 {
+    serial << 8 | u64::from(kind)
 }
 
 /// The serial number of the first device's own pool; no object that is made has one so high.

@@ -186,8 +186,7 @@ mod tests {
     use crate::libraries::{Library, functions};
 
     fn find(name: &str) -> &'static Function {
-        let all = Library::Cublas.functions();
-        all.iter().find(|of| of.operation.name == name).unwrap()
+        Library::Cublas.find(name)
     }
 
     fn request(function: &Function, words: &[u64], mode: PointerMode) -> Vec<u8> {
@@ -232,6 +231,7 @@ mod tests {
         assert_eq!(results(dot, &words, PointerMode::Device).count(), 0);
     }
 
+    /// GPGPU-DEV-69.
     #[test]
     fn a_width_is_the_functions_and_not_the_senders() {
         let axpy = find("cublasDaxpy_v2");

@@ -192,6 +192,23 @@ impl Library {
         }
     }
 
+    /// The function with a name.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: names are the table's, and constants.
+    pub const fn find(self, name: &str) -> &'static Function {
+        let functions = self.functions();
+        let mut at = 0;
+        while at < functions.len() {
+            if is_same(functions[at].operation.name, name) {
+                return functions[at];
+            }
+            at += 1;
+        }
+        panic!("the table has no such function")
+    }
+
     /// The number of its first function; functions of a library have the 1,024 numbers from there on.
     pub const fn first(self) -> u16 {
         match self {
@@ -338,7 +355,7 @@ static REPLY: Shape = Shape::Structure(&Structure {
 const fn index(names: &[&str], name: &str) -> u8 {
     let mut at = 0;
     while at < names.len() {
-        if is_same(names[at].as_bytes(), name.as_bytes()) {
+        if is_same(names[at], name) {
             return at as u8;
         }
         at += 1;
@@ -346,7 +363,8 @@ const fn index(names: &[&str], name: &str) -> u8 {
     panic!("an argument's width is said by no argument of the function")
 }
 
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
         at += 1;
@@ -459,8 +477,9 @@ macro_rules! functions {
                     request: &Shape::Structure(&Structure {
                         name: stringify!($name),
                         doc: &[],
+                        // With its kind, so that the layout number stands for a value's width too.
                         fields: &[$(Field {
-                            name: stringify!($arg),
+                            name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
                             doc: &[],
                             shape: kind!(NAMES; $kind $($($of)*)?).shape(),
                         }),*],
@@ -522,6 +541,17 @@ mod tests {
     }
 
     #[test]
+    fn a_layout_stands_for_the_width_of_values_too() {
+        // They differ in nothing else.
+        let [single, double] =
+            ["cublasSaxpy_v2", "cublasDaxpy_v2"].map(|name| Library::Cublas.find(name));
+        let names =
+            |of: &Function| -> Vec<_> { of.operation.arguments.iter().map(|of| of.name).collect() };
+        assert_eq!(names(single), names(double));
+        assert_ne!(single.operation.layout(), double.operation.layout());
+    }
+
+    #[test]
     fn every_status_has_a_name_and_no_other_number_has() {
         use status::*;
         for of in [
@@ -543,11 +573,7 @@ mod tests {
 
     #[test]
     fn a_scalar_is_as_wide_as_the_argument_says_that_names_its_type() {
-        let find = |name| {
-            let all = Library::Cublas.functions();
-            all.iter().find(|of| of.operation.name == name).unwrap()
-        };
-        let gemm = find("cublasGemmEx");
+        let gemm = Library::Cublas.find("cublasGemmEx");
         let alpha = gemm.kinds[6];
         let Kind::Scalar(width) = alpha else {
             panic!("{alpha:?}")
@@ -569,7 +595,7 @@ mod tests {
         assert_eq!(bytes(1, 0), None);
         // The upper half of a register is nobody's.
         assert_eq!(bytes(64 | 7 << 32, 2), Some(2));
-        let modified = find("cublasDrotmg_v2");
+        let modified = Library::Cublas.find("cublasDrotmg_v2");
         assert_eq!(modified.kinds[5], Kind::InOut(Width::Bytes(40)));
     }
 }

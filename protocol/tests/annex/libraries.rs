@@ -33,9 +33,16 @@ pub fn write(page: &mut String) {
          is there whatever the result in the answer's head, which stands for the status where nobody reads a reply: 0 for success, and for a posted function \
          the error that is kept (GPGPU-DEV-36).\n\n\
          A function with the property `work` runs in the context of its handle and on the handle's stream; what the header says does not \
-         count. The device MUST NOT take a host address from a request. It MUST refuse a request whose scalars and results do not have the form of the handle's pointer mode. \
-         A library that the host does not have makes `NOT_INITIALIZED` ({}) of the function with a `new` argument.\n",
-        status::NOT_INITIALIZED
+         count. A library that the host does not have makes `NOT_INITIALIZED` ({}) of the function with a `new` argument.\n\n\
+         - **GPGPU-DEV-69** The device MUST NOT take a number of a request for an address of its own memory. Values at host addresses are the bytes of the request, as \
+         many as the table says.\n\
+         - **GPGPU-DEV-70** Where scalars and results of a request do not have the form of the handle's pointer mode, the library MUST NOT be called; the status is \
+         `INVALID_VALUE` ({}).\n\n\
+         For the layout number (A.7) the field of an argument has a name made of the argument's name, its kind, and each word and sign in the kind's brackets, with a space \
+         before each: `alpha scalar 4`, `m_array array 4 , group_count`. Its type is `u64`, `i32`, `i64` or `bool` by its kind; a byte string for `array`; and for `scalar`, `in_out`, `result` \
+         and `scalars` a structure of `is_here`, a `bool`, and `value`, a byte string. The reply is a structure of `status`, an `i32`, and `results`, a list of at most 16 byte strings.\n",
+        status::NOT_INITIALIZED,
+        status::INVALID_VALUE
     );
     for library in Library::ALL {
         let _ = write!(
