@@ -18,7 +18,7 @@ use gpgpu_protocol::{
     futex,
     layout::{StreamCommand, status},
     libraries::{
-        self, Kind,
+        self, Kind, Library,
         call::{self, PointerMode},
     },
     ring::RING_BYTES,
@@ -301,11 +301,8 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
     let rig = Rig::new();
     let session = rig.session;
     let [own, other] = rig.contexts;
-    let find = |name| {
-        let found = libraries::functions().find(|of| of.operation.name == name);
-        found.unwrap()
-    };
-    let [create, set_stream] = ["cublasCreate_v2", "cublasSetStream_v2"].map(find);
+    let [create, set_stream] =
+        ["cublasCreate_v2", "cublasSetStream_v2"].map(|name| Library::Cublas.find(name));
     let work = libraries::functions().filter(|of| of.operation.gives() != Gives::Nothing);
     let commands: Vec<_> = (0..)
         .map(object_id::<CublasHandle>)

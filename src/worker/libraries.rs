@@ -149,7 +149,7 @@ pub fn carry_out(
     };
     let mut writer = Writer::new();
     writer.put(&(status as i32));
-    writer.put(&call.results());
+    writer.put(&call.into_results());
     Ok(Carried::Done(Answer::with_reply(
         result,
         writer.into_bytes(),
@@ -217,12 +217,12 @@ impl Call<'_> {
     }
 
     /// The results that the reply has.
-    fn results(&self) -> Vec<Blob> {
-        let wanted = self.values.iter().filter_map(|value| match value {
-            Value::Bytes(bytes, true) => Some(bytes.clone()),
+    fn into_results(self) -> Vec<Blob> {
+        let wanted = self.values.into_iter().filter_map(|value| match value {
+            Value::Bytes(bytes, true) => Some(Blob(bytes)),
             _ => None,
         });
-        wanted.map(Blob).collect()
+        wanted.collect()
     }
 
     fn word(&self, at: usize) -> u64 {

@@ -87,16 +87,7 @@ impl Connection {
                 first,
                 operations: true,
             };
-            let mut stream = Vec::new();
-            encode(&question, &mut stream);
-            let submission = Submission {
-                thread: thread::tag(),
-                stream: &stream,
-                input: &[],
-                answer: &mut answer,
-                output: &mut [],
-            };
-            let length = match self.transport.submit(submission) {
+            let length = match self.ask(&question, &mut answer) {
                 // It does not know the question.
                 Err(Failure::Status(status::MALFORMED)) => {
                     shared.add(issued::first_table());
@@ -348,28 +339,35 @@ impl Connection {
             sequence,
             position,
         } = ticket;
-        let mut stream = Vec::new();
         let question = request::gpgpuFenceStatus {
             slot,
             sequence,
             position,
             over: true,
         };
-        encode(&question, &mut stream);
         let mut answer = [0; 64];
-        let submission = Submission {
-            thread: thread::tag(),
-            stream: &stream,
-            input: &[],
-            answer: &mut answer,
-            output: &mut [],
-        };
         let length = self
-            .transport
-            .submit(submission)
+            .ask(&question, &mut answer)
             .map_err(|failure| failed(request::gpgpuFenceStatus::NAME, &failure))?;
         let decoded = decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?;
         reply(decoded).map(|reply| reply.over != 0)
+    }
+
+    /// Asks by the command queue alone, ahead of all that the ring holds: the answer's length.
+    fn ask<R: Request>(
+        &self,
+        question: &R,
+        answer: &mut [u8],
+    ) -> std::result::Result<usize, Failure> {
+        let mut stream = Vec::new();
+        encode(question, &mut stream);
+        self.transport.submit(Submission {
+            thread: thread::tag(),
+            stream: &stream,
+            input: &[],
+            answer,
+            output: &mut [],
+        })
     }
 
     /// Whether the worker lives, for who waits for nothing but that it goes on.

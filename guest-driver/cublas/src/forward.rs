@@ -17,7 +17,7 @@ use gpgpu_protocol::{
 use crate::{
     Status,
     handle::{self, CublasHandle, Handle, sister},
-    state::tell_stream,
+    state::{enter, tell_stream},
 };
 
 /// The status that stands for a code of libcuda: the call did not come to cuBLAS.
@@ -34,7 +34,7 @@ pub fn status_of(code: CUresult) -> Status {
 }
 
 /// The function of a row, by its place in the table.
-pub fn function(op: u16) -> &'static Function {
+fn function(op: u16) -> &'static Function {
     let library = Library::Cublas;
     library.functions()[usize::from(op - library.first())]
 }
@@ -139,8 +139,7 @@ fn kind(function: &Function, words: &[u64], mode: PointerMode) -> u64 {
 /// A call on a handle, as the program makes it.
 pub fn forward(op: u16, words: &[u64]) -> Status {
     let handle = words[0] as CublasHandle;
-    let outcome = handle::with(handle, |handle| forward_on(handle, function(op), words));
-    outcome.err().unwrap_or(status::SUCCESS)
+    enter(|| handle::with(handle, |handle| forward_on(handle, function(op), words)))
 }
 
 /// Whether the caller waits each time. A `wait` runs beside what comes after it, also where its result stays on the device; and the

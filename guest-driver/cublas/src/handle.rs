@@ -25,10 +25,9 @@ const ACCEPTED: usize = 1 << 14;
 const RECENT: usize = 64;
 
 /// What can be told of a handle and asked for again, beside its stream and its pointer mode.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub enum Setting {
     /// `cublasSetMathMode`.
-    #[default]
     Math,
     /// `cublasSetAtomicsMode`.
     Atomics,
@@ -49,7 +48,8 @@ pub struct Told {
     workspace: Option<(u64, u64)>,
     /// Whether the handle was given the stream that it has, which takes its workspace from it, and cuBLAS does not know that yet.
     is_owed: bool,
-    settings: HashMap<Setting, i32>,
+    /// By [`Setting`]; 0 is the default of each.
+    settings: [i32; 4],
 }
 
 impl Told {
@@ -86,14 +86,14 @@ impl Told {
         self.is_owed
     }
 
-    /// A setting's value: 0 as long as none was told, which is each one's default.
+    /// A setting's value.
     pub fn setting(&self, of: Setting) -> i32 {
-        self.settings.get(&of).copied().unwrap_or_default()
+        self.settings[of as usize]
     }
 
     /// Notes a setting.
     pub fn set(&mut self, of: Setting, value: i32) {
-        self.settings.insert(of, value);
+        self.settings[of as usize] = value;
     }
 }
 

@@ -4,50 +4,30 @@ use std::ffi::c_void;
 
 use gpgpu_protocol::{
     cuda::CUstream,
-    libraries::{Library, call::PointerMode, status},
+    libraries::{Function, Library, call::PointerMode, status},
 };
 
 use crate::{
     Status,
-    forward::{ask, function, post, status_of},
+    forward::{ask, post, status_of},
     handle::{self, CublasHandle, Setting, find, insert, sister},
 };
 
-/// The numbers of the functions that this file sends.
-mod op {
-    use gpgpu_protocol::libraries::{Function, Library};
+/// The functions that this file sends.
+mod function {
+    use gpgpu_protocol::libraries::{Function, Library::Cublas};
 
-    const fn find(name: &str) -> u16 {
-        let functions: &[&Function] = Library::Cublas.functions();
-        let mut at = 0;
-        while at < functions.len() {
-            if is_same(functions[at].operation.name.as_bytes(), name.as_bytes()) {
-                return functions[at].operation.op;
-            }
-            at += 1;
-        }
-        panic!("the table has no such function")
-    }
-
-    const fn is_same(one: &[u8], other: &[u8]) -> bool {
-        let mut at = 0;
-        while at < one.len() && at < other.len() && one[at] == other[at] {
-            at += 1;
-        }
-        at == one.len() && at == other.len()
-    }
-
-    pub const CREATE: u16 = find("cublasCreate_v2");
-    pub const DESTROY: u16 = find("cublasDestroy_v2");
-    pub const VERSION: u16 = find("cublasGetVersion_v2");
-    pub const PROPERTY: u16 = find("cublasGetProperty");
-    pub const STREAM: u16 = find("cublasSetStream_v2");
-    pub const POINTER_MODE: u16 = find("cublasSetPointerMode_v2");
-    pub const WORKSPACE: u16 = find("cublasSetWorkspace_v2");
-    pub const MATH: u16 = find("cublasSetMathMode");
-    pub const ATOMICS: u16 = find("cublasSetAtomicsMode");
-    pub const SM_COUNT: u16 = find("cublasSetSmCountTarget");
-    pub const EMULATION: u16 = find("cublasSetEmulationStrategy");
+    pub const CREATE: &Function = Cublas.find("cublasCreate_v2");
+    pub const DESTROY: &Function = Cublas.find("cublasDestroy_v2");
+    pub const VERSION: &Function = Cublas.find("cublasGetVersion_v2");
+    pub const PROPERTY: &Function = Cublas.find("cublasGetProperty");
+    pub const STREAM: &Function = Cublas.find("cublasSetStream_v2");
+    pub const POINTER_MODE: &Function = Cublas.find("cublasSetPointerMode_v2");
+    pub const WORKSPACE: &Function = Cublas.find("cublasSetWorkspace_v2");
+    pub const MATH: &Function = Cublas.find("cublasSetMathMode");
+    pub const ATOMICS: &Function = Cublas.find("cublasSetAtomicsMode");
+    pub const SM_COUNT: &Function = Cublas.find("cublasSetSmCountTarget");
+    pub const EMULATION: &Function = Cublas.find("cublasSetEmulationStrategy");
 }
 
 /// Runs the body of an exported function: no panic leaves it.
@@ -90,7 +70,7 @@ pub unsafe extern "C" fn cublasCreate_v2(handle: *mut CublasHandle) -> Status {
         let kind = Library::Cublas.handle_kind();
         let id = sister.new_id(kind).map_err(status_of)?;
         // A host from before this library has no cuBLAS for its guests.
-        let made = ask(function(op::CREATE), &[id], PointerMode::Host);
+        let made = ask(function::CREATE, &[id], PointerMode::Host);
         made.map_err(|of| match of {
             status::NOT_SUPPORTED => status::NOT_INITIALIZED,
             other => other,
@@ -106,7 +86,7 @@ pub unsafe extern "C" fn cublasCreate_v2(handle: *mut CublasHandle) -> Status {
 pub extern "C" fn cublasDestroy_v2(handle: CublasHandle) -> Status {
     enter(|| {
         handle::remove(handle).ok_or(status::NOT_INITIALIZED)?;
-        ask(function(op::DESTROY), &[handle as u64], PointerMode::Host)
+        ask(function::DESTROY, &[handle as u64], PointerMode::Host)
     })
 }
 
@@ -123,7 +103,7 @@ pub unsafe extern "C" fn cublasGetVersion_v2(handle: CublasHandle, version: *mut
             return Err(status::INVALID_VALUE);
         }
         let words = [handle as u64, version as u64];
-        ask(function(op::VERSION), &words, PointerMode::Host)
+        ask(function::VERSION, &words, PointerMode::Host)
     })
 }
 
@@ -140,7 +120,7 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
         }
         sister()?.context().map_err(status_of)?;
         let words = [property as u64, value as u64];
-        ask(function(op::PROPERTY), &words, PointerMode::Host)
+        ask(function::PROPERTY, &words, PointerMode::Host)
     })
 }
 
@@ -163,7 +143,7 @@ pub extern "C" fn cublasSetStream_v2(handle: CublasHandle, stream: CUstream) -> 
 /// Tells cuBLAS a handle's stream.
 pub(crate) fn tell_stream(handle: CublasHandle, id: u64) -> Result<(), Status> {
     let words = [handle as u64, id];
-    post(function(op::STREAM), &words, PointerMode::Host)
+    post(function::STREAM, &words, PointerMode::Host)
 }
 
 /// `cublasGetStream`.
@@ -193,7 +173,7 @@ pub extern "C" fn cublasSetPointerMode_v2(handle: CublasHandle, mode: i32) -> St
         };
         if known.mode() != mode {
             let words = [handle as u64, mode as u64];
-            post(function(op::POINTER_MODE), &words, PointerMode::Host)?;
+            post(function::POINTER_MODE, &words, PointerMode::Host)?;
             known.set_mode(mode);
         }
         Ok(())
@@ -232,26 +212,26 @@ pub extern "C" fn cublasSetWorkspace_v2(
         let is_dubious = address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT);
         if is_dubious {
             known.settle(|stream| tell_stream(handle, stream))?;
-            ask(function(op::WORKSPACE), &words, PointerMode::Host)?;
+            ask(function::WORKSPACE, &words, PointerMode::Host)?;
         }
         let mut told = known.told();
         let is_new = told.give_workspace(address, bytes);
         known.set_owed(&told);
         if is_new && !is_dubious {
-            post(function(op::WORKSPACE), &words, PointerMode::Host)?;
+            post(function::WORKSPACE, &words, PointerMode::Host)?;
         }
         Ok(())
     })
 }
 
 /// Tells cuBLAS a setting, unless it was told the same before.
-fn set(op: u16, of: Setting, handle: CublasHandle, value: i32) -> Status {
+fn set(function: &Function, of: Setting, handle: CublasHandle, value: i32) -> Status {
     enter(|| {
         let known = find(handle)?;
         let mut told = known.told();
         if told.setting(of) != value {
             let words = [handle as u64, value as u64];
-            ask(function(op), &words, PointerMode::Host)?;
+            ask(function, &words, PointerMode::Host)?;
             told.set(of, value);
             drop(told);
             known.forget_accepted();
@@ -279,7 +259,7 @@ macro_rules! settings {
         /// cuBLAS's function of this name.
         #[unsafe(no_mangle)]
         pub extern "C" fn $set(handle: CublasHandle, value: i32) -> Status {
-            set(op::$op, Setting::$of, handle, value)
+            set(function::$op, Setting::$of, handle, value)
         }
 
         /// cuBLAS's function of this name.

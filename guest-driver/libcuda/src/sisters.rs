@@ -3,7 +3,10 @@
 use std::ffi::c_void;
 
 use gpgpu_client::sister::{Entry, VERSION};
-use gpgpu_protocol::{api::operation, cuda::*};
+use gpgpu_protocol::{
+    api::{Operation, object_id_of, operation},
+    cuda::*,
+};
 
 use crate::{
     border::{Result, enter},
@@ -48,7 +51,7 @@ unsafe extern "C" fn new_id(kind: u8, to: *mut u64) -> CUresult {
     enter("an id", || {
         let serial = client()?.new_serial();
         // SAFETY: as above.
-        unsafe { *to = serial << 8 | u64::from(kind) };
+        unsafe { *to = object_id_of(kind, serial) };
         Ok(())
     })
 }
@@ -75,7 +78,7 @@ unsafe fn request<'a>(
     op: u16,
     arguments: *const u8,
     bytes: usize,
-) -> Result<(&'static gpgpu_protocol::api::Operation, &'a [u8])> {
+) -> Result<(&'static Operation, &'a [u8])> {
     let operation = operation(op).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
     if bytes == 0 {
         return Ok((operation, &[]));
