@@ -4,14 +4,11 @@
 use std::{fs, path::Path};
 
 use gpgpu_protocol::{
-    api::{
-        Context, CublasHandle, Event, Function, LaunchConfig, Module, Request, Stream, object_id,
-        request,
-    },
+    api::{Context, Event, Function, LaunchConfig, Module, Request, Stream, object_id, request},
     codec::{Blob, Wire, Writer},
     layout::StreamCommand,
     libraries::{
-        Library,
+        Class, Library,
         call::{self, PointerMode},
     },
     ring::Record,
@@ -158,7 +155,7 @@ fn program() -> Vec<(&'static str, Vec<u8>)> {
 /// What a program sends that multiplies matrices.
 fn products() -> Vec<(&'static str, Vec<u8>)> {
     use PointerMode::{Device, Host};
-    let (handle, memory) = (object_id::<CublasHandle>(1), 1 << 44);
+    let (handle, memory) = (Class::CublasHandle.id(1), 1 << 44);
     let call = |name, words: &[u64], mode| {
         let of = Library::Cublas.find(name);
         let mut writer = Writer::new();

@@ -13,10 +13,11 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Context, CublasHandle, Event, Function, Kernel, Library, Module, Object, ParamInfo, Stream,
+        Context, Event, Function, Kernel, Library, MemPool, Module, Object, ParamInfo, Stream,
         object_kind,
     },
     cuda::*,
+    libraries::Class,
 };
 
 use super::{
@@ -75,18 +76,20 @@ impl Entry {
 const RESERVED: u64 = 1 << 56;
 
 /// The most objects of a kind that one client has: what each costs the driver is the host's memory.
-const fn most(kind: u8) -> usize {
+fn most(kind: u8) -> usize {
     match kind {
         // A hundred megabytes and more, of the GPU's memory too.
         Context::KIND => 64,
         Stream::KIND => 16 << 10,
         Module::KIND | Library::KIND => 16 << 10,
-        // What a library makes for each of its handles: megabytes, of the GPU's memory too.
-        CublasHandle::KIND => 1 << 10,
         // Some hundred bytes.
         Event::KIND => 256 << 10,
         // An entry here: the driver has them with their module.
-        _ => 1 << 20,
+        Function::KIND | Kernel::KIND | MemPool::KIND => 1 << 20,
+        _ => match Class::from_number(kind) {
+            Some(class) => class.most(),
+            None => 0,
+        },
     }
 }
 
@@ -205,18 +208,34 @@ impl Objects {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` for an id of another kind, one in use or one of 2⁵⁶ and up, which are reserved; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
     pub fn check_new<K: Object>(&self, id: u64) -> Result<(), CUresult> {
+        if K::SPECIAL.contains(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        self.check_new_kind(K::KIND, id)
+    }
+
+    /// The same for an object of a library.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::check_new`].
+    pub fn check_new_of(&self, class: Class, id: u64) -> Result<(), CUresult> {
+        self.check_new_kind(class.number(), id)
+    }
+
+    fn check_new_kind(&self, kind: u8, id: u64) -> Result<(), CUresult> {
         let table = self
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = table.entries.contains_key(&id);
-        if object_kind(id) != K::KIND || id >= RESERVED || K::SPECIAL.contains(&id) || known {
+        if object_kind(id) != kind || id >= RESERVED || known {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if table
             .counts
-            .get(&K::KIND)
-            .is_some_and(|count| *count >= most(K::KIND))
+            .get(&kind)
+            .is_some_and(|count| *count >= most(kind))
         {
             Err(CUDA_ERROR_OUT_OF_MEMORY)
         } else {
@@ -238,17 +257,28 @@ impl Objects {
         if K::SPECIAL.contains(&id) || object_kind(id) != K::KIND {
             return Err(missing::<K>());
         }
+        let entry = self.hide(id).ok_or(missing::<K>())?;
+        if K::KIND == Stream::KIND {
+            locked(&self.apart).retain(|(stream, _)| *stream != id);
+        }
+        Ok(entry)
+    }
+
+    /// The same for an object of a library; `None` if there is none.
+    pub fn end_of(&self, class: Class, id: u64) -> Option<Entry> {
+        class.has(id).then(|| self.hide(id)).flatten()
+    }
+
+    fn hide(&self, id: u64) -> Option<Entry> {
         let entry = self.write(|table| {
             let of = table.entries.get_mut(&id).filter(|of| of.ending == 0)?;
             of.ending |= OWN;
             Some(of.entry.clone())
         });
-        let entry = entry.ok_or(missing::<K>())?;
-        self.ends.fetch_add(1, Ordering::AcqRel);
-        if K::KIND == Stream::KIND {
-            locked(&self.apart).retain(|(stream, _)| *stream != id);
+        if entry.is_some() {
+            self.ends.fetch_add(1, Ordering::AcqRel);
         }
-        Ok(entry)
+        entry
     }
 
     /// An object does not end after all.
@@ -349,9 +379,17 @@ impl Objects {
 
     /// The object of kind `K` with this id.
     pub fn entry<K: Object>(&self, id: u64) -> Option<Entry> {
-        if object_kind(id) != K::KIND {
-            return None;
-        }
+        (object_kind(id) == K::KIND)
+            .then(|| self.find(id))
+            .flatten()
+    }
+
+    /// The object of a library with this id, if a function takes it for one of a class.
+    pub fn entry_of(&self, class: Class, id: u64) -> Option<Entry> {
+        class.takes(id).then(|| self.find(id)).flatten()
+    }
+
+    fn find(&self, id: u64) -> Option<Entry> {
         let table = self
             .table
             .read()
@@ -555,16 +593,18 @@ mod tests {
     #[test]
     fn pitfall_73_a_client_has_no_more_handles_than_are_good_for_the_host() {
         let objects = Objects::default();
-        let id = object_id::<CublasHandle>;
-        for serial in 0..1 << 10 {
-            objects.check_new::<CublasHandle>(id(serial)).unwrap();
-            objects.insert(id(serial), Entry::new(1, 0));
+        for class in Class::ALL.iter().filter(|of| of.is_handle()) {
+            let most = class.most() as u64;
+            for serial in 0..most {
+                objects.check_new_of(*class, class.id(serial)).unwrap();
+                objects.insert(class.id(serial), Entry::new(1, 0));
+            }
+            let next = objects.check_new_of(*class, class.id(most));
+            assert_eq!(next, Err(CUDA_ERROR_OUT_OF_MEMORY));
+            objects.end_of(*class, class.id(0)).unwrap();
+            objects.remove(class.id(0));
+            objects.check_new_of(*class, class.id(most)).unwrap();
         }
-        let next = objects.check_new::<CublasHandle>(id(1 << 10));
-        assert_eq!(next, Err(CUDA_ERROR_OUT_OF_MEMORY));
-        objects.end::<CublasHandle>(id(0)).unwrap();
-        objects.remove(id(0));
-        objects.check_new::<CublasHandle>(id(1 << 10)).unwrap();
     }
 
     #[test]

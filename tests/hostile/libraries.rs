@@ -7,14 +7,15 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Context, CublasHandle, Event, Stream, object_id, request},
+    api::{Context, Event, Stream, object_id, request},
     codec::{Blob, Few, Reader, Writer},
     cuda::*,
     layout::{COMMAND_QUEUE, StreamAnswer, status as device},
     libraries::{
-        Function, Kind, Library,
+        Class, Function, Kind, Library,
         call::{self, PointerMode},
-        functions, status,
+        cublas::status,
+        functions,
     },
 };
 use zerocopy::FromBytes;
@@ -92,7 +93,7 @@ fn blas(client: &mut Client<'_>, name: &str, words: &[u64], context: u64) -> u32
 }
 
 fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
-    let id = object_id::<CublasHandle>(serial);
+    let id = Class::CublasHandle.id(serial);
     let made = blas(client, "cublasCreate_v2", &[id], context);
     assert_eq!(made, status::SUCCESS);
     id
@@ -188,7 +189,7 @@ fn pitfall_63_handles_that_are_none_are_refused() {
         let (stream, foreign) = (client.stream(1, context), client.stream(2, other));
         let handle = create(&mut client, 1, context);
 
-        let never = object_id::<CublasHandle>(77);
+        let never = Class::CublasHandle.id(77);
         for none in [stream, context, 0, 1, 2, never, handle ^ 0x10, u64::MAX] {
             let said = multiply(&mut client, none, at, context);
             assert_eq!(said, status::NOT_INITIALIZED, "{none:#x}");
@@ -325,11 +326,11 @@ fn pitfall_73_handles_are_bounded() {
             create(&mut client, serial, context);
         }
         for serial in most..most + 50 {
-            let id = object_id::<CublasHandle>(serial);
+            let id = Class::CublasHandle.id(serial);
             let said = blas(&mut client, "cublasCreate_v2", &[id], context);
             assert_eq!(said, status::ALLOC_FAILED);
         }
-        let first = object_id::<CublasHandle>(0);
+        let first = Class::CublasHandle.id(0);
         let said = blas(&mut client, "cublasDestroy_v2", &[first], context);
         assert_eq!(said, status::SUCCESS);
         let handle = create(&mut client, most, context);
@@ -357,7 +358,7 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
                 false => primary,
             };
             let stream = client.stream(serial, context);
-            let id = object_id::<CublasHandle>(serial);
+            let id = Class::CublasHandle.id(serial);
             let call = |name: &str, words: &[u64]| call_of(name, words, PointerMode::Host, context);
             let make = call("cublasCreate_v2", &[id]);
             let destroy = call("cublasDestroy_v2", &[id]);
@@ -487,14 +488,14 @@ fn any_call(
                 return any(random, pool);
             }
             match kind {
-                Kind::Handle => handles[which],
+                Kind::Handle(_) => handles[which],
                 // Sizes, and what enumerations have.
                 Kind::I32 | Kind::I64 => {
                     let some = [0, 1, 2, 3, 4, 8, 16, 64, 68, u64::MAX, 1 << 31, 1 << 32 | 3];
                     let is_wild = random.below(6) == 0;
                     any(random, &some[if is_wild { 0..12 } else { 0..9 }])
                 }
-                Kind::Gone | Kind::New => object_id::<CublasHandle>(random.below(50)),
+                Kind::Gone(_) | Kind::New(_) => Class::CublasHandle.id(random.below(50)),
                 Kind::Stream => any(random, pool),
                 Kind::Out(_) => 1,
                 _ if mode == PointerMode::Host && !matches!(kind, Kind::Device) => ONE,

@@ -1,17 +1,18 @@
 //! Handles are made and ended here, and what cuBLAS is told of them is kept.
 
-use std::ffi::c_void;
+use std::{ffi::c_void, sync::Arc};
 
+use gpgpu_library::{
+    Object, Status,
+    forward::{self, Request, context, stream_id, tell_stream},
+    handle::{self, Handle},
+};
 use gpgpu_protocol::{
     cuda::CUstream,
-    libraries::{Function, Library, call::PointerMode, status},
+    libraries::{Function, call::PointerMode, cublas::status},
 };
 
-use crate::{
-    Status,
-    forward::{ask, post, status_of},
-    handle::{self, CublasHandle, Setting, find, insert, sister},
-};
+use crate::{HANDLE, LIBRARY, enter, give};
 
 /// The functions that this file sends.
 mod function {
@@ -21,7 +22,6 @@ mod function {
     pub const DESTROY: &Function = Cublas.find("cublasDestroy_v2");
     pub const VERSION: &Function = Cublas.find("cublasGetVersion_v2");
     pub const PROPERTY: &Function = Cublas.find("cublasGetProperty");
-    pub const STREAM: &Function = Cublas.find("cublasSetStream_v2");
     pub const POINTER_MODE: &Function = Cublas.find("cublasSetPointerMode_v2");
     pub const WORKSPACE: &Function = Cublas.find("cublasSetWorkspace_v2");
     pub const MATH: &Function = Cublas.find("cublasSetMathMode");
@@ -30,28 +30,30 @@ mod function {
     pub const EMULATION: &Function = Cublas.find("cublasSetEmulationStrategy");
 }
 
-/// Runs the body of an exported function: no panic leaves it.
-pub(crate) fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-    match outcome {
-        Ok(Ok(())) => status::SUCCESS,
-        Ok(Err(status)) => status,
-        Err(_) => status::INTERNAL_ERROR,
-    }
+/// What can be told of a handle and asked for again, beside its stream and its pointer mode.
+#[derive(Debug, Clone, Copy)]
+enum Setting {
+    /// `cublasSetMathMode`.
+    Math,
+    /// `cublasSetAtomicsMode`.
+    Atomics,
+    /// `cublasSetSmCountTarget`.
+    SmCount,
+    /// `cublasSetEmulationStrategy`.
+    Emulation,
 }
 
-/// Writes a value to where the program wants it.
-///
-/// # Safety
-///
-/// The pointer is NULL or the caller's to write to.
-unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Status> {
-    if to.is_null() {
-        return Err(status::INVALID_VALUE);
-    }
-    // SAFETY: promised by the caller.
-    unsafe { to.write(value) };
-    Ok(())
+/// The handle behind a program's pointer.
+fn find(handle: Object) -> Result<Arc<Handle>, Status> {
+    handle::find(HANDLE, handle)
+}
+
+fn ask(function: &'static Function, words: &[u64]) -> Result<(), Status> {
+    Request::new(function, words).ask()
+}
+
+fn post(function: &'static Function, words: &[u64]) -> Result<(), Status> {
+    Request::new(function, words).post()
 }
 
 /// `cublasCreate`.
@@ -60,34 +62,14 @@ unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Status> {
 ///
 /// `handle` is NULL or the caller's to write to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasCreate_v2(handle: *mut CublasHandle) -> Status {
-    enter(|| {
-        if handle.is_null() {
-            return Err(status::INVALID_VALUE);
-        }
-        let sister = sister()?;
-        sister.context().map_err(status_of)?;
-        let kind = Library::Cublas.handle_kind();
-        let id = sister.new_id(kind).map_err(status_of)?;
-        // A host from before this library has no cuBLAS for its guests.
-        let made = ask(function::CREATE, &[id], PointerMode::Host);
-        made.map_err(|of| match of {
-            status::NOT_SUPPORTED => status::NOT_INITIALIZED,
-            other => other,
-        })?;
-        insert(id);
-        // SAFETY: the caller's to write to.
-        unsafe { give(handle, id as CublasHandle) }
-    })
+pub unsafe extern "C" fn cublasCreate_v2(handle: *mut Object) -> Status {
+    enter(|| forward::send(function::CREATE, &[handle as u64]))
 }
 
 /// `cublasDestroy`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasDestroy_v2(handle: CublasHandle) -> Status {
-    enter(|| {
-        handle::remove(handle).ok_or(status::NOT_INITIALIZED)?;
-        ask(function::DESTROY, &[handle as u64], PointerMode::Host)
-    })
+pub extern "C" fn cublasDestroy_v2(handle: Object) -> Status {
+    enter(|| forward::send(function::DESTROY, &[handle as u64]))
 }
 
 /// `cublasGetVersion`.
@@ -96,14 +78,14 @@ pub extern "C" fn cublasDestroy_v2(handle: CublasHandle) -> Status {
 ///
 /// `version` is NULL or the caller's to write to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetVersion_v2(handle: CublasHandle, version: *mut i32) -> Status {
+pub unsafe extern "C" fn cublasGetVersion_v2(handle: Object, version: *mut i32) -> Status {
     enter(|| {
         find(handle)?;
         if version.is_null() {
             return Err(status::INVALID_VALUE);
         }
         let words = [handle as u64, version as u64];
-        ask(function::VERSION, &words, PointerMode::Host)
+        ask(function::VERSION, &words)
     })
 }
 
@@ -118,32 +100,26 @@ pub unsafe extern "C" fn cublasGetProperty(property: i32, value: *mut i32) -> St
         if value.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        sister()?.context().map_err(status_of)?;
+        context(LIBRARY)?;
         let words = [property as u64, value as u64];
-        ask(function::PROPERTY, &words, PointerMode::Host)
+        ask(function::PROPERTY, &words)
     })
 }
 
 /// `cublasSetStream`. The handle has cuBLAS's own workspace afterwards, as there.
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasSetStream_v2(handle: CublasHandle, stream: CUstream) -> Status {
+pub extern "C" fn cublasSetStream_v2(handle: Object, stream: CUstream) -> Status {
     enter(|| {
         let known = find(handle)?;
-        let id = sister()?.stream(stream as u64).map_err(status_of)?;
+        let id = stream_id(LIBRARY, stream as u64)?;
         let mut told = known.told();
         let is_new = told.give_stream(stream as usize, id);
         known.set_owed(&told);
         if is_new {
-            tell_stream(handle, id)?;
+            tell_stream(HANDLE, handle as u64, id)?;
         }
         Ok(())
     })
-}
-
-/// Tells cuBLAS a handle's stream.
-pub(crate) fn tell_stream(handle: CublasHandle, id: u64) -> Result<(), Status> {
-    let words = [handle as u64, id];
-    post(function::STREAM, &words, PointerMode::Host)
 }
 
 /// `cublasGetStream`.
@@ -152,7 +128,7 @@ pub(crate) fn tell_stream(handle: CublasHandle, id: u64) -> Result<(), Status> {
 ///
 /// `stream` is NULL or the caller's to write to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetStream_v2(handle: CublasHandle, stream: *mut CUstream) -> Status {
+pub unsafe extern "C" fn cublasGetStream_v2(handle: Object, stream: *mut CUstream) -> Status {
     enter(|| {
         let known = find(handle)?;
         let told = known.told().stream;
@@ -163,7 +139,7 @@ pub unsafe extern "C" fn cublasGetStream_v2(handle: CublasHandle, stream: *mut C
 
 /// `cublasSetPointerMode`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasSetPointerMode_v2(handle: CublasHandle, mode: i32) -> Status {
+pub extern "C" fn cublasSetPointerMode_v2(handle: Object, mode: i32) -> Status {
     enter(|| {
         let known = find(handle)?;
         let mode = match mode {
@@ -173,7 +149,7 @@ pub extern "C" fn cublasSetPointerMode_v2(handle: CublasHandle, mode: i32) -> St
         };
         if known.mode() != mode {
             let words = [handle as u64, mode as u64];
-            post(function::POINTER_MODE, &words, PointerMode::Host)?;
+            post(function::POINTER_MODE, &words)?;
             known.set_mode(mode);
         }
         Ok(())
@@ -186,7 +162,7 @@ pub extern "C" fn cublasSetPointerMode_v2(handle: CublasHandle, mode: i32) -> St
 ///
 /// `mode` is NULL or the caller's to write to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetPointerMode_v2(handle: CublasHandle, mode: *mut i32) -> Status {
+pub unsafe extern "C" fn cublasGetPointerMode_v2(handle: Object, mode: *mut i32) -> Status {
     enter(|| {
         let known = find(handle)?;
         // SAFETY: promised by the caller.
@@ -200,7 +176,7 @@ const WORKSPACE_ALIGNMENT: u64 = 256;
 /// `cublasSetWorkspace`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetWorkspace_v2(
-    handle: CublasHandle,
+    handle: Object,
     workspace: *mut c_void,
     workspaceSizeInBytes: usize,
 ) -> Status {
@@ -211,28 +187,28 @@ pub extern "C" fn cublasSetWorkspace_v2(
         // One that cuBLAS would refuse it refuses itself.
         let is_dubious = address == 0 || bytes == 0 || !address.is_multiple_of(WORKSPACE_ALIGNMENT);
         if is_dubious {
-            known.settle(|stream| tell_stream(handle, stream))?;
-            ask(function::WORKSPACE, &words, PointerMode::Host)?;
+            known.settle(|stream| tell_stream(HANDLE, handle as u64, stream))?;
+            ask(function::WORKSPACE, &words)?;
         }
         let mut told = known.told();
         let is_new = told.give_workspace(address, bytes);
         known.set_owed(&told);
         if is_new && !is_dubious {
-            post(function::WORKSPACE, &words, PointerMode::Host)?;
+            post(function::WORKSPACE, &words)?;
         }
         Ok(())
     })
 }
 
 /// Tells cuBLAS a setting, unless it was told the same before.
-fn set(function: &Function, of: Setting, handle: CublasHandle, value: i32) -> Status {
+fn set(function: &'static Function, of: Setting, handle: Object, value: i32) -> Status {
     enter(|| {
         let known = find(handle)?;
         let mut told = known.told();
-        if told.setting(of) != value {
+        if told.setting(of as usize) != value {
             let words = [handle as u64, value as u64];
-            ask(function, &words, PointerMode::Host)?;
-            told.set(of, value);
+            ask(function, &words)?;
+            told.set(of as usize, value);
             drop(told);
             known.forget_accepted();
         }
@@ -245,10 +221,10 @@ fn set(function: &Function, of: Setting, handle: CublasHandle, value: i32) -> St
 /// # Safety
 ///
 /// The pointer is NULL or the caller's to write to.
-unsafe fn get(of: Setting, handle: CublasHandle, to: *mut i32) -> Status {
+unsafe fn get(of: Setting, handle: Object, to: *mut i32) -> Status {
     enter(|| {
         let known = find(handle)?;
-        let value = known.told().setting(of);
+        let value = known.told().setting(of as usize);
         // SAFETY: promised by the caller.
         unsafe { give(to, value) }
     })
@@ -258,7 +234,7 @@ macro_rules! settings {
     ($($set:ident $get:ident $of:ident $op:ident;)*) => {$(
         /// cuBLAS's function of this name.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $set(handle: CublasHandle, value: i32) -> Status {
+        pub extern "C" fn $set(handle: Object, value: i32) -> Status {
             set(function::$op, Setting::$of, handle, value)
         }
 
@@ -268,7 +244,7 @@ macro_rules! settings {
         ///
         /// `value` is NULL or the caller's to write to.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(handle: CublasHandle, value: *mut i32) -> Status {
+        pub unsafe extern "C" fn $get(handle: Object, value: *mut i32) -> Status {
             // SAFETY: promised by the caller.
             unsafe { get(Setting::$of, handle, value) }
         }

@@ -5,9 +5,10 @@ use std::{
     sync::OnceLock,
 };
 
-use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::status};
+use gpgpu_library::forward::context;
+use gpgpu_protocol::{cuda::*, driver_api::signature, libraries::cublas::status};
 
-use crate::{Status, forward::status_of, handle::sister, state::enter};
+use crate::{LIBRARY, Status, enter};
 
 /// The copies that libcuda has.
 struct Copies {
@@ -102,7 +103,7 @@ impl Rows {
     }
 
     fn copy(self, direction: To, stream: Option<CUstream>) -> Result<(), Status> {
-        sister()?.context().map_err(status_of)?;
+        context(LIBRARY)?;
         if self.width == 0 || self.height == 0 {
             return Ok(());
         }
@@ -137,7 +138,7 @@ impl Rows {
         match code {
             CUDA_SUCCESS => Ok(()),
             CUDA_ERROR_INVALID_VALUE => Err(status::MAPPING_ERROR),
-            code => Err(status_of(code)),
+            code => Err(LIBRARY.statuses().of_code(code)),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The names are those that the library of CUDA 13.0 exports beside what is served.
 
 use gpgpu_client::unsupported;
-use gpgpu_protocol::libraries::status;
+use gpgpu_protocol::libraries::cublas::status;
 
 // The API of before CUDA 4 (cublas.h), in which a process has one handle of its own.
 unsupported! { status::NOT_SUPPORTED;

@@ -6,20 +6,20 @@ use std::{
 };
 
 use gpgpu_client::log::{self, Level};
-use gpgpu_protocol::libraries::status;
+use gpgpu_protocol::libraries::cublas::{STATUSES, status};
 
-use crate::{Status, state::enter};
+use crate::{Status, enter};
 
 /// `cublasGetStatusName`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusName(status: Status) -> *const c_char {
-    status::name(status).as_ptr()
+    STATUSES.name(status).as_ptr()
 }
 
 /// `cublasGetStatusString`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(status: Status) -> *const c_char {
-    status::text(status).as_ptr()
+    STATUSES.text(status).as_ptr()
 }
 
 /// `cublasGetCudartVersion`: the version of the driver API that this project's libraries answer to.

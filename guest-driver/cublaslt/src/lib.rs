@@ -8,7 +8,7 @@
 
 use std::ffi::c_char;
 
-use gpgpu_protocol::libraries::status;
+use gpgpu_protocol::libraries::cublas::{STATUSES, status};
 
 /// `cublasLtGetVersion`: there is no version of what is not served.
 #[unsafe(no_mangle)]
@@ -25,13 +25,13 @@ pub extern "C" fn cublasLtGetCudartVersion() -> usize {
 /// `cublasLtGetStatusName`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetStatusName(status: u32) -> *const c_char {
-    status::name(status).as_ptr()
+    STATUSES.name(status).as_ptr()
 }
 
 /// `cublasLtGetStatusString`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetStatusString(status: u32) -> *const c_char {
-    status::text(status).as_ptr()
+    STATUSES.text(status).as_ptr()
 }
 
 gpgpu_client::unsupported! { status::NOT_SUPPORTED;

@@ -152,8 +152,6 @@ objects! {
     Event = 0x70: CUevent;
     /// A memory pool, by handle; a device's own has an id that the device's number gives.
     MemPool = 0x80: CUmemoryPool, special &[];
-    /// A handle of cuBLAS, which is one of cuBLASLt too.
-    CublasHandle = 0x90: *mut std::ffi::c_void, special &[];
 }
 
 /// An object that the call creates, under an id that the guest chose and never chooses again.
@@ -200,6 +198,6 @@ pub fn device_of_default_pool(id: u64) -> Option<CUdevice> {
 }
 
 /// The kind's number in an id.
-pub fn object_kind(id: u64) -> u8 {
+pub const fn object_kind(id: u64) -> u8 {
     id as u8
 }

@@ -114,6 +114,8 @@ properties! {
     client Client;
     /// It is about devices, and needs no context.
     device Device;
+    /// Its answer depends on the form of the call alone: not on addresses, nor on what the GPU has computed.
+    pure Pure;
     /// It looks up, makes or ends memory by its address.
     memory Memory;
     /// Its bytes reach device memory after its caller went on, and the host does not see when, but by a later command in

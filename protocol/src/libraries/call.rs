@@ -3,7 +3,7 @@
 //! A call is a word for each argument, as a C caller has it in a register. What an argument points to on the host travels with
 //! the request; what it points to on the device stays there.
 
-use super::{Function, Kind, MAX_ARRAY};
+use super::{Function, Kind, MAX_ARRAY, MAX_SCRATCH, Width};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// Where scalars and results are (`cublasPointerMode_t` and the like).
@@ -31,6 +31,23 @@ fn array_bytes(function: &Function, words: &[u64], width: usize, count: u8) -> O
     (count <= MAX_ARRAY).then(|| width * count as usize)
 }
 
+/// The bytes that a call has at a host address for an argument of a kind, by the call's words; `None` if the words do not say it.
+pub fn bytes_of(function: &Function, words: &[u64], kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Array(of, count)
+        | Kind::List(of, count)
+        | Kind::Scalars(of, count)
+        | Kind::Outs(of, count) => array_bytes(function, words, of.bytes(words)?, count),
+        Kind::Scalar(of)
+        | Kind::Result(of)
+        | Kind::InOut(of)
+        | Kind::In(of)
+        | Kind::Out(of)
+        | Kind::Update(of) => of.bytes(words),
+        _ => None,
+    }
+}
+
 /// Writes a call as a request. `read` gives the bytes at a host address of the program.
 ///
 /// # Errors
@@ -41,46 +58,82 @@ pub fn put(
     words: &[u64],
     mode: PointerMode,
     writer: &mut Writer,
+    read: impl FnMut(u64, &mut [u8]),
+) -> Result<(), Refused> {
+    put_with(function, words, &[], mode, writer, read)
+}
+
+/// The same, with the bytes of the argument that is a [`Kind::Blob`].
+///
+/// # Errors
+///
+/// As [`put`].
+pub fn put_with(
+    function: &Function,
+    words: &[u64],
+    blob: &[u8],
+    mode: PointerMode,
+    writer: &mut Writer,
     mut read: impl FnMut(u64, &mut [u8]),
 ) -> Result<(), Refused> {
     let mut here = |writer: &mut Writer, address: u64, bytes: usize| {
         writer.bytes_with(bytes, |to| read(address, to));
     };
+    let is_host = mode == PointerMode::Host;
+    let width = |width: Width| width.bytes(words).ok_or(Refused);
+    let widths = |of: Width, count| array_bytes(function, words, width(of)?, count).ok_or(Refused);
     for (kind, &word) in function.kinds.iter().zip(words) {
         match *kind {
-            Kind::Handle | Kind::New | Kind::Gone | Kind::Stream | Kind::I64 | Kind::Device => {
-                writer.word(word)
-            }
+            Kind::Handle(_)
+            | Kind::New(_)
+            | Kind::Gone(_)
+            | Kind::Object(_)
+            | Kind::Stream
+            | Kind::I64
+            | Kind::F64
+            | Kind::Device => writer.word(word),
             Kind::I32 => writer.word(i64::from(word as i32) as u64),
-            Kind::Out(_) => writer.word(u64::from(word != 0)),
+            Kind::F32 => writer.word(u64::from(word as u32)),
+            Kind::Out(_) | Kind::Outs(..) | Kind::Scratch(_) | Kind::Reply => {
+                if let Kind::Outs(of, count) = *kind {
+                    widths(of, count)?;
+                }
+                writer.word(u64::from(word != 0));
+            }
             // NULL is nowhere: the library says what it thinks of that.
-            Kind::Scalar(width) | Kind::InOut(width) if mode == PointerMode::Host && word != 0 => {
-                let bytes = width.bytes(words).ok_or(Refused)?;
+            Kind::In(_) | Kind::Update(_) | Kind::List(..) if word == 0 => writer.word(0),
+            Kind::In(of) | Kind::Update(of) => {
                 writer.word(1);
-                here(writer, word, bytes);
+                here(writer, word, width(of)?);
             }
-            Kind::Result(width) if mode == PointerMode::Host && word != 0 => {
-                width.bytes(words).ok_or(Refused)?;
+            Kind::List(of, count) => {
+                writer.word(1);
+                here(writer, word, widths(of, count)?);
+            }
+            Kind::Scalar(of) | Kind::InOut(of) if is_host && word != 0 => {
+                writer.word(1);
+                here(writer, word, width(of)?);
+            }
+            Kind::Result(of) if is_host && word != 0 => {
+                width(of)?;
                 writer.word(1);
             }
-            Kind::Scalars(width, count) if mode == PointerMode::Host && word != 0 => {
-                let bytes = width.bytes(words).ok_or(Refused)?;
-                let bytes = array_bytes(function, words, bytes, count).ok_or(Refused)?;
+            Kind::Scalars(of, count) if is_host && word != 0 => {
                 writer.word(1);
-                here(writer, word, bytes);
+                here(writer, word, widths(of, count)?);
             }
             Kind::Scalar(_) | Kind::InOut(_) | Kind::Result(_) | Kind::Scalars(..) => {
                 writer.word(0);
-                writer.word(if mode == PointerMode::Host { 0 } else { word });
+                writer.word(if is_host { 0 } else { word });
             }
-            Kind::Array(width, count) => {
-                let bytes = width.bytes(words).ok_or(Refused)?;
-                let bytes = array_bytes(function, words, bytes, count).ok_or(Refused)?;
+            Kind::Array(of, count) => {
+                let bytes = widths(of, count)?;
                 if word == 0 && bytes != 0 {
                     return Err(Refused);
                 }
                 here(writer, word, bytes);
             }
+            Kind::Blob => writer.bytes_with(blob.len(), |to| to.copy_from_slice(blob)),
         }
     }
     Ok(())
@@ -106,13 +159,27 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
     // Widths may depend on arguments that come later, so they are checked last.
     for kind in function.kinds {
         values.push(match kind {
-            Kind::Handle | Kind::New | Kind::Gone | Kind::Stream | Kind::I64 | Kind::Device => {
-                Value::Word(reader.word()?)
-            }
+            Kind::Handle(_)
+            | Kind::New(_)
+            | Kind::Gone(_)
+            | Kind::Object(_)
+            | Kind::Stream
+            | Kind::I64
+            | Kind::F64
+            | Kind::Device => Value::Word(reader.word()?),
             Kind::I32 => Value::Word(i64::from(reader.get::<i32>()?) as u64),
-            Kind::Array(..) => Value::Bytes(reader.bytes()?.to_vec(), false),
-            Kind::Out(_) => match reader.get::<bool>()? {
+            Kind::F32 => Value::Word(u64::from(reader.get::<u32>()?)),
+            Kind::Array(..) | Kind::Blob => Value::Bytes(reader.bytes()?.to_vec(), false),
+            Kind::Out(_) | Kind::Outs(..) | Kind::Reply => match reader.get::<bool>()? {
                 true => Value::Bytes(Vec::new(), true),
+                false => Value::Word(0),
+            },
+            Kind::Scratch(_) => match reader.get::<bool>()? {
+                true => Value::Bytes(Vec::new(), false),
+                false => Value::Word(0),
+            },
+            Kind::In(_) | Kind::Update(_) | Kind::List(..) => match reader.get::<bool>()? {
+                true => Value::Bytes(reader.bytes()?.to_vec(), matches!(kind, Kind::Update(_))),
                 false => Value::Word(0),
             },
             Kind::Scalar(_) | Kind::Scalars(..) | Kind::InOut(_) | Kind::Result(_)
@@ -133,21 +200,29 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
             Value::Bytes(..) => 0,
         })
         .collect();
+    let width = |width: Width| width.bytes(&words).ok_or(Malformed::Range);
+    let widths =
+        |of: Width, count| array_bytes(function, &words, width(of)?, count).ok_or(Malformed::Range);
     for (kind, value) in function.kinds.iter().zip(&mut values) {
         let Value::Bytes(bytes, _) = value else {
             continue;
         };
         match *kind {
-            Kind::Scalar(width) | Kind::InOut(width) => {
-                is_width(bytes.len(), width.bytes(&words))?;
+            Kind::Scalar(of) | Kind::InOut(of) | Kind::In(of) | Kind::Update(of) => {
+                is_width(bytes.len(), width(of)?)?;
             }
-            Kind::Array(width, count) | Kind::Scalars(width, count) => {
-                let width = width.bytes(&words);
-                let right = width.and_then(|width| array_bytes(function, &words, width, count));
-                is_width(bytes.len(), right)?;
+            Kind::Array(of, count) | Kind::Scalars(of, count) | Kind::List(of, count) => {
+                is_width(bytes.len(), widths(of, count)?)?;
             }
-            Kind::Result(width) | Kind::Out(width) => {
-                bytes.resize(width.bytes(&words).ok_or(Malformed::Range)?, 0);
+            Kind::Result(of) | Kind::Out(of) => bytes.resize(width(of)?, 0),
+            Kind::Outs(of, count) => bytes.resize(widths(of, count)?, 0),
+            Kind::Scratch(count) => {
+                let wanted = words.get(usize::from(count)).copied().unwrap_or(0);
+                if wanted > MAX_SCRATCH {
+                    return Err(Malformed::Range);
+                }
+                // The kernel gives zeroed pages when they are first touched.
+                *bytes = vec![0; wanted as usize];
             }
             _ => {}
         }
@@ -155,28 +230,33 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
     Ok(values)
 }
 
-fn is_width(bytes: usize, width: Option<usize>) -> Result<(), Malformed> {
-    if width == Some(bytes) {
+fn is_width(bytes: usize, width: usize) -> Result<(), Malformed> {
+    if width == bytes {
         Ok(())
     } else {
         Err(Malformed::Range)
     }
 }
 
-/// The places of the results that the reply to this request has: which argument, and how many bytes.
+/// The places of the results that the reply to this request has: which argument, and how many bytes; `None` for as many as come.
 pub fn results(
     function: &Function,
     words: &[u64],
     mode: PointerMode,
-) -> impl Iterator<Item = (usize, usize)> {
+) -> impl Iterator<Item = (usize, Option<usize>)> {
     let kinds = function.kinds.iter().zip(words).enumerate();
     kinds.filter_map(move |(at, (kind, word))| {
-        let width = match kind {
-            Kind::Out(width) => width,
-            Kind::Result(width) | Kind::InOut(width) if mode == PointerMode::Host => width,
+        if *word == 0 {
+            return None;
+        }
+        match *kind {
+            Kind::Reply => return Some((at, None)),
+            Kind::Out(_) | Kind::Update(_) | Kind::Outs(..) => {}
+            Kind::Result(_) | Kind::InOut(_) if mode == PointerMode::Host => {}
             _ => return None,
-        };
-        (*word != 0).then_some((at, width.bytes(words)?))
+        }
+        let bytes = bytes_of(function, words, *kind)?;
+        Some((at, Some(bytes)))
     })
 }
 
@@ -225,7 +305,7 @@ mod tests {
         let values = get(dot, &request(dot, &words, PointerMode::Host)).unwrap();
         assert_eq!(values[6], Value::Bytes(vec![0; 8], true));
         let all: Vec<_> = results(dot, &words, PointerMode::Host).collect();
-        assert_eq!(all, [(6, 8)]);
+        assert_eq!(all, [(6, Some(8))]);
         let values = get(dot, &request(dot, &words, PointerMode::Device)).unwrap();
         assert_eq!(values[6], Value::Word(0x66));
         assert_eq!(results(dot, &words, PointerMode::Device).count(), 0);

@@ -3,6 +3,88 @@
 //! Rows with `guest` are answered in the guest from what the process knows, or send what changed. Scalars and results are at a host
 //! or a device address, as the handle's pointer mode says; `[4]` is their size in bytes, `[alphaType]` names the argument that says it.
 
+use super::Statuses;
+
+/// What functions return (`cublasStatus_t`).
+pub mod status {
+    /// Done, or issued.
+    pub const SUCCESS: u32 = 0;
+    /// There is no such handle, or no library.
+    pub const NOT_INITIALIZED: u32 = 1;
+    /// Memory ran out.
+    pub const ALLOC_FAILED: u32 = 3;
+    /// An argument is wrong.
+    pub const INVALID_VALUE: u32 = 7;
+    /// An access to device memory failed.
+    pub const MAPPING_ERROR: u32 = 11;
+    /// The GPU failed, or what the handle needs is gone.
+    pub const EXECUTION_FAILED: u32 = 13;
+    /// The library itself failed.
+    pub const INTERNAL_ERROR: u32 = 14;
+    /// There is no such function here, or it does not do that.
+    pub const NOT_SUPPORTED: u32 = 15;
+}
+
+/// `cublasStatus_t`.
+pub static STATUSES: Statuses = Statuses {
+    bad_handle: status::NOT_INITIALIZED,
+    not_initialized: status::NOT_INITIALIZED,
+    alloc_failed: status::ALLOC_FAILED,
+    invalid_value: status::INVALID_VALUE,
+    execution_failed: status::EXECUTION_FAILED,
+    internal_error: status::INTERNAL_ERROR,
+    not_supported: status::NOT_SUPPORTED,
+    names: &[
+        (0, c"CUBLAS_STATUS_SUCCESS", c"success"),
+        (
+            1,
+            c"CUBLAS_STATUS_NOT_INITIALIZED",
+            c"the library was not initialized",
+        ),
+        (
+            3,
+            c"CUBLAS_STATUS_ALLOC_FAILED",
+            c"the resource allocation failed",
+        ),
+        (
+            7,
+            c"CUBLAS_STATUS_INVALID_VALUE",
+            c"an unsupported value or parameter was passed to the function",
+        ),
+        (
+            8,
+            c"CUBLAS_STATUS_ARCH_MISMATCH",
+            c"the function requires a feature absent from the device architecture",
+        ),
+        (
+            11,
+            c"CUBLAS_STATUS_MAPPING_ERROR",
+            c"an access to GPU memory space failed",
+        ),
+        (
+            13,
+            c"CUBLAS_STATUS_EXECUTION_FAILED",
+            c"the GPU program failed to execute",
+        ),
+        (
+            14,
+            c"CUBLAS_STATUS_INTERNAL_ERROR",
+            c"an internal operation failed",
+        ),
+        (
+            15,
+            c"CUBLAS_STATUS_NOT_SUPPORTED",
+            c"the requested functionality is not supported",
+        ),
+        (
+            16,
+            c"CUBLAS_STATUS_LICENSE_ERROR",
+            c"the requested functionality requires some license",
+        ),
+    ],
+    unknown: (c"CUBLAS_STATUS_<unknown>", c"unknown status"),
+};
+
 /// Hands cuBLAS's table to `$callback!`; [`libraries`](crate::libraries) says how to read it.
 #[macro_export]
 macro_rules! with_cublas {

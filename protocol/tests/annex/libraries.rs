@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use gpgpu_protocol::{
     api::issued::ISSUED,
-    libraries::{Function, Kind, Library, MAX_ARRAY, Width, status},
+    libraries::{Class, Function, Kind, Library, MAX_ARRAY, MAX_SCRATCH, Width},
 };
 
 pub fn write(page: &mut String) {
@@ -14,18 +14,28 @@ pub fn write(page: &mut String) {
          NVIDIA's libraries have tables of their own. Their numbers are of the same space as those of A.5, and A.7 holds for them too. A \
          request has the function's arguments in the order of its C declaration, each by its kind:\n\n\
          | kind | in the request |\n|---|---|\n\
-         | `handle`, `gone` | `u64`, id of a handle; `gone`: the handle ends |\n\
-         | `new` | `u64`, id of the new handle, which the client chose; its kind is the library's |\n\
+         | `handle[C]` | `u64`, id of the handle of class C (A.3) in whose context and stream the call runs |\n\
+         | `object[C]` | `u64`, id of an object of class C, or 0 for NULL |\n\
+         | `new[C]` | `u64`, id of the new object, which the client chose; its kind is C's |\n\
+         | `gone[C]` | `u64`, id of the object of class C that ends |\n\
          | `stream` | `u64`, id of a stream |\n\
          | `i32` | `i32`: an `int` or an enumeration |\n\
          | `i64` | `i64`: an `int64_t`, a `long long` or a `size_t` |\n\
+         | `f32`, `f64` | `u32`, `u64`: the bits of a `float` or a `double` by value |\n\
          | `device` | `u64`, a device address, or 0 |\n\
          | `scalar[W]` | in the pointer mode of the host: `bool` 1, then a byte string of W bytes, the value. In the mode of the device: `bool` 0, then `u64`, its device address. In either mode `bool` 0 and `u64` 0 for NULL |\n\
          | `in_out[W]` | as `scalar`; with `bool` 1 the reply has the value afterwards |\n\
          | `result[W]` | `bool` 1 alone, and the reply has the value; or `bool` 0, then `u64`, as `scalar` |\n\
          | `out[W]` | `bool`, whether the caller wants the value, which the reply then has; whatever the pointer mode |\n\
          | `array[W, n]` | a byte string of n times W bytes: values at a host address, as many as argument n says, at most {MAX_ARRAY} |\n\
-         | `scalars[W, n]` | as `scalar`, of n values |\n\n\
+         | `scalars[W, n]` | as `scalar`, of n values |\n\
+         | `in[W]` | `bool` 1, then a byte string of W bytes, a value at a host address; `bool` 0 for NULL |\n\
+         | `inout[W]` | as `in`, and the reply has the value afterwards |\n\
+         | `list[W, n]` | as `in`, of n values, at most {MAX_ARRAY} |\n\
+         | `outs[W, n]` | as `out`, of n values, at most {MAX_ARRAY} |\n\
+         | `scratch[n]` | `bool`, whether the caller has host memory for the library to work in, of as many bytes as argument n says, at most {MAX_SCRATCH} |\n\
+         | `blob` | a byte string, whose form is said with the function |\n\
+         | `reply` | `bool`, whether the caller wants a byte string, which the reply then has |\n\n\
          W is a number of bytes; or the name of an argument that is a `cudaDataType`, and then the bytes of a value of that type, times a \
          number if there is one; or `computeType`, and then the bytes of a scalar of that `cublasComputeType_t`, twice as many if the argument `Ctype` is a complex \
          type, unless the compute type is of integers.\n\n\
@@ -33,31 +43,61 @@ pub fn write(page: &mut String) {
          is there whatever the result in the answer's head, which stands for the status where nobody reads a reply: 0 for success, and for a posted function \
          the error that is kept (GPGPU-DEV-36).\n\n\
          A function with the property `work` runs in the context of its handle and on the handle's stream; what the header says does not \
-         count. A library that the host does not have makes `NOT_INITIALIZED` ({}) of the function with a `new` argument.\n\n\
+         count. A function with a `new` argument says that its library is not initialised if the host does not have it.\n\n\
          - **GPGPU-DEV-69** The device MUST NOT take a number of a request for an address of its own memory. Values at host addresses are the bytes of the request, as \
          many as the table says.\n\
          - **GPGPU-DEV-70** Where scalars and results of a request do not have the form of the handle's pointer mode, the library MUST NOT be called; the status is \
-         `INVALID_VALUE` ({}).\n\n\
+         the library's for an invalid value.\n\n\
+         In the tables of cuBLAS `handle`, `new` and `gone` without a class mean CublasHandle.\n\n\
          For the layout number (A.7) the field of an argument has a name made of the argument's name, its kind, and each word and sign in the kind's brackets, with a space \
-         before each: `alpha scalar 4`, `m_array array 4 , group_count`. Its type is `u64`, `i32`, `i64` or `bool` by its kind; a byte string for `array`; and for `scalar`, `in_out`, `result` \
-         and `scalars` a structure of `is_here`, a `bool`, and `value`, a byte string. The reply is a structure of `status`, an `i32`, and `results`, a list of at most 16 byte strings.\n",
-        status::NOT_INITIALIZED,
-        status::INVALID_VALUE
+         before each: `alpha scalar 4`, `m_array array 4 , group_count`. Its type is `u64`, `u32`, `i32`, `i64` or `bool` by its kind; a byte string for `array` and `blob`; and for `scalar`, `in_out`, `result`, \
+         `scalars`, `in`, `inout` and `list` a structure of `is_here`, a `bool`, and `value`, a byte string. The reply is a structure of `status`, an `i32`, and `results`, a list of at most 16 byte strings.\n",
     );
     for library in Library::ALL {
         let _ = write!(
             page,
-            "\n### lib{}\n\nHandles have kind {:#04x}. Pointer mode: `{}`, 0 for the host, which is the mode of a new handle, and 1 for the device.\n\n\
+            "\n### lib{}\n\nStatuses: {}.\n\n{}\
              | number | function | completes | table | layout | arguments |\n|---|---|---|---|---|---|\n",
             library.name(),
-            library.handle_kind(),
-            library.sets_pointer_mode()
+            statuses(library),
+            modes(library),
         );
         for function in library.functions() {
             write_function(page, function);
         }
     }
     page.push('\n');
+}
+
+/// The statuses that a device gives by itself.
+fn statuses(library: Library) -> String {
+    let of = library.statuses();
+    let all = [
+        ("no such handle", of.bad_handle),
+        ("not initialised", of.not_initialized),
+        ("out of memory", of.alloc_failed),
+        ("invalid value", of.invalid_value),
+        ("execution failed", of.execution_failed),
+        ("not supported", of.not_supported),
+    ];
+    all.map(|(text, status)| format!("{status} {text}"))
+        .join(", ")
+}
+
+fn modes(library: Library) -> String {
+    let mut text = String::new();
+    for class in Class::ALL {
+        let names = || library.functions().iter().map(|of| of.operation.name);
+        let is_own = |name: &&str| names().any(|of| of == *name);
+        if let Some(name) = class.sets_pointer_mode().filter(is_own) {
+            let class = class.name();
+            let _ = write!(
+                text,
+                "Pointer mode of {class}: `{name}`, 0 for the host, which is the mode of a new handle, and 1 for the device.\n\n"
+            );
+        }
+    }
+    text
 }
 
 fn write_function(page: &mut String, function: &Function) {
@@ -96,12 +136,18 @@ fn kind_name(kind: Kind, names: &[&str]) -> String {
         Width::Compute { compute, .. } => name(compute).to_owned(),
     };
     match kind {
-        Kind::Handle => "handle".into(),
-        Kind::New => "new".into(),
-        Kind::Gone => "gone".into(),
+        Kind::Handle(Class::CublasHandle) => "handle".into(),
+        Kind::New(Class::CublasHandle) => "new".into(),
+        Kind::Gone(Class::CublasHandle) => "gone".into(),
+        Kind::Handle(of) => format!("handle[{}]", of.name()),
+        Kind::New(of) => format!("new[{}]", of.name()),
+        Kind::Gone(of) => format!("gone[{}]", of.name()),
+        Kind::Object(of) => format!("object[{}]", of.name()),
         Kind::Stream => "stream".into(),
         Kind::I32 => "i32".into(),
         Kind::I64 => "i64".into(),
+        Kind::F32 => "f32".into(),
+        Kind::F64 => "f64".into(),
         Kind::Device => "device".into(),
         Kind::Scalar(of) => format!("scalar[{}]", width(of)),
         Kind::Result(of) => format!("result[{}]", width(of)),
@@ -109,5 +155,12 @@ fn kind_name(kind: Kind, names: &[&str]) -> String {
         Kind::Out(of) => format!("out[{}]", width(of)),
         Kind::Array(of, count) => format!("array[{}, {}]", width(of), name(count)),
         Kind::Scalars(of, count) => format!("scalars[{}, {}]", width(of), name(count)),
+        Kind::In(of) => format!("in[{}]", width(of)),
+        Kind::Update(of) => format!("inout[{}]", width(of)),
+        Kind::List(of, count) => format!("list[{}, {}]", width(of), name(count)),
+        Kind::Outs(of, count) => format!("outs[{}, {}]", width(of), name(count)),
+        Kind::Scratch(bytes) => format!("scratch[{}]", name(bytes)),
+        Kind::Blob => "blob".into(),
+        Kind::Reply => "reply".into(),
     }
 }

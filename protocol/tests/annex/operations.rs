@@ -8,6 +8,7 @@ use gpgpu_protocol::{
         Property, default_pool, device_of_default_pool, issued::ISSUED, object_id, object_kind,
     },
     codec::{Field, Shape, Structure},
+    libraries::Class,
     ring::SLOT_ANSWER_BYTES,
 };
 
@@ -75,6 +76,10 @@ pub fn write_objects(page: &mut String) {
         };
         let (name, number, doc) = (kind.name, kind.number, text(kind.doc));
         let _ = writeln!(page, "| {name} | {number:#04x} | {special} | {doc} |");
+    }
+    for class in Class::ALL {
+        let (name, number, doc) = (class.name(), class.number(), text(class.doc()));
+        let _ = writeln!(page, "| {name} | {number:#04x} | none | {doc} |");
     }
     page.push_str("\n| object | id |\n|---|---|\n");
     let id = |page: &mut String, what: &str, id: u64, shown: &str, kind: u8| {

@@ -1,9 +1,8 @@
-//! Handles: ids that this process chose, and what cuBLAS was told of each.
+//! Handles: ids that this process chose, and what the host's library was told of each.
 
 use std::{
     cell::Cell,
     collections::{HashMap, HashSet},
-    ffi::c_void,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -11,12 +10,9 @@ use std::{
 };
 
 use gpgpu_client::{log, sister::Sister};
-use gpgpu_protocol::libraries::{call::PointerMode, status};
+use gpgpu_protocol::libraries::{Class, Library, call::PointerMode};
 
-use crate::Status;
-
-/// A handle as the program has it: its id as a pointer.
-pub type CublasHandle = *mut c_void;
+use crate::{Object, Status};
 
 /// The most kinds of calls of a handle that are remembered as accepted.
 const ACCEPTED: usize = 1 << 14;
@@ -24,36 +20,26 @@ const ACCEPTED: usize = 1 << 14;
 /// How many of these are found without a lock.
 const RECENT: usize = 64;
 
-/// What can be told of a handle and asked for again, beside its stream and its pointer mode.
-#[derive(Debug, Clone, Copy)]
-pub enum Setting {
-    /// `cublasSetMathMode`.
-    Math,
-    /// `cublasSetAtomicsMode`.
-    Atomics,
-    /// `cublasSetSmCountTarget`.
-    SmCount,
-    /// `cublasSetEmulationStrategy`.
-    Emulation,
-}
+/// How many settings a library keeps for a handle, beside its stream and its pointer mode. Each is a number that the library gives it.
+pub const SETTINGS: usize = 8;
 
-/// What cuBLAS was told of a handle.
+/// What the library was told of a handle.
 #[derive(Debug, Default)]
 pub struct Told {
     /// The stream's handle.
     pub stream: usize,
     /// The stream's id.
     stream_id: u64,
-    /// The workspace and its bytes; `None` for cuBLAS's own.
+    /// The workspace and its bytes; `None` for the library's own.
     workspace: Option<(u64, u64)>,
-    /// Whether the handle was given the stream that it has, which takes its workspace from it, and cuBLAS does not know that yet.
+    /// Whether the handle was given the stream that it has, which takes its workspace from it, and the library does not know that yet.
     is_owed: bool,
-    /// By [`Setting`]; 0 is the default of each.
-    settings: [i32; 4],
+    /// 0 is the default of each.
+    settings: [i32; SETTINGS],
 }
 
 impl Told {
-    /// Notes a stream; whether cuBLAS has to be told now. With a stream a handle loses its workspace, also with the one that it
+    /// Notes a stream; whether the library has to be told now. With a stream a handle of cuBLAS loses its workspace, also with the one that it
     /// has. Programs give it the same stream and the same workspace before each call: then nothing changes.
     pub fn give_stream(&mut self, stream: usize, id: u64) -> bool {
         self.stream = stream;
@@ -65,14 +51,14 @@ impl Told {
         true
     }
 
-    /// Notes a workspace; whether cuBLAS has to be told.
+    /// Notes a workspace; whether the library has to be told.
     pub fn give_workspace(&mut self, address: u64, bytes: u64) -> bool {
         self.is_owed = false;
         let given = Some((address, bytes));
         std::mem::replace(&mut self.workspace, given) != given
     }
 
-    /// The stream that cuBLAS has to be told once more before it computes, if there is one.
+    /// The stream that the library has to be told once more before it computes, if there is one.
     pub fn take_owed(&mut self) -> Option<u64> {
         if !std::mem::take(&mut self.is_owed) {
             return None;
@@ -87,13 +73,13 @@ impl Told {
     }
 
     /// A setting's value.
-    pub fn setting(&self, of: Setting) -> i32 {
-        self.settings[of as usize]
+    pub fn setting(&self, of: usize) -> i32 {
+        self.settings[of]
     }
 
     /// Notes a setting.
-    pub fn set(&mut self, of: Setting, value: i32) {
-        self.settings[of as usize] = value;
+    pub fn set(&mut self, of: usize, value: i32) {
+        self.settings[of] = value;
     }
 }
 
@@ -102,7 +88,7 @@ impl Told {
 pub struct Handle {
     mode: AtomicU32,
     told: Mutex<Told>,
-    /// Whether something is owed to cuBLAS before it computes: [`Told::is_owed`], to be seen without the lock.
+    /// Whether something is owed to the library before it computes: [`Told::is_owed`], to be seen without the lock.
     is_owed: AtomicBool,
     accepted: Mutex<HashSet<u64>>,
     /// Some of those that were accepted, which are found without a lock; 0 for none.
@@ -139,7 +125,7 @@ impl Handle {
         self.mode.store(mode as u32, Ordering::Relaxed);
     }
 
-    /// What cuBLAS was told.
+    /// What the library was told.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         locked(&self.told)
     }
@@ -149,7 +135,7 @@ impl Handle {
         self.is_owed.store(told.is_owed(), Ordering::Relaxed);
     }
 
-    /// The stream that cuBLAS has to be told once more before it computes, if there is one. Other threads wait until `tell` has done
+    /// The stream that the library has to be told once more before it computes, if there is one. Other threads wait until `tell` has done
     /// so.
     ///
     /// # Errors
@@ -165,7 +151,7 @@ impl Handle {
         owed.map_or(Ok(()), tell)
     }
 
-    /// Whether cuBLAS has accepted a call of this kind.
+    /// Whether the library has accepted a call of this kind.
     pub fn has_accepted(&self, kind: u64) -> bool {
         let recent = &self.recent[kind as usize % RECENT];
         if recent.load(Ordering::Relaxed) == kind && kind != 0 {
@@ -180,7 +166,7 @@ impl Handle {
         is_accepted
     }
 
-    /// Notes that cuBLAS has accepted a call of this kind.
+    /// Notes that the library has accepted a call of this kind.
     pub fn accept(&self, kind: u64) {
         let mut accepted = locked(&self.accepted);
         if accepted.len() >= ACCEPTED {
@@ -190,7 +176,7 @@ impl Handle {
         self.recent[kind as usize % RECENT].store(kind, Ordering::Relaxed);
     }
 
-    /// A setting has changed, by which cuBLAS may decide otherwise.
+    /// A setting has changed, by which the library may decide otherwise.
     pub fn forget_accepted(&self) {
         let mut accepted = locked(&self.accepted);
         accepted.clear();
@@ -216,7 +202,7 @@ pub fn insert(id: u64) {
 }
 
 /// Takes a handle out; `None` if there is none.
-pub fn remove(handle: CublasHandle) -> Option<Arc<Handle>> {
+pub fn remove(handle: Object) -> Option<Arc<Handle>> {
     let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
     let removed = handles.as_mut()?.remove(&(handle as u64));
     ENDED.fetch_add(1, Ordering::Release);
@@ -227,16 +213,17 @@ pub fn remove(handle: CublasHandle) -> Option<Arc<Handle>> {
 ///
 /// # Errors
 ///
-/// `NOT_INITIALIZED` if there is none; those of `body`.
+/// The library's status for a bad handle if there is none; those of `body`.
 pub fn with<T>(
-    handle: CublasHandle,
+    class: Class,
+    handle: Object,
     body: impl FnOnce(&Handle) -> Result<T, Status>,
 ) -> Result<T, Status> {
     let (id, ended) = (handle as u64, ENDED.load(Ordering::Acquire));
     let last = LAST.try_with(Cell::take).ok().flatten();
     let last = match last {
         Some((of, when, known)) if (of, when) == (id, ended) => (of, when, known),
-        _ => (id, ended, find(handle)?),
+        _ => (id, ended, find(class, handle)?),
     };
     let outcome = body(&last.2);
     let _ = LAST.try_with(|place| place.set(Some(last)));
@@ -247,30 +234,32 @@ pub fn with<T>(
 ///
 /// # Errors
 ///
-/// `NOT_INITIALIZED` if there is none.
-pub fn find(handle: CublasHandle) -> Result<Arc<Handle>, Status> {
+/// The library's status for a bad handle if there is none.
+pub fn find(class: Class, handle: Object) -> Result<Arc<Handle>, Status> {
     let handles = HANDLES.read().unwrap_or_else(PoisonError::into_inner);
     let found = handles.as_ref().and_then(|all| all.get(&(handle as u64)));
-    found.cloned().ok_or(status::NOT_INITIALIZED)
+    let found = found.filter(|_| class.takes(handle as u64));
+    found.cloned().ok_or(class.library().statuses().bad_handle)
 }
 
 /// The process's libcuda.
 ///
 /// # Errors
 ///
-/// `NOT_INITIALIZED` if it is not this project's.
-pub fn sister() -> Result<Sister, Status> {
+/// The library's status for one that is not initialised if it is not this project's.
+pub fn sister(library: Library) -> Result<Sister, Status> {
     static SISTER: OnceLock<Option<Sister>> = OnceLock::new();
     let found = SISTER.get_or_init(|| {
         let found = Sister::find();
         if found.is_none() {
             log::say(log::Level::Error, || {
-                "libcublas: the process's libcuda.so.1 is not virtio-gpgpu's; start the program with gpgpu-run".into()
+                let name = library.name();
+                format!("lib{name}: the process's libcuda.so.1 is not virtio-gpgpu's; start the program with gpgpu-run")
             });
         }
         found
     });
-    found.ok_or(status::NOT_INITIALIZED)
+    found.ok_or(library.statuses().not_initialized)
 }
 
 #[cfg(test)]
@@ -320,8 +309,8 @@ mod tests {
 
     #[test]
     fn a_handle_that_has_ended_is_not_found_again() {
-        let handle = 0x190 as CublasHandle;
-        let is_there = || with(handle, |_| Ok(())).is_ok();
+        let handle = 0x190 as Object;
+        let is_there = || with(Class::CublasHandle, handle, |_| Ok(())).is_ok();
         assert!(!is_there());
         insert(handle as u64);
         assert!(is_there() && is_there());

@@ -1,0 +1,51 @@
+//! The page docs/libraries/cublas.md.
+
+use gpgpu_library::page::Page;
+
+gpgpu_library::by_hand! {
+    state {
+        cublasCreate_v2 cublasDestroy_v2 cublasGetVersion_v2 cublasGetProperty cublasSetStream_v2
+        cublasGetStream_v2 cublasSetPointerMode_v2 cublasGetPointerMode_v2 cublasSetWorkspace_v2
+        cublasSetMathMode cublasGetMathMode cublasSetAtomicsMode cublasGetAtomicsMode
+        cublasSetSmCountTarget cublasGetSmCountTarget cublasSetEmulationStrategy
+        cublasGetEmulationStrategy
+    }
+    transfer {
+        cublasSetVector cublasSetVector_64 cublasSetVectorAsync cublasSetVectorAsync_64
+        cublasGetVector cublasGetVector_64 cublasGetVectorAsync cublasGetVectorAsync_64
+        cublasSetMatrix cublasSetMatrix_64 cublasSetMatrixAsync cublasSetMatrixAsync_64
+        cublasGetMatrix cublasGetMatrix_64 cublasGetMatrixAsync cublasGetMatrixAsync_64
+    }
+    words {
+        cublasGetStatusName cublasGetStatusString cublasGetCudartVersion cublasLoggerConfigure
+        cublasSetLoggerCallback cublasGetLoggerCallback cublasXerbla
+    }
+}
+
+const TEXT: &str = "\
+# cuBLAS
+
+`libcublas.so.12` and `libcublas.so.13`. [What holds for all libraries](../libraries.md) holds here too; a new math mode, atomics mode, number of multiprocessors or \
+emulation strategy makes every form new.
+
+## What differs from NVIDIA's
+
+- **Functions with a result** (dot products, norms, sums, indices, rotations) make the caller wait, as NVIDIA's do where the result is at a host address; here they do so \
+where it stays on the device too.
+- **`…GroupedBatched` functions** take at most 1024 groups: more are `CUBLAS_STATUS_INVALID_VALUE`. Each call waits for the host's library.
+- **The logger does nothing.** `cublasLoggerConfigure` and `cublasSetLoggerCallback` succeed, nothing is logged, and no callback is called.
+- `cublasGetCudartVersion` says 13000, whatever the host has. `cublasGetVersion` and `cublasGetProperty` say what the host's library says.
+- **Not supported**: the old API of `cublas.h` (`cublasInit`, `cublasSgemm` without a handle and so on), cublasXt, and settings of emulated arithmetic that came with CUDA 13. \
+They are exported, return `CUBLAS_STATUS_NOT_SUPPORTED` and name themselves once on standard error. Who links cuBLAS statically (`libcublas_static.a`) does not come here.
+";
+
+#[test]
+fn the_page_is_up_to_date() {
+    Page {
+        library: crate::LIBRARY,
+        package: ("gpgpu-cublas", "cublas"),
+        by_hand: BY_HAND,
+        text: TEXT,
+    }
+    .check();
+}

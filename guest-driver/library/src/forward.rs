@@ -1,0 +1,493 @@
+//! A call on its way to the host, and back.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+};
+
+use gpgpu_client::log::{self, Level};
+use gpgpu_protocol::{
+    api::{Completion, Property},
+    codec::{Blob, Few, Reader, Writer},
+    libraries::{
+        Class, Function, Kind, Library, SUCCESS,
+        call::{self, PointerMode},
+        function,
+    },
+};
+
+use crate::{
+    Object, Status, enter,
+    handle::{self, Handle, sister},
+};
+
+thread_local! {
+    /// Room for a request, so that a call allocates nothing.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A call of a function, as it is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The function.
+    pub function: &'static Function,
+    /// A word for each argument. A `reply` is asked for by any word but 0.
+    pub words: &'a [u64],
+    /// The bytes of the argument that is a [`Kind::Blob`].
+    pub blob: &'a [u8],
+    /// Where scalars and results are.
+    pub mode: PointerMode,
+}
+
+impl<'a> Request<'a> {
+    /// A call whose values are all in the program's memory.
+    pub fn new(function: &'static Function, words: &'a [u64]) -> Self {
+        Self {
+            function,
+            words,
+            blob: &[],
+            mode: PointerMode::Host,
+        }
+    }
+
+    /// Writes the request, and hands it over.
+    fn with_written<T>(self, send: impl FnOnce(&[u8]) -> Result<T, Status>) -> Result<T, Status> {
+        let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+        room.clear();
+        let mut writer = Writer::on(room);
+        let (function, words) = (self.function, self.words);
+        let put = call::put_with(function, words, self.blob, self.mode, &mut writer, copy);
+        let request = writer.into_bytes();
+        let sent = match put {
+            Ok(()) => send(&request),
+            Err(_) => Err(function.library().statuses().invalid_value),
+        };
+        let _ = ROOM.try_with(|room| room.set(request));
+        sent
+    }
+
+    /// Sends the call and waits for what it comes to; results go to where the program wants them.
+    ///
+    /// # Errors
+    ///
+    /// What the library returned, or what stands for libcuda's code.
+    pub fn ask(self) -> Result<(), Status> {
+        self.ask_for().map(drop)
+    }
+
+    /// The same, and gives the bytes of a [`Kind::Reply`], if it is wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Request::ask`].
+    pub fn ask_for(self) -> Result<Vec<u8>, Status> {
+        let mut reply = Vec::new();
+        let results = self.ask_host()?;
+        for ((at, bytes), result) in self.places().zip(results) {
+            match bytes {
+                None => reply = result.0,
+                // SAFETY: the program gives this address where the library writes so many bytes, by its C caller's promise.
+                Some(_) => unsafe { write(self.words[at], &result.0) },
+            }
+        }
+        Ok(reply)
+    }
+
+    fn places(self) -> impl Iterator<Item = (usize, Option<usize>)> {
+        call::results(self.function, self.words, self.mode)
+    }
+
+    /// The results, as many and as long as were asked for.
+    fn ask_host(self) -> Result<Vec<Blob>, Status> {
+        let statuses = self.function.library().statuses();
+        let sister = sister(self.function.library())?;
+        let answer = self.with_written(|request| {
+            let answer = sister.call(&self.function.operation, request, |reply| {
+                let mut reader = Reader::new(reply);
+                let status: i32 = reader.get().ok()?;
+                let results: Few<Blob, 16> = reader.get().ok()?;
+                Some((status as Status, results.into_vec()))
+            });
+            answer.map_err(|code| statuses.of_code(code))
+        });
+        let (status, results) = answer?.ok_or(statuses.internal_error)?;
+        // Some functions say with the status that there is more than was asked for, and give results nevertheless.
+        if status != SUCCESS {
+            log::say(Level::Debug, || {
+                format!("{} returns {status}", self.function.operation.name)
+            });
+            return Err(status);
+        }
+        let mut wanted = self.places();
+        let fits = |result: &Blob| {
+            let place = wanted.next();
+            place.is_some_and(|(_, bytes)| bytes.is_none_or(|bytes| bytes == result.0.len()))
+        };
+        if !results.iter().all(fits) || wanted.next().is_some() {
+            return Err(statuses.internal_error);
+        }
+        Ok(results)
+    }
+
+    /// Sends the call, which needs no answer.
+    ///
+    /// # Errors
+    ///
+    /// What stands for libcuda's code.
+    pub fn post(self) -> Result<(), Status> {
+        let library = self.function.library();
+        let sister = sister(library)?;
+        self.with_written(|request| {
+            let sent = sister.post(&self.function.operation, request);
+            sent.map_err(|code| library.statuses().of_code(code))
+        })
+    }
+
+    /// Sends the call by what it is: a post waits only if the library has not yet accepted one of its form.
+    ///
+    /// # Errors
+    ///
+    /// As [`Request::ask`].
+    pub fn send(self, known: &Handle) -> Result<(), Status> {
+        let operation = &self.function.operation;
+        if operation.is(Property::Pure) {
+            return self.ask_once();
+        }
+        if operation.completion != Completion::Post {
+            return self.ask();
+        }
+        let form = self.form();
+        if known.has_accepted(form) {
+            self.post()?;
+        } else {
+            self.ask()?;
+            known.accept(form);
+        }
+        // A post that begins with a descriptor sets it.
+        if let Some(Kind::Object(_)) = self.function.kinds.first() {
+            contents::set(self.words[0], form);
+        }
+        Ok(())
+    }
+
+    /// Asks, unless a call of this form was answered before.
+    fn ask_once(self) -> Result<(), Status> {
+        let form: Box<[u64]> = self.parts().collect();
+        let known = answers().get(&form).cloned();
+        let results = match known {
+            Some(results) => results,
+            None => {
+                let results = self.ask_host()?;
+                let mut answers = answers();
+                if answers.len() >= ANSWERS {
+                    answers.clear();
+                }
+                answers.insert(form, results.clone());
+                results
+            }
+        };
+        for ((at, _), result) in self.places().zip(results) {
+            // SAFETY: the program gives this address where the library writes so many bytes, by its C caller's promise.
+            unsafe { write(self.words[at], &result.0) };
+        }
+        Ok(())
+    }
+
+    /// The words that tell the form of the call: all but addresses and the values of scalars.
+    fn parts(self) -> impl Iterator<Item = u64> {
+        let (function, words) = (self.function, self.words);
+        let first = u64::from(function.operation.op) << 1 | self.mode as u64;
+        let each = function.kinds.iter().zip(words).map(move |(kind, word)| {
+            let bytes = |bytes: Option<usize>| match bytes {
+                _ if *word == 0 => 0,
+                // SAFETY: the program gives this address where the library reads so many bytes, by its C caller's promise.
+                Some(bytes) => unsafe { hash_at(*word, bytes) },
+                None => 1,
+            };
+            match *kind {
+                // What was accepted is kept for each handle.
+                Kind::Handle(_) | Kind::New(_) => 0,
+                Kind::I32 => u64::from(*word as u32),
+                Kind::I64 | Kind::Stream | Kind::Gone(_) => *word,
+                Kind::Object(_) => contents::of(*word),
+                // Alignment decides about kernels, and in some functions about what is accepted.
+                Kind::Device => {
+                    u64::from(word.trailing_zeros().min(4)) << 1 | u64::from(*word == 0)
+                }
+                Kind::In(_) | Kind::Array(..) | Kind::List(..) => {
+                    bytes(call::bytes_of(function, words, *kind))
+                }
+                _ => u64::from(*word == 0),
+            }
+        });
+        let blob = self.blob.chunks(8).map(|bytes| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        });
+        std::iter::once(first).chain(each).chain(blob)
+    }
+
+    /// A number for calls that the library accepts or refuses alike.
+    fn form(self) -> u64 {
+        // Each step is one to one: calls that differ in one word have different numbers. Where two others meet, the worse that comes
+        // of it is an error that is told late.
+        self.parts().fold(0, mix)
+    }
+}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
+/// Copies bytes of the program.
+fn copy(address: u64, to: &mut [u8]) {
+    // SAFETY: the program gives this address where the library asks for so many bytes, by its C caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len()) };
+}
+
+/// Writes a result where the program wants it.
+///
+/// # Safety
+///
+/// There is room for it.
+unsafe fn write(address: u64, result: &[u8]) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), address as *mut u8, result.len()) };
+}
+
+/// A number for bytes of the program.
+///
+/// # Safety
+///
+/// There are so many.
+unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
+    let words = bytes.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    });
+    words.fold(bytes.len() as u64, mix)
+}
+
+/// What descriptors were set to, each as a number: programs make the same ones again and again.
+pub mod contents {
+    use super::*;
+
+    static KNOWN: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
+
+    /// The number for what an object was set to; its id if nothing is known of it.
+    pub fn of(id: u64) -> u64 {
+        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        let found = known.as_ref().and_then(|all| all.get(&id));
+        found.copied().unwrap_or(id)
+    }
+
+    /// An object was made, or set, by a call of this form, which has what the object was before.
+    pub fn set(id: u64, form: u64) {
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_default().insert(id, form);
+    }
+
+    /// An object has ended.
+    pub fn forget(id: u64) {
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_mut() {
+            known.remove(&id);
+        }
+    }
+}
+
+/// The most answers that are kept.
+const ANSWERS: usize = 1 << 12;
+
+/// Answers of functions whose answer depends on the form of the call alone.
+type Answers = HashMap<Box<[u64]>, Vec<Blob>>;
+
+fn answers() -> MutexGuard<'static, Answers> {
+    static KNOWN: OnceLock<Mutex<Answers>> = OnceLock::new();
+    let known = KNOWN.get_or_init(Mutex::default);
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was accepted of the calls that are on no handle.
+fn free() -> &'static Handle {
+    static FREE: OnceLock<Handle> = OnceLock::new();
+    FREE.get_or_init(Handle::default)
+}
+
+/// A call, as the program makes it.
+pub fn forward(op: u16, words: &[u64]) -> Status {
+    let Some((library, function)) = function(op) else {
+        unreachable!("the exported functions are the table's");
+    };
+    enter(library, || send(function, words))
+}
+
+/// Sends a call of a function that its row describes completely.
+///
+/// # Errors
+///
+/// As [`Request::ask`].
+pub fn send(function: &'static Function, words: &[u64]) -> Result<(), Status> {
+    if let Some((at, class)) = function.handle() {
+        return handle::with(class, words[at] as Object, |handle| {
+            handle.settle(|stream| tell_stream(class, words[at], stream))?;
+            let mode = handle.mode();
+            Request {
+                mode,
+                ..Request::new(function, words)
+            }
+            .send(handle)
+        });
+    }
+    if let Some((at, class)) = function.ends() {
+        return end(function, class, words, at);
+    }
+    if let Some((at, class)) = function.makes() {
+        return make(function, class, words, at);
+    }
+    Request::new(function, words).send(free())
+}
+
+/// Makes an object, and gives the program its id.
+fn make(function: &'static Function, class: Class, words: &[u64], at: usize) -> Result<(), Status> {
+    let library = function.library();
+    let statuses = library.statuses();
+    if words[at] == 0 {
+        return Err(statuses.invalid_value);
+    }
+    let mut sent = words.to_vec();
+    sent[at] = new_object(class)?;
+    let made = Request::new(function, &sent).send(free());
+    made.map_err(|of| match of {
+        // A host from before this library has none for its guests.
+        of if of == statuses.not_supported && class.is_handle() => statuses.not_initialized,
+        other => other,
+    })?;
+    match class.is_handle() {
+        true => handle::insert(sent[at]),
+        false => contents::set(sent[at], Request::new(function, &sent).form()),
+    }
+    // SAFETY: the program gives this address for the object, by its C caller's promise.
+    unsafe { (words[at] as *mut Object).write(sent[at] as Object) };
+    Ok(())
+}
+
+/// The id of the current context, which is made if there is none: as with the runtime in NVIDIA's libraries.
+///
+/// # Errors
+///
+/// What stands for libcuda's code.
+pub fn context(library: Library) -> Result<u64, Status> {
+    let context = sister(library)?.context();
+    context.map_err(|code| library.statuses().of_code(code))
+}
+
+/// The id of a stream.
+///
+/// # Errors
+///
+/// The library's status for an invalid value if there is no such stream.
+pub fn stream_id(library: Library, stream: u64) -> Result<u64, Status> {
+    let id = sister(library)?.stream(stream);
+    id.map_err(|code| library.statuses().of_code(code))
+}
+
+/// An id for an object that is about to be made. The process has a context afterwards, as with the runtime in NVIDIA's libraries.
+///
+/// # Errors
+///
+/// What stands for libcuda's code.
+pub fn new_object(class: Class) -> Result<u64, Status> {
+    let library = class.library();
+    context(library)?;
+    let id = sister(library)?.new_id(class.number());
+    id.map_err(|code| library.statuses().of_code(code))
+}
+
+/// Ends an object.
+fn end(function: &'static Function, class: Class, words: &[u64], at: usize) -> Result<(), Status> {
+    if !class.is_handle() {
+        contents::forget(words[at]);
+        let request = Request::new(function, words);
+        return match function.operation.completion {
+            Completion::Post => request.post(),
+            _ => request.ask(),
+        };
+    }
+    let bad_handle = function.library().statuses().bad_handle;
+    handle::remove(words[at] as Object).ok_or(bad_handle)?;
+    Request::new(function, words).ask()
+}
+
+/// Tells the library a handle's stream.
+///
+/// # Errors
+///
+/// What stands for libcuda's code.
+pub fn tell_stream(class: Class, handle: u64, stream: u64) -> Result<(), Status> {
+    let Some(name) = class.sets_stream() else {
+        return Ok(());
+    };
+    Request::new(class.library().find(name), &[handle, stream]).post()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpgpu_protocol::libraries::functions;
+
+    #[test]
+    fn what_has_a_result_is_never_posted() {
+        for function in functions() {
+            let has_result = function.kinds.iter().any(|kind| kind.has_result());
+            assert!(
+                !has_result || function.operation.completion != Completion::Post,
+                "{}",
+                function.operation.name
+            );
+        }
+    }
+
+    fn form(name: &str, words: &[u64]) -> u64 {
+        Request::new(Library::Cublas.find(name), words).form()
+    }
+
+    #[test]
+    fn what_an_object_was_set_to_stands_for_it_until_it_ends() {
+        let [one, other] = [0x191, 0x291];
+        assert_ne!(contents::of(one), contents::of(other));
+        for id in [one, other] {
+            contents::set(id, 7);
+        }
+        assert_eq!(contents::of(one), contents::of(other));
+        contents::set(one, 8);
+        assert_ne!(contents::of(one), contents::of(other));
+        contents::forget(other);
+        assert_eq!(contents::of(other), other);
+    }
+
+    #[test]
+    fn the_form_of_a_call_has_sizes_and_not_addresses_or_scalars() {
+        let scale = |n, alpha, x, step| form("cublasSscal_v2", &[0x190, n, alpha, x, step]);
+        let of = scale(4, 0x1000, 0x7000, 1);
+        assert_eq!(of, scale(4, 0x2000, 0x8000, 1));
+        // The upper half of an `int` is nobody's.
+        assert_eq!(of, scale(4 | 7 << 32, 0x1000, 0x7000, 1));
+        for other in [
+            scale(5, 0x1000, 0x7000, 1),
+            scale(4, 0x1000, 0x7000, 2),
+            scale(4, 0x1000, 0x7004, 1),
+            scale(4, 0x1000, 0, 1),
+            scale(4, 0, 0x7000, 1),
+            form("cublasDscal_v2", &[0x190, 4, 0x1000, 0x7000, 1]),
+        ] {
+            assert_ne!(of, other);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the guest's libraries of NVIDIA's names have in common: a call travels to the host, whose own library carries it out.
+//!
+//! A library is made of its table's rows ([`export_rows_of`]), which go by [`forward`]. What a handle was told is kept here ([`handle`]), so that
+//! asking for it, and telling it again, costs nothing. A library's own files have the rest: functions that need no host, or more than a row.
+
+pub mod forward;
+pub mod handle;
+#[cfg(feature = "page")]
+pub mod page;
+
+use gpgpu_protocol::libraries::{Library, SUCCESS};
+
+/// What every function returns, whichever enumeration of the library's it is.
+pub type Status = u32;
+
+/// A handle, a plan or a descriptor as the program has it: its id as a pointer.
+pub type Object = *mut std::ffi::c_void;
+
+/// Runs the body of an exported function: no panic leaves it.
+pub fn enter(library: Library, body: impl FnOnce() -> Result<(), Status>) -> Status {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    match outcome {
+        Ok(Ok(())) => SUCCESS,
+        Ok(Err(status)) => status,
+        Err(_) => library.statuses().internal_error,
+    }
+}
+
+/// Writes a value to where the program wants it.
+///
+/// # Errors
+///
+/// The library's status for an invalid value if the pointer is NULL.
+///
+/// # Safety
+///
+/// The pointer is NULL or the caller's to write to.
+pub unsafe fn give<T>(library: Library, to: *mut T, value: T) -> Result<(), Status> {
+    if to.is_null() {
+        return Err(library.statuses().invalid_value);
+    }
+    // SAFETY: promised by the caller.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// An argument as a word.
+pub trait Word {
+    /// The word, as in a register.
+    fn word(self) -> u64;
+}
+
+macro_rules! words {
+    ($($type:ty: $value:ident => $word:expr;)*) => {$(
+        impl Word for $type {
+            fn word(self) -> u64 {
+                let $value = self;
+                $word
+            }
+        }
+    )*};
+}
+
+words! {
+    i32: value => value as u64;
+    i64: value => value as u64;
+    f32: value => u64::from(value.to_bits());
+    f64: value => value.to_bits();
+    *mut std::ffi::c_void: value => value as u64;
+}
+
+/// The type of an argument in C, by its kind.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! argument {
+    (i32) => { i32 };
+    (i64) => { i64 };
+    (f32) => { f32 };
+    (f64) => { f64 };
+    ($pointer:ident) => { *mut ::std::ffi::c_void };
+}
+
+/// Exports the functions of a table of `gpgpu_protocol` that its rows describe completely.
+#[macro_export]
+macro_rules! export_rows_of {
+    ($with:ident) => {
+        use $crate::export_rows;
+        ::gpgpu_protocol::$with!(export_rows);
+    };
+}
+
+/// The same for the rows themselves.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_rows {
+    ($($op:literal $completion:ident $style:ident $name:ident ($($arg:ident : $kind:ident $([$($of:tt)*])?),*) $($is:ident)*;)*) => {
+        $($crate::export_row!($style $op $name ($($arg: $kind),*));)*
+    };
+}
+
+/// Exports a function, unless its row says that it is written by hand.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_row {
+    (table $op:literal $name:ident ($($arg:ident : $kind:ident),*)) => {
+        /// The library's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// Pointers to host memory are NULL or valid for what the function reads or writes.
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe extern "C" fn $name($($arg: $crate::argument!($kind)),*) -> $crate::Status {
+            $crate::forward::forward($op, &[$($crate::Word::word($arg)),*])
+        }
+    };
+    (guest $($rest:tt)*) => {};
+}

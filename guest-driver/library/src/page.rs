@@ -1,0 +1,123 @@
+//! A library's page in `docs/libraries`: made from its table and from what is exported by hand, and checked to be up to date.
+
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+
+use gpgpu_protocol::libraries::Library;
+
+/// Names the functions of the calling crate that are written by hand, by their files: `BY_HAND` has them. Each is there, or this does not
+/// compile.
+#[macro_export]
+macro_rules! by_hand {
+    ($($file:ident { $($name:ident)* })*) => {
+        /// The functions that are written by hand, by their files.
+        const BY_HAND: &[(&str, &[&str])] =
+            &[$((concat!(stringify!($file), ".rs"), &[$(stringify!($name)),*])),*];
+
+        $($(const _: () = {
+            let _ = crate::$file::$name;
+        };)*)*
+    };
+}
+
+/// A library's page.
+#[derive(Debug)]
+pub struct Page<'a> {
+    /// The library.
+    pub library: Library,
+    /// The package of the guest's library, and its folder in `guest-driver`.
+    pub package: (&'a str, &'a str),
+    /// The functions that are written by hand, by file.
+    pub by_hand: &'a [(&'a str, &'a [&'a str])],
+    /// The page's beginning: its title, and what differs from NVIDIA's.
+    pub text: &'a str,
+}
+
+/// How a function completes, and where it stands.
+#[derive(PartialEq, Eq)]
+struct Row {
+    completes: &'static str,
+    file: String,
+}
+
+impl Page<'_> {
+    fn rows(&self) -> BTreeMap<String, Row> {
+        let mut rows = BTreeMap::new();
+        for function in self.library.functions() {
+            let row = Row {
+                completes: function.operation.completion.word(),
+                file: String::new(),
+            };
+            rows.insert(function.operation.name.to_owned(), row);
+        }
+        for (file, names) in self.by_hand {
+            for name in *names {
+                let row = rows.entry((*name).to_owned()).or_insert(Row {
+                    completes: "guest",
+                    file: String::new(),
+                });
+                assert_eq!(row.file, "", "{name} is exported twice");
+                row.file = (*file).to_owned();
+            }
+        }
+        for function in self.library.functions() {
+            let of = &function.operation;
+            let is_by_hand = !rows[of.name].file.is_empty();
+            assert_eq!(is_by_hand, of.style == "guest", "{}", of.name);
+        }
+        rows
+    }
+
+    fn write(&self) -> String {
+        let rows = self.rows();
+        let by_hand = rows.values().filter(|row| !row.file.is_empty()).count();
+        let (package, folder) = self.package;
+        let table = self.library.name();
+        let mut page = format!(
+            "{}\n\n## Functions\n\n\
+             Made from the table (`protocol/src/libraries/{table}.rs`) and the exported functions (`guest-driver/{folder}/src`): `UPDATE_DOCS=1 cargo test -p {package} page` makes \
+             it again. [The page on libraries](../libraries.md#how-calls-complete) says how a call completes. Of the {} functions {by_hand} are written by hand, in the file that the last \
+             column names; the others are made from the table. Where `_64` is said there is a function of that ending, too, which completes alike.\n\n\
+             | function | also | completes | by hand |\n|---|---|---|---|\n",
+            self.text.trim_end(),
+            rows.len()
+        );
+        for (name, row) in &rows {
+            let is_like_the_other = |of: &str| rows.get(of) == Some(row);
+            if name.strip_suffix("_64").is_some_and(is_like_the_other) {
+                continue;
+            }
+            let wide = match is_like_the_other(&format!("{name}_64")) {
+                true => "`_64`",
+                false => "",
+            };
+            let _ = writeln!(
+                page,
+                "| `{name}` | {wide} | {} | {} |",
+                row.completes, row.file
+            );
+        }
+        page
+    }
+
+    /// Fails if the page is out of date; with `UPDATE_DOCS` in the environment it is written first.
+    ///
+    /// # Panics
+    ///
+    /// If it is out of date.
+    pub fn check(&self) {
+        let name = self.library.name();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/libraries")
+            .join(format!("{name}.md"));
+        let page = self.write();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, &page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+        let there = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            there == page,
+            "docs/libraries/{name}.md is out of date: UPDATE_DOCS=1 cargo test -p {} page",
+            self.package.0
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! How a table's rows become [`Function`](super::Function)s.
+
+use super::is_same;
+use crate::codec::{Field, Shape, Structure};
+
+/// The reply of every function: a status, and what it gives at host addresses.
+pub(super) static REPLY: Shape = Shape::Structure(&Structure {
+    name: "LibraryReply",
+    doc: &["What a function of a library comes to."],
+    fields: &[
+        Field {
+            name: "status",
+            doc: &["What the function returned."],
+            shape: &Shape::Scalar("i32"),
+        },
+        Field {
+            name: "results",
+            doc: &[
+                "The values that the host wrote for host addresses, in the order of the arguments.",
+            ],
+            shape: &Shape::List(&Shape::Bytes, Some(16)),
+        },
+    ],
+});
+
+pub(super) const fn index(names: &[&str], name: &str) -> u8 {
+    let mut at = 0;
+    while at < names.len() {
+        if is_same(names[at], name) {
+            return at as u8;
+        }
+        at += 1;
+    }
+    panic!("an argument's width is said by no argument of the function")
+}
+
+macro_rules! width {
+    ($names:ident; computeType) => {
+        Width::Compute {
+            compute: index($names, "computeType"),
+            of: index($names, "Ctype"),
+        }
+    };
+    ($names:ident; $bytes:literal) => {
+        Width::Bytes($bytes)
+    };
+    ($names:ident; $bytes:literal * $times:literal) => {
+        Width::Bytes($bytes * $times)
+    };
+    ($names:ident; $of:ident) => {
+        width!($names; $of * 1)
+    };
+    ($names:ident; $of:ident * $times:literal) => {
+        Width::Data {
+            of: index($names, stringify!($of)),
+            times: $times,
+        }
+    };
+}
+
+macro_rules! kind {
+    // cuBLAS's rows are older than other classes, and the layout numbers of what was issued stand for their words.
+    ($names:ident; handle) => {
+        Kind::Handle(Class::CublasHandle)
+    };
+    ($names:ident; new) => {
+        Kind::New(Class::CublasHandle)
+    };
+    ($names:ident; gone) => {
+        Kind::Gone(Class::CublasHandle)
+    };
+    ($names:ident; handle $class:ident) => {
+        Kind::Handle(Class::$class)
+    };
+    ($names:ident; new $class:ident) => {
+        Kind::New(Class::$class)
+    };
+    ($names:ident; gone $class:ident) => {
+        Kind::Gone(Class::$class)
+    };
+    ($names:ident; object $class:ident) => {
+        Kind::Object(Class::$class)
+    };
+    ($names:ident; stream) => {
+        Kind::Stream
+    };
+    ($names:ident; i32) => {
+        Kind::I32
+    };
+    ($names:ident; i64) => {
+        Kind::I64
+    };
+    ($names:ident; f32) => {
+        Kind::F32
+    };
+    ($names:ident; f64) => {
+        Kind::F64
+    };
+    ($names:ident; device) => {
+        Kind::Device
+    };
+    ($names:ident; scalar $($of:tt)*) => {
+        Kind::Scalar(width!($names; $($of)*))
+    };
+    ($names:ident; result $($of:tt)*) => {
+        Kind::Result(width!($names; $($of)*))
+    };
+    ($names:ident; in_out $($of:tt)*) => {
+        Kind::InOut(width!($names; $($of)*))
+    };
+    ($names:ident; in $($of:tt)*) => {
+        Kind::In(width!($names; $($of)*))
+    };
+    ($names:ident; inout $($of:tt)*) => {
+        Kind::Update(width!($names; $($of)*))
+    };
+    ($names:ident; out $($of:tt)*) => {
+        Kind::Out(width!($names; $($of)*))
+    };
+    ($names:ident; array $of:tt, $count:ident) => {
+        Kind::Array(width!($names; $of), index($names, stringify!($count)))
+    };
+    ($names:ident; list $of:tt, $count:ident) => {
+        Kind::List(width!($names; $of), index($names, stringify!($count)))
+    };
+    ($names:ident; outs $of:tt, $count:ident) => {
+        Kind::Outs(width!($names; $of), index($names, stringify!($count)))
+    };
+    ($names:ident; scratch $bytes:ident) => {
+        Kind::Scratch(index($names, stringify!($bytes)))
+    };
+    ($names:ident; blob) => {
+        Kind::Blob
+    };
+    ($names:ident; reply) => {
+        Kind::Reply
+    };
+    ($names:ident; scalars $of:tt, $count:ident) => {
+        Kind::Scalars(width!($names; $of), index($names, stringify!($count)))
+    };
+}
+
+macro_rules! completion {
+    (post) => {
+        Completion::Post
+    };
+    (call) => {
+        Completion::Call
+    };
+    (wait) => {
+        Completion::Wait
+    };
+}
+
+macro_rules! property {
+    (work) => {
+        Property::Work
+    };
+    (pure) => {
+        Property::Pure
+    };
+}
+
+macro_rules! functions {
+    ($($op:literal $completion:ident $style:ident $name:ident ($($arg:ident : $kind:ident $([$($of:tt)*])?),*) $($is:ident)*;)*) => {
+        &[$({
+            #[allow(dead_code)]
+            const NAMES: &[&str] = &[$(stringify!($arg)),*];
+            &Function {
+                operation: Operation {
+                    op: $op,
+                    completion: completion!($completion),
+                    style: stringify!($style),
+                    name: stringify!($name),
+                    doc: &["The library's function of this name."],
+                    per_thread: &[],
+                    arguments: &[$(Argument {
+                        name: stringify!($arg),
+                        travels: stringify!($kind $($($of)*)?),
+                    }),*],
+                    properties: &[$(property!($is)),*],
+                    request: &Shape::Structure(&Structure {
+                        name: stringify!($name),
+                        doc: &[],
+                        // With its kind, so that the layout number stands for a value's width too.
+                        fields: &[$(Field {
+                            name: concat!(stringify!($arg), " ", stringify!($kind) $(, $(" ", stringify!($of)),*)?),
+                            doc: &[],
+                            shape: kind!(NAMES; $kind $($($of)*)?).shape(),
+                        }),*],
+                    }),
+                    reply: &REPLY,
+                    rings: !matches!(completion!($completion), Completion::Wait),
+                },
+                kinds: &[$(kind!(NAMES; $kind $($($of)*)?)),*],
+            }
+        },)*]
+    };
+}
+
+/// Hands over a table's rows.
+macro_rules! table {
+    ($with:ident) => {
+        $crate::$with!(functions)
+    };
+}
+
+pub(super) use {completion, functions, kind, property, table, width};

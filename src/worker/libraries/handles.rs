@@ -1,0 +1,148 @@
+//! What the handles of libraries were told: their streams and pointer modes.
+
+use std::{
+    collections::{HashMap, hash_map},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_protocol::{cuda::*, libraries::call::PointerMode};
+
+use crate::worker::{
+    grace,
+    objects::{Entry, Objects},
+    session::Session,
+};
+
+/// What the library was told of a handle.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The id of its stream.
+    pub stream: u64,
+    /// Where scalars and results are.
+    pub mode: PointerMode,
+}
+
+/// What becomes of an id.
+#[derive(Debug)]
+enum Place {
+    /// A command is making the handle.
+    Begun,
+    /// It is there.
+    Made(Arc<Mutex<State>>),
+}
+
+/// The handles' states, by id.
+#[derive(Debug, Default)]
+pub struct Handles(Mutex<HashMap<u64, Place>>);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handles {
+    /// The state of the handle that has an id.
+    pub fn of(&self, id: u64) -> Option<Arc<Mutex<State>>> {
+        match locked(&self.0).get(&id)? {
+            Place::Begun => None,
+            Place::Made(state) => Some(Arc::clone(state)),
+        }
+    }
+
+    /// Whether this is the state of the handle that has an id.
+    pub fn is(&self, id: u64, state: &Arc<Mutex<State>>) -> bool {
+        matches!(locked(&self.0).get(&id), Some(Place::Made(now)) if Arc::ptr_eq(now, state))
+    }
+
+    /// Takes an id for a handle that is about to be made, so that no other thread makes one with it: the state of one would be
+    /// held for the other's.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it is taken.
+    pub fn begin(&self, id: u64) -> Result<Begun<'_>, CUresult> {
+        match locked(&self.0).entry(id) {
+            hash_map::Entry::Occupied(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Place::Begun);
+                Ok(Begun { handles: self, id })
+            }
+        }
+    }
+
+    /// Forgets a handle that has ended.
+    pub fn forget(&self, id: u64) {
+        locked(&self.0).remove(&id);
+    }
+
+    /// Forgets the handles that are no objects any more: their context is gone.
+    pub fn forget_ended(&self, session: &Session) {
+        let is_there = |id: &u64| session.objects.live_context_of(*id).is_some();
+        locked(&self.0).retain(|id, place| matches!(place, Place::Begun) || is_there(id));
+    }
+}
+
+/// An id that is a handle's soon, or free again.
+#[derive(Debug)]
+pub struct Begun<'a> {
+    handles: &'a Handles,
+    id: u64,
+}
+
+impl Begun<'_> {
+    /// The handle is there.
+    pub fn finish(self, objects: &Objects, entry: Entry) {
+        let mut all = locked(&self.handles.0);
+        objects.insert(self.id, entry);
+        all.insert(self.id, Place::Made(Arc::default()));
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut all = locked(&self.handles.0);
+        if let Some(Place::Begun) = all.get(&self.id) {
+            all.remove(&self.id);
+        }
+    }
+}
+
+/// Locks a handle's state. Who has it may be waiting for the GPU, so a command that waits for it is outside.
+pub fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    match state.try_lock() {
+        Ok(state) => state,
+        Err(_) => {
+            let _paused = grace::pause();
+            locked(state)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_one_handles_from_the_time_when_it_is_made() {
+        let session = Session::new(None);
+        let (handles, id) = (&session.handles, 0x190);
+        let begun = handles.begin(id).unwrap();
+        assert!(handles.of(id).is_none(), "it is not there yet");
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        // The end of some context is not the end of what is about to be in another.
+        handles.forget_ended(&session);
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        drop(begun);
+        let begun = handles.begin(id).expect("the first has failed");
+        begun.finish(&session.objects, Entry::new(1, 0x110));
+        let first = handles.of(id).expect("it is there");
+        assert!(handles.is(id, &first));
+        assert_eq!(handles.begin(id).err(), Some(CUDA_ERROR_INVALID_VALUE));
+        session.objects.remove_context(0x110);
+        handles.forget_ended(&session);
+        assert!(handles.of(id).is_none() && !handles.is(id, &first));
+        let begun = handles.begin(id).expect("its context has ended");
+        begun.finish(&session.objects, Entry::new(1, 0x110));
+        // Whoever waited for the first one's state has not the second one's.
+        assert!(!handles.is(id, &first));
+    }
+}

@@ -1,0 +1,497 @@
+//! Calls of NVIDIA's libraries, which the operator's own copies carry out.
+//!
+//! The tables of [`gpgpu_protocol::libraries`] say how a call travels; a call here is a word for each argument, so one function
+//! carries out all ([`abi`]). What takes more than that has a part written by hand ([`by_hand`]). A handle, a plan or a descriptor is an object like any other: an
+//! id that the guest chose, and what the library gave for it. A handle's stream and its pointer mode are noted here as the library was told them ([`handles`]),
+//! for the gate and for the check that nothing on the host is read or written at an address that the guest gave.
+
+mod abi;
+mod handles;
+
+use gpgpu_protocol::{
+    api::{Completion, Context, Gives, Object, Stream, object_kind},
+    codec::{Blob, Malformed, Writer},
+    cuda::*,
+    libraries::{
+        Class, Function, Kind, Library, SUCCESS, Statuses,
+        call::{self, PointerMode, Value},
+        function,
+    },
+};
+
+use super::{
+    charges::Owner,
+    counts,
+    dispatch::{Answer, Carried},
+    grace::{self, Ending, Name, Ticket},
+    lease::{Named, current_gpu},
+    objects::Entry,
+    session::Session,
+};
+use crate::cuda::library;
+pub use handles::Handles;
+use handles::{State, lock};
+
+/// What a call comes to: the library's status, or the driver's code where the library was not called.
+type Outcome = Result<u32, CUresult>;
+
+/// The part of the worker for a function that takes more than its row says.
+type ByHand = fn(&mut Call<'_>, &[u64]) -> Outcome;
+
+/// The parts that are written by hand, by function. Each is given the arguments as the library takes them, where they are words.
+const BY_HAND: &[&[(&str, ByHand)]] = &[];
+
+fn by_hand(function: &Function) -> Option<ByHand> {
+    let mut parts = BY_HAND.iter().copied().flatten();
+    let found = parts.find(|(name, _)| *name == function.operation.name);
+    found.map(|(_, part)| *part)
+}
+
+/// Carries out a command of a library.
+///
+/// # Errors
+///
+/// There is no such operation, or the arguments are not its own.
+pub fn carry_out(
+    session: &Session,
+    op: u16,
+    context: u64,
+    arguments: &[u8],
+    by_ring: bool,
+) -> Result<Carried, Malformed> {
+    let (library, function) = function(op).ok_or(Malformed::Range)?;
+    if by_ring && !function.operation.rings {
+        return Err(Malformed::Range);
+    }
+    let mut call = Call {
+        session,
+        library,
+        function,
+        values: call::get(function, arguments)?,
+    };
+    let outcome = call.carry_out(context);
+    let statuses = library.statuses();
+    let (result, status) = match outcome {
+        Ok(status) => (statuses.as_code(status), status),
+        // The stream of a handle has ended.
+        Err(code @ CUDA_ERROR_INVALID_HANDLE) => (code, statuses.execution_failed),
+        Err(code) => (code, statuses.of_code(code)),
+    };
+    let mut writer = Writer::new();
+    writer.put(&(status as i32));
+    writer.put(&call.into_results());
+    Ok(Carried::Done(Answer::with_reply(
+        result,
+        writer.into_bytes(),
+    )))
+}
+
+/// Reads a call, or what answers it; what can be read is as it is written.
+///
+/// # Errors
+///
+/// As [`carry_out`].
+#[cfg(any(test, fuzzing))]
+pub fn read_again(op: u16, is_reply: bool, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+    use gpgpu_protocol::codec::{Few, Reader};
+    let (_, function) = function(op).ok_or(Malformed::Range)?;
+    if is_reply {
+        let mut reader = Reader::new(bytes);
+        reader.get::<i32>()?;
+        reader.get::<Few<Blob, 16>>()?;
+        reader.end()?;
+    } else {
+        call::get(function, bytes)?;
+    }
+    Ok(bytes.to_vec())
+}
+
+/// A call under way.
+struct Call<'a> {
+    session: &'a Session,
+    library: Library,
+    function: &'static Function,
+    values: Vec<Value>,
+}
+
+impl Call<'_> {
+    fn carry_out(&mut self, context: u64) -> Outcome {
+        let function = self.function;
+        if let Some((at, class)) = function.ends() {
+            return self.end(at, class);
+        }
+        if let Some((at, class)) = function.handle() {
+            return self.on_handle(at, class);
+        }
+        if let Some((at, class)) = function.makes() {
+            return self.make(at, class, context);
+        }
+        if context != 0 {
+            self.session.objects.raw::<Context>(context)?;
+            self.session.enter(context)?;
+        }
+        match self.words()? {
+            Some(words) => self.call(&words),
+            None => Ok(self.statuses().invalid_value),
+        }
+    }
+
+    fn statuses(&self) -> &'static Statuses {
+        self.library.statuses()
+    }
+
+    /// The results that the reply has.
+    fn into_results(self) -> Vec<Blob> {
+        let wanted = self.values.into_iter().filter_map(|value| match value {
+            Value::Bytes(bytes, true) => Some(Blob(bytes)),
+            _ => None,
+        });
+        wanted.collect()
+    }
+
+    /// The number that came for an argument; 0 for one that is in memory here.
+    fn word(&self, at: usize) -> u64 {
+        match self.values.get(at) {
+            Some(Value::Word(word)) => *word,
+            _ => 0,
+        }
+    }
+
+    /// The arguments as the library takes them, but for the object that the call makes or ends: what the ids of handles, objects and streams stand for,
+    /// the addresses of values that are here, and words as they came. `None` if there is no such object.
+    ///
+    /// # Errors
+    ///
+    /// There is no such stream.
+    fn words(&mut self) -> Result<Option<Vec<u64>>, CUresult> {
+        let objects = &self.session.objects;
+        let mut words = Vec::with_capacity(self.values.len());
+        for (kind, value) in self.function.kinds.iter().zip(&mut self.values) {
+            words.push(match (*kind, value) {
+                (_, Value::Bytes(bytes, _)) => bytes.as_mut_ptr() as u64,
+                (Kind::Object(_), Value::Word(0)) => 0,
+                (Kind::Object(class) | Kind::Handle(class), Value::Word(id)) => {
+                    match objects.entry_of(class, *id) {
+                        Some(entry) => entry.raw,
+                        None => return Ok(None),
+                    }
+                }
+                (Kind::Stream, Value::Word(id)) => objects.stream(*id)?.0,
+                (_, Value::Word(word)) => *word,
+            });
+        }
+        Ok(Some(words))
+    }
+
+    /// Calls the function with these arguments, or its part that is written by hand.
+    fn call(&mut self, words: &[u64]) -> Outcome {
+        match by_hand(self.function) {
+            Some(part) => part(self, words),
+            None => Ok(self.call_library(self.function.operation.name, self.function.kinds, words)),
+        }
+    }
+
+    /// Calls a function of the library.
+    fn call_library(&self, name: &'static str, kinds: &[Kind], words: &[u64]) -> u32 {
+        let host = library::Library::from(self.library);
+        let Ok(address) = host.symbol(name) else {
+            return match self.function.makes() {
+                Some((_, class)) if class.is_in_context() => self.statuses().not_initialized,
+                _ => self.statuses().not_supported,
+            };
+        };
+        let mut floats = [0.0; abi::MOST_FLOATS];
+        let mut free = floats.iter_mut();
+        let mut integers = Vec::with_capacity(words.len());
+        for (kind, word) in kinds.iter().zip(words) {
+            match kind {
+                Kind::F32 | Kind::F64 => {
+                    // A test counts those of the tables.
+                    if let Some(float) = free.next() {
+                        *float = f64::from_bits(*word);
+                    }
+                }
+                _ => integers.push(*word),
+            }
+        }
+        // SAFETY: the table has the library's function as it is, with its floating-point numbers in their order. Objects are the library's
+        // own and live; pointers are to buffers as long as the function reads or writes, which live across the call, or device addresses
+        // where the library takes them for such. What else the guest chose can cost this process, which is the guest
+        // process's own, and nobody else.
+        unsafe { abi::call_with(address, &integers, floats) }
+    }
+
+    /// Calls the function, which makes an object with the id that its argument has.
+    fn call_to_make(
+        &mut self,
+        (at, class): (usize, Class),
+        mut words: Vec<u64>,
+        context: u64,
+    ) -> Result<(u32, Option<Entry>), CUresult> {
+        // Some of the libraries' objects are an `int`.
+        let mut raw = 0_u64;
+        words[at] = &raw mut raw as u64;
+        let status = self.call(&words)?;
+        let context = if class.is_in_context() { context } else { 0 };
+        Ok((
+            status,
+            (status == SUCCESS).then(|| Entry::new(raw, context)),
+        ))
+    }
+
+    /// Makes an object, in a context if it is of a class that is in one.
+    fn make(&mut self, at: usize, class: Class, context: u64) -> Outcome {
+        let (session, id) = (self.session, self.word(at));
+        session.objects.check_new_of(class, id)?;
+        let begun = class
+            .is_handle()
+            .then(|| session.handles.begin(id))
+            .transpose()?;
+        let mut charge = None;
+        let mut own = 0;
+        if class.is_in_context() {
+            if context == 0 {
+                return Err(CUDA_ERROR_INVALID_CONTEXT);
+            }
+            session.objects.raw::<Context>(context)?;
+            session.enter(context)?;
+            own = context;
+            charge = session
+                .device_memory
+                .reserve(current_gpu()? as CUdevice, class.device_bytes())?;
+        }
+        let Some(words) = self.words()? else {
+            return Ok(self.statuses().invalid_value);
+        };
+        let (status, made) = self.call_to_make((at, class), words, own)?;
+        if let Some(entry) = made {
+            session.charges.keep(Owner::Handle(id), own, charge);
+            match begun {
+                Some(begun) => begun.finish(&session.objects, entry),
+                None => session.objects.insert(id, entry),
+            }
+        }
+        Ok(status)
+    }
+
+    /// Ends an object, once no other thread's command uses it.
+    fn end(&mut self, at: usize, class: Class) -> Outcome {
+        let (session, id) = (self.session, self.word(at));
+        let Some(entry) = session.objects.end_of(class, id) else {
+            return Ok(self.statuses().bad_handle);
+        };
+        let state = session.handles.of(id);
+        let alone = state.as_ref().map(|state| lock(state));
+        if class.is_in_context() {
+            // First: an end of the context that begins from here on waits for this command.
+            grace::set_context(entry.context);
+        }
+        {
+            // Another thread that has found it goes on with it, and may wait for the GPU.
+            let _paused = grace::pause();
+            Ticket::now().wait(Ending::Object(id));
+        }
+        let entered = match class.is_in_context() {
+            true => session.enter(entry.context),
+            false => Ok(()),
+        };
+        let outcome = entered.and_then(|()| {
+            if let Some(state) = &alone {
+                self.leave_ended_stream(class, entry.raw, state);
+            }
+            match self.words()? {
+                Some(mut words) => {
+                    words[at] = entry.raw;
+                    self.call(&words)
+                }
+                None => Ok(self.statuses().invalid_value),
+            }
+        });
+        session.handles.forget(id);
+        session.charges.forget(Owner::Handle(id));
+        session.objects.remove(id);
+        outcome
+    }
+
+    /// Takes a handle from its stream if that has ended: the library waits for the stream's work when the handle ends.
+    fn leave_ended_stream(&self, class: Class, handle: u64, state: &State) {
+        let objects = &self.session.objects;
+        if Stream::SPECIAL.contains(&state.stream)
+            || objects.entry::<Stream>(state.stream).is_some()
+        {
+            return;
+        }
+        if let Some(name) = class.sets_stream() {
+            // The legacy stream.
+            self.call_library(name, &[Kind::Handle(class), Kind::Stream], &[handle, 0]);
+        }
+    }
+
+    /// What is called on a handle: in its context, and on its stream.
+    fn on_handle(&mut self, at: usize, class: Class) -> Outcome {
+        let (session, id) = (self.session, self.word(at));
+        let bad_handle = self.statuses().bad_handle;
+        // Of two classes where one library takes another's handle.
+        let class = Class::from_number(object_kind(id)).unwrap_or(class);
+        let Some(held) = session.handles.of(id) else {
+            return Ok(bad_handle);
+        };
+        let mut state = lock(&held);
+        // Behind the lock: it may have ended meanwhile, and another may have its id, whose state this is not.
+        let find = || {
+            let entry = session.objects.entry_of(class, id);
+            entry.filter(|_| session.handles.is(id, &held))
+        };
+        let Some(entry) = find() else {
+            return Ok(bad_handle);
+        };
+        let gives = self.function.operation.gives();
+        let _passage = if gives == Gives::Nothing {
+            // First: an end of the context that begins from here on waits for this command.
+            grace::set_context(entry.context);
+            session.enter(entry.context)?;
+            None
+        } else {
+            let stream = self.stream().unwrap_or(state.stream);
+            let named = Named {
+                stream: Some(stream),
+                ..Named::default()
+            };
+            let passage = session.gates.enter(entry.context, &named, gives)?;
+            // At the gate it may have waited until the handle's context had ended, and another had its id.
+            if find().is_none() {
+                return Ok(bad_handle);
+            }
+            // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must be there too.
+            let (_, context) = session.objects.stream(stream)?;
+            if context != 0 && context != entry.context {
+                return Ok(self.statuses().invalid_value);
+            }
+            counts::launch();
+            Some(passage)
+        };
+        self.check_addresses(state.mode)?;
+        let makes = self.function.makes();
+        if let Some((made, of)) = makes {
+            session.objects.check_new_of(of, self.word(made))?;
+        }
+        let Some(words) = self.words()? else {
+            return Ok(self.statuses().invalid_value);
+        };
+        if self.function.operation.completion == Completion::Wait {
+            self.narrow(&[id, state.stream, entry.context]);
+        }
+        let own = |name: Option<&str>| name == Some(self.function.operation.name);
+        if own(class.sets_stream()) {
+            return self.set_stream(&words, &entry, &mut state);
+        }
+        if own(class.sets_pointer_mode()) {
+            return self.set_pointer_mode(&words, &mut state);
+        }
+        let Some((made, of)) = makes else {
+            return self.call(&words);
+        };
+        let (status, entry) = self.call_to_make((made, of), words, entry.context)?;
+        if let Some(entry) = entry {
+            session.objects.insert(self.word(made), entry);
+        }
+        Ok(status)
+    }
+
+    /// The id of the stream that is an argument, if there is one.
+    fn stream(&self) -> Option<u64> {
+        let mut kinds = self.function.kinds.iter();
+        let at = kinds.position(|kind| *kind == Kind::Stream)?;
+        Some(self.word(at))
+    }
+
+    /// From here on the command uses these objects, and those that its arguments name.
+    fn narrow(&self, also: &[u64]) {
+        let values = self.function.kinds.iter().zip(&self.values);
+        let objects = values.filter_map(|(kind, value)| match (kind, value) {
+            (Kind::Object(_), Value::Word(id)) => Some(*id),
+            _ => None,
+        });
+        let names: Vec<Name> = objects
+            .chain(also.iter().copied())
+            .map(Name::Object)
+            .collect();
+        grace::narrow(&names);
+    }
+
+    fn set_stream(&mut self, words: &[u64], entry: &Entry, state: &mut State) -> Outcome {
+        let stream = self.word(1);
+        let (_, context) = self.session.objects.stream(stream)?;
+        // The gate is the stream's, so the handle's work must be there too.
+        if context != 0 && context != entry.context {
+            return Ok(self.statuses().invalid_value);
+        }
+        let status = self.call(words)?;
+        if status == SUCCESS {
+            state.stream = stream;
+        }
+        Ok(status)
+    }
+
+    fn set_pointer_mode(&mut self, words: &[u64], state: &mut State) -> Outcome {
+        let mode = match self.word(1) {
+            0 => PointerMode::Host,
+            1 => PointerMode::Device,
+            _ => return Ok(self.statuses().invalid_value),
+        };
+        let status = self.call(words)?;
+        if status == SUCCESS {
+            state.mode = mode;
+        }
+        Ok(status)
+    }
+
+    /// Checks that scalars and results are where the library will look for them: bytes here where it takes host addresses, and
+    /// addresses where it takes the device's. NULL it refuses by itself.
+    fn check_addresses(&self, mode: PointerMode) -> Result<(), CUresult> {
+        for (kind, value) in self.function.kinds.iter().zip(&self.values) {
+            let is_good = match value {
+                Value::Word(0) => true,
+                Value::Word(_) => mode == PointerMode::Device,
+                Value::Bytes(..) => mode == PointerMode::Host,
+            };
+            if kind.is_by_mode() && !is_good {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sets_a_stream_or_a_pointer_mode_has_two_arguments() {
+        for class in Class::ALL {
+            let functions = || gpgpu_protocol::libraries::functions();
+            let kinds = |name: Option<&str>| {
+                let found = functions().find(|of| name == Some(of.operation.name));
+                found.map(|of| of.kinds)
+            };
+            if let Some(kinds) = kinds(class.sets_stream()) {
+                assert_eq!(kinds, [Kind::Handle(*class), Kind::Stream]);
+            }
+            if let Some(kinds) = kinds(class.sets_pointer_mode()) {
+                assert_eq!(kinds, [Kind::Handle(*class), Kind::I32]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_composed_has_a_part_that_is_written_by_hand() {
+        for of in gpgpu_protocol::libraries::functions() {
+            assert!(
+                !of.is_composed() || by_hand(of).is_some(),
+                "{}",
+                of.operation.name
+            );
+        }
+    }
+}
