@@ -10,8 +10,7 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream,
-        request,
+        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, request,
     },
     codec::{Blob, Writer},
     cuda::*,

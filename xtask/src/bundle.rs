@@ -57,6 +57,10 @@ pub fn run() -> Result<()> {
     ] {
         copy_stage(&kit.stage.dir.join(part), &root.join(part))?;
     }
+    copy_stage(
+        &paths.root.join("benches/frameworks"),
+        &root.join("frameworks"),
+    )?;
     fs::write(root.join(bench::VERSION_FILE), bench::version())?;
     let own = std::env::current_exe().context("this program does not know its own file")?;
     strip(&own, &root.join("bin/xtask"))?;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: each row natively and through us, alternately in one run, with what it should reach.
 
 mod chart;
+mod frameworks;
 mod many;
 mod measure;
 mod page;
@@ -45,6 +46,23 @@ pub struct Options {
     /// In place of the rows: many VMs on one GPU, how it is shared out between them and what that costs.
     #[arg(long)]
     pub many: bool,
+    /// In place of the rows: PyTorch and CuPy as they are installed for a Python.
+    #[arg(long, requires = "python", conflicts_with = "many")]
+    pub frameworks: bool,
+    /// With --frameworks: the Python that has them.
+    #[arg(long, requires = "frameworks", value_name = "FILE")]
+    pub python: Option<PathBuf>,
+    /// With --frameworks: folders of NVIDIA's libraries; without it, those beside that Python's PyTorch.
+    #[arg(long, requires = "frameworks", value_name = "DIR")]
+    pub libraries: Vec<PathBuf>,
+    /// With --frameworks: only some of its parts: programs, rows, operators.
+    #[arg(
+        long,
+        requires = "frameworks",
+        value_delimiter = ',',
+        value_name = "PART"
+    )]
+    pub parts: Vec<String>,
     /// With --many: leave the runs as plain processes out.
     #[arg(long, requires = "many")]
     pub no_native: bool,
@@ -82,10 +100,11 @@ pub fn run(options: &Options) -> Result<bool> {
         report::draw_charts(&paths)?;
         report::PAGE.render(&paths)?;
         many::PAGE.render(&paths)?;
+        frameworks::PAGE.render(&paths)?;
         return Ok(true);
     }
     let fallback = tempfile::tempdir()?;
-    let vm = !options.no_vm && !options.many;
+    let vm = !options.no_vm && !options.many && !options.frameworks;
     let (kit, environment) = match &options.prebuilt {
         Some(dir) => {
             let results = options.results.as_deref().unwrap_or(fallback.path());
@@ -100,6 +119,10 @@ pub fn run(options: &Options) -> Result<bool> {
     if options.many {
         let paths = environment.as_ref().map(|environment| &environment.paths);
         return many::run(options, &kit, paths);
+    }
+    if options.frameworks {
+        let paths = environment.as_ref().map(|environment| &environment.paths);
+        return frameworks::run(options, &kit, paths);
     }
     // Building is not measuring: the limit and the time of the whole run count from here.
     let started = Instant::now();

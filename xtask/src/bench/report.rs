@@ -11,6 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
 use super::chart;
+use super::frameworks::is_frameworks;
 use super::many::{is_many, median};
 use super::page::Page;
 use super::rows::{Goal, Row};
@@ -302,6 +303,7 @@ pub const PAGE: Page = Page {
         path.extension()
             .is_some_and(|extension| extension == "json")
             && !is_many(path)
+            && !is_frameworks(path)
     },
     text: tables,
 };

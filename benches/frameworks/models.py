@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Programs as people write them. Prints a JSON object: for each the numbers that it comes to, which must be the same on every way to
+the GPU.
+"""
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+PROGRAMS = {}
+STEPS = 6
+
+
+def program(run):
+    PROGRAMS[run.__name__.replace("_", " ")] = run
+    return run
+
+
+def train(model, batch, loss_of, steps=STEPS, rate=1e-3):
+    """The losses of a few steps."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    losses = []
+    for at in range(steps):
+        loss = loss_of(model, batch(at))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@program
+def resnet_50_amp_channels_last():
+    import torchvision
+
+    model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    images = torch.randn(16, 3, 96, 96).cuda().to(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (16,)).cuda()
+
+    def loss_of(model, _):
+        with torch.autocast("cuda", torch.bfloat16):
+            return F.cross_entropy(model(images), labels)
+
+    return train(model, lambda at: at, loss_of, rate=1e-4)
+
+
+def transformer(backend, dtype):
+    from torch.nn.attention import sdpa_kernel
+
+    from transformer import Transformer
+
+    model = Transformer(tokens=2048, positions=128, width=256, heads=4, layers=4).cuda()
+    tokens = torch.randint(0, 2048, (4, 129)).cuda()
+
+    def loss_of(model, _):
+        with sdpa_kernel(backend), torch.autocast("cuda", dtype):
+            logits = model(tokens[:, :-1])
+            return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    return train(model, lambda at: at, loss_of)
+
+
+@program
+def transformer_math():
+    return transformer(torch.nn.attention.SDPBackend.MATH, torch.bfloat16)
+
+
+@program
+def transformer_flash():
+    return transformer(torch.nn.attention.SDPBackend.FLASH_ATTENTION, torch.bfloat16)
+
+
+@program
+def transformer_memory_efficient():
+    return transformer(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION, torch.bfloat16)
+
+
+@program
+def transformer_cudnn():
+    return transformer(torch.nn.attention.SDPBackend.CUDNN_ATTENTION, torch.bfloat16)
+
+
+@program
+def lstm():
+    model = nn.ModuleList([nn.LSTM(32, 64, 2, batch_first=True), nn.Linear(64, 1)]).cuda()
+    x = torch.randn(16, 50, 32).cuda()
+    wanted = x.sum(2, keepdim=True).cumsum(1) / 50
+    return train(model, lambda at: at, lambda m, _: F.mse_loss(m[1](m[0](x)[0]), wanted))
+
+
+@program
+def fft_convolution():
+    signal, kernel = torch.randn(8, 4096).cuda(), torch.randn(8, 129).cuda()
+    size = 4096 + 129 - 1
+    by_fft = torch.fft.irfft(torch.fft.rfft(signal, size) * torch.fft.rfft(kernel, size), size)
+    directly = F.conv1d(
+        F.pad(signal, (128, 128))[None], kernel.flip(1)[:, None], groups=8
+    )[0]
+    return [by_fft.abs().mean().item(), (by_fft - directly).abs().max().item() < 1e-2]
+
+
+@program
+def linear_algebra():
+    a = torch.randn(4, 48, 48, dtype=torch.float64)
+    a = a.cuda()
+    spd = a @ a.mT + 48 * torch.eye(48, dtype=a.dtype, device="cuda")
+    u, s, v = torch.linalg.svd(a)
+    values, vectors = torch.linalg.eigh(spd)
+    q, r = torch.linalg.qr(a)
+    solved = torch.linalg.solve(spd, a)
+    return [
+        s.sum().item(),
+        ((u * s[:, None]) @ v - a).abs().max().item() < 1e-9,
+        values.sum().item(),
+        ((vectors * values[:, None]) @ vectors.mT - spd).abs().max().item() < 1e-9,
+        (q @ r - a).abs().max().item() < 1e-9,
+        (spd @ solved - a).abs().max().item() < 1e-9,
+        torch.linalg.cholesky(spd).diagonal(dim1=1, dim2=2).log().sum().item(),
+        torch.linalg.lstsq(a[0], a[1]).solution.abs().mean().item(),
+        torch.linalg.eigvals(a).abs().sum().item(),
+    ]
+
+
+@program
+def sparse_products():
+    a = torch.randn(200, 150) * (torch.rand(200, 150) > 0.9)
+    b = torch.randn(150, 40)
+    on_gpu = a.cuda()
+    by_rows, by_places = on_gpu.to_sparse_csr(), on_gpu.to_sparse()
+    figures = [
+        (by_rows @ b.cuda()).double().cpu() - a.double() @ b.double(),
+        (by_places @ b.cuda()).double().cpu() - a.double() @ b.double(),
+        (by_rows @ by_rows.to_dense().mT.to_sparse_csr()).to_dense().double().cpu()
+        - a.double() @ a.double().mT,
+        (by_rows @ b.cuda()[:, 0]).double().cpu() - a.double() @ b[:, 0].double(),
+    ]
+    return [figure.abs().max().item() < 1e-4 for figure in figures]
+
+
+@program
+def triton_kernel():
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def scale(x, y, n, BLOCK: tl.constexpr):
+        places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = places < n
+        tl.store(y + places, tl.load(x + places, mask=inside) * 3 + 1, mask=inside)
+
+    x = torch.randn(10_000).cuda()
+    y = torch.empty_like(x)
+    scale[(triton.cdiv(10_000, 256),)](x, y, 10_000, BLOCK=256)
+    return [torch.equal(y.cpu(), x.cpu() * 3 + 1) or (y - (x * 3 + 1)).abs().max().item() < 1e-6]
+
+
+@program
+def compiled_model():
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 1)).cuda()
+    compiled = torch.compile(model)
+    x = torch.randn(32, 64).cuda()
+    wanted = x.square().mean(1, keepdim=True)
+    return train(compiled, lambda at: at, lambda m, _: F.mse_loss(m(x), wanted))
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, at):
+        generator = torch.Generator().manual_seed(at)
+        return torch.randn(128, generator=generator), torch.tensor(float(at))
+
+
+@program
+def data_loader_with_workers_and_pinned_memory():
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, pin_memory=True)
+    sums = []
+    for x, y in loader:
+        on_gpu = x.cuda(non_blocking=True)
+        sums.append(((on_gpu * on_gpu).sum() + y.cuda(non_blocking=True).sum()).item())
+    return sums
+
+
+@program
+def convolutions_in_benchmark_mode():
+    torch.backends.cudnn.benchmark = True
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.ConvTranspose2d(16, 3, 3, stride=2)
+    ).cuda()
+    x = torch.randn(4, 3, 33, 33).cuda()
+    losses = train(model, lambda at: at, lambda m, _: F.mse_loss(m(x), x))
+    torch.backends.cudnn.benchmark = False
+    return losses
+
+
+def cupy_program():
+    import cupy
+
+    cupy.random.seed(7)
+    x = cupy.arange(1000, dtype=cupy.float32)
+    square = cupy.RawKernel(
+        'extern "C" __global__ void square(const float* x, float* y, int n) {'
+        " int i = blockDim.x * blockIdx.x + threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }",
+        "square",
+    )
+    y = cupy.empty_like(x)
+    square((4,), (256,), (x, y, 1000))
+    a = cupy.random.rand(40, 40)
+    spectrum = cupy.fft.fft(x)
+    return [
+        float(y.sum()),
+        float(cupy.sort(-x)[0]),
+        bool(abs(cupy.fft.ifft(spectrum).real - x).max() < 1e-2),
+        bool(abs(cupy.linalg.solve(a, a @ a) - a).max() < 1e-6),
+        bool(0 < float(a.mean()) < 1),
+    ]
+
+
+PROGRAMS["CuPy"] = cupy_program
+
+
+def main():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+    chosen = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    said = {"programs": {}, "errors": {}}
+    for name, run in PROGRAMS.items():
+        if chosen and not any(part in name for part in chosen):
+            continue
+        torch.manual_seed(5)
+        try:
+            said["programs"][name] = [float(number) for number in run()]
+        except Exception as error:
+            text = str(error).strip()
+            said["errors"][name] = f"{type(error).__name__}: {text.splitlines()[0][:200] if text else ''}"
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,527 @@
+//! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
+//!
+//! Three parts: rows of calls and steps, alternately; programs that must come to the native numbers; and PyTorch's own database of
+//! operators, of which each combination that passes natively should give the same.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
+
+use super::Options;
+use super::many::median;
+use super::page::Page;
+use super::report::{Figure, Machine};
+use crate::kit::Kit;
+use crate::paths::Paths;
+use crate::process::{self, capture};
+use crate::runner::{Backend, Gpu, limited, over_socket};
+use crate::ui::Step;
+
+/// The end of the results' file name.
+const SUFFIX: &str = "-frameworks.json";
+
+/// Whether a file of results is one of frameworks.
+pub fn is_frameworks(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(SUFFIX)
+}
+
+/// What rows should reach, ours divided by native, by the beginnings of their names.
+const GOALS: [(&str, f64); 16] = [
+    ("GPT-2-124M decode", 0.70),
+    ("GPT-2-124M training", 1.00),
+    ("ResNet-50", 1.00),
+    ("torch.mm, 8192", 1.01),
+    ("torch.mm, 64", 0.6),
+    ("nn.Linear", 0.6),
+    ("nn.Conv2d", 0.6),
+    ("24 blocks", 0.75),
+    ("AdamW over 200 tensors, loop", 0.70),
+    ("AdamW over 200 tensors, foreach", 1.00),
+    (".item()", 1.00),
+    ("torch.tensor", 1.00),
+    ("event record", 1.00),
+    ("import torch", 0.5),
+    ("and the first convolution", 0.5),
+    ("torch.fft.fft", 0.6),
+];
+
+/// How often the rows are measured each way.
+const ROUNDS: usize = 3;
+
+/// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another order.
+const TOLERANCE: f64 = 1e-2;
+
+/// What `rows.py` says.
+#[derive(Deserialize)]
+struct SaidRows {
+    rows: BTreeMap<String, SaidRow>,
+    errors: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct SaidRow {
+    unit: String,
+    figure: f64,
+}
+
+/// What `models.py` says.
+#[derive(Deserialize)]
+struct SaidPrograms {
+    programs: BTreeMap<String, Vec<f64>>,
+    errors: BTreeMap<String, String>,
+}
+
+/// A program, and whether it comes to the native numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Program {
+    name: String,
+    /// `same`, `close` (within 1 %), or why not.
+    verdict: String,
+    native: Vec<f64>,
+    ours: Vec<f64>,
+}
+
+/// What of the database of operators gives the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Operators {
+    #[serde(rename = "passed natively")]
+    passed: usize,
+    same: usize,
+    #[serde(rename = "left out")]
+    left: usize,
+    others: BTreeMap<String, String>,
+}
+
+/// All that one run found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Results {
+    machine: Machine,
+    /// Versions of the frameworks.
+    versions: BTreeMap<String, String>,
+    rows: Vec<Figure>,
+    programs: Vec<Program>,
+    operators: Option<Operators>,
+    errors: Vec<String>,
+    seconds: f64,
+}
+
+/// A way to the GPU.
+#[derive(Clone, Copy)]
+enum Way {
+    Native,
+    Ours,
+}
+
+struct Bench<'a> {
+    kit: &'a Kit,
+    backend: Backend,
+    python: PathBuf,
+    scripts: PathBuf,
+    end: Instant,
+}
+
+impl Bench<'_> {
+    /// What a script prints last.
+    fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
+        let left = self.end.saturating_duration_since(Instant::now()).as_secs();
+        if left == 0 {
+            bail!("left out, for the time was up");
+        }
+        let mut command = match way {
+            Way::Native => Command::new(&self.python),
+            Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &self.python),
+        };
+        command.arg(self.scripts.join(script)).args(arguments);
+        let text = capture(&mut limited(&command, left))?;
+        let line = text.lines().rev().find(|line| line.starts_with('{'));
+        Ok(line.unwrap_or_default().to_owned())
+    }
+
+    fn ask<T: for<'de> Deserialize<'de>>(
+        &self,
+        way: Way,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<T> {
+        let said = self.run(way, script, arguments)?;
+        serde_json::from_str(&said).with_context(|| format!("{script} said {said:?}"))
+    }
+
+    /// What is installed: versions and the GPU.
+    fn facts(&self) -> Result<BTreeMap<String, String>> {
+        const ASK: &str = "import json, torch, importlib.metadata as m\n\
+             def v(n):\n try: return m.version(n)\n except Exception: return ''\n\
+             print(json.dumps({'device': torch.cuda.get_device_name(0), 'cuda': torch.version.cuda or '', 'torch': torch.__version__, \
+             'triton': v('triton'), 'torchvision': v('torchvision'), 'cupy': v('cupy-cuda13x')}))";
+        let said = capture(Command::new(&self.python).args(["-c", ASK]))?;
+        serde_json::from_str(said.trim()).context("PyTorch does not say what it is")
+    }
+
+    fn rows(&self, options: &Options, errors: &mut Vec<String>) -> Result<Vec<Figure>> {
+        let mut arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
+        if options.quick {
+            arguments.push("--quick");
+        }
+        let rounds = if options.quick { 1 } else { ROUNDS };
+        let mut figures: BTreeMap<String, (String, [Vec<f64>; 2])> = BTreeMap::new();
+        let began = Instant::now();
+        for round in 0..rounds {
+            if round > 0 && began.elapsed() * 2 > self.end.saturating_duration_since(began) {
+                break;
+            }
+            for way in [Way::Native, Way::Ours] {
+                let said: SaidRows = self.ask(way, "rows.py", &arguments)?;
+                for (name, row) in said.rows {
+                    let entry = figures.entry(name).or_default();
+                    entry.0 = row.unit;
+                    entry.1[way as usize].push(row.figure);
+                }
+                for (name, error) in said.errors {
+                    let way = ["natively", "through us"][way as usize];
+                    let error = format!("{name}, {way}: {error}");
+                    if !errors.contains(&error) {
+                        errors.push(error);
+                    }
+                }
+            }
+        }
+        let both = figures
+            .into_iter()
+            .filter(|(_, (_, [native, ours]))| !native.is_empty() && !ours.is_empty());
+        Ok(both
+            .map(|(name, (unit, [native_runs, our_runs]))| {
+                let (native, ours) = (median(&native_runs), median(&our_runs));
+                let goal = GOALS.iter().find(|(start, _)| name.starts_with(start));
+                let goal = goal.map(|(_, goal)| *goal);
+                Figure {
+                    unit,
+                    native,
+                    ours,
+                    ratio: Some(ours / native),
+                    goal: goal.map(|goal| format!("<= {goal:.2}")),
+                    met: goal.map(|goal| ours / native <= goal),
+                    native_runs,
+                    our_runs,
+                    suite: "PyTorch".into(),
+                    suite_seconds: began.elapsed().as_secs_f64(),
+                    name,
+                }
+            })
+            .collect())
+    }
+
+    fn programs(&self, options: &Options) -> Result<Vec<Program>> {
+        let arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
+        let native: SaidPrograms = self.ask(Way::Native, "models.py", &arguments)?;
+        let ours: SaidPrograms = self.ask(Way::Ours, "models.py", &arguments)?;
+        let names = native.programs.keys().chain(native.errors.keys());
+        Ok(names
+            .map(|name| {
+                let of = |said: &SaidPrograms| said.programs.get(name).cloned();
+                let (one, other) = (of(&native), of(&ours));
+                let error = |said: &SaidPrograms| said.errors.get(name).cloned();
+                let verdict = match (&one, &other) {
+                    (Some(one), Some(other)) => verdict(one, other).to_owned(),
+                    (None, _) => format!("natively: {}", error(&native).unwrap_or_default()),
+                    (_, None) => error(&ours).unwrap_or_else(|| "did not run".into()),
+                };
+                Program {
+                    name: name.clone(),
+                    verdict,
+                    native: one.unwrap_or_default(),
+                    ours: other.unwrap_or_default(),
+                }
+            })
+            .collect())
+    }
+
+    fn operators(&self, seconds: u64) -> Result<Operators> {
+        let folder = tempfile::tempdir()?;
+        let [native, ours] = ["native", "ours"].map(|name| folder.path().join(name));
+        let seconds = seconds.to_string();
+        for (way, path) in [(Way::Native, &native), (Way::Ours, &ours)] {
+            let path = path.to_string_lossy();
+            self.run(way, "operators.py", &[&path, &seconds])?;
+        }
+        let [native, ours] = [native, ours].map(|path| path.to_string_lossy().into_owned());
+        self.ask(Way::Native, "operators.py", &["compare", &native, &ours])
+    }
+}
+
+fn verdict(native: &[f64], ours: &[f64]) -> &'static str {
+    let is_close = |(one, other): (&f64, &f64)| (one - other).abs() <= TOLERANCE * one.abs();
+    if native == ours {
+        "same"
+    } else if native.len() == ours.len() && native.iter().zip(ours).all(is_close) {
+        "close"
+    } else {
+        "differs"
+    }
+}
+
+/// The folders of NVIDIA's libraries beside a Python's PyTorch.
+fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
+    const ASK: &str = "import glob, os, torch\n\
+         print('\\n'.join(sorted(glob.glob(os.path.join(os.path.dirname(torch.__file__), '..', 'nvidia', '*', 'lib')) + \
+         glob.glob(os.path.join(os.path.dirname(torch.__file__), '..', 'cusparselt', 'lib')))))";
+    let said = capture(Command::new(python).args(["-c", ASK]))?;
+    let folders = said.lines().filter_map(|line| fs::canonicalize(line).ok());
+    Ok(folders.collect())
+}
+
+/// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the native results.
+pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
+    let started = Instant::now();
+    let python = options.python.clone().context("--python names no Python")?;
+    let folders = match options.libraries.is_empty() {
+        true => libraries_of(&python).context("this Python has no PyTorch")?,
+        false => options.libraries.clone(),
+    };
+    let log = kit.logs.join("back-end-frameworks.log");
+    let backend = Backend::start_with_libraries(&kit.stage, options.gpu, 1, &folders, &log)?;
+    let scripts = match paths {
+        Some(paths) => paths.root.join("benches/frameworks"),
+        None => kit.stage.dir.join("frameworks"),
+    };
+    let bench = Bench {
+        kit,
+        backend,
+        python,
+        scripts,
+        end: started + Duration::from_secs(options.limit),
+    };
+    let mut versions = bench.facts()?;
+    let real = options.gpu.resolve() == Gpu::Cuda;
+    let machine = Machine::this(kit, &versions, real);
+    versions.remove("device");
+    let mut results = Results {
+        machine,
+        versions,
+        rows: Vec::new(),
+        programs: Vec::new(),
+        operators: None,
+        errors: Vec::new(),
+        seconds: 0.0,
+    };
+    let wants = |part| options.parts.is_empty() || options.parts.iter().any(|of| of == part);
+    let mut note = |step: Step, part: &str, outcome: Result<String>| -> Result<()> {
+        match outcome {
+            Ok(text) => step.done(text),
+            Err(error) => {
+                process::check_interrupted()?;
+                step.failed(format!("{error:#}"));
+                results.errors.push(format!("{part}: {error:#}"));
+            }
+        }
+        Ok(())
+    };
+    let mut errors = Vec::new();
+    if wants("programs") {
+        let step = Step::new("programs");
+        let outcome = bench.programs(options).map(|programs| {
+            let text = format!("{} programs", programs.len());
+            results.programs = programs;
+            text
+        });
+        note(step, "programs", outcome)?;
+    }
+    if wants("rows") {
+        let step = Step::new("rows");
+        let outcome = bench.rows(options, &mut errors).map(|rows| {
+            let text = format!("{} rows", rows.len());
+            results.rows = rows;
+            text
+        });
+        note(step, "rows", outcome)?;
+    }
+    if wants("operators") {
+        let step = Step::new("operators");
+        let left = bench
+            .end
+            .saturating_duration_since(Instant::now())
+            .as_secs();
+        let outcome = bench
+            .operators(left.saturating_sub(20) / 2)
+            .map(|operators| {
+                let text = format!("{} of {} the same", operators.same, operators.passed);
+                results.operators = Some(operators);
+                text
+            });
+        note(step, "operators", outcome)?;
+    }
+    results.errors.extend(errors);
+    results.seconds = started.elapsed().as_secs_f64();
+    println!("{}", results.table());
+    println!("{}", results.machine.text());
+    for error in &results.errors {
+        println!("error   {error}");
+    }
+    results.write(options, paths)?;
+    let right = |program: &Program| matches!(program.verdict.as_str(), "same" | "close");
+    Ok(results.errors.is_empty() && results.programs.iter().all(right))
+}
+
+impl Results {
+    fn table(&self) -> String {
+        let mut rows = Table::new();
+        rows.load_preset(presets::UTF8_FULL_CONDENSED);
+        rows.set_header(["row", "native", "ours", "ours / native", "goal", "met"]);
+        for row in &self.rows {
+            rows.add_row(cells(row));
+        }
+        let mut programs = Table::new();
+        programs.load_preset(presets::UTF8_FULL_CONDENSED);
+        programs.set_header(["program", "numbers"]);
+        for program in &self.programs {
+            programs.add_row([&program.name, &program.verdict]);
+        }
+        let mut text = format!("{rows}\n{programs}");
+        if let Some(operators) = &self.operators {
+            let _ = write!(
+                text,
+                "\noperators: {} of {} combinations that pass natively give the same; {} left out",
+                operators.same, operators.passed, operators.left
+            );
+            for (name, why) in &operators.others {
+                let _ = write!(text, "\n  {name}: {why}");
+            }
+        }
+        text
+    }
+
+    fn write(&self, options: &Options, paths: Option<&Paths>) -> Result<()> {
+        let whole = options.only.is_empty() && options.parts.is_empty() && !options.quick;
+        let folder = match (&options.results, paths) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(paths)) if whole => paths.root.join("benches/results"),
+            (None, _) => return Ok(()),
+        };
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{}{SUFFIX}", self.machine.slug()));
+        fs::write(&path, format!("{}\n", serde_json::to_string_pretty(self)?))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        println!("JSON    {}", path.display());
+        if options.results.is_none()
+            && let Some(paths) = paths
+        {
+            PAGE.render(paths)?;
+        }
+        Ok(())
+    }
+}
+
+fn time(us: f64) -> String {
+    match us {
+        us if us >= 1e6 => format!("{:.2} s", us / 1e6),
+        us if us >= 1e4 => format!("{:.2} ms", us / 1e3),
+        us => format!("{us:.2} us"),
+    }
+}
+
+fn cells(row: &Figure) -> [String; 6] {
+    [
+        row.name.clone(),
+        time(row.native),
+        time(row.ours),
+        format!("{:.2}", row.ours / row.native),
+        row.goal.clone().unwrap_or_default(),
+        match row.met {
+            Some(true) => "yes".into(),
+            Some(false) => "no".into(),
+            None => String::new(),
+        },
+    ]
+}
+
+/// Where the results of frameworks are shown.
+pub const PAGE: Page = Page {
+    file: "docs/frameworks.md",
+    shows: is_frameworks,
+    text: tables,
+};
+
+fn tables(files: &[PathBuf]) -> Result<String> {
+    let mut text = String::new();
+    if files.is_empty() {
+        text.push_str("\nThere are no results of an NVIDIA GPU yet.\n");
+    }
+    for path in files {
+        let results: Results = serde_json::from_str(&fs::read_to_string(path)?)
+            .with_context(|| format!("{} is malformed", path.display()))?;
+        let versions: Vec<String> = results
+            .versions
+            .iter()
+            .filter(|(_, version)| !version.is_empty())
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
+        let _ = writeln!(
+            text,
+            "\n### {}\n\n{}; {}. The whole run took {:.0} s.\n\n\
+             | row | native | ours | ours ÷ native | goal | met |\n|---|--:|--:|--:|---|---|",
+            results.machine.gpu,
+            results.machine.text(),
+            versions.join(", "),
+            results.seconds
+        );
+        for row in &results.rows {
+            let _ = writeln!(text, "| {} |", cells(row).join(" | "));
+        }
+        text.push_str("\n| program | numbers |\n|---|---|\n");
+        for program in &results.programs {
+            let _ = writeln!(
+                text,
+                "| {} | {} |",
+                program.name,
+                program.verdict.replace('|', "\\|")
+            );
+        }
+        if let Some(operators) = &results.operators {
+            let _ = writeln!(
+                text,
+                "\nPyTorch's database of operators: {} of {} combinations that pass natively give the same{}.",
+                operators.same,
+                operators.passed,
+                match operators.left {
+                    0 => String::new(),
+                    left => format!("; {left} were left out, for the time was up"),
+                }
+            );
+            if !operators.others.is_empty() {
+                text.push_str("\n| combination | why not |\n|---|---|\n");
+            }
+            for (name, why) in &operators.others {
+                let _ = writeln!(text, "| {name} | {} |", why.replace('|', "\\|"));
+            }
+        }
+        for error in &results.errors {
+            let line = error.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "\nNot measured: {line}");
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_shows_the_results() {
+        PAGE.assert_current();
+    }
+
+    #[test]
+    fn numbers_are_the_native_ones_or_close_to_them_or_not() {
+        assert_eq!(verdict(&[1.0, 2.0], &[1.0, 2.0]), "same");
+        assert_eq!(verdict(&[1.0, 2.0], &[1.0, 2.01]), "close");
+        assert_eq!(verdict(&[1.0, 2.0], &[1.0, 2.1]), "differs");
+        assert_eq!(verdict(&[1.0, 2.0], &[1.0]), "differs");
+    }
+}
