@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use flate2::{Compression, write::GzEncoder};
+use liblzma::{stream::MtStreamBuilder, write::XzEncoder};
 
 use crate::bench;
 use crate::host_tests;
@@ -20,6 +20,8 @@ use crate::ui::{self, Step};
 
 const NAME: &str = "virtio-gpgpu-bundle";
 const LIMIT: u64 = 60 * 1024 * 1024;
+/// How hard xz tries: from 6 on it takes longer and gains little.
+const LEVEL: u32 = 6;
 /// The kernel that the bundle's guest boots.
 const KERNEL: &str = "6.12";
 /// The C library that our binaries may ask for at most.
@@ -33,7 +35,7 @@ const FIRMWARE: [&str; 5] = [
     "usr/share/qemu/pvh.bin",
 ];
 
-/// Builds everything and writes `.bundle/virtio-gpgpu-bundle.tar.gz`.
+/// Builds everything and writes `.bundle/virtio-gpgpu-bundle.tar.xz`.
 pub fn run() -> Result<()> {
     let (kit, environment) = Kit::build(Some(KERNEL))?;
     let paths = &environment.paths;
@@ -88,11 +90,16 @@ pub fn run() -> Result<()> {
     fs::write(&script, include_str!("run.sh"))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
-    let output = paths.root.join(".bundle").join(format!("{NAME}.tar.gz"));
+    let output = paths.root.join(".bundle").join(format!("{NAME}.tar.xz"));
     fs::create_dir_all(paths.root.join(".bundle"))?;
     step.message("compressing");
     let fresh = output.with_extension("new");
-    let mut archive = tar::Builder::new(GzEncoder::new(File::create(&fresh)?, Compression::best()));
+    let encoder = MtStreamBuilder::new()
+        .threads(std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32))
+        .preset(LEVEL)
+        .encoder()
+        .context("cannot compress")?;
+    let mut archive = tar::Builder::new(XzEncoder::new_stream(File::create(&fresh)?, encoder));
     archive.follow_symlinks(false);
     archive.append_dir_all(NAME, &root)?;
     archive.into_inner()?.finish()?.sync_all()?;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Options;
 use super::many::median;
 use super::page::Page;
+use super::programs;
 use super::report::{Figure, Machine};
 use crate::kit::Kit;
 use crate::paths::Paths;
@@ -33,7 +34,11 @@ pub fn is_frameworks(path: &Path) -> bool {
 }
 
 /// What rows should reach, ours divided by native, by the beginnings of their names.
-const GOALS: [(&str, f64); 16] = [
+const GOALS: [(&str, f64); 20] = [
+    ("cublasGemmEx, 64", 0.05),
+    ("cublasLtMatmul, 64", 0.05),
+    ("cufftExecC2C", 0.05),
+    ("cublasGemmEx, 8192", 1.01),
     ("GPT-2-124M decode", 0.70),
     ("GPT-2-124M training", 1.00),
     ("ResNet-50", 1.00),
@@ -52,6 +57,9 @@ const GOALS: [(&str, f64); 16] = [
     ("torch.fft.fft", 0.6),
 ];
 
+/// How many seconds the calls in C++ have.
+const CALLS_LIMIT: u64 = 60;
+
 /// How often the rows are measured each way.
 const ROUNDS: usize = 3;
 
@@ -59,7 +67,7 @@ const ROUNDS: usize = 3;
 const TOLERANCE: f64 = 1e-2;
 
 /// What `rows.py` says.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct SaidRows {
     rows: BTreeMap<String, SaidRow>,
     errors: BTreeMap<String, String>,
@@ -69,6 +77,14 @@ struct SaidRows {
 struct SaidRow {
     unit: String,
     figure: f64,
+}
+
+/// A line of a benchmark program.
+#[derive(Deserialize)]
+struct Measure {
+    measure: String,
+    value: f64,
+    unit: String,
 }
 
 /// What `models.py` says.
@@ -124,6 +140,7 @@ struct Bench<'a> {
     backend: Backend,
     python: PathBuf,
     scripts: PathBuf,
+    folders: Vec<PathBuf>,
     end: Instant,
 }
 
@@ -164,6 +181,33 @@ impl Bench<'_> {
         serde_json::from_str(said.trim()).context("PyTorch does not say what it is")
     }
 
+    /// What small calls of the libraries cost a program in C++.
+    fn calls(&self, way: Way, options: &Options) -> Result<SaidRows> {
+        let program = programs::dir(&self.kit.stage).join("library-calls");
+        let mut command = match way {
+            Way::Native => {
+                let mut command = Command::new(&program);
+                command.env("LD_LIBRARY_PATH", std::env::join_paths(&self.folders)?);
+                command
+            }
+            Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &program),
+        };
+        if options.quick {
+            command.arg("--quick");
+        }
+        let text = capture(&mut limited(&command, CALLS_LIMIT))?;
+        let mut said = SaidRows::default();
+        for line in text.lines() {
+            let line: Measure = serde_json::from_str(line)?;
+            let row = SaidRow {
+                unit: line.unit,
+                figure: line.value,
+            };
+            said.rows.insert(line.measure, row);
+        }
+        Ok(said)
+    }
+
     fn rows(&self, options: &Options, errors: &mut Vec<String>) -> Result<Vec<Figure>> {
         let mut arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
         if options.quick {
@@ -177,7 +221,16 @@ impl Bench<'_> {
                 break;
             }
             for way in [Way::Native, Way::Ours] {
-                let said: SaidRows = self.ask(way, "rows.py", &arguments)?;
+                let mut said: SaidRows = self.ask(way, "rows.py", &arguments)?;
+                if options.only.is_empty() {
+                    match self.calls(way, options) {
+                        Ok(calls) => said.rows.extend(calls.rows),
+                        Err(error) => {
+                            said.errors
+                                .insert("calls in C++".into(), format!("{error:#}"));
+                        }
+                    }
+                }
                 for (name, row) in said.rows {
                     let entry = figures.entry(name).or_default();
                     entry.0 = row.unit;
@@ -295,6 +348,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         backend,
         python,
         scripts,
+        folders,
         end: started + Duration::from_secs(options.limit),
     };
     let mut versions = bench.facts()?;

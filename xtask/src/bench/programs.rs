@@ -14,7 +14,14 @@ const FOLDER: MakeFolder<'_> = MakeFolder {
     part: "bench",
     label: "benchmark programs",
     programs: &[
-        "calls", "copies", "start", "idle", "load", "runtime", "floors",
+        "calls",
+        "copies",
+        "start",
+        "idle",
+        "load",
+        "runtime",
+        "floors",
+        "library-calls",
     ],
     data: &[],
 };
