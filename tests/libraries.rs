@@ -2,8 +2,8 @@
 //! that this project's `libcublas.so` serves.
 //!
 //! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with a part for
-//! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; without one, and on a GPU, whose
-//! libraries are the operator's, the tests say that they have nothing to run.
+//! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; on a GPU NVIDIA's own libraries are
+//! in the folders that `VIRTIO_GPGPU_TEST_LIBRARIES` names. Without them the tests say that they have nothing to run.
 
 mod back_end;
 // Some of it is for the tests of isolation.
@@ -48,20 +48,31 @@ fn guest() {
     }
 }
 
-/// The folder of the software GPU and of the stand-ins; `None` if there is nothing to run.
+/// The folders of NVIDIA's libraries, or the one of the stand-ins; `None` if there is nothing to run.
 fn libraries() -> Option<String> {
+    if on_gpu() {
+        let named = std::env::var("VIRTIO_GPGPU_TEST_LIBRARIES");
+        let named = named.ok().filter(|named| !named.is_empty());
+        if named.is_none() {
+            eprintln!("skipped: VIRTIO_GPGPU_TEST_LIBRARIES names no folder of NVIDIA's libraries");
+        }
+        return named;
+    }
     let folder = stage()?.join("software-gpu");
-    if on_gpu() || !folder.join("libcublas.so.13").exists() {
+    if !folder.join("libcublas.so.13").exists() {
         eprintln!("skipped: there is no stand-in for cuBLAS; run cargo xtask test");
         return None;
     }
     Some(fs::canonicalize(folder).unwrap().display().to_string())
 }
 
-/// A back end whose libraries are in this folder.
+/// A back end whose libraries are in these folders.
 fn start(libraries: &str) -> Option<BackEnd> {
+    let folders = libraries
+        .split(':')
+        .flat_map(|folder| ["--libraries", folder]);
     BackEnd::start_with(&Options {
-        arguments: &["--libraries", libraries],
+        arguments: &folders.collect::<Vec<_>>(),
         ..Options::default()
     })
 }
@@ -126,6 +137,25 @@ fn a_fault_of_a_posted_call_costs_its_process_alone() {
     run(&back_end, "order");
 }
 
+/// A user of the guest learns which libraries there are, and how new.
+#[test]
+fn the_wrapper_says_what_the_host_serves() {
+    let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
+        return;
+    };
+    let mut command = back_end.command(0, &back_end.staged("bin/gpgpu-run"));
+    command.args(["--check", "/bin/true"]);
+    let (_, said) = Guest::spawn(command).end();
+    let versions = said.lines().find(|line| line.contains("libcublas: "));
+    let version = versions.and_then(|line| line.split_once("libcublas: "));
+    let (_, version) = version.unwrap_or_else(|| panic!("{said}"));
+    let parts: Vec<Result<u32, _>> = version.split('.').map(str::parse).collect();
+    assert!(
+        parts.len() == 3 && parts.iter().all(Result::is_ok),
+        "{said}"
+    );
+}
+
 #[test]
 fn without_a_library_its_calls_fail_and_all_else_works() {
     if libraries().is_none() {
@@ -162,7 +192,8 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     let vm = |number| {
         format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"256MiB\"\n")
     };
-    let policy = format!("[libraries]\nfolders = [{libraries:?}]\n{}{}", vm(0), vm(1));
+    let folders: Vec<_> = libraries.split(':').collect();
+    let policy = format!("[libraries]\nfolders = {folders:?}\n{}{}", vm(0), vm(1));
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("metrics");
     let metrics = format!("unix:{}", socket.display());

@@ -108,6 +108,9 @@ pub struct Options {
     /// Seconds that each program of tests may take.
     #[arg(long, default_value_t = 240)]
     limit: u64,
+    /// The folders of NVIDIA's libraries on this machine, for the tests of libraries on an NVIDIA GPU.
+    #[arg(long, value_name = "DIR")]
+    libraries: Vec<PathBuf>,
     /// Write each program's output, and the figures of isolation, into this folder.
     #[arg(long, default_value = "logs")]
     logs: PathBuf,
@@ -264,6 +267,10 @@ fn run_one(name: &str, options: &Options, bundle: &Path, logs: &Path) -> Result<
         .env("VIRTIO_GPGPU_STAGE", bundle)
         .env("VIRTIO_GPGPU_TEST_GPU", options.gpu.resolve().name())
         .env("VIRTIO_GPGPU_TEST_OUT", logs)
+        .env(
+            "VIRTIO_GPGPU_TEST_LIBRARIES",
+            std::env::join_paths(&options.libraries).context("a folder's name has a colon")?,
+        )
         // Into a file: a back end that is left behind keeps no pipe open that somebody waits on.
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)

@@ -6,7 +6,7 @@
 #   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--paper] [--results DIR]
 #   ./run.sh bench [--gpu auto|cuda|software] [--only ROW] [--quick] [--long] [--no-vm] [--results DIR]
 #   ./run.sh bench --many [--gpu auto|cuda|software] [--only SCENARIO] [--quick] [--results DIR]
-#   ./run.sh tests [--gpu auto|cuda|software] [--only TEST] [--limit SECONDS] [NAME...]   (logs: $OUT, or ./logs)
+#   ./run.sh tests [--gpu auto|cuda|software] [--libraries DIR] [--only TEST] [--limit SECONDS] [NAME...]   (logs: $OUT, or ./logs)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command=${1:-demo}

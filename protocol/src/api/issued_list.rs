@@ -626,4 +626,5 @@ issued! {
     3 0x11f1 0xcd05aa41513e09c5 cublasZtrsv_v2;
     3 0x11f2 0x4053031e207ed9a1 cublasZtrsv_v2_64;
     3 0x11f3 0x57667e620d9c7082 cublasZtrttp;
+    4 0x0008 0x051f14eb33862162 gpgpuLibraries;
 }

@@ -26,6 +26,8 @@ macro_rules! with_api {
             /// The operations that the device has, from number `first` on, in the order of their numbers: at most 2048, fewer only if
             /// there are no more.
             0x0007 call custom gpgpuOperations(first: u32, operations: Out<Vec<KnownOperation>>) client;
+            /// The libraries of NVIDIA that the host serves, each with the version of its own copy.
+            0x0008 call custom gpgpuLibraries(libraries: Out<Vec<KnownLibrary>>) client;
             // The ring; see `ring`.
             /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
             /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.

@@ -86,6 +86,26 @@ pub fn carry_out(
     )))
 }
 
+/// The version of the operator's copy of a library, as in `13.1.0`; `None` if there is none, or it does not say.
+pub fn version(of: Library) -> Option<String> {
+    let mut functions = of
+        .functions()
+        .iter()
+        .map(|function| function.operation.name);
+    let name = functions.find(|name| name.ends_with("GetProperty"))?;
+    let function = library::Library::from(of).symbol(name).ok()?;
+    // `libraryPropertyType`: major, minor, patch.
+    let parts = [0_u64, 1, 2].map(|property| {
+        let mut value = 0_i32;
+        let words = [property, &raw mut value as u64];
+        // SAFETY: each library's function of this name takes an `int` and the address of one, which lives across the call.
+        let status = unsafe { abi::call_with(function, &words, [0.0; abi::MOST_FLOATS]) };
+        (status == SUCCESS).then_some(value)
+    });
+    let [major, minor, patch] = parts;
+    Some(format!("{}.{}.{}", major?, minor?, patch?))
+}
+
 /// Reads a call, or what answers it; what can be read is as it is written.
 ///
 /// # Errors

@@ -3,13 +3,15 @@
 use std::ffi::{CStr, c_char};
 
 use gpgpu_protocol::{
-    api::{AttributeValue, DeviceInfo, Hello, issued::known_from, reply, request},
+    api::{AttributeValue, DeviceInfo, Hello, KnownLibrary, issued::known_from, reply, request},
     cuda::*,
+    libraries::Library,
 };
 
 use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
+    libraries,
     session::{Data, Session},
 };
 
@@ -149,6 +151,21 @@ pub fn gpgpuOperations(
     Ok(reply::gpgpuOperations {
         operations: known_from(request.first),
         ..Default::default()
+    })
+}
+
+/// Tells a client which of NVIDIA's libraries the operator has: opens those that were not needed yet.
+pub fn gpgpuLibraries(
+    _: &Session,
+    _: request::gpgpuLibraries,
+    _: Data,
+) -> Outcome<reply::gpgpuLibraries> {
+    let known = Library::ALL.map(|library| KnownLibrary {
+        name: library.name().to_owned(),
+        version: libraries::version(library).unwrap_or_default(),
+    });
+    Ok(reply::gpgpuLibraries {
+        libraries: known.into(),
     })
 }
 

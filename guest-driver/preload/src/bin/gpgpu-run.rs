@@ -1,7 +1,7 @@
 //! Runs a program with virtio-gpgpu's libraries in place of NVIDIA's.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
+use gpgpu_client::sister::Sister;
 use gpgpu_preload::program::Kind;
+use gpgpu_protocol::{
+    api::{KnownLibrary, Request as _, reply, request},
+    codec::{Reader, Writer},
+    cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS},
+    driver_api::signature,
+};
 
 const PRELOAD: &str = "libgpgpu_preload.so";
 const AUDIT: &str = "libgpgpu_audit.so";
@@ -159,6 +166,12 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
         }
         _ => println!("device:    {DEVICE}"),
     }
+    if let (Ok(folder), None) = (libraries, &device) {
+        for (at, line) in served(folder).iter().enumerate() {
+            let title = if at == 0 { "served:" } else { "" };
+            println!("{title:10} {line}");
+        }
+    }
     match (kind.obstacle(), libraries, device) {
         (Some(obstacle), ..) => {
             println!("result:    refused: {obstacle}");
@@ -176,6 +189,49 @@ fn check(program: &Path, kind: &Kind, libraries: &Result<PathBuf, String>) -> Re
             println!("result:    refused until the above is put right");
             Err(Failure(1, "the program would be refused".into()))
         }
+    }
+}
+
+/// What the host serves of NVIDIA's libraries, in words: a line each.
+fn served(folder: &Path) -> Vec<String> {
+    let unknown = |why: &str| vec![format!("not known: {why}")];
+    let Ok(libcuda) = CString::new(folder.join("libcuda.so.1").as_os_str().as_bytes()) else {
+        return unknown("the folder's name has a zero byte");
+    };
+    // SAFETY: the path lives across the call; the library is this project's, and stays for good. From here on its name means this file.
+    let loaded = unsafe { libc::dlopen(libcuda.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    let sister = (!loaded.is_null()).then(Sister::find).flatten();
+    // SAFETY: the name is a string, and the library was loaded.
+    let init = sister.map(|_| unsafe { libc::dlsym(loaded, c"cuInit".as_ptr()) });
+    let (Some(sister), Some(init)) = (sister, init.filter(|init| !init.is_null())) else {
+        return unknown("libcuda.so.1 cannot be loaded");
+    };
+    // SAFETY: libcuda's function of this name is of this type.
+    let init = unsafe { std::mem::transmute::<*mut c_void, signature::cuInit>(init) };
+    // SAFETY: it takes a number.
+    let code = unsafe { init(0) };
+    if code != CUDA_SUCCESS {
+        return unknown(&format!("the device cannot be used, error {code}"));
+    }
+    let mut request = Writer::new();
+    request.put(&request::gpgpuLibraries { libraries: true });
+    let answer = sister.call(
+        &request::gpgpuLibraries::OPERATION,
+        &request.into_bytes(),
+        |reply| Reader::new(reply).get::<reply::gpgpuLibraries>().ok(),
+    );
+    match answer {
+        Ok(Some(reply)) => reply.libraries.iter().map(line).collect(),
+        Ok(None) => unknown("the host's answer cannot be read"),
+        Err(CUDA_ERROR_NOT_SUPPORTED) => unknown("the host's service is older than this program"),
+        Err(code) => unknown(&format!("the device cannot be used, error {code}")),
+    }
+}
+
+fn line(of: &KnownLibrary) -> String {
+    match of.version.as_str() {
+        "" => format!("lib{}: the host has no copy", of.name),
+        version => format!("lib{}: {version}", of.name),
     }
 }
 
