@@ -15,7 +15,7 @@ use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 
 use super::Options;
-use super::many::median;
+use super::many::{Role, Usage, median};
 use super::page::Page;
 use super::programs;
 use super::report::{Figure, Machine};
@@ -56,6 +56,9 @@ const GOALS: [(&str, f64); 20] = [
     ("and the first convolution", 0.5),
     ("torch.fft.fft", 0.6),
 ];
+
+/// The libraries that workers open before a program asks.
+const AHEAD: &str = "cublas,cublaslt,cudnn,cufft,cusolver,cusparse";
 
 /// How many seconds the calls in C++ have.
 const CALLS_LIMIT: u64 = 60;
@@ -124,6 +127,8 @@ struct Results {
     rows: Vec<Figure>,
     programs: Vec<Program>,
     operators: Option<Operators>,
+    /// The service's processes at the end, when a worker waits with its libraries open.
+    roles: Vec<Role>,
     errors: Vec<String>,
     seconds: f64,
 }
@@ -338,7 +343,14 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         false => options.libraries.clone(),
     };
     let log = kit.logs.join("back-end-frameworks.log");
-    let backend = Backend::start_with_libraries(&kit.stage, options.gpu, 1, &folders, &log)?;
+    let backend = Backend::start_with(&kit.stage, options.gpu, 1, &log, |command, dir| {
+        command.arg("--socket-path").arg(dir.join("vm"));
+        for folder in &folders {
+            command.arg("--libraries").arg(folder);
+        }
+        command.arg(format!("--libraries-ahead={AHEAD}"));
+        Ok(())
+    })?;
     let scripts = match paths {
         Some(paths) => paths.root.join("benches/frameworks"),
         None => kit.stage.dir.join("frameworks"),
@@ -361,6 +373,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         rows: Vec::new(),
         programs: Vec::new(),
         operators: None,
+        roles: Vec::new(),
         errors: Vec::new(),
         seconds: 0.0,
     };
@@ -411,6 +424,8 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         note(step, "operators", outcome)?;
     }
     results.errors.extend(errors);
+    let usage = Usage::now(bench.backend.id());
+    results.roles = usage.since(&usage);
     results.seconds = started.elapsed().as_secs_f64();
     println!("{}", results.table());
     println!("{}", results.machine.text());
@@ -534,6 +549,14 @@ fn tables(files: &[PathBuf]) -> Result<String> {
                 "| {} | {} |",
                 program.name,
                 program.verdict.replace('|', "\\|")
+            );
+        }
+        let workers = results.roles.iter().find(|role| role.role == "worker");
+        if let Some(role) = workers.filter(|role| role.processes > 0) {
+            let _ = writeln!(
+                text,
+                "\nA worker that waits with {AHEAD} open has {:.0} MiB of the host's memory.",
+                role.pss_mib / role.processes as f64
             );
         }
         if let Some(operators) = &results.operators {

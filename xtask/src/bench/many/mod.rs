@@ -32,6 +32,7 @@ use load::Load;
 pub use report::{PAGE, is_many};
 use report::{Results, VmRow};
 use service::{Features, Service};
+pub use service::{Role, Usage};
 
 /// Between two looks at what the service says of its VMs.
 const SCRAPE: Duration = Duration::from_millis(100);
