@@ -341,13 +341,13 @@ PITFALL(17, every_allocator_is_known) {
     } else {
         pitfall::observed("hw.pools=0");
     }
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    size_t granularity = 0;
+    CUmemGenericAllocationHandle handle;
     if (gpu.attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
-        CUmemAllocationProp prop = {};
-        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-        size_t granularity = 0;
         CK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-        CUmemGenericAllocationHandle handle;
         CUdeviceptr address = 0;
         CK(cuMemCreate(&handle, granularity, &prop, 0));
         CK(cuMemAddressReserve(&address, granularity, 0, 0, 0));
@@ -365,6 +365,11 @@ PITFALL(17, every_allocator_is_known) {
         CK(cuMemRelease(handle));
         CK(cuMemAddressFree(address, granularity));
     } else {
+        // NCCL asks for the granularity first, and goes another way only if the memory itself cannot be had.
+        if (cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS) {
+            EXPECT(granularity == 2 << 20, "%zu bytes", granularity);
+            EXPECT(cuMemCreate(&handle, granularity, &prop, 0) == CUDA_ERROR_NOT_SUPPORTED, "memory of no device");
+        }
         pitfall::observed("hw.virtual_memory_management=0");
     }
 }

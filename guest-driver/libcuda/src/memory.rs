@@ -6,16 +6,20 @@ use gpgpu_client::transport::Failure;
 use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
 
 use crate::{
-    argument::{HostPtr, OutPtr},
+    argument::{HostPtr, InPtr, OutPtr},
     border::Result,
     client::{Client, client},
     cuda,
+    device::device,
     stores::{
         pointers::{Kind, Origin, Range},
         spare,
     },
     thread,
 };
+
+/// What NVIDIA's driver says of memory on a GPU and on the host alike, in bytes.
+const ALLOCATION_GRANULARITY: usize = 2 << 20;
 
 /// A context is gone, and its memory with it.
 pub fn forget_context(client: &Client, context: u64) {
@@ -262,6 +266,34 @@ cuda! {
         client()?;
         dptr.set(0)?;
         Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    /// `cuMemGetAllocationGranularity`: programs ask before they try whether such memory can be had, and go another way where it
+    /// cannot (`cuMemCreate` says so). NCCL gives up altogether where the question fails.
+    fn cuMemGetAllocationGranularity(
+        granularity: OutPtr<usize>,
+        prop: InPtr<CUmemAllocationProp>,
+        option: CUmemAllocationGranularity_flags,
+    ) {
+        client()?;
+        let prop = prop.get()?;
+        let is_known = matches!(
+            option,
+            CU_MEM_ALLOC_GRANULARITY_MINIMUM | CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        );
+        if !is_known || prop.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        match prop.location.type_ {
+            CU_MEM_LOCATION_TYPE_DEVICE => {
+                device(prop.location.id)?;
+            }
+            CU_MEM_LOCATION_TYPE_HOST
+            | CU_MEM_LOCATION_TYPE_HOST_NUMA
+            | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {}
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+        granularity.set(ALLOCATION_GRANULARITY)
     }
 
     /// `cuMemHostAlloc`: the same address in the program, in kernels and in the worker.

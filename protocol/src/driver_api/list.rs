@@ -312,7 +312,7 @@ macro_rules! with_driver_api {
             cuMemGetAccess 10020 unsupported cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr);
             cuMemGetAddressRange 2000 unsupported cuMemGetAddressRange(pbase: *mut u32, psize: *mut u32, dptr: u32);
             cuMemGetAddressRange 3020 guest cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr);
-            cuMemGetAllocationGranularity 10020 unsupported cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags);
+            cuMemGetAllocationGranularity 10020 guest cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags);
             cuMemGetAllocationPropertiesFromHandle 10020 unsupported cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
             cuMemGetDefaultMemPool 13000 guest cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
             cuMemGetHandleForAddressRange 11070 unsupported cuMemGetHandleForAddressRange(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handleType: u32, flags: u64);
