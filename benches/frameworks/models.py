@@ -197,6 +197,51 @@ def convolutions_in_benchmark_mode():
     return losses
 
 
+def all_reduce():
+    """NCCL between two GPUs of one process."""
+    parts = [torch.full((1 << 20,), 1.5 + gpu, device=f"cuda:{gpu}") for gpu in range(2)]
+    torch.cuda.nccl.all_reduce(parts)
+    for gpu in range(2):
+        torch.cuda.synchronize(gpu)
+    return [part.sum().item() for part in parts]
+
+
+def one_of_two(rank, port, results):
+    import os
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=2)
+    torch.manual_seed(5)
+    model = torch.nn.parallel.DistributedDataParallel(nn.Linear(64, 8).cuda(), device_ids=[rank])
+    x = torch.randn(32, 64, generator=torch.Generator().manual_seed(rank)).cuda()
+    losses = train(model, lambda at: at, lambda m, _: m(x).square().mean())
+    results.put((rank, losses, sum(part.sum().item() for part in model.parameters())))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def two_gpus_with_ddp():
+    """Two processes with a GPU each, which average their gradients: both end with the same weights."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    processes = torch.multiprocessing.spawn(one_of_two, (port, results), nprocs=2, join=False)
+    both = sorted(results.get() for _ in range(2))
+    while not processes.join():
+        pass
+    return [*both[0][1], *both[1][1], both[0][2], both[0][2] == both[1][2]]
+
+
+if torch.cuda.device_count() > 1:
+    PROGRAMS["all-reduce over two GPUs"] = all_reduce
+    PROGRAMS["two GPUs with DDP"] = two_gpus_with_ddp
+
+
 def cupy_program():
     import cupy
 
