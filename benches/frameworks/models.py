@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Programs as people write them. Prints a JSON object: for each the numbers that it comes to, which must be the same on every way to
-the GPU.
+"""Programs as people write them: a line of JSON for each, with the numbers that it comes to, which must be the same on every way to the
+GPU, or the reason why there are none.
 """
-
-import json
-import sys
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from isolated import Skip, chosen, run_all
 
 PROGRAMS = {}
 STEPS = 6
@@ -197,8 +196,15 @@ def convolutions_in_benchmark_mode():
     return losses
 
 
-def all_reduce():
-    """NCCL between two GPUs of one process."""
+def two_gpus():
+    if torch.cuda.device_count() < 2:
+        raise Skip
+
+
+@program
+def all_reduce_over_two_gpus():
+    """By NCCL, in one process."""
+    two_gpus()
     parts = [torch.full((1 << 20,), 1.5 + gpu, device=f"cuda:{gpu}") for gpu in range(2)]
     torch.cuda.nccl.all_reduce(parts)
     for gpu in range(2):
@@ -221,8 +227,10 @@ def one_of_two(rank, port, results):
     torch.distributed.destroy_process_group()
 
 
-def two_gpus_with_ddp():
+@program
+def training_on_two_gpus_with_ddp():
     """Two processes with a GPU each, which average their gradients: both end with the same weights."""
+    two_gpus()
     import socket
 
     with socket.socket() as free:
@@ -231,18 +239,14 @@ def two_gpus_with_ddp():
     context = torch.multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     processes = torch.multiprocessing.spawn(one_of_two, (port, results), nprocs=2, join=False)
-    both = sorted(results.get() for _ in range(2))
     while not processes.join():
         pass
+    both = sorted(results.get() for _ in range(2))
     return [*both[0][1], *both[1][1], both[0][2], both[0][2] == both[1][2]]
 
 
-if torch.cuda.device_count() > 1:
-    PROGRAMS["all-reduce over two GPUs"] = all_reduce
-    PROGRAMS["two GPUs with DDP"] = two_gpus_with_ddp
-
-
-def cupy_program():
+@program
+def programs_of_cupy():
     import cupy
 
     cupy.random.seed(7)
@@ -265,26 +269,13 @@ def cupy_program():
     ]
 
 
-PROGRAMS["CuPy"] = cupy_program
-
-
-def main():
+def numbers_of(run):
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
-    chosen = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    said = {"programs": {}, "errors": {}}
-    for name, run in PROGRAMS.items():
-        if chosen and not any(part in name for part in chosen):
-            continue
-        torch.manual_seed(5)
-        try:
-            said["programs"][name] = [float(number) for number in run()]
-        except Exception as error:
-            text = str(error).strip()
-            said["errors"][name] = f"{type(error).__name__}: {text.splitlines()[0][:200] if text else ''}"
-    print(json.dumps(said))
+    torch.manual_seed(5)
+    return [float(number) for number in run()]
 
 
 if __name__ == "__main__":
-    main()
+    run_all({name: lambda run=run: numbers_of(run) for name, run in chosen(PROGRAMS).items()})

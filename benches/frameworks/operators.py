@@ -92,6 +92,7 @@ def run(path, seconds):
                     break
     with open(path, "wb") as file:
         pickle.dump((all_results, left), file)
+    print(json.dumps({"combinations": len(all_results), "left out": left}))
 
 
 def is_same(one, other):

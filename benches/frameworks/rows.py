@@ -1,35 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""What calls of PyTorch cost. Prints a JSON object: for each row its figure, or why there is none.
+"""What calls of PyTorch cost: a line of JSON for each row, with its figure in microseconds or the reason why there is none.
 
-A row's figure is the time in the call unless its name says otherwise: the GPU may still be at work when the call returns. Each row
-checks its result once, on the CPU.
+A row's figure is the time in the call unless its name says that something is done: the GPU may still be at work when the call returns.
+Each row checks its result.
 """
 
 import json
+import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
-STARTED = time.perf_counter()
+import torch
+import torch.nn.functional as F
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
+from isolated import chosen, run_all
+from transformer import Transformer
 
-from transformer import Transformer  # noqa: E402
-
-IMPORTED = time.perf_counter()
 QUICK = "--quick" in sys.argv
 ROWS = {}
 
 
-def row(unit):
+def row(measure):
     """Registers a function that measures the row of its docstring."""
-
-    def register(measure):
-        ROWS[measure.__doc__] = (unit, measure)
-        return measure
-
-    return register
+    ROWS[measure.__doc__] = measure
+    return measure
 
 
 def close(got, want, tolerance):
@@ -70,7 +66,7 @@ def step(act, times=20):
     return statistics.median(figures)
 
 
-@row("us")
+@row
 def mm():
     """torch.mm, 64 x 64, fp16"""
     a = torch.randn(64, 64, dtype=torch.float16)
@@ -81,7 +77,7 @@ def mm():
     return figure
 
 
-@row("us")
+@row
 def linear():
     """nn.Linear, 768 to 768, fp16, one row"""
     layer = torch.nn.Linear(768, 768)
@@ -94,7 +90,7 @@ def linear():
     return figure
 
 
-@row("us")
+@row
 def convolution():
     """nn.Conv2d, 16 channels of 32 x 32"""
     layer = torch.nn.Conv2d(16, 16, 3, padding=1)
@@ -107,7 +103,7 @@ def convolution():
     return figure
 
 
-@row("us")
+@row
 def transform():
     """torch.fft.fft, 64 of 256"""
     x = torch.randn(64, 256, dtype=torch.complex64)
@@ -117,7 +113,7 @@ def transform():
     return figure
 
 
-@row("us")
+@row
 def large_product():
     """torch.mm, 8192 x 8192, fp16, done"""
     a = torch.randn(8192, 8192, dtype=torch.float16, device="cuda")
@@ -127,7 +123,7 @@ def large_product():
     return figure
 
 
-@row("us")
+@row
 def blocks():
     """24 blocks of 8 small operations"""
     x = torch.randn(1, 768)
@@ -161,19 +157,19 @@ def adam(foreach):
     return step(optimizer.step, 30)
 
 
-@row("us")
+@row
 def adam_loop():
     """AdamW over 200 tensors, loop, done"""
     return adam(False)
 
 
-@row("us")
+@row
 def adam_foreach():
     """AdamW over 200 tensors, foreach, done"""
     return adam(True)
 
 
-@row("us")
+@row
 def item():
     """.item()"""
     x = torch.full((), 2.5, device="cuda")
@@ -181,14 +177,14 @@ def item():
     return call(x.item)
 
 
-@row("us")
+@row
 def small_tensor():
     """torch.tensor([1., 2.], device="cuda")"""
     assert torch.tensor([1.0, 2.0], device="cuda").tolist() == [1.0, 2.0]
     return call(lambda: torch.tensor([1.0, 2.0], device="cuda"))
 
 
-@row("us")
+@row
 def events():
     """event record and query"""
     event = torch.cuda.Event()
@@ -203,7 +199,7 @@ def events():
     return figure
 
 
-@row("us")
+@row
 def decode():
     """GPT-2-124M decode, fp16, eager: a token, done"""
     torch.manual_seed(1)
@@ -223,7 +219,7 @@ def decode():
         return step(act, 60)
 
 
-@row("us")
+@row
 def training():
     """GPT-2-124M training step, 8 x 1024 tokens, done"""
     torch.manual_seed(1)
@@ -246,7 +242,7 @@ def training():
     return figure
 
 
-@row("us")
+@row
 def resnet():
     """ResNet-50 training step, batch of 64, AMP, channels last, done"""
     import torchvision
@@ -273,40 +269,17 @@ def resnet():
     return figure
 
 
-def first():
-    """What a program waits for before its first results, from the start of Python on."""
-    a = torch.randn(64, 64)
-    product = (a.cuda() @ a.cuda()).cpu()
-    figures = {"import torch and the first product": (time.perf_counter() - STARTED) * 1e6}
-    close(product, a @ a, 1e-3)
-    try:
-        layer, x = torch.nn.Conv2d(4, 4, 3), torch.randn(1, 4, 16, 16)
-        with torch.no_grad():
-            got = layer.cuda()(x.cuda()).cpu()
-        figures["and the first convolution"] = (time.perf_counter() - STARTED) * 1e6
-        close(got, layer.cpu()(x), 5e-3)
-    except Exception:
-        # The row of convolutions says why.
-        pass
-    return figures
+def first(name):
+    """A row of a program that has only just started."""
+    script = pathlib.Path(__file__).with_name("first.py")
+    said = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True)
+    return json.loads(said.stdout.splitlines()[-1])[name]
 
 
-def main():
-    torch.backends.cuda.matmul.allow_tf32 = False
-    chosen = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    said = {"rows": {}, "errors": {}}
-    if not chosen:
-        for name, figure in first().items():
-            said["rows"][name] = {"unit": "us", "figure": figure}
-    for name, (unit, measure) in ROWS.items():
-        if chosen and not any(part in name for part in chosen):
-            continue
-        try:
-            said["rows"][name] = {"unit": unit, "figure": measure()}
-        except Exception as error:
-            said["errors"][name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
-    print(json.dumps(said))
+for name in ["import torch and the first product", "and the first convolution"]:
+    ROWS[name] = lambda name=name: first(name)
 
 
 if __name__ == "__main__":
-    main()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    run_all(chosen(ROWS))

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use super::programs;
 use super::report::{Figure, Machine};
 use crate::kit::Kit;
 use crate::paths::Paths;
-use crate::process::{self, capture};
+use crate::process::{self, Proc, capture};
 use crate::runner::{Backend, Gpu, limited, over_socket};
 use crate::ui::Step;
 
@@ -69,17 +70,12 @@ const ROUNDS: usize = 3;
 /// Programs' numbers are the native ones if they differ by less, relative to them: libraries may add up in another order.
 const TOLERANCE: f64 = 1e-2;
 
-/// What `rows.py` says.
-#[derive(Default, Deserialize)]
-struct SaidRows {
-    rows: BTreeMap<String, SaidRow>,
-    errors: BTreeMap<String, String>,
-}
-
+/// A line of `rows.py` or `models.py`.
 #[derive(Deserialize)]
-struct SaidRow {
-    unit: String,
-    figure: f64,
+struct Line<T> {
+    name: String,
+    result: Option<T>,
+    error: Option<String>,
 }
 
 /// A line of a benchmark program.
@@ -87,14 +83,6 @@ struct SaidRow {
 struct Measure {
     measure: String,
     value: f64,
-    unit: String,
-}
-
-/// What `models.py` says.
-#[derive(Deserialize)]
-struct SaidPrograms {
-    programs: BTreeMap<String, Vec<f64>>,
-    errors: BTreeMap<String, String>,
 }
 
 /// A program, and whether it comes to the native numbers.
@@ -150,7 +138,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What a script prints last.
+    /// What a script prints. One that runs out of time, or dies, has said something until then.
     fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
         let left = self.end.saturating_duration_since(Instant::now()).as_secs();
         if left == 0 {
@@ -161,19 +149,37 @@ impl Bench<'_> {
             Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &self.python),
         };
         command.arg(self.scripts.join(script)).args(arguments);
-        let text = capture(&mut limited(&command, left))?;
-        let line = text.lines().rev().find(|line| line.starts_with('{'));
-        Ok(line.unwrap_or_default().to_owned())
+        let mut command = limited(&command, left);
+        let name = format!("{script}-{}.log", ["native", "ours"][way as usize]);
+        let errors = fs::File::create(self.kit.logs.join(name))?;
+        let output = tempfile::tempfile()?;
+        command.stdout(output.try_clone()?).stderr(errors);
+        let mut child = Proc::spawn(&mut command, libc::SIGKILL)?;
+        let status = child.wait()?;
+        process::check_interrupted()?;
+        let mut text = String::new();
+        let mut output = output;
+        output.seek(SeekFrom::Start(0))?;
+        output.read_to_string(&mut text)?;
+        if text.is_empty() {
+            bail!("{script} said nothing and ended with {status}");
+        }
+        Ok(text)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(
+    fn lines<T: for<'de> Deserialize<'de>>(
         &self,
         way: Way,
         script: &str,
         arguments: &[&str],
-    ) -> Result<T> {
+    ) -> Result<Vec<Line<T>>> {
         let said = self.run(way, script, arguments)?;
-        serde_json::from_str(&said).with_context(|| format!("{script} said {said:?}"))
+        let lines = said.lines().filter(|line| line.starts_with('{'));
+        lines
+            .map(|line| {
+                serde_json::from_str(line).with_context(|| format!("{script} said {line:?}"))
+            })
+            .collect()
     }
 
     /// What is installed: versions and the GPU.
@@ -187,7 +193,7 @@ impl Bench<'_> {
     }
 
     /// What small calls of the libraries cost a program in C++.
-    fn calls(&self, way: Way, options: &Options) -> Result<SaidRows> {
+    fn calls(&self, way: Way, options: &Options) -> Result<Vec<Line<f64>>> {
         let program = programs::dir(&self.kit.stage).join("library-calls");
         let mut command = match way {
             Way::Native => {
@@ -201,16 +207,16 @@ impl Bench<'_> {
             command.arg("--quick");
         }
         let text = capture(&mut limited(&command, CALLS_LIMIT))?;
-        let mut said = SaidRows::default();
-        for line in text.lines() {
-            let line: Measure = serde_json::from_str(line)?;
-            let row = SaidRow {
-                unit: line.unit,
-                figure: line.value,
-            };
-            said.rows.insert(line.measure, row);
-        }
-        Ok(said)
+        let measures = text.lines().map(serde_json::from_str::<Measure>);
+        let lines = measures.map(|measure| {
+            let measure = measure?;
+            Ok(Line {
+                name: measure.measure,
+                result: Some(measure.value),
+                error: None,
+            })
+        });
+        lines.collect()
     }
 
     fn rows(&self, options: &Options, errors: &mut Vec<String>) -> Result<Vec<Figure>> {
@@ -219,47 +225,58 @@ impl Bench<'_> {
             arguments.push("--quick");
         }
         let rounds = if options.quick { 1 } else { ROUNDS };
-        let mut figures: BTreeMap<String, (String, [Vec<f64>; 2])> = BTreeMap::new();
+        let mut figures: Vec<(String, [Vec<f64>; 2])> = Vec::new();
         let began = Instant::now();
         for round in 0..rounds {
-            if round > 0 && began.elapsed() * 2 > self.end.saturating_duration_since(began) {
+            let spent = began.elapsed();
+            // Another round has to take no longer than what is left.
+            if round > 0
+                && spent / round as u32 > self.end.saturating_duration_since(Instant::now())
+            {
                 break;
             }
             for way in [Way::Native, Way::Ours] {
-                let mut said: SaidRows = self.ask(way, "rows.py", &arguments)?;
+                let mut lines: Vec<Line<f64>> = self.lines(way, "rows.py", &arguments)?;
                 if options.only.is_empty() {
                     match self.calls(way, options) {
-                        Ok(calls) => said.rows.extend(calls.rows),
-                        Err(error) => {
-                            said.errors
-                                .insert("calls in C++".into(), format!("{error:#}"));
-                        }
+                        Ok(calls) => lines.extend(calls),
+                        Err(error) => lines.push(Line {
+                            name: "calls in C++".into(),
+                            result: None,
+                            error: Some(format!("{error:#}")),
+                        }),
                     }
                 }
-                for (name, row) in said.rows {
-                    let entry = figures.entry(name).or_default();
-                    entry.0 = row.unit;
-                    entry.1[way as usize].push(row.figure);
-                }
-                for (name, error) in said.errors {
-                    let way = ["natively", "through us"][way as usize];
-                    let error = format!("{name}, {way}: {error}");
-                    if !errors.contains(&error) {
-                        errors.push(error);
+                for line in lines {
+                    if let Some(figure) = line.result {
+                        let at = figures.iter().position(|(name, _)| *name == line.name);
+                        let at = at.unwrap_or_else(|| {
+                            figures.push((line.name.clone(), Default::default()));
+                            figures.len() - 1
+                        });
+                        figures[at].1[way as usize].push(figure);
+                    }
+                    if let Some(error) = line.error {
+                        let way = ["natively", "through us"][way as usize];
+                        let error = format!("{}, {way}: {error}", line.name);
+                        if !errors.contains(&error) {
+                            errors.push(error);
+                        }
                     }
                 }
             }
         }
+        let seconds = began.elapsed().as_secs_f64();
         let both = figures
             .into_iter()
-            .filter(|(_, (_, [native, ours]))| !native.is_empty() && !ours.is_empty());
+            .filter(|(_, [native, ours])| !native.is_empty() && !ours.is_empty());
         Ok(both
-            .map(|(name, (unit, [native_runs, our_runs]))| {
+            .map(|(name, [native_runs, our_runs])| {
                 let (native, ours) = (median(&native_runs), median(&our_runs));
                 let goal = GOALS.iter().find(|(start, _)| name.starts_with(start));
                 let goal = goal.map(|(_, goal)| *goal);
                 Figure {
-                    unit,
+                    unit: "us".into(),
                     native,
                     ours,
                     ratio: Some(ours / native),
@@ -267,8 +284,8 @@ impl Bench<'_> {
                     met: goal.map(|goal| ours / native <= goal),
                     native_runs,
                     our_runs,
-                    suite: "PyTorch".into(),
-                    suite_seconds: began.elapsed().as_secs_f64(),
+                    suite: "frameworks".into(),
+                    suite_seconds: seconds,
                     name,
                 }
             })
@@ -277,24 +294,36 @@ impl Bench<'_> {
 
     fn programs(&self, options: &Options) -> Result<Vec<Program>> {
         let arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
-        let native: SaidPrograms = self.ask(Way::Native, "models.py", &arguments)?;
-        let ours: SaidPrograms = self.ask(Way::Ours, "models.py", &arguments)?;
-        let names = native.programs.keys().chain(native.errors.keys());
-        Ok(names
-            .map(|name| {
-                let of = |said: &SaidPrograms| said.programs.get(name).cloned();
-                let (one, other) = (of(&native), of(&ours));
-                let error = |said: &SaidPrograms| said.errors.get(name).cloned();
-                let verdict = match (&one, &other) {
-                    (Some(one), Some(other)) => verdict(one, other).to_owned(),
-                    (None, _) => format!("natively: {}", error(&native).unwrap_or_default()),
-                    (_, None) => error(&ours).unwrap_or_else(|| "did not run".into()),
+        let native: Vec<Line<Vec<f64>>> = self.lines(Way::Native, "models.py", &arguments)?;
+        let ours: Vec<Line<Vec<f64>>> = self.lines(Way::Ours, "models.py", &arguments)?;
+        Ok(native
+            .into_iter()
+            .map(|native| {
+                let ours = ours.iter().find(|line| line.name == native.name);
+                let verdict = match (&native.result, ours) {
+                    (
+                        Some(one),
+                        Some(Line {
+                            result: Some(other),
+                            ..
+                        }),
+                    ) => verdict(one, other).to_owned(),
+                    (None, _) => format!("natively: {}", native.error.unwrap_or_default()),
+                    (
+                        _,
+                        Some(Line {
+                            error: Some(error), ..
+                        }),
+                    ) => error.clone(),
+                    _ => "did not run".into(),
                 };
                 Program {
-                    name: name.clone(),
+                    name: native.name,
                     verdict,
-                    native: one.unwrap_or_default(),
-                    ours: other.unwrap_or_default(),
+                    native: native.result.unwrap_or_default(),
+                    ours: ours
+                        .and_then(|line| line.result.clone())
+                        .unwrap_or_default(),
                 }
             })
             .collect())
@@ -309,7 +338,9 @@ impl Bench<'_> {
             self.run(way, "operators.py", &[&path, &seconds])?;
         }
         let [native, ours] = [native, ours].map(|path| path.to_string_lossy().into_owned());
-        self.ask(Way::Native, "operators.py", &["compare", &native, &ours])
+        let said = self.run(Way::Native, "operators.py", &["compare", &native, &ours])?;
+        let line = said.lines().rev().find(|line| line.starts_with('{'));
+        serde_json::from_str(line.unwrap_or_default()).context("operators.py compares nothing")
     }
 }
 
