@@ -45,7 +45,11 @@ def run_all(functions, seconds=90):
         if state == "skipped":
             continue
         said["result" if state == "done" else "error"] = result
-        print(json.dumps(said), flush=True)
+        try:
+            line = json.dumps(said, allow_nan=False)
+        except ValueError:
+            line = json.dumps({"name": name, "error": "what it comes to is not finite"})
+        print(line, flush=True)
 
 
 def chosen(functions):
