@@ -10,6 +10,8 @@ mod attack;
 mod back_end;
 #[path = "hostile/client.rs"]
 mod client;
+#[path = "hostile/descriptors.rs"]
+mod descriptors;
 #[path = "hostile/gates.rs"]
 mod gates;
 #[path = "device/guest.rs"]
@@ -24,6 +26,8 @@ mod libraries;
 mod load;
 #[path = "hostile/shares.rs"]
 mod shares;
+#[path = "hostile/solvers.rs"]
+mod solvers;
 
 use std::time::Instant;
 

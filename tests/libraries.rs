@@ -1,17 +1,33 @@
-//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-in for cuBLAS on the host, and programs of a guest
-//! that this project's `libcublas.so` serves.
+//! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest that this
+//! project's libraries of NVIDIA's names serve.
 //!
 //! This program is both sides: a test starts the service and, by `gpgpu-run`, this program again as the guest's, with a part for
 //! it in an environment variable. What it runs is in the folder that `VIRTIO_GPGPU_STAGE` names; on a GPU NVIDIA's own libraries are
 //! in the folders that `VIRTIO_GPGPU_TEST_LIBRARIES` names. Without them the tests say that they have nothing to run.
 
 mod back_end;
+#[path = "libraries/dense.rs"]
+mod dense;
+#[path = "libraries/descriptors.rs"]
+mod descriptors;
+#[path = "libraries/device.rs"]
+mod device;
 // Some of it is for the tests of isolation.
+#[path = "libraries/calls.rs"]
+mod calls;
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
 mod host;
+#[path = "libraries/networks.rs"]
+mod networks;
+#[path = "libraries/random.rs"]
+mod random;
+#[path = "libraries/sparse.rs"]
+mod sparse;
 #[path = "libraries/symbols.rs"]
 mod symbols;
+#[path = "libraries/transforms.rs"]
+mod transforms;
 #[path = "libraries/wrapper.rs"]
 mod wrapper;
 
@@ -36,6 +52,7 @@ const HANDLE: u64 = 96 * MIB;
 fn guest() {
     match std::env::var(PART).as_deref() {
         Ok("wrapper") => wrapper::run(),
+        Ok("descriptors") => descriptors::run(),
         Ok("settings") => symbols::settings(),
         Ok("sizes") => symbols::sizes(),
         Ok("transfers") => symbols::transfers(),
@@ -43,6 +60,21 @@ fn guest() {
         Ok("fault") => symbols::fault(),
         Ok("without") => symbols::without(),
         Ok("limit") => symbols::limit(),
+        Ok("dense systems") => dense::systems(),
+        Ok("dense values") => dense::values(),
+        Ok("dense wrong") => dense::wrong(),
+        Ok("sparse products") => sparse::products(),
+        Ok("sparse values") => sparse::values(),
+        Ok("sparse wrong") => sparse::wrong(),
+        Ok("convolutions") => networks::convolutions(),
+        Ok("graphs") => networks::graphs(),
+        Ok("refusals") => networks::refusals(),
+        Ok("transforms") => transforms::wrapper(),
+        Ok("transforms-settings") => transforms::settings(),
+        Ok("transforms-memory") => transforms::memory(),
+        Ok("transforms-race") => transforms::race(),
+        Ok("random") => random::wrapper(),
+        Ok("random-symbols") => random::symbols(),
         Ok(part) => panic!("{part} is no part"),
         Err(_) => {}
     }
@@ -107,6 +139,28 @@ fn programs_of_cudarc_compute_what_they_do_natively() {
     runs("wrapper");
 }
 
+/// Descriptors of cuBLASLt travel with the products that use them.
+#[test]
+fn products_of_descriptors_are_as_they_say() {
+    runs("descriptors");
+}
+
+/// The same with cuDNN.
+#[test]
+fn convolutions_of_cudarc_are_what_they_are_natively() {
+    runs("convolutions");
+}
+
+#[test]
+fn graphs_are_executed_with_tensors_and_with_values() {
+    runs("graphs");
+}
+
+#[test]
+fn descriptors_are_told_back_and_wrong_ones_are_refused() {
+    runs("refusals");
+}
+
 #[test]
 fn settings_are_told_back_and_handles_that_are_none_are_refused() {
     runs("settings");
@@ -125,6 +179,36 @@ fn matrices_and_vectors_are_copied_element_by_element() {
 #[test]
 fn products_and_copies_keep_the_order_of_their_stream() {
     runs("order");
+}
+
+#[test]
+fn dense_systems_are_solved_in_their_stream() {
+    runs("dense systems");
+}
+
+#[test]
+fn dense_decompositions_give_values_at_host_addresses() {
+    runs("dense values");
+}
+
+#[test]
+fn solvers_refuse_objects_of_other_classes_and_sizes_that_are_none() {
+    runs("dense wrong");
+}
+
+#[test]
+fn sparse_products_are_those_of_their_descriptors() {
+    runs("sparse products");
+}
+
+#[test]
+fn what_a_sparse_descriptor_was_set_to_is_told_back() {
+    runs("sparse values");
+}
+
+#[test]
+fn sparse_descriptors_of_other_classes_and_ended_ones_are_refused() {
+    runs("sparse wrong");
 }
 
 /// What was posted and failed on the GPU shows when the process synchronises, and costs only this process.
@@ -220,4 +304,63 @@ fn a_handle_needs_room_within_the_limit_and_gives_it_back() {
     wait_for("the charge of a process that ended", || {
         (charged(&socket) == 0).then_some(())
     });
+}
+
+#[test]
+fn transforms_of_cudarc_are_what_they_are_natively() {
+    runs("transforms");
+}
+
+#[test]
+fn plans_that_are_none_and_sizes_that_no_transform_has_are_refused() {
+    runs("transforms-settings");
+}
+
+#[test]
+fn a_plan_that_is_destroyed_while_it_is_executed_costs_nobody_else() {
+    let Some(back_end) = libraries().and_then(|libraries| start(&libraries)) else {
+        return;
+    };
+    run(&back_end, "transforms-race");
+    run(&back_end, "transforms");
+}
+
+#[test]
+fn a_plans_work_area_counts_as_the_guests_memory() {
+    let Some(libraries) = libraries() else { return };
+    let vm = |number| {
+        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\nmemory = \"1GiB\"\n")
+    };
+    let policy = format!("[libraries]\nfolders = [{libraries:?}]\n{}{}", vm(0), vm(1));
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&policy),
+        ..Options::default()
+    });
+    if let Some(back_end) = back_end {
+        run(&back_end, "transforms-memory");
+    }
+}
+
+#[test]
+fn random_numbers_of_cudarc_are_distributed_as_asked_for_and_come_again() {
+    runs("random");
+}
+
+#[test]
+fn random_numbers_and_tables_reach_the_program() {
+    let Some(libraries) = libraries() else { return };
+    let Some(back_end) = start(&libraries) else {
+        return;
+    };
+    // Under a name that no library of the guest's has.
+    let folder = tempfile::tempdir().unwrap();
+    let stand_in = folder.path().join("libstand_in.so");
+    fs::copy(Path::new(&libraries).join("libcurand.so.10"), &stand_in).unwrap();
+    let mut command = command(&back_end, 0, "random-symbols");
+    command.env(random::STAND_IN, &stand_in);
+    let (status, said) = Guest::spawn(command).end();
+    assert!(
+        status.success() && said.contains("1 passed"),
+        "{status}: {said}"
+    );
 }

@@ -206,9 +206,10 @@ pub fn library_symbol(name: &str) -> *const c_void {
     extern "C" fn other() -> CUresult {
         call(LIBRARY, &[])
     }
-    match name {
-        "cublasCreate_v2" => create as *const c_void,
-        "cublasDestroy_v2" => destroy as *const c_void,
+    let mut functions = gpgpu_protocol::libraries::functions();
+    match functions.find(|of| of.operation.name == name) {
+        Some(of) if of.makes().is_some_and(|(at, _)| at == 0) => create as *const c_void,
+        Some(of) if of.ends().is_some() => destroy as *const c_void,
         _ => other as *const c_void,
     }
 }

@@ -42,6 +42,12 @@ impl From<gpgpu_protocol::libraries::Library> for Library {
     fn from(of: gpgpu_protocol::libraries::Library) -> Self {
         match of {
             gpgpu_protocol::libraries::Library::Cublas => Self::Cublas,
+            gpgpu_protocol::libraries::Library::CublasLt => Self::CublasLt,
+            gpgpu_protocol::libraries::Library::Cufft => Self::Cufft,
+            gpgpu_protocol::libraries::Library::Curand => Self::Curand,
+            gpgpu_protocol::libraries::Library::Cusolver => Self::Cusolver,
+            gpgpu_protocol::libraries::Library::Cusparse => Self::Cusparse,
+            gpgpu_protocol::libraries::Library::Cudnn => Self::Cudnn,
         }
     }
 }

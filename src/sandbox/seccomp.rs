@@ -31,6 +31,10 @@ enum Is {
     Bits { mask: u64, bits: u64 },
     /// This process.
     Own,
+    /// Another number than this.
+    Other(u64),
+    /// Some address.
+    Address,
 }
 
 /// A system call, and one way in which it may be made: conditions on arguments, by their position. Several rules for one call are
@@ -296,6 +300,9 @@ const REFUSED: &[Refused] = &[
             /// A driver that runs helpers, makes device files or changes what they are, or wants its threads to come
             /// first, does without where it cannot.
             SYS_clone(0: without(THREAD));
+            /// NVRTC, by which cuDNN compiles some of its kernels, would have a larger stack.
+            SYS_prlimit64(1: Is::Other(libc::RLIMIT_CORE as u64), 2: Is::Address);
+            SYS_setrlimit(0: Is::Other(libc::RLIMIT_CORE as u64));
             SYS_mknodat;
             SYS_symlinkat;
             SYS_fchmodat;
@@ -517,9 +524,11 @@ fn conditions(when: &[(u8, Is)]) -> Result<SeccompRule, Error> {
             Is::Just(value) => (SeccompCmpOp::Eq, value),
             Is::Bits { mask, bits } => (SeccompCmpOp::MaskedEq(mask), bits),
             Is::Own => (SeccompCmpOp::Eq, u64::from(std::process::id())),
+            Is::Other(value) => (SeccompCmpOp::Ne, value),
+            Is::Address => (SeccompCmpOp::Ne, 0),
         };
         // A pointer may be NULL in its lower half alone; all else are numbers of 32 bits, and above them may stand anything.
-        let whole = matches!(is, Is::Just(0));
+        let whole = matches!(is, Is::Just(0) | Is::Address);
         let length = if whole {
             SeccompCmpArgLen::Qword
         } else {

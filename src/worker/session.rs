@@ -24,7 +24,7 @@ use super::{
     images::Images,
     later::Later,
     lease::Gates,
-    libraries::Handles,
+    libraries::{Graphs, Handles},
     memory::{Regions, Staging},
     objects::Entry,
     ring::Ring,
@@ -59,6 +59,8 @@ pub struct Session {
     pub callbacks: &'static Callbacks,
     /// The handles of libraries that it has made.
     pub handles: Handles,
+    /// The descriptors of cuDNN's backend that it has made.
+    pub graphs: Graphs,
     /// What it is charged for beside its device memory.
     pub charges: Charges,
     /// Its module images.
@@ -183,6 +185,7 @@ impl Session {
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
             handles: Handles::default(),
+            graphs: Graphs::default(),
             charges: Charges::default(),
             images: Images::default(),
             deferred: AtomicU32::default(),

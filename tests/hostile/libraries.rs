@@ -1,6 +1,7 @@
 //! Calls of NVIDIA's libraries as no library of a guest sends them, while another VM computes with the same library.
 
 use std::{
+    collections::HashMap,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -12,7 +13,7 @@ use gpgpu_protocol::{
     cuda::*,
     layout::{COMMAND_QUEUE, StreamAnswer, status as device},
     libraries::{
-        Class, Function, Kind, Library,
+        Class, Function, Kind, Library, SUCCESS,
         call::{self, PointerMode},
         cublas::status,
         functions,
@@ -26,10 +27,13 @@ use crate::{
     most_lines, vmm,
 };
 
+#[path = "networks.rs"]
+mod networks;
+
 /// Rows and columns of the matrices.
 const N: u64 = 16;
 /// Bytes of an allocation, which has room for a matrix.
-const BYTES: usize = 4096;
+pub const BYTES: usize = 4096;
 /// A watchdog for what never comes.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Scalars, by the numbers that stand for their addresses.
@@ -38,7 +42,7 @@ const ONE: u64 = 0x3f80_0000;
 const ZERO: u64 = 0x8000_0000;
 
 /// A host whose workers have a library to open; `None` if there is none.
-fn start(policy: &str) -> Option<Host> {
+pub fn start(policy: &str) -> Option<Host> {
     let stage = std::env::var_os("VIRTIO_GPGPU_STAGE").map(std::path::PathBuf::from);
     let is_there = |stage: &std::path::Path| stage.join("software-gpu/libcublas.so.13").exists();
     if on_gpu() || !stage.as_deref().is_some_and(is_there) {
@@ -49,11 +53,12 @@ fn start(policy: &str) -> Option<Host> {
 }
 
 fn find(name: &str) -> &'static Function {
-    Library::Cublas.find(name)
+    let mut all = functions();
+    all.find(|of| of.operation.name == name).unwrap()
 }
 
 /// The arguments of a call. What is at a host address is the number itself.
-fn written(of: &Function, words: &[u64], mode: PointerMode) -> Option<Vec<u8>> {
+pub fn written(of: &Function, words: &[u64], mode: PointerMode) -> Option<Vec<u8>> {
     let mut writer = Writer::new();
     let read = |address: u64, to: &mut [u8]| {
         for (byte, from) in to.iter_mut().zip(address.to_le_bytes().into_iter().cycle()) {
@@ -71,7 +76,7 @@ fn call_of(name: &str, words: &[u64], mode: PointerMode, context: u64) -> Vec<u8
 }
 
 /// What a command comes to: the device's status, the code, and the library's status where it has one.
-fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32>) {
+pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32>) {
     let (said, answer, _) = client.raw(bytes, 4096, &[], 0);
     let Ok((head, reply)) = StreamAnswer::read_from_prefix(&answer) else {
         return (said, CUDA_ERROR_UNKNOWN, None);
@@ -92,7 +97,7 @@ fn blas(client: &mut Client<'_>, name: &str, words: &[u64], context: u64) -> u32
     status.unwrap_or_else(|| panic!("{name} has no reply"))
 }
 
-fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
+pub fn create(client: &mut Client<'_>, serial: u64, context: u64) -> u64 {
     let id = Class::CublasHandle.id(serial);
     let made = blas(client, "cublasCreate_v2", &[id], context);
     assert_eq!(made, status::SUCCESS);
@@ -109,7 +114,7 @@ fn multiply(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64) ->
 }
 
 /// Checks that a client computes what is right.
-fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64, seed: u64) {
+pub fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u64, seed: u64) {
     let n = N as usize;
     let number = |seed: u64, at: usize| ((at as u64 * 7 + seed) % 9) as f32 - 4.0;
     let [a, b] = [seed, seed + 3].map(|seed| (0..n * n).map(|at| number(seed, at)).collect());
@@ -140,7 +145,7 @@ fn check_product(client: &mut Client<'_>, handle: u64, at: [u64; 3], context: u6
 }
 
 /// Does something while the other VM multiplies, before and behind it too.
-fn beside(host: &Host, attack: impl FnOnce()) {
+pub fn beside(host: &Host, attack: impl FnOnce()) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -412,6 +417,147 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
     });
 }
 
+/// Makes an object of a class.
+fn create_of(client: &mut Client<'_>, class: Class, serial: u64, context: u64) -> u64 {
+    let id = class.id(serial);
+    let made = match class {
+        Class::CufftPlan => blas(client, "cufftCreate", &[id], context),
+        // XORWOW.
+        Class::CurandGenerator => blas(client, "curandCreateGenerator", &[id, 101], context),
+        _ => blas(client, "cublasCreate_v2", &[id], context),
+    };
+    assert_eq!(made, status::SUCCESS, "{class:?}");
+    id
+}
+
+/// Makes a plan's transform of 16 complex numbers, which is in need of a work area, and gives it one.
+fn make_transform(client: &mut Client<'_>, plan: u64, area: u64, context: u64) {
+    let words = [plan, 16, 0x29, 1, 1];
+    assert_eq!(blas(client, "cufftMakePlan1d", &words, context), 0);
+    assert_eq!(blas(client, "cufftSetWorkArea", &[plan, area], context), 0);
+}
+
+/// Plans and generators that are none, transforms that nobody computes, and tables beyond their end.
+#[test]
+fn pitfall_63_plans_and_generators_that_are_none_are_refused() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let at = client.alloc(BYTES, context);
+        let plan = create_of(&mut client, Class::CufftPlan, 1, context);
+        let generator = create_of(&mut client, Class::CurandGenerator, 1, context);
+        let handle = create(&mut client, 1, context);
+
+        let (invalid_plan, no_generator) = (1, 101);
+        for none in [handle, context, 0, 1, plan ^ 0x10, u64::MAX] {
+            let calls = [
+                ("cufftXtExec", &[none, at, at, 1][..], invalid_plan),
+                ("cufftMakePlan1d", &[none, 16, 0x29, 1, 1], invalid_plan),
+                ("cufftSetWorkArea", &[none, at], invalid_plan),
+                ("cufftDestroy", &[none], invalid_plan),
+                ("curandGenerate", &[none, at, 16], no_generator),
+                ("curandSetGeneratorOffset", &[none, 16], no_generator),
+                ("curandDestroyGenerator", &[none], no_generator),
+            ];
+            for (name, words, right) in calls {
+                let said = blas(&mut client, name, words, context);
+                assert_eq!(said, right, "{name} {none:#x}");
+            }
+        }
+        // Each is one of its own class alone.
+        let said = blas(&mut client, "cufftDestroy", &[generator], context);
+        assert_eq!(said, invalid_plan);
+        let said = blas(&mut client, "curandGenerate", &[plan, at, 16], context);
+        assert_eq!(said, no_generator);
+
+        // What no plan computes: without a transform, in a thousand dimensions, of any size.
+        let said = blas(&mut client, "cufftXtExec", &[plan, at, at, 1], context);
+        assert_eq!(said, invalid_plan);
+        for (rank, batch) in [(1000, 1), (0, 1), (3, 1 << 31), (1, u64::MAX), (3, 1 << 62)] {
+            let sizes = 0x0100_0000_0100_0000;
+            let words = [plan, rank, sizes, 0, 1, 1, 0, 1, 1, 0x29, batch, 1];
+            for name in ["cufftMakePlanMany", "cufftMakePlanMany64"] {
+                let said = blas(&mut client, name, &words, context);
+                assert_ne!(said, status::SUCCESS, "{name} of {rank} and {batch:#x}");
+            }
+        }
+        make_transform(&mut client, plan, at, context);
+        let words = [plan, at, at, 1];
+        assert_eq!(blas(&mut client, "cufftXtExec", &words, context), 0);
+
+        // Tables are as long as they are.
+        let table = 20_000 * 32 * 4;
+        for (set, from, is_good) in [
+            (101, 0, true),
+            (102, table - 1, true),
+            (101, table, true),
+            (101, table + 1, false),
+            (101, u64::MAX, false),
+            (101, 1 << 63, false),
+            (103, 0, false),
+            (104, table, false),
+            (u64::MAX, 0, false),
+        ] {
+            let name = "curandGetDirectionVectors32";
+            // Without the reply, which is longer than what is looked at here.
+            let said = blas(&mut client, name, &[set, from, 0], context);
+            assert_eq!(said == status::SUCCESS, is_good, "{set} from {from:#x}");
+        }
+        client.close();
+    });
+}
+
+/// A thread of a guest ends the plan or the generator that other threads use.
+#[test]
+fn pitfall_63_a_plan_can_end_while_it_is_executed() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let mut random = Random(9);
+        for round in 0..100 {
+            let serial = 100 + round;
+            let plan = create_of(&mut client, Class::CufftPlan, serial, context);
+            let generator = create_of(&mut client, Class::CurandGenerator, serial, context);
+            make_transform(&mut client, plan, at[2], context);
+            let call = |name: &str, words: &[u64]| call_of(name, words, PointerMode::Host, context);
+            let mut streams = vec![
+                call("cufftXtExec", &[plan, at[0], at[1], 1]),
+                call("cufftExecC2C", &[plan, at[1], at[0], -1_i64 as u64]),
+                call("cufftSetWorkArea", &[plan, at[2]]),
+                call("cufftDestroy", &[plan]),
+                call("cufftDestroy", &[plan]),
+                call("curandGenerate", &[generator, at[0], 1000]),
+                call("curandGenerateUniformDouble", &[generator, at[1], 500]),
+                call("curandDestroyGenerator", &[generator]),
+                call("curandDestroyGenerator", &[generator]),
+            ];
+            for at in (1..streams.len()).rev() {
+                streams.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            client.forget();
+            let posted: Vec<_> = (streams.iter())
+                .map(|stream| client.post(stream, 64))
+                .collect();
+            for head in posted {
+                let used = client.guest().wait(COMMAND_QUEUE, head);
+                assert_eq!(used.status(), device::OK, "round {round}");
+            }
+            client.forget();
+        }
+        // What was found to be gone is told once.
+        let sync = request::cuCtxSynchronize {};
+        client.call(&sync, context, &[], 0);
+        let handle = create(&mut client, 1, context);
+        check_product(&mut client, handle, at, context, 1);
+        client.close();
+    });
+}
+
 /// Every function with anything as its arguments.
 #[test]
 fn pitfall_81_any_words_cost_nobody_but_their_client() {
@@ -432,18 +578,11 @@ fn pitfall_81_any_words_cost_nobody_but_their_client() {
             let pool = client.handles();
             let context = object_id::<Context>(1);
             let at = [(); 3].map(|()| client.alloc(BYTES, context));
-            let handles = [1, 2].map(|serial| create(&mut client, serial, context));
-            let said = blas(
-                &mut client,
-                "cublasSetPointerMode_v2",
-                &[handles[1], 1],
-                context,
-            );
-            assert_eq!(said, status::SUCCESS);
+            let handles = handles_of_all(&mut client, context);
             while let Some(of) = next {
                 next = calls.next();
                 sent += 1;
-                let bytes = any_call(&mut random, of, &pool, handles, at, context);
+                let bytes = any_call(&mut random, of, &pool, &handles, at, context);
                 let (said, _, _) = send(&mut client, &bytes);
                 if said == device::CLIENT_DEAD {
                     died += 1;
@@ -470,12 +609,36 @@ fn pitfall_81_any_words_cost_nobody_but_their_client() {
     });
 }
 
+/// Two handles of each class, the second of which has its scalars on the device.
+fn handles_of_all(client: &mut Client<'_>, context: u64) -> HashMap<Class, [u64; 2]> {
+    let classes = Class::ALL.iter().filter(|class| class.is_handle());
+    let all = classes.map(|class| {
+        let mut send_good = |of: &Function, words: &[u64]| {
+            let arguments = written(of, words, PointerMode::Host).unwrap();
+            let bytes = raw_command(of.operation.op, context, &arguments);
+            let (said, _, status) = send(client, &bytes);
+            assert_eq!((said, status), (device::OK, Some(SUCCESS)), "{class:?}");
+        };
+        let makes = |of: &&Function| of.makes().is_some_and(|(_, made)| made == *class);
+        let create = functions().find(makes).unwrap();
+        let ids = [1, 2].map(|serial| class.id(serial));
+        for id in ids {
+            send_good(create, &[id]);
+        }
+        if let Some(name) = class.sets_pointer_mode() {
+            send_good(class.library().find(name), &[ids[1], 1]);
+        }
+        (*class, ids)
+    });
+    all.collect()
+}
+
 /// A call of a function whose arguments are often good.
 fn any_call(
     random: &mut Random,
     of: &Function,
     pool: &[u64],
-    handles: [u64; 2],
+    handles: &HashMap<Class, [u64; 2]>,
     at: [u64; 3],
     context: u64,
 ) -> Vec<u8> {
@@ -488,14 +651,20 @@ fn any_call(
                 return any(random, pool);
             }
             match kind {
-                Kind::Handle(_) => handles[which],
+                Kind::Handle(class) => handles[class][which],
                 // Sizes, and what enumerations have.
                 Kind::I32 | Kind::I64 => {
                     let some = [0, 1, 2, 3, 4, 8, 16, 64, 68, u64::MAX, 1 << 31, 1 << 32 | 3];
                     let is_wild = random.below(6) == 0;
                     any(random, &some[if is_wild { 0..12 } else { 0..9 }])
                 }
-                Kind::Gone(_) | Kind::New(_) => Class::CublasHandle.id(random.below(50)),
+                Kind::Gone(class) | Kind::New(class) if class.is_handle() => {
+                    class.id(random.below(50))
+                }
+                // Few, so that they are often there.
+                Kind::Gone(class) | Kind::New(class) | Kind::Object(class) => {
+                    class.id(random.below(6))
+                }
                 Kind::Stream => any(random, pool),
                 Kind::Out(_) => 1,
                 _ if mode == PointerMode::Host && !matches!(kind, Kind::Device) => ONE,

@@ -10,10 +10,10 @@ use cudarc::driver::sys::{self, CUresult, CUstream};
 use libloading::Library;
 
 /// Statuses of cuBLAS.
-const SUCCESS: u32 = 0;
-const NOT_INITIALIZED: u32 = 1;
+pub const SUCCESS: u32 = 0;
+pub const NOT_INITIALIZED: u32 = 1;
 const ALLOC_FAILED: u32 = 3;
-const INVALID_VALUE: u32 = 7;
+pub const INVALID_VALUE: u32 = 7;
 
 /// Rows and columns of matrices.
 const N: usize = 64;
@@ -26,18 +26,23 @@ macro_rules! cuda {
         assert_eq!(unsafe { sys::$name($($arg),*) }, CUresult::CUDA_SUCCESS, stringify!($name))
     };
 }
+pub(crate) use cuda;
 
-/// The guest's cuBLAS.
-struct Blas(Library);
+/// The guest's cuBLAS, or another library.
+pub struct Blas(Library);
 
 impl Blas {
-    fn open() -> Self {
+    pub fn open() -> Self {
+        Self::open_file("libcublas.so.13")
+    }
+
+    pub fn open_file(file: &str) -> Self {
         // SAFETY: the initialisers of the library are this project's own.
-        Self(unsafe { Library::new("libcublas.so.13") }.unwrap())
+        Self(unsafe { Library::new(file) }.unwrap())
     }
 
     /// Calls a function, whose arguments are integers and pointers: a register each, of which an `int` is the low half.
-    fn call(&self, name: &str, words: &[u64]) -> u32 {
+    pub fn call(&self, name: &str, words: &[u64]) -> u32 {
         macro_rules! by_count {
             ($($($word:ident)*;)*) => {
                 match *words {
@@ -52,18 +57,24 @@ impl Blas {
             (@ $word:ident) => { u64 };
         }
         by_count! {
+            ;
             a;
             a b;
             a b c;
+            a b c d;
             a b c d e;
             a b c d e f;
             a b c d e f g;
             a b c d e f g h;
+            a b c d e f g h i;
+            a b c d e f g h i j;
+            a b c d e f g h i j k;
             a b c d e f g h i j k l m n;
+            a b c d e f g h i j k l m n o p;
         }
     }
 
-    fn create(&self) -> Result<u64, u32> {
+    pub fn create(&self) -> Result<u64, u32> {
         let mut handle = 0_u64;
         match self.call("cublasCreate_v2", &[(&raw mut handle) as u64]) {
             SUCCESS => Ok(handle),
@@ -91,26 +102,26 @@ impl Blas {
     }
 }
 
-fn begin() {
+pub fn begin() {
     let mut context = null_mut();
     cuda!(cuInit(0));
     cuda!(cuDevicePrimaryCtxRetain(&mut context, 0));
     cuda!(cuCtxSetCurrent(context));
 }
 
-fn new_stream() -> CUstream {
+pub fn new_stream() -> CUstream {
     let mut stream = null_mut();
     cuda!(cuStreamCreate(&mut stream, 1));
     stream
 }
 
-fn alloc(bytes: usize) -> u64 {
+pub fn alloc(bytes: usize) -> u64 {
     let mut address = 0;
     cuda!(cuMemAlloc_v2(&mut address, bytes));
     address
 }
 
-fn synchronize() -> CUresult {
+pub fn synchronize() -> CUresult {
     // SAFETY: it takes nothing.
     unsafe { sys::cuCtxSynchronize() }
 }

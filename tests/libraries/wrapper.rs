@@ -7,6 +7,7 @@ use cudarc::{
         Asum, AsumConfig, CudaBlas, Gemm, GemmConfig, Gemv, GemvConfig, StridedBatchedConfig,
         result::gemm_ex, sys,
     },
+    cublaslt::{Activation, CudaBlasLT, Matmul, MatmulConfig},
     driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, ValidAsZeroBits},
 };
 
@@ -200,6 +201,56 @@ fn halves(blas: &CudaBlas, stream: &Arc<CudaStream>) {
 }
 
 /// See the module's page.
+/// Products with a bias and a ReLU, alone and in batches.
+fn layers(lt: &CudaBlasLT, stream: &Arc<CudaStream>, seed: i64) {
+    for (m, n, k) in SIZES {
+        for (batches, has_relu) in [(1, true), (3, false), (2, true)] {
+            let a = numbers(m * k * batches, seed);
+            let b = numbers(k * n * batches, seed + 1);
+            let c = numbers(m * n * batches, seed + 2);
+            let bias = numbers(m, seed + 3);
+            let expected: Vec<i16> = (0..batches)
+                .flat_map(|batch| {
+                    let of = |all: &[i16], count: usize| all[batch * count..][..count].to_vec();
+                    let (a, b, c) = (of(&a, m * k), of(&b, k * n), of(&c, m * n));
+                    product((m, n, k), true, &a, &b, (2, -1), &c)
+                })
+                .zip(bias.iter().cycle())
+                .map(|(sum, bias)| sum + bias)
+                .map(|sum| if has_relu { sum.max(0) } else { sum })
+                .collect();
+            let stride = |count: usize| (batches > 1).then_some(count as i64);
+            let config = MatmulConfig {
+                transa: true,
+                transb: false,
+                transc: false,
+                m: m as u64,
+                n: n as u64,
+                k: k as u64,
+                alpha: 2.0,
+                lda: k as i64,
+                ldb: k as i64,
+                beta: -1.0,
+                ldc: m as i64,
+                stride_a: stride(m * k),
+                stride_b: stride(k * n),
+                stride_c: stride(m * n),
+                stride_bias: None,
+                batch_size: (batches > 1).then_some(batches as i32),
+            };
+            let on_device = |values: &[i16]| stream.clone_htod(&from::<f32>(values)).unwrap();
+            let (a, b, mut to) = (on_device(&a), on_device(&b), on_device(&c));
+            let bias = on_device(&bias);
+            let activation = has_relu.then_some(&Activation::Relu);
+            // SAFETY: the matrices are as large as the sizes say.
+            let done = unsafe { lt.matmul(config, &a, &b, &mut to, Some(&bias), activation) };
+            done.unwrap();
+            let got = stream.clone_dtoh(&to).unwrap();
+            assert_eq!(got, from::<f32>(&expected), "{m} {n} {k} times {batches}");
+        }
+    }
+}
+
 pub fn run() {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
@@ -231,4 +282,8 @@ pub fn run() {
         }
     });
     gemm::<f64>(&blas, &stream, 8);
+    let lt = CudaBlasLT::new(stream.clone()).unwrap();
+    for seed in 9..12 {
+        layers(&lt, &stream, seed);
+    }
 }

@@ -14,16 +14,27 @@ use crate::process::run_logged;
 use crate::programs;
 use crate::ui::Step;
 
-const PACKAGES: [&str; 9] = [
+const PACKAGES: &[&str] = &[
     "vhost-device-gpgpu",
     "gpgpu-libcuda",
     "gpgpu-libcudart",
     "gpgpu-cublas",
     "gpgpu-cublaslt",
+    "gpgpu-cusolver",
+    "gpgpu-cusparse",
+    "gpgpu-cudnn",
+    "gpgpu-cufft",
+    "gpgpu-curand",
+    "gpgpu-refusing",
     "gpgpu-preload",
     "gpgpu-audit",
     "gpgpu-software-gpu",
     "gpgpu-software-cublas",
+    "gpgpu-software-cusolver",
+    "gpgpu-software-cusparse",
+    "gpgpu-software-cudnn",
+    "gpgpu-software-cufft",
+    "gpgpu-software-curand",
 ];
 
 /// The runtime libraries that we offer, by the major number in their names.
@@ -38,27 +49,81 @@ struct Linked {
     /// Its name, without the number.
     name: &'static str,
     /// The numbers.
-    majors: [&'static str; 2],
+    majors: &'static [&'static str],
 }
 
-const LINKED: [Linked; 3] = [
+const LINKED: &[Linked] = &[
     Linked {
         archive: "libcudart.a",
         folder: "guest-driver/libcudart/link",
         name: "libcudart.so",
-        majors: RUNTIMES,
+        majors: &RUNTIMES,
     },
     Linked {
         archive: "libgpgpu_cublas.a",
         folder: "guest-driver/cublas/link",
         name: "libcublas.so",
-        majors: ["12", "13"],
+        majors: &["12", "13"],
     },
     Linked {
         archive: "libgpgpu_cublaslt.a",
         folder: "guest-driver/cublaslt/link",
         name: "libcublasLt.so",
-        majors: ["12", "13"],
+        majors: &["12", "13"],
+    },
+    Linked {
+        archive: "libgpgpu_cusolver.a",
+        folder: "guest-driver/cusolver/link",
+        name: "libcusolver.so",
+        majors: &["11", "12"],
+    },
+    Linked {
+        archive: "libgpgpu_cusparse.a",
+        folder: "guest-driver/cusparse/link",
+        name: "libcusparse.so",
+        majors: &["12"],
+    },
+    Linked {
+        archive: "libgpgpu_cudnn.a",
+        folder: "guest-driver/cudnn/link",
+        name: "libcudnn.so",
+        majors: &["9"],
+    },
+    Linked {
+        archive: "libgpgpu_cufft.a",
+        folder: "guest-driver/cufft/link",
+        name: "libcufft.so",
+        majors: &["11", "12"],
+    },
+    Linked {
+        archive: "libgpgpu_curand.a",
+        folder: "guest-driver/curand/link",
+        name: "libcurand.so",
+        majors: &["10"],
+    },
+    Linked {
+        archive: "libgpgpu_refusing.a",
+        folder: "guest-driver/refusing/link",
+        name: "libcupti.so",
+        majors: &["12", "13"],
+    },
+    Linked {
+        archive: "libgpgpu_refusing.a",
+        folder: "guest-driver/refusing/link",
+        name: "libcufile.so",
+        majors: &["0"],
+    },
+    Linked {
+        archive: "libgpgpu_refusing.a",
+        folder: "guest-driver/refusing/link",
+        name: "libnvshmem_host.so",
+        majors: &["3"],
+    },
+    Linked {
+        archive: "libgpgpu_refusing.a",
+        folder: "guest-driver/refusing/link",
+        name: "libcusolverMg.so",
+        majors: &["11", "12"],
     },
 ];
 
@@ -127,12 +192,35 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
             "libsoftware_cublas.so",
             stage.software_gpu().join("libcublas.so.13"),
         ),
+        (
+            "libsoftware_cusolver.so",
+            stage.software_gpu().join("libcusolver.so.12"),
+        ),
+        (
+            "libsoftware_cusparse.so",
+            stage.software_gpu().join("libcusparse.so.12"),
+        ),
+        (
+            "libsoftware_cudnn.so",
+            stage.software_gpu().join("libcudnn.so.9"),
+        ),
+        (
+            "libsoftware_cufft.so",
+            stage.software_gpu().join("libcufft.so.12"),
+        ),
+        (
+            "libsoftware_curand.so",
+            stage.software_gpu().join("libcurand.so.10"),
+        ),
     ];
     for (name, target) in &copies {
         install_stripped(paths, &release.join(name), target)?;
     }
     link_to("libcuda.so.1", &stage.software_gpu().join("libcuda.so"))?;
-    for library in &LINKED {
+    // One library with both names, so that a handle of one is the other's too.
+    let cublaslt = stage.software_gpu().join("libcublasLt.so.13");
+    link_to("libcublas.so.13", &cublaslt)?;
+    for library in LINKED {
         for major in library.majors {
             link(paths, &release, library, major, &stage)?;
         }
@@ -149,7 +237,16 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
             link_to(&format!("../virtio-gpgpu/{name}"), &dir.join(name))?;
         }
     }
-    for name in ["libcuda.so.1", "libcublas.so.13"] {
+    for name in [
+        "libcuda.so.1",
+        "libcublas.so.13",
+        "libcublasLt.so.13",
+        "libcudnn.so.9",
+        "libcufft.so.12",
+        "libcurand.so.10",
+        "libcusolver.so.12",
+        "libcusparse.so.12",
+    ] {
         link_to(
             &format!("../../software-gpu/{name}"),
             &stage.native_software().join(name),

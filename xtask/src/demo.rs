@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<bool> {
         if runs.len() < before {
             let count = before - runs.len();
             ui::line(format!(
-                "skipped   {count} programs: NVIDIA's cuBLAS is needed, --libraries names its folder"
+                "skipped   {count} programs: NVIDIA's libraries are needed, --libraries names their folders"
             ));
         }
     }

@@ -1,57 +1,32 @@
-//! `libcublasLt.so` for a virtio-gpgpu guest: it refuses, for the host does not serve cuBLASLt yet.
+//! `libcublasLt.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuBLASLt carries them out.
 //!
-//! NVIDIA's own cannot take its place. Programs give it handles of cuBLAS as its own, which here are the guest library's: it would read
-//! memory at their numbers. So it stands beside our libcublas in the folder of our libraries, and its functions return
-//! `CUBLAS_STATUS_NOT_SUPPORTED` and name themselves once.
+//! Descriptors live here ([`descriptor`], [`descriptors`]) and travel whole with the call that uses them ([`product`], [`algorithm`]). What the library says
+//! of algorithms is kept by what it was asked ([`answers`]). Handles are this library's ([`exports`]) or our libcublas's ([`call`]). The rest needs no host
+//! ([`words`]).
 
 #![allow(non_snake_case)]
 
-use std::ffi::c_char;
+mod algorithm;
+mod answers;
+mod call;
+mod descriptor;
+mod descriptors;
+mod exports;
+#[cfg(test)]
+mod page;
+mod product;
+mod unsupported;
+mod words;
 
-use gpgpu_protocol::libraries::cublas::{STATUSES, status};
+use gpgpu_library::Status;
+use gpgpu_protocol::libraries::{Class, Library};
 
-/// `cublasLtGetVersion`: there is no version of what is not served.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetVersion() -> usize {
-    0
-}
+/// The library's place in the tables.
+const LIBRARY: Library = Library::CublasLt;
+/// The class of its own handles.
+const HANDLE: Class = Class::CublasLtHandle;
 
-/// `cublasLtGetCudartVersion`: as for the version.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetCudartVersion() -> usize {
-    0
-}
-
-/// `cublasLtGetStatusName`.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetStatusName(status: u32) -> *const c_char {
-    STATUSES.name(status).as_ptr()
-}
-
-/// `cublasLtGetStatusString`.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetStatusString(status: u32) -> *const c_char {
-    STATUSES.text(status).as_ptr()
-}
-
-gpgpu_client::unsupported! { status::NOT_SUPPORTED;
-    cublasLtCreate cublasLtDestroy cublasLtEmulationDescCreate cublasLtEmulationDescDestroy
-    cublasLtEmulationDescGetAttribute cublasLtEmulationDescInit_internal
-    cublasLtEmulationDescSetAttribute cublasLtGetProperty cublasLtGroupedMatrixLayoutCreate
-    cublasLtGroupedMatrixLayoutInit_internal cublasLtHeuristicsCacheGetCapacity
-    cublasLtHeuristicsCacheSetCapacity cublasLtLoggerForceDisable cublasLtLoggerOpenFile
-    cublasLtLoggerSetCallback cublasLtLoggerSetFile cublasLtLoggerSetLevel cublasLtLoggerSetMask
-    cublasLtMatmul cublasLtMatmulAlgoCapGetAttribute cublasLtMatmulAlgoCheck
-    cublasLtMatmulAlgoCheckForStream cublasLtMatmulAlgoConfigGetAttribute
-    cublasLtMatmulAlgoConfigSetAttribute cublasLtMatmulAlgoGetHeuristic
-    cublasLtMatmulAlgoGetHeuristicForStream cublasLtMatmulAlgoGetIds cublasLtMatmulAlgoInit
-    cublasLtMatmulDescCreate cublasLtMatmulDescDestroy cublasLtMatmulDescGetAttribute
-    cublasLtMatmulDescInit_internal cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceCreate
-    cublasLtMatmulPreferenceDestroy cublasLtMatmulPreferenceGetAttribute
-    cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceSetAttribute
-    cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutGetAttribute
-    cublasLtMatrixLayoutInit_internal cublasLtMatrixLayoutSetAttribute cublasLtMatrixTransform
-    cublasLtMatrixTransformDescCreate cublasLtMatrixTransformDescDestroy
-    cublasLtMatrixTransformDescGetAttribute cublasLtMatrixTransformDescInit_internal
-    cublasLtMatrixTransformDescSetAttribute
+/// Runs the body of an exported function: no panic leaves it.
+fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
+    gpgpu_library::enter(LIBRARY, body)
 }

@@ -173,7 +173,9 @@ impl<'a> Request<'a> {
 
     /// Asks, unless a call of this form was answered before.
     fn ask_once(self) -> Result<(), Status> {
-        let form: Box<[u64]> = self.parts().collect();
+        // Handles may be on different devices.
+        let handle = self.function.handle().map(|(at, _)| self.words[at]);
+        let form: Box<[u64]> = self.parts().chain(handle).collect();
         let known = answers().get(&form).cloned();
         let results = match known {
             Some(results) => results,
@@ -198,6 +200,7 @@ impl<'a> Request<'a> {
     fn parts(self) -> impl Iterator<Item = u64> {
         let (function, words) = (self.function, self.words);
         let first = u64::from(function.operation.op) << 1 | self.mode as u64;
+        let sets = matches!(function.kinds.first(), Some(Kind::Object(_)));
         let each = function.kinds.iter().zip(words).map(move |(kind, word)| {
             let bytes = |bytes: Option<usize>| match bytes {
                 _ if *word == 0 => 0,
@@ -206,10 +209,14 @@ impl<'a> Request<'a> {
                 None => 1,
             };
             match *kind {
+                // An answer may depend on what the handle was told, and on its GPU.
+                Kind::Handle(_) if function.operation.is(Property::Pure) => *word,
                 // What was accepted is kept for each handle.
                 Kind::Handle(_) | Kind::New(_) => 0,
                 Kind::I32 => u64::from(*word as u32),
                 Kind::I64 | Kind::Stream | Kind::Gone(_) => *word,
+                // What a descriptor is set to.
+                Kind::F32 | Kind::F64 if sets => *word,
                 Kind::Object(_) => contents::of(*word),
                 // Alignment decides about kernels, and in some functions about what is accepted.
                 Kind::Device => {
@@ -312,6 +319,11 @@ fn answers() -> MutexGuard<'static, Answers> {
     static KNOWN: OnceLock<Mutex<Answers>> = OnceLock::new();
     let known = KNOWN.get_or_init(Mutex::default);
     known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A handle was told something on which answers may depend.
+pub fn forget_answers() {
+    answers().clear();
 }
 
 /// What was accepted of the calls that are on no handle.

@@ -5,6 +5,7 @@
 
 pub mod forward;
 pub mod handle;
+pub mod memory;
 #[cfg(feature = "page")]
 pub mod page;
 

@@ -7,6 +7,7 @@ use gpgpu_protocol::libraries::Library;
 /// Names the functions of the calling crate that are written by hand, by their files: `BY_HAND` has them. Each is there, or this does not
 /// compile.
 #[macro_export]
+#[allow(clippy::crate_in_macro_def)]
 macro_rules! by_hand {
     ($($file:ident { $($name:ident)* })*) => {
         /// The functions that are written by hand, by their files.

@@ -98,6 +98,12 @@ pub fn put_with(
                 if let Kind::Outs(of, count) = *kind {
                     widths(of, count)?;
                 }
+                if let Kind::Scratch(bytes) = *kind {
+                    let bytes = words.get(usize::from(bytes));
+                    if word != 0 && bytes.is_none_or(|bytes| *bytes > MAX_SCRATCH) {
+                        return Err(Refused);
+                    }
+                }
                 writer.word(u64::from(word != 0));
             }
             // NULL is nowhere: the library says what it thinks of that.
@@ -138,6 +144,9 @@ pub fn put_with(
     }
     Ok(())
 }
+
+/// Room behind an array that a library writes: it may have more to say of an object than the caller asks for, as of a descriptor with eight dimensions.
+const SLACK: usize = 128;
 
 /// An argument as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,7 +224,11 @@ pub fn get(function: &Function, bytes: &[u8]) -> Result<Vec<Value>, Malformed> {
                 is_width(bytes.len(), widths(of, count)?)?;
             }
             Kind::Result(of) | Kind::Out(of) => bytes.resize(width(of)?, 0),
-            Kind::Outs(of, count) => bytes.resize(widths(of, count)?, 0),
+            Kind::Outs(of, count) => {
+                let length = widths(of, count)?;
+                bytes.reserve_exact(length + SLACK);
+                bytes.resize(length, 0);
+            }
             Kind::Scratch(count) => {
                 let wanted = words.get(usize::from(count)).copied().unwrap_or(0);
                 if wanted > MAX_SCRATCH {

@@ -99,6 +99,96 @@ impl About {
 classes! {
     /// `cublasHandle_t`, which is a `cublasLtHandle_t` too. It took 68 MiB on an H100.
     CublasHandle = 0x90: handle, stream "cublasSetStream_v2", pointer_mode "cublasSetPointerMode_v2", mib 96;
+    /// `cublasLtHandle_t` that is no handle of cuBLAS. Its calls name their streams, and their descriptors say where scalars are.
+    CublasLtHandle = 0x91: handle, mib 32;
+    /// `cufftHandle`. Frameworks keep thousands; the tables of a long transform are charged when it is made.
+    CufftPlan = 0x98: handle, most 8192, stream "cufftSetStream", mib 2;
+    /// `curandGenerator_t`. The states of the largest, MT19937, are 20 MiB.
+    CurandGenerator = 0x9c: handle, stream "curandSetStream", mib 32;
+    /// `cusolverDnHandle_t`. It took 96 MiB on an H100.
+    CusolverDn = 0xa0: handle, stream "cusolverDnSetStream", mib 128;
+    /// `cusolverDnParams_t`.
+    CusolverDnParams = 0xa1: descriptor;
+    /// `gesvdjInfo_t`.
+    GesvdjInfo = 0xa2: descriptor;
+    /// `syevjInfo_t`.
+    SyevjInfo = 0xa3: descriptor;
+    /// `cusolverDnIRSParams_t`.
+    IrsParams = 0xa4: descriptor;
+    /// `cusolverDnIRSInfos_t`.
+    IrsInfos = 0xa5: descriptor;
+    /// `cusolverSpHandle_t`.
+    CusolverSp = 0xa6: handle, stream "cusolverSpSetStream", mib 32;
+    /// `csrqrInfo_t`, which has memory of the GPU.
+    CsrqrInfo = 0xa7: most 1024;
+    /// `cusparseHandle_t`.
+    CusparseHandle = 0xb0: handle, stream "cusparseSetStream", pointer_mode "cusparseSetPointerMode", mib 32;
+    /// `cusparseMatDescr_t`.
+    CusparseMatDescr = 0xb1: descriptor;
+    /// `cusparseSpVecDescr_t`.
+    SpVec = 0xb2: descriptor;
+    /// `cusparseDnVecDescr_t`.
+    DnVec = 0xb3: descriptor;
+    /// `cusparseSpMatDescr_t`.
+    SpMat = 0xb4: descriptor;
+    /// `cusparseDnMatDescr_t`.
+    DnMat = 0xb5: descriptor;
+    /// `cusparseSpGEMMDescr_t`.
+    SpGemm = 0xb6: most 4096;
+    /// `cusparseSpSVDescr_t`.
+    SpSv = 0xb7: most 4096;
+    /// `cusparseSpSMDescr_t`.
+    SpSm = 0xb8: most 4096;
+    /// `cusparseSpGEAMDescr_t`.
+    SpGeam = 0xb9: most 4096;
+    /// `bsrsv2Info_t`, which has memory of the GPU, as the others of the older functions.
+    Bsrsv2Info = 0xba: most 1024;
+    /// `bsrsm2Info_t`.
+    Bsrsm2Info = 0xbb: most 1024;
+    /// `csric02Info_t`.
+    Csric02Info = 0xbc: most 1024;
+    /// `bsric02Info_t`.
+    Bsric02Info = 0xbd: most 1024;
+    /// `csrilu02Info_t`.
+    Csrilu02Info = 0xbe: most 1024;
+    /// `bsrilu02Info_t`.
+    Bsrilu02Info = 0xbf: most 1024;
+    /// `csru2csrInfo_t`.
+    Csru2csrInfo = 0xc0: most 1024;
+    /// `pruneInfo_t`.
+    PruneInfo = 0xc1: most 1024;
+    /// `cudnnHandle_t`.
+    CudnnHandle = 0xd0: handle, stream "cudnnSetStream", mib 32;
+    /// `cudnnTensorDescriptor_t`.
+    CudnnTensor = 0xd1: descriptor;
+    /// `cudnnFilterDescriptor_t`.
+    CudnnFilter = 0xd2: descriptor;
+    /// `cudnnConvolutionDescriptor_t`.
+    CudnnConvolution = 0xd3: descriptor;
+    /// `cudnnPoolingDescriptor_t`.
+    CudnnPooling = 0xd4: descriptor;
+    /// `cudnnActivationDescriptor_t`.
+    CudnnActivation = 0xd5: descriptor;
+    /// `cudnnLRNDescriptor_t`.
+    CudnnLrn = 0xd6: descriptor;
+    /// `cudnnDropoutDescriptor_t`.
+    CudnnDropout = 0xd7: descriptor;
+    /// `cudnnSpatialTransformerDescriptor_t`.
+    CudnnSpatialTransformer = 0xd8: descriptor;
+    /// `cudnnOpTensorDescriptor_t`.
+    CudnnOpTensor = 0xd9: descriptor;
+    /// `cudnnReduceTensorDescriptor_t`.
+    CudnnReduceTensor = 0xda: descriptor;
+    /// `cudnnRNNDescriptor_t`.
+    CudnnRnn = 0xdb: descriptor;
+    /// `cudnnRNNDataDescriptor_t`.
+    CudnnRnnData = 0xdc: descriptor;
+    /// `cudnnCTCLossDescriptor_t`.
+    CudnnCtcLoss = 0xdd: descriptor;
+    /// `cudnnTensorTransformDescriptor_t`.
+    CudnnTensorTransform = 0xde: descriptor;
+    /// `cudnnBackendDescriptor_t`, of any type but a variant pack.
+    CudnnBackend = 0xdf: descriptor;
 }
 
 impl Class {
@@ -178,7 +268,8 @@ impl Class {
 
     /// Whether a function that takes such objects takes one with this id: some of a library's are another's too.
     pub const fn takes(self, id: u64) -> bool {
-        self.has(id)
+        let is_of_cublas = matches!(self, Self::CublasLtHandle) && Self::CublasHandle.has(id);
+        self.has(id) || is_of_cublas
     }
 }
 
@@ -199,6 +290,16 @@ mod tests {
             assert!(class.library().functions().len() > 1);
         }
         assert_eq!(Class::from_number(0x10), None);
+    }
+
+    /// Programs give cuBLASLt a handle of cuBLAS, and natively it is one.
+    #[test]
+    fn a_handle_of_cublas_is_one_of_cublaslt_and_not_the_other_way_round() {
+        let [blas, lt] = [Class::CublasHandle, Class::CublasLtHandle];
+        assert!(lt.takes(blas.id(3)) && lt.takes(lt.id(3)));
+        assert!(blas.takes(blas.id(3)) && !blas.takes(lt.id(3)));
+        assert!(!lt.has(blas.id(3)));
+        assert!([0, 1, 0x110].iter().all(|id| !lt.takes(*id)));
     }
 
     #[test]

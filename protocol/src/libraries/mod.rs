@@ -14,6 +14,12 @@
 pub mod call;
 mod class;
 pub mod cublas;
+pub mod cublaslt;
+pub mod cudnn;
+pub mod cufft;
+pub mod curand;
+pub mod cusolver;
+pub mod cusparse;
 mod kind;
 mod status;
 mod table;
@@ -26,7 +32,7 @@ use crate::{
     api::{Argument, Completion, Operation, Property},
     codec::{Field, Shape, Structure},
 };
-use table::{REPLY, completion, functions, index, kind, property, table, width};
+use table::{REPLY, completion, fits_slot, functions, index, kind, property, table, width};
 
 /// A function of a library that travels.
 #[derive(Debug, PartialEq, Eq)]
@@ -130,6 +136,18 @@ macro_rules! libraries {
 libraries! {
     /// cuBLAS.
     Cublas "cublas" = 0x1000: with_cublas, cublas;
+    /// cuBLASLt.
+    CublasLt "cublaslt" = 0x1400: with_cublaslt, cublaslt;
+    /// cuFFT.
+    Cufft "cufft" = 0x1800: with_cufft, cufft;
+    /// cuRAND.
+    Curand "curand" = 0x1c00: with_curand, curand;
+    /// cuSOLVER.
+    Cusolver "cusolver" = 0x2000: with_cusolver, cusolver;
+    /// cuSPARSE.
+    Cusparse "cusparse" = 0x2400: with_cusparse, cusparse;
+    /// cuDNN.
+    Cudnn "cudnn" = 0x2800: with_cudnn, cudnn;
 }
 
 impl Library {
@@ -197,6 +215,16 @@ mod tests {
             assert_eq!(function(behind), None);
         }
         assert_eq!(function(0x0901), None);
+    }
+
+    #[test]
+    fn results_that_may_be_long_do_not_go_by_the_ring() {
+        let rings = |name: &str| Library::Curand.find(name).operation.rings;
+        assert!(!rings("curandGetDirectionVectors32") && rings("curandGenerate"));
+        for of in functions() {
+            let is_long = |kind: &Kind| matches!(kind, Kind::Reply | Kind::Outs(..));
+            assert!(!of.operation.rings || !of.kinds.iter().any(is_long));
+        }
     }
 
     #[test]

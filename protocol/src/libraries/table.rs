@@ -1,6 +1,6 @@
 //! How a table's rows become [`Function`](super::Function)s.
 
-use super::is_same;
+use super::{Kind, is_same};
 use crate::codec::{Field, Shape, Structure};
 
 /// The reply of every function: a status, and what it gives at host addresses.
@@ -22,6 +22,18 @@ pub(super) static REPLY: Shape = Shape::Structure(&Structure {
         },
     ],
 });
+
+/// Whether the results fit a reply slot of the ring: those that may be long go by the queue.
+pub(super) const fn fits_slot(kinds: &[Kind]) -> bool {
+    let mut at = 0;
+    while at < kinds.len() {
+        if matches!(kinds[at], Kind::Reply | Kind::Outs(..)) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
 
 pub(super) const fn index(names: &[&str], name: &str) -> u8 {
     let mut at = 0;
@@ -190,7 +202,8 @@ macro_rules! functions {
                         }),*],
                     }),
                     reply: &REPLY,
-                    rings: !matches!(completion!($completion), Completion::Wait),
+                    rings: !matches!(completion!($completion), Completion::Wait)
+                        && fits_slot(&[$(kind!(NAMES; $kind $($($of)*)?)),*]),
                 },
                 kinds: &[$(kind!(NAMES; $kind $($($of)*)?)),*],
             }

@@ -1,8 +1,8 @@
 //! Matrices that were read, and what levels 2 and 3 do with them.
 
-use crate::memory::{Matrix, Memory, Outcome};
 use crate::number::{Field, Load, Number};
 use crate::types::{Fill, Operation};
+use gpgpu_stand_in::memory::{Matrix, Memory, Outcome};
 
 /// A matrix, columns one after the other.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,16 +3,16 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the cuBLAS API under their own names, one file per family;
+//! - [`lt`]: the functions of the cuBLASLt API: `libcublasLt.so.13` is this library by another name;
 //! - [`handle`]: handles, what is set for them, and how a call becomes work in a handle's stream;
-//! - [`memory`]: vectors and matrices in device memory, which work reads and writes as a whole;
 //! - [`dense`] and [`number`]: the arithmetic, in ordinary Rust on what was read;
-//! - [`driver`]: what is asked of the software GPU;
 //! - [`types`]: NVIDIA's numbers for statuses, types and options.
+//!
+//! Device memory, streams and the driver are [`gpgpu_stand_in`]'s.
 
 pub mod api;
 pub mod dense;
-pub mod driver;
 pub mod handle;
-pub mod memory;
+pub mod lt;
 pub mod number;
 pub mod types;

@@ -3,6 +3,7 @@
 use std::num::Wrapping;
 use std::ops::{Add, AddAssign, Mul};
 
+use gpgpu_stand_in::memory::Plain;
 use half::{bf16, f16};
 use matrixmultiply::CGemmOption;
 use num_complex::{Complex, ComplexFloat};
@@ -11,34 +12,6 @@ use num_complex::{Complex, ComplexFloat};
 pub type C32 = Complex<f32>;
 /// Two `f64`.
 pub type C64 = Complex<f64>;
-
-/// A value that memory holds.
-///
-/// # Safety
-/// Every pattern of bits is a value, without padding.
-pub unsafe trait Plain: Copy + Send + Sync + 'static {}
-
-macro_rules! plain {
-    ($($t:ty),*) => {$(
-        // SAFETY: a number, or two without padding between or behind them.
-        unsafe impl Plain for $t {}
-    )*};
-}
-plain!(
-    u8,
-    i8,
-    i32,
-    i64,
-    u64,
-    f16,
-    bf16,
-    f32,
-    f64,
-    C32,
-    C64,
-    Complex<i8>,
-    Wrapping<i32>
-);
 
 /// A number that matrices can be multiplied of.
 pub trait Number:
@@ -232,3 +205,24 @@ impl Load<C32> for Complex<i8> {
         C32::new(self.re.into(), self.im.into())
     }
 }
+
+/// An index as BLAS counts: from one, in the width of the function's other integers.
+pub trait Index: Plain {
+    /// The number as an index.
+    fn index(value: usize) -> Self;
+}
+
+impl Index for i32 {
+    fn index(value: usize) -> Self {
+        value as Self
+    }
+}
+
+impl Index for i64 {
+    fn index(value: usize) -> Self {
+        value as Self
+    }
+}
+
+/// 32-bit integers, which wrap around as the device's do.
+pub type Integer = Wrapping<i32>;

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_int};
 
+use gpgpu_stand_in::call::Null;
+
 /// A `cublasStatus_t` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -16,6 +18,18 @@ pub enum Status {
     InternalError = 14,
     /// A combination of types that the function does not have.
     NotSupported = 15,
+}
+
+impl From<Status> for c_int {
+    fn from(status: Status) -> Self {
+        status as Self
+    }
+}
+
+impl From<Null> for Status {
+    fn from(_: Null) -> Self {
+        Self::InvalidValue
+    }
 }
 
 /// What a function of the API answers.

@@ -106,8 +106,8 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Locks a handle's state. Who has it may be waiting for the GPU, so a command that waits for it is outside.
-pub fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+/// Locks a handle's state, or what else a call uses alone. Who has it may be waiting for the GPU, so a command that waits for it is outside.
+pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     match state.try_lock() {
         Ok(state) => state,
         Err(_) => {

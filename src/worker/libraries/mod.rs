@@ -6,6 +6,10 @@
 //! for the gate and for the check that nothing on the host is read or written at an address that the guest gave.
 
 mod abi;
+mod cublaslt;
+mod cudnn;
+mod cufft;
+mod curand;
 mod handles;
 
 use gpgpu_protocol::{
@@ -29,6 +33,7 @@ use super::{
     session::Session,
 };
 use crate::cuda::library;
+pub use cudnn::Graphs;
 pub use handles::Handles;
 use handles::{State, lock};
 
@@ -39,7 +44,12 @@ type Outcome = Result<u32, CUresult>;
 type ByHand = fn(&mut Call<'_>, &[u64]) -> Outcome;
 
 /// The parts that are written by hand, by function. Each is given the arguments as the library takes them, where they are words.
-const BY_HAND: &[&[(&str, ByHand)]] = &[];
+const BY_HAND: &[&[(&str, ByHand)]] = &[
+    cublaslt::BY_HAND,
+    cudnn::BY_HAND,
+    cufft::BY_HAND,
+    curand::BY_HAND,
+];
 
 fn by_hand(function: &Function) -> Option<ByHand> {
     let mut parts = BY_HAND.iter().copied().flatten();

@@ -216,7 +216,7 @@ fn served(folder: &Path) -> Vec<String> {
     let mut request = Writer::new();
     request.put(&request::gpgpuLibraries { libraries: true });
     let answer = sister.call(
-        &request::gpgpuLibraries::OPERATION,
+        request::gpgpuLibraries::OPERATION,
         &request.into_bytes(),
         |reply| Reader::new(reply).get::<reply::gpgpuLibraries>().ok(),
     );

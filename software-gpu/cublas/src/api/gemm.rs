@@ -6,9 +6,9 @@ use half::f16;
 
 use crate::dense::{Dense, blend};
 use crate::handle::{Argument, Handle};
-use crate::memory::{Matrix, Memory, Outcome, Vector};
 use crate::number::{C32, C64, Load, Number, Store};
 use crate::types::{Operation, Result, Status};
+use gpgpu_stand_in::memory::{Matrix, Memory, Outcome, Vector};
 
 use super::{family, matrix, require};
 

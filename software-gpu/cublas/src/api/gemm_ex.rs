@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::handle::{Argument, Handle};
-use crate::memory::Integer;
+use crate::number::Integer;
 use crate::number::{C32, C64};
 use crate::types::data::{C_8I, C_32F, C_64F, R_8I, R_16BF, R_16F, R_32F, R_32I, R_64F};
 use crate::types::{Compute, Result, Status};

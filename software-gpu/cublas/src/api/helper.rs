@@ -2,17 +2,23 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::driver::Name;
 use crate::handle::{Answer, RawHandle, create, destroy, enter, enter_with};
-use crate::types::{Status, describe, is_device_mode};
+use crate::types::{Result, Status, describe, is_device_mode};
+use gpgpu_stand_in::driver::Name;
 
 use super::require;
 
 /// 13.1.0, as `cublas_api.h` counts.
-const VERSION: [c_int; 3] = [13, 1, 0];
+pub const VERSION: [c_int; 3] = [13, 1, 0];
 
 /// The runtime that a cuBLAS of this version is built with.
-const RUNTIME: usize = 13000;
+pub const RUNTIME: usize = 13000;
+
+/// A part of the version: major 0, minor 1, patch level 2.
+pub fn version_part(part: c_int) -> Result<c_int> {
+    let part = usize::try_from(part).ok().and_then(|p| VERSION.get(p));
+    part.copied().ok_or(Status::InvalidValue)
+}
 
 /// Defines exported functions without a second variant.
 macro_rules! export {
@@ -44,8 +50,7 @@ export! {
 
     /// The version's parts: major 0, minor 1, patch level 2.
     fn cublasGetProperty(part: c_int, value: Answer<c_int>) {
-        let part = usize::try_from(part).ok().and_then(|p| VERSION.get(p));
-        value.set(*part.ok_or(Status::InvalidValue)?)
+        value.set(version_part(part)?)
     }
 
     /// Also takes the handle back to its own workspace.

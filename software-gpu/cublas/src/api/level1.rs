@@ -3,9 +3,9 @@
 use num_complex::ComplexFloat;
 
 use crate::handle::{Answer, Argument, Handle};
-use crate::memory::{Index, Vector};
-use crate::number::{C32, C64, Field, Load, Number, Plain, Store};
+use crate::number::{C32, C64, Field, Index, Load, Number, Store};
 use crate::types::Result;
+use gpgpu_stand_in::memory::{Plain, Vector};
 
 use super::{family, vector};
 

@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use half::{bf16, f16};
 
 use crate::handle::{Answer, Argument, Handle};
-use crate::memory::Vector;
 use crate::number::{C32, C64};
 use crate::types::data::{C_32F, C_64F, R_16BF, R_16F, R_32F, R_64F};
 use crate::types::{Result, Status};
+use gpgpu_stand_in::memory::Vector;
 
 use super::level1::{axpy, dot, nrm2, scal};
 use super::{family, vector};

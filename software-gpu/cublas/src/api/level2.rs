@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use crate::dense::{Dense, Triangle, blend};
 use crate::handle::{Argument, Handle};
-use crate::memory::{Matrix, Memory, Outcome, Scalar, Vector};
 use crate::number::{C32, C64, Field};
 use crate::types::{Fill, Operation, Result, is_unit};
+use gpgpu_stand_in::memory::{Matrix, Memory, Outcome, Scalar, Vector};
 
 use super::{family, matrix, require, vector};
 

@@ -11,8 +11,8 @@ pub mod level1_ex;
 pub mod level2;
 pub mod level3;
 
-use crate::memory::{Matrix, Vector};
 use crate::types::{Result, Status};
+use gpgpu_stand_in::memory::{Matrix, Vector};
 
 /// Defines a family of exported functions: `[Name T, …] (arguments) |handle| body`. In arguments and body `T` is the type beside
 /// the function's name, `S` a second one if there is one, and `Int` the integer: `c_int`, and `i64` in a second function, whose

@@ -3,11 +3,42 @@
 
 use std::num::Wrapping;
 
+use half::{bf16, f16};
+use num_complex::Complex;
+
 use crate::driver::{Code, Driver, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, OUT_OF_MEMORY};
-use crate::number::Plain;
+
+/// A value that memory holds.
+///
+/// # Safety
+/// Every pattern of bits is a value, without padding.
+pub unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        // SAFETY: a number, or two without padding between or behind them.
+        unsafe impl Plain for $t {}
+    )*};
+}
+plain!(
+    u8,
+    i8,
+    u32,
+    i32,
+    i64,
+    u64,
+    f16,
+    bf16,
+    f32,
+    f64,
+    Complex<f32>,
+    Complex<f64>,
+    Complex<i8>,
+    Wrapping<i32>
+);
 
 /// A result of work: the driver's code is the error, and becomes a fault.
-pub type Outcome<T = ()> = std::result::Result<T, Code>;
+pub type Outcome<T = ()> = Result<T, Code>;
 
 /// `count` elements, `step` elements apart; with a negative step the last one lies first.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +209,57 @@ impl Memory {
         }
         Ok(())
     }
+
+    /// Fills bytes.
+    pub fn fill(&self, address: u64, size: usize, with: u8) -> Outcome {
+        let base = self.0.bytes(address, size, true)?;
+        // SAFETY: the bytes are writable while this work runs.
+        unsafe { base.write_bytes(with, size) };
+        Ok(())
+    }
+
+    /// The elements at these places, counted from an address on.
+    ///
+    /// # Errors
+    /// A place is not before `length`, too.
+    pub fn gather<T: Plain>(
+        &self,
+        address: u64,
+        length: i64,
+        places: impl Iterator<Item = i64>,
+    ) -> Outcome<Vec<T>> {
+        let base = self.span::<T>(address, length, false)?;
+        let get = |place| {
+            if !(0..length).contains(&place) {
+                return Err(ILLEGAL_ADDRESS);
+            }
+            // SAFETY: the place lies in the span, which is as in `get`.
+            Ok(unsafe { base.add(place as usize).read() })
+        };
+        places.map(get).collect()
+    }
+
+    /// Writes elements at these places, counted from an address on.
+    ///
+    /// # Errors
+    /// As [`Memory::gather`].
+    pub fn scatter<T: Plain>(
+        &self,
+        address: u64,
+        length: i64,
+        places: impl Iterator<Item = i64>,
+        values: &[T],
+    ) -> Outcome {
+        let base = self.span::<T>(address, length, true)?;
+        for (place, value) in places.zip(values) {
+            if !(0..length).contains(&place) {
+                return Err(ILLEGAL_ADDRESS);
+            }
+            // SAFETY: the place lies in the span, which is as in `get` and writable.
+            unsafe { base.add(place as usize).write(*value) };
+        }
+        Ok(())
+    }
 }
 
 impl Vector {
@@ -210,24 +292,3 @@ impl<T: Plain> Scalar<T> {
         }
     }
 }
-
-/// An index as BLAS counts: from one, in the width of the function's other integers.
-pub trait Index: Plain {
-    /// The number as an index.
-    fn index(value: usize) -> Self;
-}
-
-impl Index for i32 {
-    fn index(value: usize) -> Self {
-        value as Self
-    }
-}
-
-impl Index for i64 {
-    fn index(value: usize) -> Self {
-        value as Self
-    }
-}
-
-/// 32-bit integers, which wrap around as the device's do.
-pub type Integer = Wrapping<i32>;

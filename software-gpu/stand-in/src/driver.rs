@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
-use crate::types::{Result, Status};
-
 /// A driver's error: `CUresult` other than zero.
 pub type Code = u32;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: Code = 2;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub const INVALID_CONTEXT: Code = 201;
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
 pub const ILLEGAL_ADDRESS: Code = 700;
 /// `CUDA_ERROR_MISALIGNED_ADDRESS`.
@@ -42,7 +42,7 @@ pub struct Driver {
     bytes: unsafe extern "C" fn(*mut *mut c_void, u64, usize, c_int) -> Code,
 }
 
-fn check(code: Code) -> std::result::Result<(), Code> {
+fn check(code: Code) -> Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
@@ -55,7 +55,7 @@ unsafe impl Send for Name {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Name {}
 
-type Job = Box<dyn FnOnce() -> std::result::Result<(), Code> + Send>;
+type Job = Box<dyn FnOnce() -> Result<(), Code> + Send>;
 
 unsafe extern "C" fn run(data: *mut c_void, fault: Code) -> Code {
     // SAFETY: `Driver::queue` made the pointer out of a box, and the driver calls this once.
@@ -69,11 +69,10 @@ unsafe extern "C" fn run(data: *mut c_void, fault: Code) -> Code {
 }
 
 impl Driver {
-    /// The driver. `NotInitialized` where there is none, or it is not the software GPU's.
-    pub fn get() -> Result<&'static Self> {
+    /// The driver; `None` where there is none, or it is not the software GPU's.
+    pub fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-        let driver = DRIVER.get_or_init(Self::load);
-        driver.as_ref().ok_or(Status::NotInitialized)
+        DRIVER.get_or_init(Self::load).as_ref()
     }
 
     fn load() -> Option<Self> {
@@ -106,19 +105,21 @@ impl Driver {
     }
 
     /// The current context. Where there is none the first device's primary context becomes current, as with the runtime
-    /// that cuBLAS is built on.
-    pub fn current_or_primary(&self) -> Result<Name> {
+    /// that NVIDIA's libraries are built on.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn current_or_primary(&self) -> Result<Name, Code> {
         if let Some(context) = self.current() {
             return Ok(context);
         }
         let mut context = null_mut();
         // SAFETY: the pointer is valid for the call, and the context that is set is the one just retained.
-        let made = unsafe {
-            check((self.init)(0))
-                .and_then(|()| check((self.retain)(&mut context, 0)))
-                .and_then(|()| check((self.set_context)(context)))
-        };
-        made.map_err(|_| Status::NotInitialized)?;
+        unsafe {
+            check((self.init)(0))?;
+            check((self.retain)(&mut context, 0))?;
+            check((self.set_context)(context))?;
+        }
         Ok(Name(context))
     }
 
@@ -132,8 +133,8 @@ impl Driver {
         context: Name,
         stream: Name,
         wait: bool,
-        work: impl FnOnce() -> std::result::Result<(), Code> + Send + 'static,
-    ) -> std::result::Result<(), Code> {
+        work: impl FnOnce() -> Result<(), Code> + Send + 'static,
+    ) -> Result<(), Code> {
         let job: Job = Box::new(work);
         let data = Box::into_raw(Box::new(job));
         let mut queued = 0;
@@ -159,12 +160,7 @@ impl Driver {
     ///
     /// # Errors
     /// `ILLEGAL_ADDRESS` if the device may not reach all of them.
-    pub fn bytes(
-        &self,
-        address: u64,
-        size: usize,
-        write: bool,
-    ) -> std::result::Result<*mut u8, Code> {
+    pub fn bytes(&self, address: u64, size: usize, write: bool) -> Result<*mut u8, Code> {
         let mut bytes = null_mut();
         // SAFETY: the pointer is valid for the call.
         check(unsafe { (self.bytes)(&mut bytes, address, size, write.into()) })?;

@@ -1,0 +1,179 @@
+//! Calls on a handle, with what travels with them.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use gpgpu_library::{
+    Object, Status,
+    forward::Request,
+    handle::{self, Handle},
+};
+use gpgpu_protocol::{
+    codec::Writer,
+    libraries::{
+        Class, Function,
+        cublaslt::{
+            attributes::Class as Kind,
+            form::{Described, Formed},
+            status,
+        },
+    },
+};
+
+use crate::{
+    HANDLE,
+    descriptor::{Descriptor, Raw},
+};
+
+/// The most of our libcublas's handles that are known here: as many as there can be at once.
+const FOREIGN: usize = 1 << 10;
+
+/// Notes a handle that our libcublas has made.
+fn insert_foreign(id: u64) {
+    static KNOWN: Mutex<VecDeque<u64>> = Mutex::new(VecDeque::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= FOREIGN
+        && let Some(oldest) = known.pop_front()
+    {
+        handle::remove(oldest as Object);
+    }
+    known.push_back(id);
+    handle::insert(id);
+}
+
+/// Runs `body` with what is known of a handle. A handle of cuBLAS is one too: libcublas has made it and knows it, and here nothing is known at its first use.
+///
+/// # Errors
+///
+/// `NOT_INITIALIZED` if there is none; those of `body`.
+pub fn on_handle<T>(
+    handle: Object,
+    body: impl FnOnce(&Handle) -> Result<T, Status>,
+) -> Result<T, Status> {
+    let mut body = Some(body);
+    let mut run = |known: &Handle| {
+        let body = body.take();
+        body.map_or(Err(status::INTERNAL_ERROR), |body| body(known))
+    };
+    let is_cublas = Class::CublasHandle.has(handle as u64);
+    if !is_cublas {
+        return handle::with(HANDLE, handle, run);
+    }
+    let mut outcome = None;
+    let known = handle::with(HANDLE, handle, |known| {
+        outcome = Some(run(known));
+        Ok(())
+    });
+    if known.is_err() {
+        insert_foreign(handle as u64);
+        outcome = Some(handle::with(HANDLE, handle, run));
+    }
+    let outcome = outcome.unwrap_or(Err(status::INTERNAL_ERROR));
+    if matches!(outcome, Err(status::NOT_INITIALIZED)) {
+        // The host knows of no such handle.
+        handle::remove(handle);
+    }
+    outcome
+}
+
+/// The descriptors of a product, copied for one call.
+pub struct Parts {
+    operation: Descriptor,
+    emulation: Option<Descriptor>,
+    layouts: [Descriptor; 4],
+}
+
+impl Parts {
+    /// Reads them, the layouts being those of A, B, C and D.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_VALUE` if one is none.
+    ///
+    /// # Safety
+    ///
+    /// The pointers are NULL or to descriptors, which nobody changes meanwhile.
+    pub unsafe fn read(operation: Raw, [a, b, c, d]: [Raw; 4]) -> Result<Self, Status> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let operation = Descriptor::read(Kind::Operation, operation)?;
+            let layout = |raw| Descriptor::read(Kind::Layout, raw);
+            Ok(Self {
+                emulation: operation.emulation()?,
+                operation,
+                layouts: [layout(a)?, layout(b)?, layout(c)?, layout(d)?],
+            })
+        }
+    }
+
+    /// The operation's.
+    pub fn operation(&self) -> &Descriptor {
+        &self.operation
+    }
+
+    /// All of them, to be written.
+    pub fn described(&self) -> Described<'_, Descriptor> {
+        Described {
+            operation: &self.operation,
+            emulation: self.emulation.as_ref(),
+            layouts: self.layouts.each_ref(),
+        }
+    }
+}
+
+thread_local! {
+    /// Room for what travels, so that a call allocates nothing.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Writes what travels with a call, and hands it over with the number of its form.
+pub fn with_written<T>(
+    op: u16,
+    put: impl FnOnce(&mut Formed<'_>),
+    send: impl FnOnce(&[u8], u64) -> T,
+) -> T {
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    room.clear();
+    let mut writer = Writer::on(room);
+    let mut formed = Formed::new(op, &mut writer);
+    put(&mut formed);
+    let form = formed.form();
+    let blob = writer.into_bytes();
+    let sent = send(&blob, form);
+    let _ = ROOM.try_with(|room| room.set(blob));
+    sent
+}
+
+/// Sends work on a handle and a stream: it waits only if the library has not yet accepted work of its form.
+///
+/// # Errors
+///
+/// What the library returned, or what stands for libcuda's code.
+pub fn send_work(
+    function: &'static Function,
+    known: &Handle,
+    handle: Object,
+    stream: u64,
+    put: impl FnOnce(&mut Formed<'_>),
+) -> Result<(), Status> {
+    let put = |formed: &mut Formed<'_>| {
+        formed.count_in(stream);
+        put(formed);
+    };
+    with_written(function.operation.op, put, |blob, form| {
+        let words = [handle as u64, 0, stream];
+        let request = Request {
+            blob,
+            ..Request::new(function, &words)
+        };
+        if known.has_accepted(form) {
+            return request.post();
+        }
+        request.ask()?;
+        known.accept(form);
+        Ok(())
+    })
+}

@@ -1,0 +1,154 @@
+//! Products and transformations.
+
+use gpgpu_library::{Object, Status, forward::stream_id};
+use gpgpu_protocol::{
+    cuda::CUstream,
+    libraries::{
+        Function,
+        Library::CublasLt,
+        cublaslt::{
+            attributes::{
+                Class, POINTER_MODE, SCALE_TYPE, TRANSFORM_POINTER_MODE, TRANSFORM_SCALE_TYPE,
+            },
+            form::{
+                Algorithm, Place, SCALAR, Scalar, places, put_product, put_transformation,
+                scalar_bytes,
+            },
+            status,
+        },
+    },
+};
+
+use crate::{
+    LIBRARY,
+    call::{Parts, on_handle, send_work},
+    descriptor::{Descriptor, Raw},
+    enter,
+};
+
+const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
+const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
+
+/// Alpha and beta, where a descriptor says that they are.
+///
+/// # Safety
+///
+/// Pointers to host memory are NULL or to values of the scale type.
+unsafe fn scalars(
+    of: &Descriptor,
+    [mode, scale_type]: [u16; 2],
+    pointers: [*const u8; 2],
+) -> Result<[Scalar; 2], Status> {
+    let places = places(of.get(mode)).ok_or(status::INVALID_VALUE)?;
+    let mut scalars = [Scalar::At(0); 2];
+    for ((scalar, place), pointer) in scalars.iter_mut().zip(places).zip(pointers) {
+        *scalar = match place {
+            Place::Device => Scalar::At(pointer as u64),
+            Place::Zero => Scalar::Here([0; SCALAR]),
+            Place::Host if pointer.is_null() => Scalar::At(0),
+            Place::Host => {
+                let bytes = scalar_bytes(of.get(scale_type)).ok_or(status::INVALID_VALUE)?;
+                let mut value = [0; SCALAR];
+                // SAFETY: promised by the caller; the widest type has as much room.
+                unsafe { std::ptr::copy_nonoverlapping(pointer, value.as_mut_ptr(), bytes) };
+                Scalar::Here(value)
+            }
+        };
+    }
+    Ok(scalars)
+}
+
+/// `cublasLtMatmul`.
+///
+/// # Safety
+///
+/// Descriptors are NULL or descriptors, which nobody changes meanwhile; what else is in host memory is NULL or valid for what the function reads.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cublasLtMatmul(
+    lightHandle: Object,
+    computeDesc: Raw,
+    alpha: *const u8,
+    A: u64,
+    Adesc: Raw,
+    B: u64,
+    Bdesc: Raw,
+    beta: *const u8,
+    C: u64,
+    Cdesc: Raw,
+    D: u64,
+    Ddesc: Raw,
+    algo: *const Algorithm,
+    workspace: u64,
+    workspaceSizeInBytes: u64,
+    stream: CUstream,
+) -> Status {
+    enter(|| {
+        on_handle(lightHandle, |known| {
+            // SAFETY: promised by the caller; an algorithm is bytes.
+            let (parts, algorithm) = unsafe {
+                let parts = Parts::read(computeDesc, [Adesc, Bdesc, Cdesc, Ddesc])?;
+                (parts, (!algo.is_null()).then(|| algo.read()))
+            };
+            let attributes = [POINTER_MODE, SCALE_TYPE];
+            // SAFETY: promised by the caller.
+            let scalars = unsafe { scalars(parts.operation(), attributes, [alpha, beta]) }?;
+            let stream = stream_id(LIBRARY, stream as u64)?;
+            send_work(MATMUL, known, lightHandle, stream, |sink| {
+                let (described, algorithm) = (parts.described(), algorithm.as_ref());
+                let workspace = (workspace, workspaceSizeInBytes);
+                put_product(
+                    sink,
+                    &described,
+                    algorithm,
+                    scalars,
+                    [A, B, C, D],
+                    workspace,
+                );
+            })
+        })
+    })
+}
+
+/// `cublasLtMatrixTransform`.
+///
+/// # Safety
+///
+/// As [`cublasLtMatmul`].
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cublasLtMatrixTransform(
+    lightHandle: Object,
+    transformDesc: Raw,
+    alpha: *const u8,
+    A: u64,
+    Adesc: Raw,
+    beta: *const u8,
+    B: u64,
+    Bdesc: Raw,
+    C: u64,
+    Cdesc: Raw,
+    stream: CUstream,
+) -> Status {
+    enter(|| {
+        on_handle(lightHandle, |known| {
+            // SAFETY: promised by the caller.
+            let operation = unsafe { Descriptor::read(Class::Transform, transformDesc) }?;
+            let mut layouts = [None; 3];
+            for (layout, raw) in layouts.iter_mut().zip([Adesc, Bdesc, Cdesc]) {
+                if !raw.is_null() {
+                    // SAFETY: promised by the caller.
+                    *layout = Some(unsafe { Descriptor::read(Class::Layout, raw) }?);
+                }
+            }
+            let attributes = [TRANSFORM_POINTER_MODE, TRANSFORM_SCALE_TYPE];
+            // SAFETY: promised by the caller.
+            let scalars = unsafe { scalars(&operation, attributes, [alpha, beta]) }?;
+            let stream = stream_id(LIBRARY, stream as u64)?;
+            send_work(TRANSFORM, known, lightHandle, stream, |sink| {
+                let layouts = layouts.each_ref().map(Option::as_ref);
+                put_transformation(sink, &operation, layouts, scalars, [A, B, C]);
+            })
+        })
+    })
+}

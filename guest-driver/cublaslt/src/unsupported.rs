@@ -1,0 +1,70 @@
+//! Names that NVIDIA's libcublasLt exports for its own libraries, and no header declares. They are here so that whatever was linked with
+//! them starts; our libcublas calls none of them.
+//!
+//! They are those of CUDA 13.1.
+
+use gpgpu_client::unsupported;
+use gpgpu_protocol::libraries::cublaslt::status;
+
+unsupported! { status::NOT_SUPPORTED;
+    cublasLtACCMatmul cublasLtACCMatmulAlgoCapGetAttribute cublasLtACCMatmulAlgoCheck
+    cublasLtACCMatmulAlgoCheckForStream cublasLtACCMatmulAlgoGetHeuristic
+    cublasLtACCMatmulAlgoGetHeuristicForStream cublasLtACCMatmulAlgoGetIds cublasLtACCMatmulAlgoInit
+    cublasLtAlgoCharacteristicGetAttribute cublasLtBIIMatmul cublasLtBIIMatmulAlgoCapGetAttribute
+    cublasLtBIIMatmulAlgoCheck cublasLtBIIMatmulAlgoCheckForStream cublasLtBIIMatmulAlgoGetHeuristic
+    cublasLtBIIMatmulAlgoGetHeuristicForStream cublasLtBIIMatmulAlgoGetIds cublasLtBIIMatmulAlgoInit
+    cublasLtBSBMatmul cublasLtBSBMatmulAlgoCapGetAttribute cublasLtBSBMatmulAlgoCheck
+    cublasLtBSBMatmulAlgoCheckForStream cublasLtBSBMatmulAlgoGetHeuristic
+    cublasLtBSBMatmulAlgoGetHeuristicForStream cublasLtBSBMatmulAlgoGetIds cublasLtBSBMatmulAlgoInit
+    cublasLtBSSMatmul cublasLtBSSMatmulAlgoCapGetAttribute cublasLtBSSMatmulAlgoCheck
+    cublasLtBSSMatmulAlgoCheckForStream cublasLtBSSMatmulAlgoGetHeuristic
+    cublasLtBSSMatmulAlgoGetHeuristicForStream cublasLtBSSMatmulAlgoGetIds cublasLtBSSMatmulAlgoInit
+    cublasLtCCCMatmul cublasLtCCCMatmulAlgoCapGetAttribute cublasLtCCCMatmulAlgoCheck
+    cublasLtCCCMatmulAlgoCheckForStream cublasLtCCCMatmulAlgoGetHeuristic
+    cublasLtCCCMatmulAlgoGetHeuristicForStream cublasLtCCCMatmulAlgoGetIds cublasLtCCCMatmulAlgoInit
+    cublasLtClearNvjetCache cublasLtCtxInit cublasLtDDDMatmul cublasLtDDDMatmulAlgoCapGetAttribute
+    cublasLtDDDMatmulAlgoCheck cublasLtDDDMatmulAlgoCheckForStream cublasLtDDDMatmulAlgoGetHeuristic
+    cublasLtDDDMatmulAlgoGetHeuristicForStream cublasLtDDDMatmulAlgoGetIds cublasLtDDDMatmulAlgoInit
+    cublasLtGetEnvironmentMode cublasLtHHHMatmul cublasLtHHHMatmulAlgoCapGetAttribute
+    cublasLtHHHMatmulAlgoCheck cublasLtHHHMatmulAlgoCheckForStream cublasLtHHHMatmulAlgoGetHeuristic
+    cublasLtHHHMatmulAlgoGetHeuristicForStream cublasLtHHHMatmulAlgoGetIds cublasLtHHHMatmulAlgoInit
+    cublasLtHSHMatmul cublasLtHSHMatmulAlgoCapGetAttribute cublasLtHSHMatmulAlgoCheck
+    cublasLtHSHMatmulAlgoCheckForStream cublasLtHSHMatmulAlgoGetHeuristic
+    cublasLtHSHMatmulAlgoGetHeuristicForStream cublasLtHSHMatmulAlgoGetIds cublasLtHSHMatmulAlgoInit
+    cublasLtHSSMatmul cublasLtHSSMatmulAlgoCapGetAttribute cublasLtHSSMatmulAlgoCheck
+    cublasLtHSSMatmulAlgoCheckForStream cublasLtHSSMatmulAlgoGetHeuristic
+    cublasLtHSSMatmulAlgoGetHeuristicForStream cublasLtHSSMatmulAlgoGetIds cublasLtHSSMatmulAlgoInit
+    cublasLtHeuristicLutSerializeEntry cublasLtHeuristicsCacheCreate cublasLtHeuristicsCacheDestroy
+    cublasLtHeuristicsCacheGet cublasLtHeuristicsCachePut cublasLtKCCMatmul
+    cublasLtKCCMatmulAlgoCapGetAttribute cublasLtKCCMatmulAlgoCheck
+    cublasLtKCCMatmulAlgoCheckForStream cublasLtKCCMatmulAlgoGetHeuristic
+    cublasLtKCCMatmulAlgoGetHeuristicForStream cublasLtKCCMatmulAlgoGetIds cublasLtKCCMatmulAlgoInit
+    cublasLtKCKMatmul cublasLtKCKMatmulAlgoCapGetAttribute cublasLtKCKMatmulAlgoCheck
+    cublasLtKCKMatmulAlgoCheckForStream cublasLtKCKMatmulAlgoGetHeuristic
+    cublasLtKCKMatmulAlgoGetHeuristicForStream cublasLtKCKMatmulAlgoGetIds cublasLtKCKMatmulAlgoInit
+    cublasLtLegacyGemmACC cublasLtLegacyGemmBII cublasLtLegacyGemmBSS cublasLtLegacyGemmCCC
+    cublasLtLegacyGemmDDD cublasLtLegacyGemmHHH cublasLtLegacyGemmHSH cublasLtLegacyGemmHSS
+    cublasLtLegacyGemmSSS cublasLtLegacyGemmTSS cublasLtLegacyGemmTST cublasLtLegacyGemmZZZ
+    cublasLtMatmulAlgoConfigGetAttributeRange cublasLtSSSMatmul cublasLtSSSMatmulAlgoCapGetAttribute
+    cublasLtSSSMatmulAlgoCheck cublasLtSSSMatmulAlgoCheckForStream cublasLtSSSMatmulAlgoGetHeuristic
+    cublasLtSSSMatmulAlgoGetHeuristicForStream cublasLtSSSMatmulAlgoGetIds cublasLtSSSMatmulAlgoInit
+    cublasLtSetEnvironmentMode cublasLtShutdownCtx cublasLtTSSMatmul
+    cublasLtTSSMatmulAlgoCapGetAttribute cublasLtTSSMatmulAlgoCheck
+    cublasLtTSSMatmulAlgoCheckForStream cublasLtTSSMatmulAlgoGetHeuristic
+    cublasLtTSSMatmulAlgoGetHeuristicForStream cublasLtTSSMatmulAlgoGetIds cublasLtTSSMatmulAlgoInit
+    cublasLtTSTMatmul cublasLtTSTMatmulAlgoCapGetAttribute cublasLtTSTMatmulAlgoCheck
+    cublasLtTSTMatmulAlgoCheckForStream cublasLtTSTMatmulAlgoGetHeuristic
+    cublasLtTSTMatmulAlgoGetHeuristicForStream cublasLtTSTMatmulAlgoGetIds cublasLtTSTMatmulAlgoInit
+    cublasLtVCCMatmul cublasLtVCCMatmulAlgoCapGetAttribute cublasLtVCCMatmulAlgoCheck
+    cublasLtVCCMatmulAlgoCheckForStream cublasLtVCCMatmulAlgoGetHeuristic
+    cublasLtVCCMatmulAlgoGetHeuristicForStream cublasLtVCCMatmulAlgoGetIds cublasLtVCCMatmulAlgoInit
+    cublasLtVCVMatmul cublasLtVCVMatmulAlgoCapGetAttribute cublasLtVCVMatmulAlgoCheck
+    cublasLtVCVMatmulAlgoCheckForStream cublasLtVCVMatmulAlgoGetHeuristic
+    cublasLtVCVMatmulAlgoGetHeuristicForStream cublasLtVCVMatmulAlgoGetIds cublasLtVCVMatmulAlgoInit
+    cublasLtZZZMatmul cublasLtZZZMatmulAlgoCapGetAttribute cublasLtZZZMatmulAlgoCheck
+    cublasLtZZZMatmulAlgoCheckForStream cublasLtZZZMatmulAlgoGetHeuristic
+    cublasLtZZZMatmulAlgoGetHeuristicForStream cublasLtZZZMatmulAlgoGetIds cublasLtZZZMatmulAlgoInit
+    cublasLt_for_cublas_BII cublasLt_for_cublas_BSS cublasLt_for_cublas_DDD cublasLt_for_cublas_HHH
+    cublasLt_for_cublas_HSH cublasLt_for_cublas_HSS cublasLt_for_cublas_SSS cublasLt_for_cublas_TSS
+    cublasLt_for_cublas_TST
+}

@@ -1,0 +1,143 @@
+//! What the library says of itself: versions, statuses in words, the logger, and settings that the host would not know.
+
+use std::{
+    ffi::{c_char, c_int, c_uint, c_void},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+};
+
+use gpgpu_library::{
+    Status,
+    forward::{Request, context},
+};
+use gpgpu_protocol::libraries::{
+    Function,
+    Library::CublasLt,
+    cublaslt::{STATUSES, status},
+};
+
+use crate::{LIBRARY, enter};
+
+const VERSION: &Function = CublasLt.find("cublasLtGetVersion");
+const PROPERTY: &Function = CublasLt.find("cublasLtGetProperty");
+
+/// `cublasLtGetVersion`: the host's library's; 0 if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetVersion() -> usize {
+    let mut version = 0_u64;
+    enter(|| {
+        context(LIBRARY)?;
+        Request::new(VERSION, &[(&raw mut version) as u64]).ask()
+    });
+    version as usize
+}
+
+/// `cublasLtGetProperty`.
+///
+/// # Safety
+///
+/// `value` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtGetProperty(r#type: c_int, value: *mut c_int) -> Status {
+    enter(|| {
+        if value.is_null() {
+            return Err(status::INVALID_VALUE);
+        }
+        context(LIBRARY)?;
+        Request::new(PROPERTY, &[r#type as u64, value as u64]).ask()
+    })
+}
+
+/// `cublasLtGetStatusName`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetStatusName(status: Status) -> *const c_char {
+    STATUSES.name(status).as_ptr()
+}
+
+/// `cublasLtGetStatusString`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetStatusString(status: Status) -> *const c_char {
+    STATUSES.text(status).as_ptr()
+}
+
+/// `cublasLtGetCudartVersion`: the version of the driver API that this project's libraries answer to.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetCudartVersion() -> usize {
+    13000
+}
+
+/// How many heuristics a program is told that its library keeps, unless it has said how many: as natively.
+static CAPACITY: AtomicUsize = AtomicUsize::new(8192);
+
+/// `cublasLtHeuristicsCacheGetCapacity`.
+///
+/// # Safety
+///
+/// `capacity` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtHeuristicsCacheGetCapacity(capacity: *mut usize) -> Status {
+    if capacity.is_null() {
+        return status::INVALID_VALUE;
+    }
+    // SAFETY: promised by the caller.
+    unsafe { capacity.write(CAPACITY.load(Ordering::Relaxed)) };
+    status::SUCCESS
+}
+
+/// `cublasLtHeuristicsCacheSetCapacity`: it is told back, and 0 keeps this library from keeping any.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtHeuristicsCacheSetCapacity(capacity: usize) -> Status {
+    CAPACITY.store(capacity, Ordering::Relaxed);
+    status::SUCCESS
+}
+
+/// Whether heuristics are kept.
+pub fn keeps_heuristics() -> bool {
+    CAPACITY.load(Ordering::Relaxed) != 0
+}
+
+static MASK: AtomicU32 = AtomicU32::new(0);
+
+/// `cublasLtDisableCpuInstructionsSetMask`: the CPU is the host's, and the mask is told back.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtDisableCpuInstructionsSetMask(mask: c_uint) -> c_uint {
+    MASK.swap(mask, Ordering::Relaxed)
+}
+
+/// `cublasLtLoggerSetCallback`: the log would be the host's, which is the operator's. Nothing is logged, and the callback is never called.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerSetCallback(_callback: *mut c_void) -> Status {
+    status::SUCCESS
+}
+
+/// `cublasLtLoggerSetFile`: nothing is written there.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerSetFile(_file: *mut c_void) -> Status {
+    status::SUCCESS
+}
+
+/// `cublasLtLoggerOpenFile`: no file is made.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerOpenFile(_logFile: *const c_char) -> Status {
+    status::SUCCESS
+}
+
+/// `cublasLtLoggerSetLevel`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerSetLevel(level: c_int) -> Status {
+    match level {
+        0.. => status::SUCCESS,
+        _ => status::INVALID_VALUE,
+    }
+}
+
+/// `cublasLtLoggerSetMask`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerSetMask(_mask: c_int) -> Status {
+    status::SUCCESS
+}
+
+/// `cublasLtLoggerForceDisable`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtLoggerForceDisable() -> Status {
+    status::SUCCESS
+}

@@ -1,0 +1,328 @@
+//! Functions with arrays whose length a descriptor says, or whose values are as wide as one says.
+
+use std::{
+    ffi::{c_int, c_void},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use gpgpu_library::{
+    Object, Status,
+    forward::{self, Request, contents},
+    handle,
+};
+use gpgpu_protocol::libraries::{
+    Function,
+    cudnn::{MOST_DIMENSIONS, MOST_SEQUENCES, data_bytes, status},
+};
+
+use crate::{HANDLE, calls::free, enter, tensors};
+
+/// The functions that this file sends.
+mod function {
+    use gpgpu_protocol::libraries::{Function, Library::Cudnn};
+
+    pub const SET_TENSOR: &Function = Cudnn.find("cudnnSetTensor");
+    pub const TENSOR: &Function = Cudnn.find("cudnnGetTensorNdDescriptor");
+    pub const RNN_DATA: &Function = Cudnn.find("cudnnSetRNNDataDescriptor");
+    pub const WEIGHT: &Function = Cudnn.find("cudnnGetRNNWeightParams");
+    pub const CTC_LOSS: &Function = Cudnn.find("cudnnCTCLoss");
+    pub const CTC_WORKSPACE: &Function = Cudnn.find("cudnnGetCTCLossWorkspaceSize");
+}
+
+/// Values of the program.
+///
+/// # Safety
+///
+/// There are so many at the address, if it is not NULL.
+unsafe fn values<'a>(at: *const c_int, count: usize) -> Result<&'a [c_int], Status> {
+    if at.is_null() {
+        return Err(status::NULL_POINTER);
+    }
+    // SAFETY: promised by the caller.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+/// The first bytes at an address of the program, with zeros behind them; `None` if it is NULL.
+///
+/// # Safety
+///
+/// There are so many at the address, if it is not NULL.
+unsafe fn value<const N: usize>(at: *const c_void, bytes: usize) -> Option<[u8; N]> {
+    let mut value = [0; N];
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(at.cast(), value.as_mut_ptr(), bytes.min(N)) };
+    Some(value)
+}
+
+fn address<const N: usize>(of: &Option<[u8; N]>) -> u64 {
+    of.as_ref().map_or(0, |value| value.as_ptr() as u64)
+}
+
+fn bytes_of(values: &[&[c_int]]) -> Vec<u8> {
+    let all = values.iter().copied().flatten();
+    all.flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// `cudnnSetTensor`. The value is one element of the tensor.
+///
+/// # Safety
+///
+/// `valuePtr` is NULL or leads to an element.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnSetTensor(
+    handle: Object,
+    yDesc: Object,
+    y: *mut c_void,
+    valuePtr: *const c_void,
+) -> Status {
+    enter("cudnnSetTensor", || {
+        let data = tensors::data(yDesc as u64).and_then(data_bytes);
+        // SAFETY: promised by the caller.
+        let value = unsafe { value::<16>(valuePtr, data.unwrap_or(4)) };
+        let words = [handle as u64, yDesc as u64, y as u64, address(&value)];
+        forward::send(function::SET_TENSOR, &words)
+    })
+}
+
+/// `cudnnSetRNNDataDescriptor`.
+///
+/// # Safety
+///
+/// `seqLengthArray` has a length for each sequence of the batch, and `paddingFill` is NULL or leads to an element.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
+    rnnDataDesc: Object,
+    dataType: c_int,
+    layout: c_int,
+    maxSeqLength: c_int,
+    batchSize: c_int,
+    vectorSize: c_int,
+    seqLengthArray: *const c_int,
+    paddingFill: *const c_void,
+) -> Status {
+    enter("cudnnSetRNNDataDescriptor", || {
+        let batch = usize::try_from(batchSize).map_err(|_| status::BAD_PARAM)?;
+        if batch > MOST_SEQUENCES {
+            return Err(status::BAD_PARAM);
+        }
+        // SAFETY: promised by the caller.
+        let lengths = unsafe { values(seqLengthArray, batch) }?;
+        let width = data_bytes(dataType).ok_or(status::BAD_PARAM)?;
+        // SAFETY: promised by the caller.
+        let fill = unsafe { value::<8>(paddingFill, width) };
+        let id = rnnDataDesc as u64;
+        let sizes = [dataType, layout, maxSeqLength, batchSize, vectorSize];
+        let [data, layout, longest, batch, size] = sizes.map(|of| of as u64);
+        let words = [id, data, layout, longest, batch, size, 0, address(&fill)];
+        let before = contents::of(id);
+        // As for others that set a descriptor as a whole.
+        contents::set(id, 0);
+        let sent = Request {
+            blob: &bytes_of(&[lengths]),
+            ..Request::new(function::RNN_DATA, &words)
+        }
+        .send(free());
+        if sent.is_err() {
+            contents::set(id, before);
+        }
+        sent
+    })
+}
+
+/// `cudnnGetRNNWeightParams`.
+///
+/// # Safety
+///
+/// `mAddr` and `bAddr` are NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cudnnGetRNNWeightParams(
+    handle: Object,
+    rnnDesc: Object,
+    pseudoLayer: i32,
+    weightSpaceSize: usize,
+    weightSpace: *const c_void,
+    linLayerID: i32,
+    mDesc: Object,
+    mAddr: *mut *mut c_void,
+    bDesc: Object,
+    bAddr: *mut *mut c_void,
+) -> Status {
+    enter("cudnnGetRNNWeightParams", || {
+        // PyTorch asks for one of the two.
+        let words = [
+            handle as u64,
+            rnnDesc as u64,
+            pseudoLayer as u64,
+            weightSpaceSize as u64,
+            weightSpace as u64,
+            linLayerID as u64,
+            mDesc as u64,
+            bDesc as u64,
+            1,
+        ];
+        let reply = handle::with(HANDLE, handle, |_| {
+            Request::new(function::WEIGHT, &words).ask_for()
+        })?;
+        let (found, said) = reply.split_at_checked(16).ok_or(status::INTERNAL_ERROR)?;
+        let (found, _) = found.as_chunks::<8>();
+        let (said, _) = said.as_chunks::<72>();
+        for (((to, descriptor), found), said) in [(mAddr, mDesc), (bAddr, bDesc)]
+            .into_iter()
+            .zip(found)
+            .zip(said)
+        {
+            let place = u64::from_le_bytes(*found);
+            if !to.is_null() {
+                // SAFETY: promised by the caller.
+                unsafe { to.write(place as *mut c_void) };
+            }
+            if place != 0 && !descriptor.is_null() {
+                let mut hash = DefaultHasher::new();
+                said.hash(&mut hash);
+                contents::set(descriptor as u64, hash.finish());
+                let data = [said[0], said[1], said[2], said[3]];
+                tensors::note(descriptor as u64, i32::from_le_bytes(data));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// How many sequences a tensor of probabilities has: its second dimension's size.
+fn batch_of(tensor: Object) -> Result<usize, Status> {
+    let mut said = [0_i32; 18];
+    let at = said.as_mut_ptr();
+    let place = |of: usize| at.wrapping_add(of) as u64;
+    let words = [
+        tensor as u64,
+        MOST_DIMENSIONS,
+        place(0),
+        place(1),
+        place(2),
+        place(10),
+    ];
+    forward::send(function::TENSOR, &words)?;
+    // SAFETY: it is the array above, which was written through its address.
+    let [_, dimensions, _, batch, ..] = unsafe { at.cast::<[i32; 18]>().read() };
+    match usize::try_from(batch) {
+        Ok(batch) if dimensions >= 2 && batch <= MOST_SEQUENCES => Ok(batch),
+        _ => Err(status::BAD_PARAM),
+    }
+}
+
+/// Labels and lengths as they travel.
+///
+/// # Safety
+///
+/// The lengths are as many as the tensor has sequences, and the labels as many as their lengths add up to.
+unsafe fn sequences(
+    tensor: Object,
+    labels: *const c_int,
+    label_lengths: *const c_int,
+    input_lengths: *const c_int,
+) -> Result<Vec<u8>, Status> {
+    let batch = batch_of(tensor)?;
+    // SAFETY: promised by the caller.
+    let label_lengths = unsafe { values(label_lengths, batch) }?;
+    // SAFETY: promised by the caller.
+    let input_lengths = unsafe { values(input_lengths, batch) }?;
+    let count = label_lengths.iter().try_fold(0_usize, |sum, length| {
+        sum.checked_add(usize::try_from(*length).ok()?)
+    });
+    let count = count.filter(|count| *count <= 64 * MOST_SEQUENCES);
+    // SAFETY: promised by the caller.
+    let labels = unsafe { values(labels, count.ok_or(status::BAD_PARAM)?) }?;
+    let head = [batch as c_int];
+    Ok(bytes_of(&[&head, label_lengths, input_lengths, labels]))
+}
+
+fn ask(function: &'static Function, words: &[u64], blob: &[u8]) -> Result<(), Status> {
+    handle::with(HANDLE, words[0] as Object, |_| {
+        Request {
+            blob,
+            ..Request::new(function, words)
+        }
+        .ask()
+    })
+}
+
+/// `cudnnCTCLoss`.
+///
+/// # Safety
+///
+/// The arrays on the host are as long as `probsDesc` and the lengths say.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cudnnCTCLoss(
+    handle: Object,
+    probsDesc: Object,
+    probs: *const c_void,
+    hostLabels: *const c_int,
+    hostLabelLengths: *const c_int,
+    hostInputLengths: *const c_int,
+    costs: *mut c_void,
+    gradientsDesc: Object,
+    gradients: *mut c_void,
+    algo: c_int,
+    ctcLossDesc: Object,
+    workspace: *mut c_void,
+    workSpaceSizeInBytes: usize,
+) -> Status {
+    enter("cudnnCTCLoss", || {
+        // SAFETY: promised by the caller.
+        let all = unsafe { sequences(probsDesc, hostLabels, hostLabelLengths, hostInputLengths) }?;
+        let words = [
+            handle as u64,
+            probsDesc as u64,
+            probs as u64,
+            0,
+            costs as u64,
+            gradientsDesc as u64,
+            gradients as u64,
+            algo as u64,
+            ctcLossDesc as u64,
+            workspace as u64,
+            workSpaceSizeInBytes as u64,
+        ];
+        ask(function::CTC_LOSS, &words, &all)
+    })
+}
+
+/// `cudnnGetCTCLossWorkspaceSize`.
+///
+/// # Safety
+///
+/// The arrays are as long as `probsDesc` and the lengths say, and `sizeInBytes` is the caller's to write to.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
+    handle: Object,
+    probsDesc: Object,
+    gradientsDesc: Object,
+    labels: *const c_int,
+    labelLengths: *const c_int,
+    inputLengths: *const c_int,
+    algo: c_int,
+    ctcLossDesc: Object,
+    sizeInBytes: *mut usize,
+) -> Status {
+    enter("cudnnGetCTCLossWorkspaceSize", || {
+        // SAFETY: promised by the caller.
+        let all = unsafe { sequences(probsDesc, labels, labelLengths, inputLengths) }?;
+        let words = [
+            handle as u64,
+            probsDesc as u64,
+            gradientsDesc as u64,
+            0,
+            algo as u64,
+            ctcLossDesc as u64,
+            sizeInBytes as u64,
+        ];
+        ask(function::CTC_WORKSPACE, &words, &all)
+    })
+}

@@ -1,0 +1,43 @@
+//! cuDNN's functions that are not served: exported, so that programs start, and honest when called.
+//!
+//! The names are those that the library of version 9.28 exports beside what is served.
+
+use gpgpu_client::unsupported;
+use gpgpu_protocol::libraries::cudnn::status;
+
+// Operations on a stream without a handle: causal convolutions, and those of graph networks.
+unsupported! { status::NOT_SUPPORTED;
+        cudnnB2BCausalConv1dBackward cudnnB2BCausalConv1dForward cudnnCausalConv1dBackward
+        cudnnCausalConv1dForward cudnnCausalConv1dNwhBackward cudnnCausalConv1dNwhForward
+        cudnnFFTCausalConv1dBackward cudnnFFTCausalConv1dForward cudnnGnnAggSimpleBackward
+        cudnnGnnAggSimpleForward cudnnGnnMhaGatBackward cudnnGnnMhaGatForward
+        cudnnGnnMhaGatV2Backward cudnnGnnMhaGatV2Forward cudnnLongFFTCausalConv1dBackward
+        cudnnLongFFTCausalConv1dForward cudnnLongFFTCausalConv1dGetBufferSizes
+}
+
+// The fused operations from before the backend. What their attributes point to depends on the attribute.
+unsupported! { status::NOT_SUPPORTED;
+        cudnnCreateFusedOpsConstParamPack cudnnCreateFusedOpsPlan
+        cudnnCreateFusedOpsVariantParamPack cudnnDestroyFusedOpsConstParamPack
+        cudnnDestroyFusedOpsPlan cudnnDestroyFusedOpsVariantParamPack cudnnFusedOpsExecute
+        cudnnGetFusedOpsConstParamPackAttribute cudnnGetFusedOpsVariantParamPackAttribute
+        cudnnMakeFusedOpsPlan cudnnSetFusedOpsConstParamPackAttribute
+        cudnnSetFusedOpsVariantParamPackAttribute
+}
+
+// Attention from before the backend.
+unsupported! { status::NOT_SUPPORTED;
+        cudnnCreateAttnDescriptor cudnnCreateSeqDataDescriptor cudnnDestroyAttnDescriptor
+        cudnnDestroySeqDataDescriptor cudnnGetAttnDescriptor cudnnGetMultiHeadAttnBuffers
+        cudnnGetMultiHeadAttnWeights cudnnGetSeqDataDescriptor cudnnMultiHeadAttnBackwardData
+        cudnnMultiHeadAttnBackwardWeights cudnnMultiHeadAttnForward cudnnSetAttnDescriptor
+        cudnnSetSeqDataDescriptor
+}
+
+// CUDA graphs, descriptors in memory of the program's, what gives descriptors back that others were set with, and functions of NVIDIA's own.
+unsupported! { status::NOT_SUPPORTED;
+        cudnnBackendInitialize cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph
+        cudnnGetBackdoor cudnnGetFoldedConvBackwardDataDescriptors cudnnGetRNNDataDescriptor
+        cudnnGetRNNDescriptor_v8 cudnnGetRNNDropoutLocationsInternal cudnnSetBackdoor
+        cudnnSetBackdoorEx
+}

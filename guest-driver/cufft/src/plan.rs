@@ -1,0 +1,266 @@
+//! Plans: the program's numbers for them, and what the host's library was told of each.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicI32, Ordering},
+    },
+};
+
+use gpgpu_library::{
+    Object, Status,
+    forward::{self, Request, stream_id, tell_stream},
+    handle,
+    memory::DeviceMemory,
+};
+use gpgpu_protocol::libraries::{Function, Library, cufft::status};
+
+use crate::{LIBRARY, PLAN};
+
+const CREATE: &Function = Library::Cufft.find("cufftCreate");
+const DESTROY: &Function = Library::Cufft.find("cufftDestroy");
+const SET_WORK_AREA: &Function = Library::Cufft.find("cufftSetWorkArea");
+
+/// A `cufftHandle`.
+pub type Number = i32;
+
+/// What is known of a plan.
+#[derive(Debug)]
+pub struct Plan {
+    /// The host's object; 0 until the plan needs one: it is then made in the context that is current, as cuFFT takes the device at that time.
+    id: u64,
+    /// Whether the plan gets its work area by itself.
+    allocates: bool,
+    /// The bytes of the work area that it needs, once it has a transform.
+    needs: Option<u64>,
+    /// A work area that was taken for it, and its bytes.
+    own: Option<(DeviceMemory, u64)>,
+    /// The work area that the library knows of; 0 for none.
+    area: u64,
+    /// The stream that it was given before there was an object.
+    stream: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            allocates: true,
+            needs: None,
+            own: None,
+            area: 0,
+            stream: 0,
+        }
+    }
+}
+
+static PLANS: RwLock<Option<HashMap<Number, Arc<Mutex<Plan>>>>> = RwLock::new(None);
+/// The last number. Numbers begin with 1, and none is used again.
+static LAST: AtomicI32 = AtomicI32::new(0);
+
+/// Adds a plan without a transform.
+///
+/// # Errors
+///
+/// There are no more numbers.
+pub fn add() -> Result<Number, Status> {
+    let next = |last: Number| last.checked_add(1);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    let number = last.map_err(|_| status::ALLOC_FAILED)? + 1;
+    let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
+    plans.get_or_insert_default().insert(number, Arc::default());
+    Ok(number)
+}
+
+/// The plan with a number.
+///
+/// # Errors
+///
+/// `CUFFT_INVALID_PLAN` if there is none.
+pub fn find(number: Number) -> Result<Arc<Mutex<Plan>>, Status> {
+    let plans = PLANS.read().unwrap_or_else(PoisonError::into_inner);
+    let found = plans.as_ref().and_then(|all| all.get(&number));
+    found.cloned().ok_or(status::INVALID_PLAN)
+}
+
+/// A plan, for one thread at a time.
+pub fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
+    plan.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends a plan, and waits for its work.
+///
+/// # Errors
+///
+/// `CUFFT_INVALID_PLAN` if there is none, or what the library returned.
+pub fn end(number: Number) -> Result<(), Status> {
+    let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
+    let plan = plans.as_mut().and_then(|all| all.remove(&number));
+    drop(plans);
+    let plan = plan.ok_or(status::INVALID_PLAN)?;
+    // Behind the lock: another thread may be using it.
+    let mut plan = lock(&plan);
+    if plan.id == 0 {
+        return Ok(());
+    }
+    // If this fails, the plan's context has gone, and its work area with it.
+    forward::send(DESTROY, &[plan.id])?;
+    plan.id = 0;
+    plan.needs = None;
+    if let Some((area, _)) = plan.own.take() {
+        area.free();
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// The id of its object, which is made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// What the library returned, or what stands for libcuda's code.
+    pub fn object(&mut self) -> Result<u64, Status> {
+        if self.id == 0 {
+            let mut made: Object = std::ptr::null_mut();
+            forward::send(CREATE, &[&raw mut made as u64])?;
+            self.id = made as u64;
+            if self.stream != 0 {
+                self.tell_stream(self.stream)?;
+            }
+        }
+        Ok(self.id)
+    }
+
+    /// The id of its object, if it has a transform.
+    ///
+    /// # Errors
+    ///
+    /// `CUFFT_INVALID_PLAN` if it has none.
+    pub fn made(&self) -> Result<u64, Status> {
+        match self.needs {
+            Some(_) => Ok(self.id),
+            None => Err(status::INVALID_PLAN),
+        }
+    }
+
+    /// The plan has a transform that needs a work area of so many bytes: it gets one, if it is to.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it. The plan computes nothing then.
+    pub fn make(&mut self, bytes: u64) -> Result<(), Status> {
+        self.needs = None;
+        let has = self.own.as_ref().map_or(0, |(_, bytes)| *bytes);
+        if self.allocates && bytes > has {
+            let area = DeviceMemory::allocate(LIBRARY, bytes)?;
+            let told = self.tell_area(area.address());
+            let old = match told {
+                Ok(()) => self.own.replace((area, bytes)),
+                Err(_) => Some((area, bytes)),
+            };
+            if let Some((old, _)) = old {
+                old.free();
+            }
+            told?;
+        }
+        self.needs = Some(bytes);
+        Ok(())
+    }
+
+    /// Whether the plan is to get its work area by itself.
+    ///
+    /// # Errors
+    ///
+    /// `CUFFT_INVALID_PLAN` if it has a transform.
+    pub fn set_allocates(&mut self, allocates: bool) -> Result<(), Status> {
+        if self.needs.is_some() {
+            return Err(status::INVALID_PLAN);
+        }
+        self.allocates = allocates;
+        Ok(())
+    }
+
+    /// Gives it a work area of the program's.
+    ///
+    /// # Errors
+    ///
+    /// What the library returned, or what stands for libcuda's code.
+    pub fn set_area(&mut self, area: u64) -> Result<(), Status> {
+        self.object()?;
+        // The program's memory, from here on: what was taken for the plan is given back.
+        self.allocates = false;
+        if let Some((own, _)) = self.own.take() {
+            self.tell_area(area)?;
+            own.free();
+            return Ok(());
+        }
+        if self.area != area {
+            Request::new(SET_WORK_AREA, &[self.id, area]).post()?;
+            self.area = area;
+        }
+        Ok(())
+    }
+
+    /// Tells the library a work area, and waits until it has it.
+    fn tell_area(&mut self, area: u64) -> Result<(), Status> {
+        Request::new(SET_WORK_AREA, &[self.id, area]).ask()?;
+        self.area = area;
+        Ok(())
+    }
+
+    /// Gives it a stream.
+    ///
+    /// # Errors
+    ///
+    /// There is no such stream.
+    pub fn set_stream(&mut self, stream: u64) -> Result<(), Status> {
+        if self.id != 0 {
+            return self.tell_stream(stream);
+        }
+        stream_id(LIBRARY, stream)?;
+        self.stream = stream;
+        Ok(())
+    }
+
+    fn tell_stream(&self, stream: u64) -> Result<(), Status> {
+        let id = stream_id(LIBRARY, stream)?;
+        handle::with(PLAN, self.id as Object, |known| {
+            if known.told().give_stream(stream as usize, id) {
+                tell_stream(PLAN, self.id, id)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_one_plans_for_ever() {
+        let [one, other] = [add().unwrap(), add().unwrap()];
+        assert!(one > 0 && one != other);
+        assert!(find(one).is_ok());
+        // It was never told to the host, so it needs none to end.
+        assert_eq!(end(one), Ok(()));
+        assert_eq!(end(one), Err(status::INVALID_PLAN));
+        assert!(find(one).is_err() && find(other).is_ok());
+        assert_ne!(add().unwrap(), one);
+        for number in [0, -1, Number::MIN, Number::MAX] {
+            assert_eq!(find(number).err(), Some(status::INVALID_PLAN));
+        }
+    }
+
+    #[test]
+    fn a_plan_without_a_transform_computes_nothing() {
+        let plan = find(add().unwrap()).unwrap();
+        let mut plan = lock(&plan);
+        assert_eq!(plan.made(), Err(status::INVALID_PLAN));
+        assert_eq!(plan.set_allocates(false), Ok(()));
+        assert_eq!(plan.make(64), Ok(()));
+        assert!(plan.made().is_ok());
+        assert_eq!(plan.set_allocates(true), Err(status::INVALID_PLAN));
+    }
+}

@@ -1,0 +1,21 @@
+//! cuFFT's functions that are not served: exported, so that programs start, and honest when called.
+//!
+//! The names are those that the libraries of CUDA 12.9 and 13 export beside what is served.
+
+use gpgpu_client::unsupported;
+use gpgpu_protocol::libraries::cufft::status;
+
+// Callbacks, which are device code of the program's in cuFFT's kernels; plans for several GPUs and their memory; and building blocks for
+// device code.
+unsupported! { status::NOT_SUPPORTED;
+    __cufftXtSetJITCallback_12_7 cufftDebug cufftDescriptionCreate cufftDescriptionDestroy
+    cufftDescriptionGetTraitInt64 cufftDescriptionSetTraitInt64 cufftDeviceCreate
+    cufftDeviceDestroy cufftDeviceGetDatabaseStr cufftDeviceGetDatabaseStrSize
+    cufftDeviceGetDeviceFunctionTraitInt64 cufftDeviceGetDeviceFunctions cufftDeviceGetLTOIRSizes
+    cufftDeviceGetLTOIRs cufftDeviceGetNumDeviceFunctions cufftDeviceGetNumLTOIRs
+    cufftDeviceGetSemanticVersion cufftDeviceGetVersion cufftDeviceIsSupported cufftXtClearCallback
+    cufftXtExecDescriptor cufftXtExecDescriptorC2C cufftXtExecDescriptorC2R
+    cufftXtExecDescriptorD2Z cufftXtExecDescriptorR2C cufftXtExecDescriptorZ2D
+    cufftXtExecDescriptorZ2Z cufftXtFree cufftXtMakePlanGuru64 cufftXtMalloc cufftXtMemcpy
+    cufftXtQueryPlan cufftXtSetCallback cufftXtSetCallbackSharedSize cufftXtSetJITCallback
+}

@@ -1,0 +1,105 @@
+//! The tables for quasirandom sequences: constants of the host's library, which stay in the process once they were asked for.
+
+use std::{ffi::c_void, sync::Mutex, sync::PoisonError};
+
+use gpgpu_library::{Status, forward::Request, forward::context};
+use gpgpu_protocol::libraries::{
+    Function, Library,
+    curand::{DIMENSIONS, PIECE, status},
+};
+
+use crate::{LIBRARY, enter, give};
+
+/// A table, once it is here: words of eight bytes, so that it is aligned for its values.
+struct Table(Mutex<Option<&'static [u64]>>);
+
+impl Table {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Where the table of so many bytes is. `set` says which one the function is to give, if there are several.
+    fn get(
+        &self,
+        function: &'static Function,
+        set: Option<i32>,
+        bytes: usize,
+    ) -> Result<*const c_void, Status> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = match *table {
+            Some(words) => words,
+            None => {
+                context(LIBRARY)?;
+                let words = fetch(function, set, bytes)?;
+                // For the life of the process: programs keep the address.
+                *table.insert(Vec::leak(words))
+            }
+        };
+        Ok(words.as_ptr().cast())
+    }
+}
+
+/// Asks for a table piece by piece.
+fn fetch(function: &'static Function, set: Option<i32>, bytes: usize) -> Result<Vec<u64>, Status> {
+    let mut words = Vec::with_capacity(bytes / 8);
+    while words.len() * 8 < bytes {
+        let from = words.len() * 8;
+        // Any word but 0 asks for the reply.
+        let arguments = [set.unwrap_or(0) as u64, from as u64, 1];
+        let arguments = &arguments[usize::from(set.is_none())..];
+        let piece = Request::new(function, arguments).ask_for()?;
+        if piece.len() != PIECE.min(bytes - from) || !piece.len().is_multiple_of(8) {
+            return Err(status::INTERNAL_ERROR);
+        }
+        let of = |word: &[u8]| {
+            word.iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
+        words.extend(piece.chunks_exact(8).map(of));
+    }
+    Ok(words)
+}
+
+macro_rules! tables {
+    ($($vectors:ident $constants:ident $first:literal $values:literal $bytes:literal;)*) => {$(
+        /// cuRAND's function of this name: two sets, each of as many values of as many bytes for each dimension.
+        ///
+        /// # Safety
+        ///
+        /// `vectors` is NULL or the caller's to write to.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $vectors(vectors: *mut *const c_void, set: i32) -> Status {
+            static TABLES: [Table; 2] = [Table::new(), Table::new()];
+            const FUNCTION: &Function = Library::Curand.find(stringify!($vectors));
+            enter(|| {
+                let at = usize::try_from(set.wrapping_sub($first)).ok();
+                let table = at.and_then(|at| TABLES.get(at)).ok_or(status::OUT_OF_RANGE)?;
+                let table = table.get(FUNCTION, Some(set), DIMENSIONS * $values * $bytes)?;
+                // SAFETY: promised by the caller.
+                unsafe { give(vectors, table) }
+            })
+        }
+
+        /// cuRAND's function of this name: a value for each dimension.
+        ///
+        /// # Safety
+        ///
+        /// `constants` is NULL or the caller's to write to.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $constants(constants: *mut *const c_void) -> Status {
+            static TABLE: Table = Table::new();
+            const FUNCTION: &Function = Library::Curand.find(stringify!($constants));
+            enter(|| {
+                let table = TABLE.get(FUNCTION, None, DIMENSIONS * $bytes)?;
+                // SAFETY: promised by the caller.
+                unsafe { give(constants, table) }
+            })
+        }
+    )*};
+}
+
+tables! {
+    curandGetDirectionVectors32 curandGetScrambleConstants32 101 32 4;
+    curandGetDirectionVectors64 curandGetScrambleConstants64 103 64 8;
+}

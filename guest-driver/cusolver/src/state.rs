@@ -1,0 +1,116 @@
+//! Handles are made and ended here, and what cuSOLVER is told of them is kept.
+
+use gpgpu_library::{
+    Object, Status, forward,
+    forward::{Request, stream_id, tell_stream},
+    give,
+    handle::find,
+};
+use gpgpu_protocol::{
+    cuda::CUstream,
+    libraries::{Class, Function, Library::Cusolver},
+};
+
+use crate::{LIBRARY, enter};
+
+/// Notes a handle's stream, and tells cuSOLVER if it has another one.
+fn set_stream(class: Class, handle: Object, stream: CUstream) -> Status {
+    enter(|| {
+        let known = find(class, handle)?;
+        let id = stream_id(LIBRARY, stream as u64)?;
+        let mut told = known.told();
+        if told.give_stream(stream as usize, id) {
+            tell_stream(class, handle as u64, id)?;
+        }
+        Ok(())
+    })
+}
+
+/// Says a handle's stream.
+///
+/// # Safety
+///
+/// `stream` is NULL or the caller's to write to.
+unsafe fn get_stream(class: Class, handle: Object, stream: *mut CUstream) -> Status {
+    enter(|| {
+        let told = find(class, handle)?.told().stream;
+        // SAFETY: promised by the caller.
+        unsafe { give(LIBRARY, stream, told as CUstream) }
+    })
+}
+
+macro_rules! handles {
+    ($($class:ident: $create:ident $destroy:ident $set:ident $get:ident;)*) => {$(
+        /// cuSOLVER's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// `handle` is NULL or the caller's to write to.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $create(handle: *mut Object) -> Status {
+            const CREATE: &Function = Cusolver.find(stringify!($create));
+            enter(|| forward::send(CREATE, &[handle as u64]))
+        }
+
+        /// cuSOLVER's function of this name.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $destroy(handle: Object) -> Status {
+            const DESTROY: &Function = Cusolver.find(stringify!($destroy));
+            enter(|| forward::send(DESTROY, &[handle as u64]))
+        }
+
+        /// cuSOLVER's function of this name.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(handle: Object, streamId: CUstream) -> Status {
+            set_stream(Class::$class, handle, streamId)
+        }
+
+        /// cuSOLVER's function of this name.
+        ///
+        /// # Safety
+        ///
+        /// `streamId` is NULL or the caller's to write to.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(handle: Object, streamId: *mut CUstream) -> Status {
+            // SAFETY: promised by the caller.
+            unsafe { get_stream(Class::$class, handle, streamId) }
+        }
+    )*};
+}
+
+handles! {
+    CusolverDn: cusolverDnCreate cusolverDnDestroy cusolverDnSetStream cusolverDnGetStream;
+    CusolverSp: cusolverSpCreate cusolverSpDestroy cusolverSpSetStream cusolverSpGetStream;
+}
+
+/// Tells cuSOLVER a setting, by which it may accept other calls, and need workspaces of other sizes.
+fn set(function: &'static Function, handle: Object, value: i32) -> Status {
+    enter(|| {
+        let known = find(Class::CusolverDn, handle)?;
+        Request::new(function, &[handle as u64, value as u64]).ask()?;
+        known.forget_accepted();
+        forward::forget_answers();
+        Ok(())
+    })
+}
+
+macro_rules! settings {
+    ($($name:ident)*) => {$(
+        /// cuSOLVER's function of this name.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: Object, value: i32) -> Status {
+            const SET: &Function = Cusolver.find(stringify!($name));
+            set(SET, handle, value)
+        }
+    )*};
+}
+
+settings! {
+    cusolverDnSetDeterministicMode
+    cusolverDnSetMathMode
+    cusolverDnSetEmulationStrategy
+    cusolverDnSetEmulationSpecialValuesSupport
+    cusolverDnSetFixedPointEmulationMantissaControl
+    cusolverDnSetFixedPointEmulationMaxMantissaBitCount
+    cusolverDnSetFixedPointEmulationMantissaBitOffset
+}

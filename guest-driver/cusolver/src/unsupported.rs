@@ -1,0 +1,167 @@
+//! cuSOLVER's functions that are not served: exported, so that programs start, and honest when called.
+//!
+//! The names are those that the libraries of CUDA 12.9 and 13.3 export beside what is served.
+
+use gpgpu_client::unsupported;
+use gpgpu_protocol::libraries::cusolver::status;
+
+// Dense functions that give an address of the library's own memory, or whose arguments NVIDIA does not describe.
+unsupported! { status::NOT_SUPPORTED;
+    cusolverDnIRSInfosGetResidualHistory cusolverDnXstedc cusolverDnXstedc_bufferSize
+}
+
+// Sparse matrices on the CPU, with arrays of the host's, and on the GPU what NVIDIA calls a preview or does not describe.
+unsupported! { status::NOT_SUPPORTED;
+    cusolverSpCcsrbtfHost cusolverSpCcsrcholBufferInfo cusolverSpCcsrcholBufferInfoHost
+    cusolverSpCcsrcholDiag cusolverSpCcsrcholFactor cusolverSpCcsrcholFactorHost
+    cusolverSpCcsrcholSolve cusolverSpCcsrcholSolveHost cusolverSpCcsrcholZeroPivot
+    cusolverSpCcsrcholZeroPivotHost cusolverSpCcsreigsHost cusolverSpCcsreigvsi
+    cusolverSpCcsreigvsiHost cusolverSpCcsrlsqvqrHost cusolverSpCcsrlsvcholHost
+    cusolverSpCcsrlsvluHost cusolverSpCcsrlsvqrHost cusolverSpCcsrluAnalysisHost
+    cusolverSpCcsrluBufferInfoHost cusolverSpCcsrluExtractBTFHost cusolverSpCcsrluExtractHost
+    cusolverSpCcsrluExtractMHost cusolverSpCcsrluFactorHost cusolverSpCcsrluSolveHost
+    cusolverSpCcsrluZeroPivotHost cusolverSpCcsrlucondHost cusolverSpCcsrqrBufferInfo
+    cusolverSpCcsrqrBufferInfoHost cusolverSpCcsrqrFactor cusolverSpCcsrqrFactorHost
+    cusolverSpCcsrqrSetup cusolverSpCcsrqrSetupHost cusolverSpCcsrqrSolve cusolverSpCcsrqrSolveHost
+    cusolverSpCcsrqrZeroPivot cusolverSpCcsrqrZeroPivotHost cusolverSpCcsrqrrcond
+    cusolverSpCcsrsubm2denseHost cusolverSpCcsrzfdHost cusolverSpCreateCsrcholInfo
+    cusolverSpCreateCsrcholInfoHost cusolverSpCreateCsrluInfoHost cusolverSpCreateCsrqrInfoHost
+    cusolverSpCreateGluInfo cusolverSpCreateSnluInfo cusolverSpCsnluBuffersize cusolverSpCsnluFactor
+    cusolverSpCsnluSolve cusolverSpCsymgthr cusolverSpCsymgthrHost cusolverSpDcsrbtfHost
+    cusolverSpDcsrcholBufferInfo cusolverSpDcsrcholBufferInfoHost cusolverSpDcsrcholDiag
+    cusolverSpDcsrcholFactor cusolverSpDcsrcholFactorHost cusolverSpDcsrcholSolve
+    cusolverSpDcsrcholSolveHost cusolverSpDcsrcholZeroPivot cusolverSpDcsrcholZeroPivotHost
+    cusolverSpDcsreigsHost cusolverSpDcsreigvsi cusolverSpDcsreigvsiHost cusolverSpDcsrlsqvqrHost
+    cusolverSpDcsrlsvcholHost cusolverSpDcsrlsvluHost cusolverSpDcsrlsvqrHost
+    cusolverSpDcsrluAnalysisHost cusolverSpDcsrluBufferInfoHost cusolverSpDcsrluExtractBTFHost
+    cusolverSpDcsrluExtractHost cusolverSpDcsrluExtractMHost cusolverSpDcsrluFactorHost
+    cusolverSpDcsrluSolveHost cusolverSpDcsrluZeroPivotHost cusolverSpDcsrlucondHost
+    cusolverSpDcsrqrBufferInfo cusolverSpDcsrqrBufferInfoHost cusolverSpDcsrqrFactor
+    cusolverSpDcsrqrFactorHost cusolverSpDcsrqrSetup cusolverSpDcsrqrSetupHost cusolverSpDcsrqrSolve
+    cusolverSpDcsrqrSolveHost cusolverSpDcsrqrZeroPivot cusolverSpDcsrqrZeroPivotHost
+    cusolverSpDcsrqrrcond cusolverSpDcsrsubm2denseHost cusolverSpDcsrzfdHost
+    cusolverSpDestroyCsrcholInfo cusolverSpDestroyCsrcholInfoHost cusolverSpDestroyCsrluInfoHost
+    cusolverSpDestroyCsrqrInfoHost cusolverSpDestroyGluInfo cusolverSpDestroySnluInfo
+    cusolverSpDgluAnalysis cusolverSpDgluBufferSize cusolverSpDgluExtractMHost cusolverSpDgluFactor
+    cusolverSpDgluNumericBoost cusolverSpDgluReset cusolverSpDgluSetup cusolverSpDgluSetupByTile
+    cusolverSpDgluSolve cusolverSpDnrminf cusolverSpDsnluBuffersize cusolverSpDsnluFactor
+    cusolverSpDsnluSolve cusolverSpDsymgthr cusolverSpDsymgthrHost cusolverSpLcsrqrBufferInfo
+    cusolverSpLcsrqrFactor cusolverSpLcsrqrSetup cusolverSpLcsrqrSolve cusolverSpLcsrqrSolveRefine
+    cusolverSpLcsrqrZeroPivot cusolverSpLcsrqrrcond cusolverSpQcsrqrBufferInfo
+    cusolverSpQcsrqrFactor cusolverSpQcsrqrSetup cusolverSpQcsrqrSolve cusolverSpQcsrqrSolveRefine
+    cusolverSpQcsrqrZeroPivot cusolverSpQcsrqrrcond cusolverSpScsrbtfHost
+    cusolverSpScsrcholBufferInfo cusolverSpScsrcholBufferInfoHost cusolverSpScsrcholDiag
+    cusolverSpScsrcholFactor cusolverSpScsrcholFactorHost cusolverSpScsrcholSolve
+    cusolverSpScsrcholSolveHost cusolverSpScsrcholZeroPivot cusolverSpScsrcholZeroPivotHost
+    cusolverSpScsreigsHost cusolverSpScsreigvsi cusolverSpScsreigvsiHost cusolverSpScsrlsqvqrHost
+    cusolverSpScsrlsvcholHost cusolverSpScsrlsvluHost cusolverSpScsrlsvqrHost
+    cusolverSpScsrluAnalysisHost cusolverSpScsrluBufferInfoHost cusolverSpScsrluExtractBTFHost
+    cusolverSpScsrluExtractHost cusolverSpScsrluExtractMHost cusolverSpScsrluFactorHost
+    cusolverSpScsrluSolveHost cusolverSpScsrluZeroPivotHost cusolverSpScsrlucondHost
+    cusolverSpScsrqrBufferInfo cusolverSpScsrqrBufferInfoHost cusolverSpScsrqrFactor
+    cusolverSpScsrqrFactorHost cusolverSpScsrqrSetup cusolverSpScsrqrSetupHost cusolverSpScsrqrSolve
+    cusolverSpScsrqrSolveHost cusolverSpScsrqrZeroPivot cusolverSpScsrqrZeroPivotHost
+    cusolverSpScsrqrrcond cusolverSpScsrsubm2denseHost cusolverSpScsrzfdHost
+    cusolverSpSsnluBuffersize cusolverSpSsnluFactor cusolverSpSsnluSolve cusolverSpSsymgthr
+    cusolverSpSsymgthrHost cusolverSpXcsr2cscHost cusolverSpXcsr2csc_bufferSizeHost
+    cusolverSpXcsrcholAnalysis cusolverSpXcsrcholAnalysisHost cusolverSpXcsrissymHost
+    cusolverSpXcsrluAnalysisHost cusolverSpXcsrluConfigHost cusolverSpXcsrluNnzHost
+    cusolverSpXcsrluNnzMHost cusolverSpXcsrmetisndHost cusolverSpXcsrnsepHost cusolverSpXcsrpermHost
+    cusolverSpXcsrperm_bufferSizeHost cusolverSpXcsrqrAnalysis cusolverSpXcsrqrAnalysisHost
+    cusolverSpXcsrqrConfigInfo cusolverSpXcsrsubmHost cusolverSpXcsrsubmNnzHost
+    cusolverSpXcsrsymamdHost cusolverSpXcsrsymmdqHost cusolverSpXcsrsympermHost
+    cusolverSpXcsrsymperm_bufferSizeHost cusolverSpXcsrsymrcmHost cusolverSpXgluZeroPivot
+    cusolverSpXsnluAnalysis cusolverSpXsnluFlops cusolverSpXsnluReport
+    cusolverSpXsnluResizeSupernodeBy cusolverSpXsnluSetReorder cusolverSpZcsrbtfHost
+    cusolverSpZcsrcholBufferInfo cusolverSpZcsrcholBufferInfoHost cusolverSpZcsrcholDiag
+    cusolverSpZcsrcholFactor cusolverSpZcsrcholFactorHost cusolverSpZcsrcholSolve
+    cusolverSpZcsrcholSolveHost cusolverSpZcsrcholZeroPivot cusolverSpZcsrcholZeroPivotHost
+    cusolverSpZcsreigsHost cusolverSpZcsreigvsi cusolverSpZcsreigvsiHost cusolverSpZcsrlsqvqrHost
+    cusolverSpZcsrlsvcholHost cusolverSpZcsrlsvluHost cusolverSpZcsrlsvqrHost
+    cusolverSpZcsrluAnalysisHost cusolverSpZcsrluBufferInfoHost cusolverSpZcsrluExtractBTFHost
+    cusolverSpZcsrluExtractHost cusolverSpZcsrluExtractMHost cusolverSpZcsrluFactorHost
+    cusolverSpZcsrluSolveHost cusolverSpZcsrluZeroPivotHost cusolverSpZcsrlucondHost
+    cusolverSpZcsrqrBufferInfo cusolverSpZcsrqrBufferInfoHost cusolverSpZcsrqrFactor
+    cusolverSpZcsrqrFactorHost cusolverSpZcsrqrSetup cusolverSpZcsrqrSetupHost cusolverSpZcsrqrSolve
+    cusolverSpZcsrqrSolveHost cusolverSpZcsrqrZeroPivot cusolverSpZcsrqrZeroPivotHost
+    cusolverSpZcsrqrrcond cusolverSpZcsrsubm2denseHost cusolverSpZcsrzfdHost
+    cusolverSpZsnluBuffersize cusolverSpZsnluFactor cusolverSpZsnluSolve cusolverSpZsymgthr
+    cusolverSpZsymgthrHost
+}
+
+// Factors of matrices that share a pattern (cusolverRf.h).
+unsupported! { status::NOT_SUPPORTED;
+    cusolverRfAccessBundledFactorsDevice cusolverRfAnalyze cusolverRfBatchAnalyze
+    cusolverRfBatchRefactor cusolverRfBatchResetValues cusolverRfBatchSetupHost cusolverRfBatchSolve
+    cusolverRfBatchZeroPivot cusolverRfCreate cusolverRfDestroy cusolverRfExtractBundledFactorsHost
+    cusolverRfExtractSplitFactorsHost cusolverRfGetAlgs cusolverRfGetMatrixFormat
+    cusolverRfGetNumericBoostReport cusolverRfGetNumericProperties cusolverRfGetResetValuesFastMode
+    cusolverRfRefactor cusolverRfResetValues cusolverRfSetAlgs cusolverRfSetMatrixFormat
+    cusolverRfSetNumericProperties cusolverRfSetResetValuesFastMode cusolverRfSetupDevice
+    cusolverRfSetupHost cusolverRfSetupM cusolverRfSolve
+}
+
+// What NVIDIA's other libraries and tools use, and no header has.
+unsupported! { status::NOT_SUPPORTED;
+    cublasCbatchAccGemm cublasCbatchAccGemm_BufferSize cublasCbatchGemm cublasCbatchTrsm
+    cublasDbatchAccGemm cublasDbatchAccGemm_BufferSize cublasDbatchGemm cublasDbatchTrsm
+    cublasSbatchAccGemm cublasSbatchAccGemm_BufferSize cublasSbatchGemm cublasSbatchTrsm
+    cublasZbatchAccGemm cublasZbatchAccGemm_BufferSize cublasZbatchGemm cublasZbatchTrsm
+    cusolverDnCaxpyHost cusolverDnCeyeBatch cusolverDnCgehrd cusolverDnCgehrd_bufferSize
+    cusolverDnCgelqfHost cusolverDnCgemmHost cusolverDnCgeqlfHost cusolverDnCgeqrfHost
+    cusolverDnCgeqrf_ApI cusolverDnCgeqrf_ApI_bufferSize cusolverDnCgercond
+    cusolverDnCgercond_bufferSize cusolverDnChegst cusolverDnChegst2 cusolverDnChegst2_bufferSize
+    cusolverDnChegst_bufferSize cusolverDnChemv cusolverDnChemv_bufferSize cusolverDnChetrf
+    cusolverDnChetrf_bufferSize cusolverDnClacpyHost cusolverDnClange cusolverDnClangeHost
+    cusolverDnClange_bufferSize cusolverDnClanheHost cusolverDnClantrHost cusolverDnClarfgHost
+    cusolverDnClarft cusolverDnClarft_bufferSize cusolverDnClarnvHost cusolverDnClascl
+    cusolverDnClasetHost cusolverDnClauumHost cusolverDnCnrm2Host cusolverDnCpolar
+    cusolverDnCpolar_bufferSize cusolverDnCpotrfHost cusolverDnCpotriHost cusolverDnCpotrsHost
+    cusolverDnCsscalHost cusolverDnCsytriHost cusolverDnCsytrsHost cusolverDnCtrtriHost
+    cusolverDnCungbrHost cusolverDnCunghrHost cusolverDnCunglqHost cusolverDnCungqr_ApI
+    cusolverDnCungqr_ApI_bufferSize cusolverDnCungtrHost cusolverDnCunmqrHost cusolverDnCunmtrHost
+    cusolverDnDaxpyHost cusolverDnDeyeBatch cusolverDnDgehrd cusolverDnDgehrd_bufferSize
+    cusolverDnDgelqfHost cusolverDnDgemmHost cusolverDnDgeqlfHost cusolverDnDgeqrfHost
+    cusolverDnDgeqrf_ApI cusolverDnDgeqrf_ApI_bufferSize cusolverDnDgercond
+    cusolverDnDgercond_bufferSize cusolverDnDlacpyHost cusolverDnDlamchHost cusolverDnDlange
+    cusolverDnDlangeHost cusolverDnDlange_bufferSize cusolverDnDlansyHost cusolverDnDlantrHost
+    cusolverDnDlarfgHost cusolverDnDlarft cusolverDnDlarft_bufferSize cusolverDnDlarnvHost
+    cusolverDnDlascl cusolverDnDlasetHost cusolverDnDlauumHost cusolverDnDnrm2Host
+    cusolverDnDorgbrHost cusolverDnDorghrHost cusolverDnDorglqHost cusolverDnDorgqr_ApI
+    cusolverDnDorgqr_ApI_bufferSize cusolverDnDorgtrHost cusolverDnDormqrHost cusolverDnDormtrHost
+    cusolverDnDpolar cusolverDnDpolar_bufferSize cusolverDnDpotrfHost cusolverDnDpotriHost
+    cusolverDnDpotrsHost cusolverDnDscalHost cusolverDnDsteqrHost cusolverDnDsterfHost
+    cusolverDnDsygst cusolverDnDsygst2 cusolverDnDsygst2_bufferSize cusolverDnDsygst_bufferSize
+    cusolverDnDsymv cusolverDnDsymv_bufferSize cusolverDnDsytriHost cusolverDnDsytrsHost
+    cusolverDnDtrtriHost cusolverDnSaxpyHost cusolverDnSeyeBatch cusolverDnSgehrd
+    cusolverDnSgehrd_bufferSize cusolverDnSgelqfHost cusolverDnSgemmHost cusolverDnSgeqlfHost
+    cusolverDnSgeqrfHost cusolverDnSgeqrf_ApI cusolverDnSgeqrf_ApI_bufferSize cusolverDnSgercond
+    cusolverDnSgercond_bufferSize cusolverDnSlacpyHost cusolverDnSlamchHost cusolverDnSlange
+    cusolverDnSlangeHost cusolverDnSlange_bufferSize cusolverDnSlansyHost cusolverDnSlantrHost
+    cusolverDnSlarfgHost cusolverDnSlarft cusolverDnSlarft_bufferSize cusolverDnSlarnvHost
+    cusolverDnSlascl cusolverDnSlasetHost cusolverDnSlauumHost cusolverDnSnrm2Host
+    cusolverDnSorgbrHost cusolverDnSorghrHost cusolverDnSorglqHost cusolverDnSorgqr_ApI
+    cusolverDnSorgqr_ApI_bufferSize cusolverDnSorgtrHost cusolverDnSormqrHost cusolverDnSormtrHost
+    cusolverDnSpolar cusolverDnSpolar_bufferSize cusolverDnSpotrfHost cusolverDnSpotriHost
+    cusolverDnSpotrsHost cusolverDnSscalHost cusolverDnSsteqrHost cusolverDnSsterfHost
+    cusolverDnSsygst cusolverDnSsygst2 cusolverDnSsygst2_bufferSize cusolverDnSsygst_bufferSize
+    cusolverDnSsymv cusolverDnSsymv_bufferSize cusolverDnSsytriHost cusolverDnSsytrsHost
+    cusolverDnStrtriHost cusolverDnXfillRandNormalOnDevice cusolverDnXfillRandNormalOnHost
+    cusolverDnXlansy cusolverDnXlansy_bufferSize cusolverDnZaxpyHost cusolverDnZdscalHost
+    cusolverDnZeyeBatch cusolverDnZgehrd cusolverDnZgehrd_bufferSize cusolverDnZgelqfHost
+    cusolverDnZgemmHost cusolverDnZgeqlfHost cusolverDnZgeqrfHost cusolverDnZgeqrf_ApI
+    cusolverDnZgeqrf_ApI_bufferSize cusolverDnZgercond cusolverDnZgercond_bufferSize
+    cusolverDnZhegst cusolverDnZhegst2 cusolverDnZhegst2_bufferSize cusolverDnZhegst_bufferSize
+    cusolverDnZhemv cusolverDnZhemv_bufferSize cusolverDnZhetrf cusolverDnZhetrf_bufferSize
+    cusolverDnZlacpyHost cusolverDnZlange cusolverDnZlangeHost cusolverDnZlange_bufferSize
+    cusolverDnZlanheHost cusolverDnZlantrHost cusolverDnZlarfgHost cusolverDnZlarft
+    cusolverDnZlarft_bufferSize cusolverDnZlarnvHost cusolverDnZlascl cusolverDnZlasetHost
+    cusolverDnZlauumHost cusolverDnZnrm2Host cusolverDnZpolar cusolverDnZpolar_bufferSize
+    cusolverDnZpotrfHost cusolverDnZpotriHost cusolverDnZpotrsHost cusolverDnZsytriHost
+    cusolverDnZsytrsHost cusolverDnZtrtriHost cusolverDnZungbrHost cusolverDnZunghrHost
+    cusolverDnZunglqHost cusolverDnZungqr_ApI cusolverDnZungqr_ApI_bufferSize cusolverDnZungtrHost
+    cusolverDnZunmqrHost cusolverDnZunmtrHost cusolverIidentityHost cusolverXcsrqr_dump
+    pegasusCcsr2dense pegasusCcsrmvHost pegasusDcsr2dense pegasusDcsrmvHost pegasusScsr2dense
+    pegasusScsrmvHost pegasusXcoo2csr pegasusXcooStableSortByRow pegasusXcooStableSort_bufferSizeExt
+    pegasusXcsr2coo pegasusZcsr2dense pegasusZcsrmvHost
+}

@@ -1,0 +1,3 @@
+//! The exported functions that the table describes completely.
+
+gpgpu_library::export_rows_of!(with_cusparse);

@@ -1,0 +1,77 @@
+//! `libcusparse.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuSPARSE carries them out.
+//!
+//! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]). What a handle was told is kept here ([`state`]), as is what a
+//! program asks of a descriptor without a status to say that it failed ([`description`]), and how wide a vector's scalars are ([`vector`]). The rest
+//! is what cuSPARSE says on a CPU ([`words`]).
+
+#![allow(non_snake_case)]
+
+mod description;
+mod exports;
+#[cfg(test)]
+mod page;
+mod state;
+mod unsupported;
+mod vector;
+mod words;
+
+use gpgpu_library::Status;
+use gpgpu_protocol::libraries::{Class, Library};
+
+/// The library's place in the tables.
+const LIBRARY: Library = Library::Cusparse;
+/// The class of its handles.
+const HANDLE: Class = Class::CusparseHandle;
+
+/// Runs the body of an exported function: no panic leaves it.
+fn enter(body: impl FnOnce() -> Result<(), Status>) -> Status {
+    gpgpu_library::enter(LIBRARY, body)
+}
+
+/// What this process knows of objects, by id.
+mod known {
+    use std::{
+        collections::HashMap,
+        sync::{Mutex, MutexGuard, PoisonError},
+    };
+
+    /// What is known of the objects of a class.
+    #[derive(Debug)]
+    pub struct Known<T>(Mutex<Option<HashMap<u64, T>>>);
+
+    impl<T: Copy> Known<T> {
+        /// Of none yet.
+        pub const fn new() -> Self {
+            // There is no empty `HashMap` in a constant.
+            Self(Mutex::new(None))
+        }
+
+        fn all(&self) -> MutexGuard<'_, Option<HashMap<u64, T>>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// What is known of an object, if anything is.
+        pub fn get(&self, id: u64) -> Option<T> {
+            self.all().as_ref()?.get(&id).copied()
+        }
+
+        /// Notes it.
+        pub fn set(&self, id: u64, value: T) {
+            self.all().get_or_insert_default().insert(id, value);
+        }
+
+        /// Changes it, if there is such an object.
+        pub fn change(&self, id: u64, how: impl FnOnce(&mut T)) {
+            if let Some(value) = self.all().as_mut().and_then(|all| all.get_mut(&id)) {
+                how(value);
+            }
+        }
+
+        /// The object has ended.
+        pub fn forget(&self, id: u64) {
+            if let Some(all) = self.all().as_mut() {
+                all.remove(&id);
+            }
+        }
+    }
+}

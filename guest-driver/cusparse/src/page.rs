@@ -1,0 +1,50 @@
+//! The page docs/libraries/cusparse.md.
+
+use gpgpu_library::page::Page;
+
+gpgpu_library::by_hand! {
+    state {
+        cusparseCreate cusparseDestroy cusparseSetStream cusparseGetStream cusparseSetPointerMode
+        cusparseGetPointerMode
+    }
+    description {
+        cusparseCreateMatDescr cusparseDestroyMatDescr cusparseSetMatType cusparseGetMatType
+        cusparseSetMatFillMode cusparseGetMatFillMode cusparseSetMatDiagType cusparseGetMatDiagType
+        cusparseSetMatIndexBase cusparseGetMatIndexBase
+    }
+    vector {
+        cusparseCreateSpVec cusparseCreateConstSpVec cusparseDestroySpVec cusparseAxpby cusparseRot
+    }
+    words {
+        cusparseGetErrorName cusparseGetErrorString cusparseLoggerSetCallback cusparseLoggerSetFile
+        cusparseLoggerOpenFile cusparseLoggerSetLevel cusparseLoggerSetMask
+        cusparseLoggerForceDisable
+    }
+}
+
+const TEXT: &str = "\
+# cuSPARSE
+
+`libcusparse.so.12`, which is that of CUDA 12 and of CUDA 13. [What holds for all libraries](../libraries.md) holds here too.
+
+## What differs from NVIDIA's
+
+- **Descriptors** are made and set without waiting, once one of the same form was accepted. What is read back from one waits for the host.
+- **Functions with a result** (`SpVV`, `…Nnz`, `…zeroPivot`) make the caller wait, also where the result stays on the device; so do the parts of `SpGEMM` that say how large a buffer is, and `cusparseDenseToSparse_analysis`.
+- **Attributes** of a sparse matrix have at most 1024 bytes.
+- **The logger does nothing.** Its functions succeed, nothing is logged, and no callback is called.
+- `cusparseGetVersion` and `cusparseGetProperty` say what the host's library says. `cusparseGetErrorString` has words of this project's own.
+- **Not supported**: products with a program's own operations (`SpMMOp`, `SpMVOp`), functions that came after CUDA 13.0 (`SpMVGeneric`, `SpMatConvert`, `cusparseSpMV_createDescr`), `…ilu02_numericBoost`, which may keep the address of what it is \
+given, `csrcolor`, pruning of halves, and `nnz_compress` and `csr2csr_compress` of complex numbers. They are exported, return `CUSPARSE_STATUS_NOT_SUPPORTED` and name themselves once on standard error.
+";
+
+#[test]
+fn the_page_is_up_to_date() {
+    Page {
+        library: crate::LIBRARY,
+        package: ("gpgpu-cusparse", "cusparse"),
+        by_hand: BY_HAND,
+        text: TEXT,
+    }
+    .check();
+}

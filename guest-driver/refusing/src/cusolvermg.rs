@@ -1,0 +1,71 @@
+//! cuSOLVERMg: linear algebra over several GPUs.
+
+use crate::refuse;
+
+/// `CUSOLVER_STATUS_NOT_SUPPORTED`.
+const NOT_SUPPORTED: u32 = 9;
+
+refuse! { "cuSOLVERMg", u32 = NOT_SUPPORTED;
+    cudaLibMgMatrixDesc_getColBlockSize cudaLibMgMatrixDesc_getNumColDevices
+    cudaLibMgMatrixDesc_getNumCols cudaLibMgMatrixDesc_getNumRowDevices
+    cudaLibMgMatrixDesc_getNumRows cudaLibMgMatrixDesc_getRowBlockSize cudlibMgDescr2cudsDescr
+    cusolverMgCMatDistribute cusolverMgCSetDistMatToIdentity cusolverMgCaugment
+    cusolverMgCaugment_bufferSize cusolverMgCdgmm cusolverMgCdgmm_bufferSize cusolverMgCdiam
+    cusolverMgCdiam_bufferSize cusolverMgCgemm cusolverMgCgemm_bufferSize cusolverMgCgeqrf
+    cusolverMgCgeqrf_bufferSize cusolverMgCgetrf cusolverMgCgetrf_bufferSize cusolverMgCgetrs
+    cusolverMgCgetrs_bufferSize cusolverMgChemv cusolverMgChemv_bufferSize cusolverMgCher2k
+    cusolverMgCher2k_bufferSize cusolverMgChetrd cusolverMgChetrd_bufferSize cusolverMgClacpy
+    cusolverMgClange cusolverMgClange_bufferSize cusolverMgClanhe cusolverMgClanhe_bufferSize
+    cusolverMgClascl cusolverMgClascl_bufferSize cusolverMgCmemcpyD2H cusolverMgCmemcpyH2D
+    cusolverMgCmemset cusolverMgCreate cusolverMgCreateDeviceGrid cusolverMgCreateGrid
+    cusolverMgCreateMatDescr cusolverMgCreateMatrixDesc cusolverMgCreduce_scatter_block
+    cusolverMgCshfl cusolverMgCshfl_bufferSize cusolverMgCstedc cusolverMgCstedc_bufferSize
+    cusolverMgCtranspose cusolverMgCtranspose_bufferSize cusolverMgCtrsm cusolverMgCtrsm_bufferSize
+    cusolverMgCunmqr cusolverMgCunmqr_bufferSize cusolverMgCurmqrInput
+    cusolverMgCurmqrInput_bufferSize cusolverMgDMatDistribute cusolverMgDSetDistMatToIdentity
+    cusolverMgDaugment cusolverMgDaugment_bufferSize cusolverMgDdgmm cusolverMgDdgmm_bufferSize
+    cusolverMgDdiag cusolverMgDdiam cusolverMgDdiam_bufferSize cusolverMgDestroy
+    cusolverMgDestroyGrid cusolverMgDestroyMatrixDesc cusolverMgDeviceSelect cusolverMgDgemm
+    cusolverMgDgemm_bufferSize cusolverMgDgeqrf cusolverMgDgeqrf_bufferSize cusolverMgDgetrf
+    cusolverMgDgetrf_bufferSize cusolverMgDgetrs cusolverMgDgetrs_bufferSize cusolverMgDlacpy
+    cusolverMgDlange cusolverMgDlange_bufferSize cusolverMgDlansy cusolverMgDlansy_bufferSize
+    cusolverMgDlascl cusolverMgDlascl_bufferSize cusolverMgDlaset cusolverMgDmemcpyD2H
+    cusolverMgDmemcpyH2D cusolverMgDmemset cusolverMgDormqr cusolverMgDormqrInput
+    cusolverMgDormqrInput_bufferSize cusolverMgDormqr_bufferSize cusolverMgDreduce_scatter_block
+    cusolverMgDrot cusolverMgDscal cusolverMgDscal_bufferSize cusolverMgDshfl
+    cusolverMgDshfl_bufferSize cusolverMgDstedc cusolverMgDstedc_bufferSize cusolverMgDsymv
+    cusolverMgDsymv_bufferSize cusolverMgDsyr2k cusolverMgDsyr2k_bufferSize cusolverMgDsytrd
+    cusolverMgDsytrd_bufferSize cusolverMgDtranspose cusolverMgDtranspose_bufferSize
+    cusolverMgDtrsm cusolverMgDtrsm_bufferSize cusolverMgGeam cusolverMgGeam_bufferSize
+    cusolverMgGemm cusolverMgGemm_bufferSize cusolverMgGetrf cusolverMgGetrf_bufferSize
+    cusolverMgGetrs cusolverMgGetrs_bufferSize cusolverMgImemcpyD2H cusolverMgLacpy cusolverMgPotrf
+    cusolverMgPotrf_bufferSize cusolverMgPotri cusolverMgPotri_bufferSize cusolverMgPotrs
+    cusolverMgPotrs_bufferSize cusolverMgSMatDistribute cusolverMgSSetDistMatToIdentity
+    cusolverMgSaugment cusolverMgSaugment_bufferSize cusolverMgSdgmm cusolverMgSdgmm_bufferSize
+    cusolverMgSdiag cusolverMgSdiam cusolverMgSdiam_bufferSize cusolverMgSetDistMatToIdentity
+    cusolverMgSgemm cusolverMgSgemm_bufferSize cusolverMgSgeqrf cusolverMgSgeqrf_bufferSize
+    cusolverMgSgetrf cusolverMgSgetrf_bufferSize cusolverMgSgetrs cusolverMgSgetrs_bufferSize
+    cusolverMgSlacpy cusolverMgSlange cusolverMgSlange_bufferSize cusolverMgSlansy
+    cusolverMgSlansy_bufferSize cusolverMgSlascl cusolverMgSlascl_bufferSize cusolverMgSlaset
+    cusolverMgSmemcpyD2H cusolverMgSmemcpyH2D cusolverMgSmemset cusolverMgSormqr
+    cusolverMgSormqrInput cusolverMgSormqrInput_bufferSize cusolverMgSormqr_bufferSize
+    cusolverMgSreduce_scatter_block cusolverMgSrot cusolverMgSscal cusolverMgSscal_bufferSize
+    cusolverMgSshfl cusolverMgSshfl_bufferSize cusolverMgSstedc cusolverMgSstedc_bufferSize
+    cusolverMgSsymv cusolverMgSsymv_bufferSize cusolverMgSsyr2k cusolverMgSsyr2k_bufferSize
+    cusolverMgSsytrd cusolverMgSsytrd_bufferSize cusolverMgStranspose
+    cusolverMgStranspose_bufferSize cusolverMgStrsm cusolverMgStrsm_bufferSize cusolverMgSyevd
+    cusolverMgSyevd_bufferSize cusolverMgSyncAllStreams cusolverMgSyrk cusolverMgSyrk_bufferSize
+    cusolverMgTrsm cusolverMgTrsm_bufferSize cusolverMgZMatDistribute
+    cusolverMgZSetDistMatToIdentity cusolverMgZaugment cusolverMgZaugment_bufferSize
+    cusolverMgZdgmm cusolverMgZdgmm_bufferSize cusolverMgZdiam cusolverMgZdiam_bufferSize
+    cusolverMgZgemm cusolverMgZgemm_bufferSize cusolverMgZgeqrf cusolverMgZgeqrf_bufferSize
+    cusolverMgZgetrf cusolverMgZgetrf_bufferSize cusolverMgZgetrs cusolverMgZgetrs_bufferSize
+    cusolverMgZhemv cusolverMgZhemv_bufferSize cusolverMgZher2k cusolverMgZher2k_bufferSize
+    cusolverMgZhetrd cusolverMgZhetrd_bufferSize cusolverMgZlacpy cusolverMgZlange
+    cusolverMgZlange_bufferSize cusolverMgZlanhe cusolverMgZlanhe_bufferSize cusolverMgZlascl
+    cusolverMgZlascl_bufferSize cusolverMgZmemcpyD2H cusolverMgZmemcpyH2D cusolverMgZmemset
+    cusolverMgZreduce_scatter_block cusolverMgZshfl cusolverMgZshfl_bufferSize cusolverMgZstedc
+    cusolverMgZstedc_bufferSize cusolverMgZtranspose cusolverMgZtranspose_bufferSize
+    cusolverMgZtrsm cusolverMgZtrsm_bufferSize cusolverMgZunmqr cusolverMgZunmqr_bufferSize
+    cusolverMgZurmqrInput cusolverMgZurmqrInput_bufferSize
+}

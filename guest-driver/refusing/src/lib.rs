@@ -1,0 +1,72 @@
+//! Libraries of NVIDIA's that load in a virtio-gpgpu guest and do nothing there.
+//!
+//! Frameworks are linked with them, and do without what they offer: profiling, GPUs that talk to each other, files read by the GPU.
+//! NVIDIA's own cannot take their place, for they look for NVIDIA's kernel driver, or take libcuda apart. So each function here returns its
+//! library's status for that it is not supported, and a library says once in a process that it does nothing.
+//!
+//! One static library has them all. It is linked once for each of NVIDIA's names, and a version script in `link` says which symbols that one exports.
+
+#![allow(non_snake_case)]
+
+pub mod cufile;
+pub mod cupti;
+pub mod cusolvermg;
+pub mod nvshmem;
+
+/// Says that a library does nothing here, the first time that one of its functions is called.
+pub(crate) fn say(library: &'static str, function: &str) {
+    gpgpu_client::log::refuse(
+        library,
+        &format!("does nothing in this VM ({function} was called): its functions fail"),
+    );
+}
+
+/// Exports functions that return a value, whatever they are called with: `refuse! { "library", type = value; name name … }`.
+macro_rules! refuse {
+    ($library:literal, $type:ty = $value:expr; $($name:ident)*) => {$(
+        /// It does nothing.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> $type {
+            $crate::say($library, stringify!($name));
+            $value
+        }
+    )*};
+}
+pub(crate) use refuse;
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, c_char};
+    use std::ptr::null;
+
+    use super::*;
+
+    /// As torch's profiler calls it.
+    #[test]
+    fn who_cannot_profile_is_told_why() {
+        let status = cupti::cuptiSubscribe();
+        let mut text: *const c_char = null();
+        // SAFETY: the pointer is to a value that lives across the call.
+        assert_eq!(unsafe { cupti::cuptiGetResultString(status, &mut text) }, 0);
+        // SAFETY: a string was given.
+        let text = unsafe { CStr::from_ptr(text) };
+        assert_eq!(text, c"CUPTI_ERROR_NOT_SUPPORTED");
+        // SAFETY: as above; NULL is refused.
+        unsafe {
+            assert_eq!(cupti::cuptiGetResultString(30, &mut null()), 1);
+            assert_eq!(cupti::cuptiGetResultString(0, std::ptr::null_mut()), 1);
+        }
+    }
+
+    #[test]
+    fn each_librarys_functions_say_so_in_its_own_way() {
+        assert_eq!(cusolvermg::cusolverMgCreate(), 9);
+        // Two halves: the library's error and the driver's.
+        assert_eq!(cufile::cuFileDriverOpen(), 5007);
+        assert_eq!(cufile::cuFileRead(), -5007);
+        assert!(nvshmem::nvshmem_malloc().is_null());
+        assert_eq!(nvshmem::nvshmem_my_pe(), -1);
+        assert_ne!(nvshmem::nvshmemid_hostlib_init_attr(), 0);
+        assert_eq!(nvshmem::nvshmemid_init_status(), 0);
+    }
+}

@@ -1,0 +1,633 @@
+//! nvSHMEM: memory that several GPUs have in common.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use crate::refuse;
+
+/// `NVSHMEMX_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: c_int = 3;
+
+/// Writes zeros where the caller wants numbers.
+///
+/// # Safety
+///
+/// Each pointer is NULL or the caller's to write to.
+unsafe fn zeros(to: &[*mut c_int]) {
+    for to in to.iter().filter(|to| !to.is_null()) {
+        // SAFETY: promised by the caller.
+        unsafe { to.write(0) };
+    }
+}
+
+/// `nvshmem_info_get_version`: there is no version of what is not there.
+///
+/// # Safety
+///
+/// Pointers are NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvshmem_info_get_version(major: *mut c_int, minor: *mut c_int) {
+    // SAFETY: promised by the caller.
+    unsafe { zeros(&[major, minor]) }
+}
+
+/// `nvshmemx_vendor_get_version_info`: as for the version.
+///
+/// # Safety
+///
+/// Pointers are NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvshmemx_vendor_get_version_info(
+    major: *mut c_int,
+    minor: *mut c_int,
+    patch: *mut c_int,
+) {
+    // SAFETY: promised by the caller.
+    unsafe { zeros(&[major, minor, patch]) }
+}
+
+/// `nvshmem_info_get_name`: a name of no letters.
+///
+/// # Safety
+///
+/// `name` is NULL or the caller's to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvshmem_info_get_name(name: *mut c_char) {
+    if !name.is_null() {
+        // SAFETY: promised by the caller, and not NULL.
+        unsafe { name.write(0) };
+    }
+}
+
+// There is no such memory.
+refuse! { "nvSHMEM", *mut c_void = null_mut();
+    nvshmem_align nvshmem_calloc nvshmem_malloc nvshmem_ptr nvshmemx_buffer_register_symmetric
+    nvshmemx_buffer_register_symmetric_at_preferred_address nvshmemx_mc_ptr
+}
+
+// There is no such place.
+refuse! { "nvSHMEM", c_int = -1;
+    nvshmem_my_pe nvshmem_n_pes nvshmem_team_my_pe nvshmem_team_n_pes nvshmem_team_translate_pe
+}
+
+// It is not initialised.
+refuse! { "nvSHMEM", c_int = 0;
+    nvshmemid_init_status nvshmemx_init_status
+}
+
+refuse! { "nvSHMEM", c_int = NOT_SUPPORTED;
+    nvshmem_alltoallmem nvshmem_barrier nvshmem_barrier_all nvshmem_bfloat16_alltoall
+    nvshmem_bfloat16_broadcast nvshmem_bfloat16_fcollect nvshmem_bfloat16_g nvshmem_bfloat16_get
+    nvshmem_bfloat16_get_nbi nvshmem_bfloat16_iget nvshmem_bfloat16_iput
+    nvshmem_bfloat16_max_reduce nvshmem_bfloat16_max_reducescatter nvshmem_bfloat16_min_reduce
+    nvshmem_bfloat16_min_reducescatter nvshmem_bfloat16_p nvshmem_bfloat16_prod_reduce
+    nvshmem_bfloat16_prod_reducescatter nvshmem_bfloat16_put nvshmem_bfloat16_put_nbi
+    nvshmem_bfloat16_sum_reduce nvshmem_bfloat16_sum_reducescatter nvshmem_broadcastmem
+    nvshmem_char_alltoall nvshmem_char_broadcast nvshmem_char_fcollect nvshmem_char_g
+    nvshmem_char_get nvshmem_char_get_nbi nvshmem_char_iget nvshmem_char_iput
+    nvshmem_char_max_reduce nvshmem_char_max_reducescatter nvshmem_char_min_reduce
+    nvshmem_char_min_reducescatter nvshmem_char_p nvshmem_char_prod_reduce
+    nvshmem_char_prod_reducescatter nvshmem_char_put nvshmem_char_put_nbi nvshmem_char_sum_reduce
+    nvshmem_char_sum_reducescatter nvshmem_debug_log nvshmem_double_alltoall
+    nvshmem_double_atomic_fetch nvshmem_double_atomic_set nvshmem_double_atomic_swap
+    nvshmem_double_broadcast nvshmem_double_fcollect nvshmem_double_g nvshmem_double_get
+    nvshmem_double_get_nbi nvshmem_double_iget nvshmem_double_iput nvshmem_double_max_reduce
+    nvshmem_double_max_reducescatter nvshmem_double_min_reduce nvshmem_double_min_reducescatter
+    nvshmem_double_p nvshmem_double_prod_reduce nvshmem_double_prod_reducescatter
+    nvshmem_double_put nvshmem_double_put_nbi nvshmem_double_sum_reduce
+    nvshmem_double_sum_reducescatter nvshmem_fcollectmem nvshmem_fence nvshmem_float_alltoall
+    nvshmem_float_atomic_fetch nvshmem_float_atomic_set nvshmem_float_atomic_swap
+    nvshmem_float_broadcast nvshmem_float_fcollect nvshmem_float_g nvshmem_float_get
+    nvshmem_float_get_nbi nvshmem_float_iget nvshmem_float_iput nvshmem_float_max_reduce
+    nvshmem_float_max_reducescatter nvshmem_float_min_reduce nvshmem_float_min_reducescatter
+    nvshmem_float_p nvshmem_float_prod_reduce nvshmem_float_prod_reducescatter nvshmem_float_put
+    nvshmem_float_put_nbi nvshmem_float_sum_reduce nvshmem_float_sum_reducescatter nvshmem_free
+    nvshmem_get128 nvshmem_get128_nbi nvshmem_get16 nvshmem_get16_nbi nvshmem_get32
+    nvshmem_get32_nbi nvshmem_get64 nvshmem_get64_nbi nvshmem_get8 nvshmem_get8_nbi nvshmem_getmem
+    nvshmem_getmem_nbi nvshmem_global_exit nvshmem_half_alltoall nvshmem_half_broadcast
+    nvshmem_half_fcollect nvshmem_half_g nvshmem_half_get nvshmem_half_get_nbi nvshmem_half_iget
+    nvshmem_half_iput nvshmem_half_max_reduce nvshmem_half_max_reducescatter
+    nvshmem_half_min_reduce nvshmem_half_min_reducescatter nvshmem_half_p nvshmem_half_prod_reduce
+    nvshmem_half_prod_reducescatter nvshmem_half_put nvshmem_half_put_nbi nvshmem_half_sum_reduce
+    nvshmem_half_sum_reducescatter nvshmem_iget128 nvshmem_iget16 nvshmem_iget32 nvshmem_iget64
+    nvshmem_iget8 nvshmem_int16_alltoall nvshmem_int16_and_reduce nvshmem_int16_and_reducescatter
+    nvshmem_int16_broadcast nvshmem_int16_fcollect nvshmem_int16_g nvshmem_int16_get
+    nvshmem_int16_get_nbi nvshmem_int16_iget nvshmem_int16_iput nvshmem_int16_max_reduce
+    nvshmem_int16_max_reducescatter nvshmem_int16_min_reduce nvshmem_int16_min_reducescatter
+    nvshmem_int16_or_reduce nvshmem_int16_or_reducescatter nvshmem_int16_p
+    nvshmem_int16_prod_reduce nvshmem_int16_prod_reducescatter nvshmem_int16_put
+    nvshmem_int16_put_nbi nvshmem_int16_sum_reduce nvshmem_int16_sum_reducescatter
+    nvshmem_int16_xor_reduce nvshmem_int16_xor_reducescatter nvshmem_int32_alltoall
+    nvshmem_int32_and_reduce nvshmem_int32_and_reducescatter nvshmem_int32_atomic_add
+    nvshmem_int32_atomic_and nvshmem_int32_atomic_compare_swap nvshmem_int32_atomic_fetch
+    nvshmem_int32_atomic_fetch_add nvshmem_int32_atomic_fetch_and nvshmem_int32_atomic_fetch_inc
+    nvshmem_int32_atomic_fetch_or nvshmem_int32_atomic_fetch_xor nvshmem_int32_atomic_inc
+    nvshmem_int32_atomic_or nvshmem_int32_atomic_set nvshmem_int32_atomic_swap
+    nvshmem_int32_atomic_xor nvshmem_int32_broadcast nvshmem_int32_fcollect nvshmem_int32_g
+    nvshmem_int32_get nvshmem_int32_get_nbi nvshmem_int32_iget nvshmem_int32_iput
+    nvshmem_int32_max_reduce nvshmem_int32_max_reducescatter nvshmem_int32_min_reduce
+    nvshmem_int32_min_reducescatter nvshmem_int32_or_reduce nvshmem_int32_or_reducescatter
+    nvshmem_int32_p nvshmem_int32_prod_reduce nvshmem_int32_prod_reducescatter nvshmem_int32_put
+    nvshmem_int32_put_nbi nvshmem_int32_sum_reduce nvshmem_int32_sum_reducescatter
+    nvshmem_int32_xor_reduce nvshmem_int32_xor_reducescatter nvshmem_int64_alltoall
+    nvshmem_int64_and_reduce nvshmem_int64_and_reducescatter nvshmem_int64_atomic_add
+    nvshmem_int64_atomic_and nvshmem_int64_atomic_compare_swap nvshmem_int64_atomic_fetch
+    nvshmem_int64_atomic_fetch_add nvshmem_int64_atomic_fetch_and nvshmem_int64_atomic_fetch_inc
+    nvshmem_int64_atomic_fetch_or nvshmem_int64_atomic_fetch_xor nvshmem_int64_atomic_inc
+    nvshmem_int64_atomic_or nvshmem_int64_atomic_set nvshmem_int64_atomic_swap
+    nvshmem_int64_atomic_xor nvshmem_int64_broadcast nvshmem_int64_fcollect nvshmem_int64_g
+    nvshmem_int64_get nvshmem_int64_get_nbi nvshmem_int64_iget nvshmem_int64_iput
+    nvshmem_int64_max_reduce nvshmem_int64_max_reducescatter nvshmem_int64_min_reduce
+    nvshmem_int64_min_reducescatter nvshmem_int64_or_reduce nvshmem_int64_or_reducescatter
+    nvshmem_int64_p nvshmem_int64_prod_reduce nvshmem_int64_prod_reducescatter nvshmem_int64_put
+    nvshmem_int64_put_nbi nvshmem_int64_sum_reduce nvshmem_int64_sum_reducescatter
+    nvshmem_int64_xor_reduce nvshmem_int64_xor_reducescatter nvshmem_int8_alltoall
+    nvshmem_int8_and_reduce nvshmem_int8_and_reducescatter nvshmem_int8_broadcast
+    nvshmem_int8_fcollect nvshmem_int8_g nvshmem_int8_get nvshmem_int8_get_nbi nvshmem_int8_iget
+    nvshmem_int8_iput nvshmem_int8_max_reduce nvshmem_int8_max_reducescatter
+    nvshmem_int8_min_reduce nvshmem_int8_min_reducescatter nvshmem_int8_or_reduce
+    nvshmem_int8_or_reducescatter nvshmem_int8_p nvshmem_int8_prod_reduce
+    nvshmem_int8_prod_reducescatter nvshmem_int8_put nvshmem_int8_put_nbi nvshmem_int8_sum_reduce
+    nvshmem_int8_sum_reducescatter nvshmem_int8_xor_reduce nvshmem_int8_xor_reducescatter
+    nvshmem_int_alltoall nvshmem_int_atomic_add nvshmem_int_atomic_compare_swap
+    nvshmem_int_atomic_fetch nvshmem_int_atomic_fetch_add nvshmem_int_atomic_fetch_inc
+    nvshmem_int_atomic_inc nvshmem_int_atomic_set nvshmem_int_atomic_swap nvshmem_int_broadcast
+    nvshmem_int_fcollect nvshmem_int_g nvshmem_int_get nvshmem_int_get_nbi nvshmem_int_iget
+    nvshmem_int_iput nvshmem_int_max_reduce nvshmem_int_max_reducescatter nvshmem_int_min_reduce
+    nvshmem_int_min_reducescatter nvshmem_int_p nvshmem_int_prod_reduce
+    nvshmem_int_prod_reducescatter nvshmem_int_put nvshmem_int_put_nbi nvshmem_int_sum_reduce
+    nvshmem_int_sum_reducescatter nvshmem_iput128 nvshmem_iput16 nvshmem_iput32 nvshmem_iput64
+    nvshmem_iput8 nvshmem_long_alltoall nvshmem_long_atomic_add nvshmem_long_atomic_compare_swap
+    nvshmem_long_atomic_fetch nvshmem_long_atomic_fetch_add nvshmem_long_atomic_fetch_inc
+    nvshmem_long_atomic_inc nvshmem_long_atomic_set nvshmem_long_atomic_swap nvshmem_long_broadcast
+    nvshmem_long_fcollect nvshmem_long_g nvshmem_long_get nvshmem_long_get_nbi nvshmem_long_iget
+    nvshmem_long_iput nvshmem_long_max_reduce nvshmem_long_max_reducescatter
+    nvshmem_long_min_reduce nvshmem_long_min_reducescatter nvshmem_long_p nvshmem_long_prod_reduce
+    nvshmem_long_prod_reducescatter nvshmem_long_put nvshmem_long_put_nbi nvshmem_long_sum_reduce
+    nvshmem_long_sum_reducescatter nvshmem_longlong_alltoall nvshmem_longlong_atomic_add
+    nvshmem_longlong_atomic_compare_swap nvshmem_longlong_atomic_fetch
+    nvshmem_longlong_atomic_fetch_add nvshmem_longlong_atomic_fetch_inc nvshmem_longlong_atomic_inc
+    nvshmem_longlong_atomic_set nvshmem_longlong_atomic_swap nvshmem_longlong_broadcast
+    nvshmem_longlong_fcollect nvshmem_longlong_g nvshmem_longlong_get nvshmem_longlong_get_nbi
+    nvshmem_longlong_iget nvshmem_longlong_iput nvshmem_longlong_max_reduce
+    nvshmem_longlong_max_reducescatter nvshmem_longlong_min_reduce
+    nvshmem_longlong_min_reducescatter nvshmem_longlong_p nvshmem_longlong_prod_reduce
+    nvshmem_longlong_prod_reducescatter nvshmem_longlong_put nvshmem_longlong_put_nbi
+    nvshmem_longlong_sum_reduce nvshmem_longlong_sum_reducescatter nvshmem_ptrdiff_alltoall
+    nvshmem_ptrdiff_atomic_add nvshmem_ptrdiff_atomic_compare_swap nvshmem_ptrdiff_atomic_fetch
+    nvshmem_ptrdiff_atomic_fetch_add nvshmem_ptrdiff_atomic_fetch_inc nvshmem_ptrdiff_atomic_inc
+    nvshmem_ptrdiff_atomic_set nvshmem_ptrdiff_atomic_swap nvshmem_ptrdiff_broadcast
+    nvshmem_ptrdiff_fcollect nvshmem_ptrdiff_g nvshmem_ptrdiff_get nvshmem_ptrdiff_get_nbi
+    nvshmem_ptrdiff_iget nvshmem_ptrdiff_iput nvshmem_ptrdiff_p nvshmem_ptrdiff_put
+    nvshmem_ptrdiff_put_nbi nvshmem_put128 nvshmem_put128_nbi nvshmem_put16 nvshmem_put16_nbi
+    nvshmem_put32 nvshmem_put32_nbi nvshmem_put64 nvshmem_put64_nbi nvshmem_put8 nvshmem_put8_nbi
+    nvshmem_putmem nvshmem_putmem_nbi nvshmem_query_thread nvshmem_quiet nvshmem_schar_alltoall
+    nvshmem_schar_broadcast nvshmem_schar_fcollect nvshmem_schar_g nvshmem_schar_get
+    nvshmem_schar_get_nbi nvshmem_schar_iget nvshmem_schar_iput nvshmem_schar_max_reduce
+    nvshmem_schar_max_reducescatter nvshmem_schar_min_reduce nvshmem_schar_min_reducescatter
+    nvshmem_schar_p nvshmem_schar_prod_reduce nvshmem_schar_prod_reducescatter nvshmem_schar_put
+    nvshmem_schar_put_nbi nvshmem_schar_sum_reduce nvshmem_schar_sum_reducescatter
+    nvshmem_short_alltoall nvshmem_short_broadcast nvshmem_short_fcollect nvshmem_short_g
+    nvshmem_short_get nvshmem_short_get_nbi nvshmem_short_iget nvshmem_short_iput
+    nvshmem_short_max_reduce nvshmem_short_max_reducescatter nvshmem_short_min_reduce
+    nvshmem_short_min_reducescatter nvshmem_short_p nvshmem_short_prod_reduce
+    nvshmem_short_prod_reducescatter nvshmem_short_put nvshmem_short_put_nbi
+    nvshmem_short_sum_reduce nvshmem_short_sum_reducescatter nvshmem_signal_fetch
+    nvshmem_size_alltoall nvshmem_size_and_reduce nvshmem_size_and_reducescatter
+    nvshmem_size_atomic_add nvshmem_size_atomic_compare_swap nvshmem_size_atomic_fetch
+    nvshmem_size_atomic_fetch_add nvshmem_size_atomic_fetch_inc nvshmem_size_atomic_inc
+    nvshmem_size_atomic_set nvshmem_size_atomic_swap nvshmem_size_broadcast nvshmem_size_fcollect
+    nvshmem_size_g nvshmem_size_get nvshmem_size_get_nbi nvshmem_size_iget nvshmem_size_iput
+    nvshmem_size_max_reduce nvshmem_size_max_reducescatter nvshmem_size_min_reduce
+    nvshmem_size_min_reducescatter nvshmem_size_or_reduce nvshmem_size_or_reducescatter
+    nvshmem_size_p nvshmem_size_prod_reduce nvshmem_size_prod_reducescatter nvshmem_size_put
+    nvshmem_size_put_nbi nvshmem_size_sum_reduce nvshmem_size_sum_reducescatter
+    nvshmem_size_xor_reduce nvshmem_size_xor_reducescatter nvshmem_sync_all nvshmem_team_destroy
+    nvshmem_team_get_config nvshmem_team_split_2d nvshmem_team_split_strided nvshmem_team_sync
+    nvshmem_uchar_alltoall nvshmem_uchar_and_reduce nvshmem_uchar_and_reducescatter
+    nvshmem_uchar_broadcast nvshmem_uchar_fcollect nvshmem_uchar_g nvshmem_uchar_get
+    nvshmem_uchar_get_nbi nvshmem_uchar_iget nvshmem_uchar_iput nvshmem_uchar_max_reduce
+    nvshmem_uchar_max_reducescatter nvshmem_uchar_min_reduce nvshmem_uchar_min_reducescatter
+    nvshmem_uchar_or_reduce nvshmem_uchar_or_reducescatter nvshmem_uchar_p
+    nvshmem_uchar_prod_reduce nvshmem_uchar_prod_reducescatter nvshmem_uchar_put
+    nvshmem_uchar_put_nbi nvshmem_uchar_sum_reduce nvshmem_uchar_sum_reducescatter
+    nvshmem_uchar_xor_reduce nvshmem_uchar_xor_reducescatter nvshmem_uint16_alltoall
+    nvshmem_uint16_and_reduce nvshmem_uint16_and_reducescatter nvshmem_uint16_broadcast
+    nvshmem_uint16_fcollect nvshmem_uint16_g nvshmem_uint16_get nvshmem_uint16_get_nbi
+    nvshmem_uint16_iget nvshmem_uint16_iput nvshmem_uint16_max_reduce
+    nvshmem_uint16_max_reducescatter nvshmem_uint16_min_reduce nvshmem_uint16_min_reducescatter
+    nvshmem_uint16_or_reduce nvshmem_uint16_or_reducescatter nvshmem_uint16_p
+    nvshmem_uint16_prod_reduce nvshmem_uint16_prod_reducescatter nvshmem_uint16_put
+    nvshmem_uint16_put_nbi nvshmem_uint16_sum_reduce nvshmem_uint16_sum_reducescatter
+    nvshmem_uint16_xor_reduce nvshmem_uint16_xor_reducescatter nvshmem_uint32_alltoall
+    nvshmem_uint32_and_reduce nvshmem_uint32_and_reducescatter nvshmem_uint32_atomic_add
+    nvshmem_uint32_atomic_and nvshmem_uint32_atomic_compare_swap nvshmem_uint32_atomic_fetch
+    nvshmem_uint32_atomic_fetch_add nvshmem_uint32_atomic_fetch_and nvshmem_uint32_atomic_fetch_inc
+    nvshmem_uint32_atomic_fetch_or nvshmem_uint32_atomic_fetch_xor nvshmem_uint32_atomic_inc
+    nvshmem_uint32_atomic_or nvshmem_uint32_atomic_set nvshmem_uint32_atomic_swap
+    nvshmem_uint32_atomic_xor nvshmem_uint32_broadcast nvshmem_uint32_fcollect nvshmem_uint32_g
+    nvshmem_uint32_get nvshmem_uint32_get_nbi nvshmem_uint32_iget nvshmem_uint32_iput
+    nvshmem_uint32_max_reduce nvshmem_uint32_max_reducescatter nvshmem_uint32_min_reduce
+    nvshmem_uint32_min_reducescatter nvshmem_uint32_or_reduce nvshmem_uint32_or_reducescatter
+    nvshmem_uint32_p nvshmem_uint32_prod_reduce nvshmem_uint32_prod_reducescatter
+    nvshmem_uint32_put nvshmem_uint32_put_nbi nvshmem_uint32_sum_reduce
+    nvshmem_uint32_sum_reducescatter nvshmem_uint32_xor_reduce nvshmem_uint32_xor_reducescatter
+    nvshmem_uint64_alltoall nvshmem_uint64_and_reduce nvshmem_uint64_and_reducescatter
+    nvshmem_uint64_atomic_add nvshmem_uint64_atomic_and nvshmem_uint64_atomic_compare_swap
+    nvshmem_uint64_atomic_fetch nvshmem_uint64_atomic_fetch_add nvshmem_uint64_atomic_fetch_and
+    nvshmem_uint64_atomic_fetch_inc nvshmem_uint64_atomic_fetch_or nvshmem_uint64_atomic_fetch_xor
+    nvshmem_uint64_atomic_inc nvshmem_uint64_atomic_or nvshmem_uint64_atomic_set
+    nvshmem_uint64_atomic_swap nvshmem_uint64_atomic_xor nvshmem_uint64_broadcast
+    nvshmem_uint64_fcollect nvshmem_uint64_g nvshmem_uint64_get nvshmem_uint64_get_nbi
+    nvshmem_uint64_iget nvshmem_uint64_iput nvshmem_uint64_max_reduce
+    nvshmem_uint64_max_reducescatter nvshmem_uint64_min_reduce nvshmem_uint64_min_reducescatter
+    nvshmem_uint64_or_reduce nvshmem_uint64_or_reducescatter nvshmem_uint64_p
+    nvshmem_uint64_prod_reduce nvshmem_uint64_prod_reducescatter nvshmem_uint64_put
+    nvshmem_uint64_put_nbi nvshmem_uint64_sum_reduce nvshmem_uint64_sum_reducescatter
+    nvshmem_uint64_xor_reduce nvshmem_uint64_xor_reducescatter nvshmem_uint8_alltoall
+    nvshmem_uint8_and_reduce nvshmem_uint8_and_reducescatter nvshmem_uint8_broadcast
+    nvshmem_uint8_fcollect nvshmem_uint8_g nvshmem_uint8_get nvshmem_uint8_get_nbi
+    nvshmem_uint8_iget nvshmem_uint8_iput nvshmem_uint8_max_reduce nvshmem_uint8_max_reducescatter
+    nvshmem_uint8_min_reduce nvshmem_uint8_min_reducescatter nvshmem_uint8_or_reduce
+    nvshmem_uint8_or_reducescatter nvshmem_uint8_p nvshmem_uint8_prod_reduce
+    nvshmem_uint8_prod_reducescatter nvshmem_uint8_put nvshmem_uint8_put_nbi
+    nvshmem_uint8_sum_reduce nvshmem_uint8_sum_reducescatter nvshmem_uint8_xor_reduce
+    nvshmem_uint8_xor_reducescatter nvshmem_uint_alltoall nvshmem_uint_and_reduce
+    nvshmem_uint_and_reducescatter nvshmem_uint_atomic_add nvshmem_uint_atomic_and
+    nvshmem_uint_atomic_compare_swap nvshmem_uint_atomic_fetch nvshmem_uint_atomic_fetch_add
+    nvshmem_uint_atomic_fetch_and nvshmem_uint_atomic_fetch_inc nvshmem_uint_atomic_fetch_or
+    nvshmem_uint_atomic_fetch_xor nvshmem_uint_atomic_inc nvshmem_uint_atomic_or
+    nvshmem_uint_atomic_set nvshmem_uint_atomic_swap nvshmem_uint_atomic_xor nvshmem_uint_broadcast
+    nvshmem_uint_fcollect nvshmem_uint_g nvshmem_uint_get nvshmem_uint_get_nbi nvshmem_uint_iget
+    nvshmem_uint_iput nvshmem_uint_max_reduce nvshmem_uint_max_reducescatter
+    nvshmem_uint_min_reduce nvshmem_uint_min_reducescatter nvshmem_uint_or_reduce
+    nvshmem_uint_or_reducescatter nvshmem_uint_p nvshmem_uint_prod_reduce
+    nvshmem_uint_prod_reducescatter nvshmem_uint_put nvshmem_uint_put_nbi nvshmem_uint_sum_reduce
+    nvshmem_uint_sum_reducescatter nvshmem_uint_xor_reduce nvshmem_uint_xor_reducescatter
+    nvshmem_ulong_alltoall nvshmem_ulong_and_reduce nvshmem_ulong_and_reducescatter
+    nvshmem_ulong_atomic_add nvshmem_ulong_atomic_and nvshmem_ulong_atomic_compare_swap
+    nvshmem_ulong_atomic_fetch nvshmem_ulong_atomic_fetch_add nvshmem_ulong_atomic_fetch_and
+    nvshmem_ulong_atomic_fetch_inc nvshmem_ulong_atomic_fetch_or nvshmem_ulong_atomic_fetch_xor
+    nvshmem_ulong_atomic_inc nvshmem_ulong_atomic_or nvshmem_ulong_atomic_set
+    nvshmem_ulong_atomic_swap nvshmem_ulong_atomic_xor nvshmem_ulong_broadcast
+    nvshmem_ulong_fcollect nvshmem_ulong_g nvshmem_ulong_get nvshmem_ulong_get_nbi
+    nvshmem_ulong_iget nvshmem_ulong_iput nvshmem_ulong_max_reduce nvshmem_ulong_max_reducescatter
+    nvshmem_ulong_min_reduce nvshmem_ulong_min_reducescatter nvshmem_ulong_or_reduce
+    nvshmem_ulong_or_reducescatter nvshmem_ulong_p nvshmem_ulong_prod_reduce
+    nvshmem_ulong_prod_reducescatter nvshmem_ulong_put nvshmem_ulong_put_nbi
+    nvshmem_ulong_sum_reduce nvshmem_ulong_sum_reducescatter nvshmem_ulong_xor_reduce
+    nvshmem_ulong_xor_reducescatter nvshmem_ulonglong_alltoall nvshmem_ulonglong_and_reduce
+    nvshmem_ulonglong_and_reducescatter nvshmem_ulonglong_atomic_add nvshmem_ulonglong_atomic_and
+    nvshmem_ulonglong_atomic_compare_swap nvshmem_ulonglong_atomic_fetch
+    nvshmem_ulonglong_atomic_fetch_add nvshmem_ulonglong_atomic_fetch_and
+    nvshmem_ulonglong_atomic_fetch_inc nvshmem_ulonglong_atomic_fetch_or
+    nvshmem_ulonglong_atomic_fetch_xor nvshmem_ulonglong_atomic_inc nvshmem_ulonglong_atomic_or
+    nvshmem_ulonglong_atomic_set nvshmem_ulonglong_atomic_swap nvshmem_ulonglong_atomic_xor
+    nvshmem_ulonglong_broadcast nvshmem_ulonglong_fcollect nvshmem_ulonglong_g
+    nvshmem_ulonglong_get nvshmem_ulonglong_get_nbi nvshmem_ulonglong_iget nvshmem_ulonglong_iput
+    nvshmem_ulonglong_max_reduce nvshmem_ulonglong_max_reducescatter nvshmem_ulonglong_min_reduce
+    nvshmem_ulonglong_min_reducescatter nvshmem_ulonglong_or_reduce
+    nvshmem_ulonglong_or_reducescatter nvshmem_ulonglong_p nvshmem_ulonglong_prod_reduce
+    nvshmem_ulonglong_prod_reducescatter nvshmem_ulonglong_put nvshmem_ulonglong_put_nbi
+    nvshmem_ulonglong_sum_reduce nvshmem_ulonglong_sum_reducescatter nvshmem_ulonglong_xor_reduce
+    nvshmem_ulonglong_xor_reducescatter nvshmem_ushort_alltoall nvshmem_ushort_and_reduce
+    nvshmem_ushort_and_reducescatter nvshmem_ushort_broadcast nvshmem_ushort_fcollect
+    nvshmem_ushort_g nvshmem_ushort_get nvshmem_ushort_get_nbi nvshmem_ushort_iget
+    nvshmem_ushort_iput nvshmem_ushort_max_reduce nvshmem_ushort_max_reducescatter
+    nvshmem_ushort_min_reduce nvshmem_ushort_min_reducescatter nvshmem_ushort_or_reduce
+    nvshmem_ushort_or_reducescatter nvshmem_ushort_p nvshmem_ushort_prod_reduce
+    nvshmem_ushort_prod_reducescatter nvshmem_ushort_put nvshmem_ushort_put_nbi
+    nvshmem_ushort_sum_reduce nvshmem_ushort_sum_reducescatter nvshmem_ushort_xor_reduce
+    nvshmem_ushort_xor_reducescatter nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr
+    nvshmemx_alltoallmem_on_stream nvshmemx_barrier_all_on_stream nvshmemx_barrier_on_stream
+    nvshmemx_bfloat16_alltoall_on_stream nvshmemx_bfloat16_broadcast_on_stream
+    nvshmemx_bfloat16_fcollect_on_stream nvshmemx_bfloat16_g_on_stream
+    nvshmemx_bfloat16_get_nbi_on_stream nvshmemx_bfloat16_get_on_stream
+    nvshmemx_bfloat16_iget_on_stream nvshmemx_bfloat16_iput_on_stream
+    nvshmemx_bfloat16_max_reduce_on_stream nvshmemx_bfloat16_max_reducescatter_on_stream
+    nvshmemx_bfloat16_min_reduce_on_stream nvshmemx_bfloat16_min_reducescatter_on_stream
+    nvshmemx_bfloat16_p_on_stream nvshmemx_bfloat16_prod_reduce_on_stream
+    nvshmemx_bfloat16_prod_reducescatter_on_stream nvshmemx_bfloat16_put_nbi_on_stream
+    nvshmemx_bfloat16_put_on_stream nvshmemx_bfloat16_put_signal_nbi_on_stream
+    nvshmemx_bfloat16_put_signal_on_stream nvshmemx_bfloat16_sum_reduce_on_stream
+    nvshmemx_bfloat16_sum_reducescatter_on_stream nvshmemx_broadcastmem_on_stream
+    nvshmemx_buffer_register nvshmemx_buffer_unregister nvshmemx_buffer_unregister_all
+    nvshmemx_buffer_unregister_symmetric nvshmemx_char_alltoall_on_stream
+    nvshmemx_char_broadcast_on_stream nvshmemx_char_fcollect_on_stream nvshmemx_char_g_on_stream
+    nvshmemx_char_get_nbi_on_stream nvshmemx_char_get_on_stream nvshmemx_char_iget_on_stream
+    nvshmemx_char_iput_on_stream nvshmemx_char_max_reduce_on_stream
+    nvshmemx_char_max_reducescatter_on_stream nvshmemx_char_min_reduce_on_stream
+    nvshmemx_char_min_reducescatter_on_stream nvshmemx_char_p_on_stream
+    nvshmemx_char_prod_reduce_on_stream nvshmemx_char_prod_reducescatter_on_stream
+    nvshmemx_char_put_nbi_on_stream nvshmemx_char_put_on_stream
+    nvshmemx_char_put_signal_nbi_on_stream nvshmemx_char_put_signal_on_stream
+    nvshmemx_char_sum_reduce_on_stream nvshmemx_char_sum_reducescatter_on_stream
+    nvshmemx_collective_launch nvshmemx_collective_launch_attr
+    nvshmemx_collective_launch_query_gridsize nvshmemx_culibrary_finalize nvshmemx_culibrary_init
+    nvshmemx_cumodule_finalize nvshmemx_cumodule_init nvshmemx_double_alltoall_on_stream
+    nvshmemx_double_atomic_add nvshmemx_double_atomic_fetch_add nvshmemx_double_broadcast_on_stream
+    nvshmemx_double_fcollect_on_stream nvshmemx_double_g_on_stream
+    nvshmemx_double_get_nbi_on_stream nvshmemx_double_get_on_stream nvshmemx_double_iget_on_stream
+    nvshmemx_double_iput_on_stream nvshmemx_double_max_reduce_on_stream
+    nvshmemx_double_max_reducescatter_on_stream nvshmemx_double_min_reduce_on_stream
+    nvshmemx_double_min_reducescatter_on_stream nvshmemx_double_p_on_stream
+    nvshmemx_double_prod_reduce_on_stream nvshmemx_double_prod_reducescatter_on_stream
+    nvshmemx_double_put_nbi_on_stream nvshmemx_double_put_on_stream
+    nvshmemx_double_put_signal_nbi_on_stream nvshmemx_double_put_signal_on_stream
+    nvshmemx_double_sum_reduce_on_stream nvshmemx_double_sum_reducescatter_on_stream
+    nvshmemx_fcollectmem_on_stream nvshmemx_float_alltoall_on_stream nvshmemx_float_atomic_add
+    nvshmemx_float_atomic_fetch_add nvshmemx_float_broadcast_on_stream
+    nvshmemx_float_fcollect_on_stream nvshmemx_float_g_on_stream nvshmemx_float_get_nbi_on_stream
+    nvshmemx_float_get_on_stream nvshmemx_float_iget_on_stream nvshmemx_float_iput_on_stream
+    nvshmemx_float_max_reduce_on_stream nvshmemx_float_max_reducescatter_on_stream
+    nvshmemx_float_min_reduce_on_stream nvshmemx_float_min_reducescatter_on_stream
+    nvshmemx_float_p_on_stream nvshmemx_float_prod_reduce_on_stream
+    nvshmemx_float_prod_reducescatter_on_stream nvshmemx_float_put_nbi_on_stream
+    nvshmemx_float_put_on_stream nvshmemx_float_put_signal_nbi_on_stream
+    nvshmemx_float_put_signal_on_stream nvshmemx_float_sum_reduce_on_stream
+    nvshmemx_float_sum_reducescatter_on_stream nvshmemx_flush nvshmemx_flush_on_stream
+    nvshmemx_get128_nbi_on_stream nvshmemx_get128_on_stream nvshmemx_get16_nbi_on_stream
+    nvshmemx_get16_on_stream nvshmemx_get32_nbi_on_stream nvshmemx_get32_on_stream
+    nvshmemx_get64_nbi_on_stream nvshmemx_get64_on_stream nvshmemx_get8_nbi_on_stream
+    nvshmemx_get8_on_stream nvshmemx_get_uniqueid nvshmemx_getmem_nbi_on_stream
+    nvshmemx_getmem_on_stream nvshmemx_half_alltoall_on_stream nvshmemx_half_atomic_add
+    nvshmemx_half_atomic_fetch_add nvshmemx_half_broadcast_on_stream
+    nvshmemx_half_fcollect_on_stream nvshmemx_half_g_on_stream nvshmemx_half_get_nbi_on_stream
+    nvshmemx_half_get_on_stream nvshmemx_half_iget_on_stream nvshmemx_half_iput_on_stream
+    nvshmemx_half_max_reduce_on_stream nvshmemx_half_max_reducescatter_on_stream
+    nvshmemx_half_min_reduce_on_stream nvshmemx_half_min_reducescatter_on_stream
+    nvshmemx_half_p_on_stream nvshmemx_half_prod_reduce_on_stream
+    nvshmemx_half_prod_reducescatter_on_stream nvshmemx_half_put_nbi_on_stream
+    nvshmemx_half_put_on_stream nvshmemx_half_put_signal_nbi_on_stream
+    nvshmemx_half_put_signal_on_stream nvshmemx_half_sum_reduce_on_stream
+    nvshmemx_half_sum_reducescatter_on_stream nvshmemx_hostlib_finalize nvshmemx_hostlib_init_attr
+    nvshmemx_iget128_on_stream nvshmemx_iget16_on_stream nvshmemx_iget32_on_stream
+    nvshmemx_iget64_on_stream nvshmemx_iget8_on_stream nvshmemx_int16_alltoall_on_stream
+    nvshmemx_int16_and_reduce_on_stream nvshmemx_int16_and_reducescatter_on_stream
+    nvshmemx_int16_broadcast_on_stream nvshmemx_int16_fcollect_on_stream nvshmemx_int16_g_on_stream
+    nvshmemx_int16_get_nbi_on_stream nvshmemx_int16_get_on_stream nvshmemx_int16_iget_on_stream
+    nvshmemx_int16_iput_on_stream nvshmemx_int16_max_reduce_on_stream
+    nvshmemx_int16_max_reducescatter_on_stream nvshmemx_int16_min_reduce_on_stream
+    nvshmemx_int16_min_reducescatter_on_stream nvshmemx_int16_or_reduce_on_stream
+    nvshmemx_int16_or_reducescatter_on_stream nvshmemx_int16_p_on_stream
+    nvshmemx_int16_prod_reduce_on_stream nvshmemx_int16_prod_reducescatter_on_stream
+    nvshmemx_int16_put_nbi_on_stream nvshmemx_int16_put_on_stream
+    nvshmemx_int16_put_signal_nbi_on_stream nvshmemx_int16_put_signal_on_stream
+    nvshmemx_int16_sum_reduce_on_stream nvshmemx_int16_sum_reducescatter_on_stream
+    nvshmemx_int16_xor_reduce_on_stream nvshmemx_int16_xor_reducescatter_on_stream
+    nvshmemx_int32_alltoall_on_stream nvshmemx_int32_and_reduce_on_stream
+    nvshmemx_int32_and_reducescatter_on_stream nvshmemx_int32_broadcast_on_stream
+    nvshmemx_int32_fcollect_on_stream nvshmemx_int32_g_on_stream nvshmemx_int32_get_nbi_on_stream
+    nvshmemx_int32_get_on_stream nvshmemx_int32_iget_on_stream nvshmemx_int32_iput_on_stream
+    nvshmemx_int32_max_reduce_on_stream nvshmemx_int32_max_reducescatter_on_stream
+    nvshmemx_int32_min_reduce_on_stream nvshmemx_int32_min_reducescatter_on_stream
+    nvshmemx_int32_or_reduce_on_stream nvshmemx_int32_or_reducescatter_on_stream
+    nvshmemx_int32_p_on_stream nvshmemx_int32_prod_reduce_on_stream
+    nvshmemx_int32_prod_reducescatter_on_stream nvshmemx_int32_put_nbi_on_stream
+    nvshmemx_int32_put_on_stream nvshmemx_int32_put_signal_nbi_on_stream
+    nvshmemx_int32_put_signal_on_stream nvshmemx_int32_sum_reduce_on_stream
+    nvshmemx_int32_sum_reducescatter_on_stream nvshmemx_int32_wait_until_all_on_stream
+    nvshmemx_int32_wait_until_all_vector_on_stream nvshmemx_int32_wait_until_on_stream
+    nvshmemx_int32_xor_reduce_on_stream nvshmemx_int32_xor_reducescatter_on_stream
+    nvshmemx_int64_alltoall_on_stream nvshmemx_int64_and_reduce_on_stream
+    nvshmemx_int64_and_reducescatter_on_stream nvshmemx_int64_broadcast_on_stream
+    nvshmemx_int64_fcollect_on_stream nvshmemx_int64_g_on_stream nvshmemx_int64_get_nbi_on_stream
+    nvshmemx_int64_get_on_stream nvshmemx_int64_iget_on_stream nvshmemx_int64_iput_on_stream
+    nvshmemx_int64_max_reduce_on_stream nvshmemx_int64_max_reducescatter_on_stream
+    nvshmemx_int64_min_reduce_on_stream nvshmemx_int64_min_reducescatter_on_stream
+    nvshmemx_int64_or_reduce_on_stream nvshmemx_int64_or_reducescatter_on_stream
+    nvshmemx_int64_p_on_stream nvshmemx_int64_prod_reduce_on_stream
+    nvshmemx_int64_prod_reducescatter_on_stream nvshmemx_int64_put_nbi_on_stream
+    nvshmemx_int64_put_on_stream nvshmemx_int64_put_signal_nbi_on_stream
+    nvshmemx_int64_put_signal_on_stream nvshmemx_int64_sum_reduce_on_stream
+    nvshmemx_int64_sum_reducescatter_on_stream nvshmemx_int64_wait_until_all_on_stream
+    nvshmemx_int64_wait_until_all_vector_on_stream nvshmemx_int64_wait_until_on_stream
+    nvshmemx_int64_xor_reduce_on_stream nvshmemx_int64_xor_reducescatter_on_stream
+    nvshmemx_int8_alltoall_on_stream nvshmemx_int8_and_reduce_on_stream
+    nvshmemx_int8_and_reducescatter_on_stream nvshmemx_int8_broadcast_on_stream
+    nvshmemx_int8_fcollect_on_stream nvshmemx_int8_g_on_stream nvshmemx_int8_get_nbi_on_stream
+    nvshmemx_int8_get_on_stream nvshmemx_int8_iget_on_stream nvshmemx_int8_iput_on_stream
+    nvshmemx_int8_max_reduce_on_stream nvshmemx_int8_max_reducescatter_on_stream
+    nvshmemx_int8_min_reduce_on_stream nvshmemx_int8_min_reducescatter_on_stream
+    nvshmemx_int8_or_reduce_on_stream nvshmemx_int8_or_reducescatter_on_stream
+    nvshmemx_int8_p_on_stream nvshmemx_int8_prod_reduce_on_stream
+    nvshmemx_int8_prod_reducescatter_on_stream nvshmemx_int8_put_nbi_on_stream
+    nvshmemx_int8_put_on_stream nvshmemx_int8_put_signal_nbi_on_stream
+    nvshmemx_int8_put_signal_on_stream nvshmemx_int8_sum_reduce_on_stream
+    nvshmemx_int8_sum_reducescatter_on_stream nvshmemx_int8_xor_reduce_on_stream
+    nvshmemx_int8_xor_reducescatter_on_stream nvshmemx_int_alltoall_on_stream
+    nvshmemx_int_broadcast_on_stream nvshmemx_int_fcollect_on_stream nvshmemx_int_g_on_stream
+    nvshmemx_int_get_nbi_on_stream nvshmemx_int_get_on_stream nvshmemx_int_iget_on_stream
+    nvshmemx_int_iput_on_stream nvshmemx_int_max_reduce_on_stream
+    nvshmemx_int_max_reducescatter_on_stream nvshmemx_int_min_reduce_on_stream
+    nvshmemx_int_min_reducescatter_on_stream nvshmemx_int_p_on_stream
+    nvshmemx_int_prod_reduce_on_stream nvshmemx_int_prod_reducescatter_on_stream
+    nvshmemx_int_put_nbi_on_stream nvshmemx_int_put_on_stream nvshmemx_int_put_signal_nbi_on_stream
+    nvshmemx_int_put_signal_on_stream nvshmemx_int_sum_reduce_on_stream
+    nvshmemx_int_sum_reducescatter_on_stream nvshmemx_int_wait_until_all_on_stream
+    nvshmemx_int_wait_until_all_vector_on_stream nvshmemx_int_wait_until_on_stream
+    nvshmemx_iput128_on_stream nvshmemx_iput16_on_stream nvshmemx_iput32_on_stream
+    nvshmemx_iput64_on_stream nvshmemx_iput8_on_stream nvshmemx_long_alltoall_on_stream
+    nvshmemx_long_broadcast_on_stream nvshmemx_long_fcollect_on_stream nvshmemx_long_g_on_stream
+    nvshmemx_long_get_nbi_on_stream nvshmemx_long_get_on_stream nvshmemx_long_iget_on_stream
+    nvshmemx_long_iput_on_stream nvshmemx_long_max_reduce_on_stream
+    nvshmemx_long_max_reducescatter_on_stream nvshmemx_long_min_reduce_on_stream
+    nvshmemx_long_min_reducescatter_on_stream nvshmemx_long_p_on_stream
+    nvshmemx_long_prod_reduce_on_stream nvshmemx_long_prod_reducescatter_on_stream
+    nvshmemx_long_put_nbi_on_stream nvshmemx_long_put_on_stream
+    nvshmemx_long_put_signal_nbi_on_stream nvshmemx_long_put_signal_on_stream
+    nvshmemx_long_sum_reduce_on_stream nvshmemx_long_sum_reducescatter_on_stream
+    nvshmemx_long_wait_until_all_on_stream nvshmemx_long_wait_until_all_vector_on_stream
+    nvshmemx_long_wait_until_on_stream nvshmemx_longlong_alltoall_on_stream
+    nvshmemx_longlong_broadcast_on_stream nvshmemx_longlong_fcollect_on_stream
+    nvshmemx_longlong_g_on_stream nvshmemx_longlong_get_nbi_on_stream
+    nvshmemx_longlong_get_on_stream nvshmemx_longlong_iget_on_stream
+    nvshmemx_longlong_iput_on_stream nvshmemx_longlong_max_reduce_on_stream
+    nvshmemx_longlong_max_reducescatter_on_stream nvshmemx_longlong_min_reduce_on_stream
+    nvshmemx_longlong_min_reducescatter_on_stream nvshmemx_longlong_p_on_stream
+    nvshmemx_longlong_prod_reduce_on_stream nvshmemx_longlong_prod_reducescatter_on_stream
+    nvshmemx_longlong_put_nbi_on_stream nvshmemx_longlong_put_on_stream
+    nvshmemx_longlong_put_signal_nbi_on_stream nvshmemx_longlong_put_signal_on_stream
+    nvshmemx_longlong_sum_reduce_on_stream nvshmemx_longlong_sum_reducescatter_on_stream
+    nvshmemx_longlong_wait_until_all_on_stream nvshmemx_longlong_wait_until_all_vector_on_stream
+    nvshmemx_longlong_wait_until_on_stream nvshmemx_ptrdiff_alltoall_on_stream
+    nvshmemx_ptrdiff_broadcast_on_stream nvshmemx_ptrdiff_fcollect_on_stream
+    nvshmemx_ptrdiff_g_on_stream nvshmemx_ptrdiff_get_nbi_on_stream nvshmemx_ptrdiff_get_on_stream
+    nvshmemx_ptrdiff_iget_on_stream nvshmemx_ptrdiff_iput_on_stream nvshmemx_ptrdiff_p_on_stream
+    nvshmemx_ptrdiff_put_nbi_on_stream nvshmemx_ptrdiff_put_on_stream
+    nvshmemx_ptrdiff_put_signal_nbi_on_stream nvshmemx_ptrdiff_put_signal_on_stream
+    nvshmemx_ptrdiff_wait_until_all_on_stream nvshmemx_ptrdiff_wait_until_all_vector_on_stream
+    nvshmemx_ptrdiff_wait_until_on_stream nvshmemx_put128_nbi_on_stream nvshmemx_put128_on_stream
+    nvshmemx_put128_signal_nbi_on_stream nvshmemx_put128_signal_on_stream
+    nvshmemx_put16_nbi_on_stream nvshmemx_put16_on_stream nvshmemx_put16_signal_nbi_on_stream
+    nvshmemx_put16_signal_on_stream nvshmemx_put32_nbi_on_stream nvshmemx_put32_on_stream
+    nvshmemx_put32_signal_nbi_on_stream nvshmemx_put32_signal_on_stream
+    nvshmemx_put64_nbi_on_stream nvshmemx_put64_on_stream nvshmemx_put64_signal_nbi_on_stream
+    nvshmemx_put64_signal_on_stream nvshmemx_put8_nbi_on_stream nvshmemx_put8_on_stream
+    nvshmemx_put8_signal_nbi_on_stream nvshmemx_put8_signal_on_stream nvshmemx_putmem_nbi_on_stream
+    nvshmemx_putmem_on_stream nvshmemx_putmem_signal_nbi_on_stream nvshmemx_putmem_signal_on_stream
+    nvshmemx_qp_create nvshmemx_quiet_on_stream nvshmemx_region_is_active nvshmemx_region_start
+    nvshmemx_region_stop nvshmemx_schar_alltoall_on_stream nvshmemx_schar_broadcast_on_stream
+    nvshmemx_schar_fcollect_on_stream nvshmemx_schar_g_on_stream nvshmemx_schar_get_nbi_on_stream
+    nvshmemx_schar_get_on_stream nvshmemx_schar_iget_on_stream nvshmemx_schar_iput_on_stream
+    nvshmemx_schar_max_reduce_on_stream nvshmemx_schar_max_reducescatter_on_stream
+    nvshmemx_schar_min_reduce_on_stream nvshmemx_schar_min_reducescatter_on_stream
+    nvshmemx_schar_p_on_stream nvshmemx_schar_prod_reduce_on_stream
+    nvshmemx_schar_prod_reducescatter_on_stream nvshmemx_schar_put_nbi_on_stream
+    nvshmemx_schar_put_on_stream nvshmemx_schar_put_signal_nbi_on_stream
+    nvshmemx_schar_put_signal_on_stream nvshmemx_schar_sum_reduce_on_stream
+    nvshmemx_schar_sum_reducescatter_on_stream nvshmemx_set_attr_mpi_comm_args
+    nvshmemx_set_attr_uniqueid_args nvshmemx_short_alltoall_on_stream
+    nvshmemx_short_broadcast_on_stream nvshmemx_short_fcollect_on_stream nvshmemx_short_g_on_stream
+    nvshmemx_short_get_nbi_on_stream nvshmemx_short_get_on_stream nvshmemx_short_iget_on_stream
+    nvshmemx_short_iput_on_stream nvshmemx_short_max_reduce_on_stream
+    nvshmemx_short_max_reducescatter_on_stream nvshmemx_short_min_reduce_on_stream
+    nvshmemx_short_min_reducescatter_on_stream nvshmemx_short_p_on_stream
+    nvshmemx_short_prod_reduce_on_stream nvshmemx_short_prod_reducescatter_on_stream
+    nvshmemx_short_put_nbi_on_stream nvshmemx_short_put_on_stream
+    nvshmemx_short_put_signal_nbi_on_stream nvshmemx_short_put_signal_on_stream
+    nvshmemx_short_sum_reduce_on_stream nvshmemx_short_sum_reducescatter_on_stream
+    nvshmemx_short_wait_until_all_on_stream nvshmemx_short_wait_until_all_vector_on_stream
+    nvshmemx_short_wait_until_on_stream nvshmemx_signal_counted_reset nvshmemx_signal_op_on_stream
+    nvshmemx_signal_wait_until_on_stream nvshmemx_size_alltoall_on_stream
+    nvshmemx_size_and_reduce_on_stream nvshmemx_size_and_reducescatter_on_stream
+    nvshmemx_size_broadcast_on_stream nvshmemx_size_fcollect_on_stream nvshmemx_size_g_on_stream
+    nvshmemx_size_get_nbi_on_stream nvshmemx_size_get_on_stream nvshmemx_size_iget_on_stream
+    nvshmemx_size_iput_on_stream nvshmemx_size_max_reduce_on_stream
+    nvshmemx_size_max_reducescatter_on_stream nvshmemx_size_min_reduce_on_stream
+    nvshmemx_size_min_reducescatter_on_stream nvshmemx_size_or_reduce_on_stream
+    nvshmemx_size_or_reducescatter_on_stream nvshmemx_size_p_on_stream
+    nvshmemx_size_prod_reduce_on_stream nvshmemx_size_prod_reducescatter_on_stream
+    nvshmemx_size_put_nbi_on_stream nvshmemx_size_put_on_stream
+    nvshmemx_size_put_signal_nbi_on_stream nvshmemx_size_put_signal_on_stream
+    nvshmemx_size_sum_reduce_on_stream nvshmemx_size_sum_reducescatter_on_stream
+    nvshmemx_size_wait_until_all_on_stream nvshmemx_size_wait_until_all_vector_on_stream
+    nvshmemx_size_wait_until_on_stream nvshmemx_size_xor_reduce_on_stream
+    nvshmemx_size_xor_reducescatter_on_stream nvshmemx_sync_all_on_stream
+    nvshmemx_team_get_uniqueid nvshmemx_team_init nvshmemx_team_sync_on_stream
+    nvshmemx_uchar_alltoall_on_stream nvshmemx_uchar_and_reduce_on_stream
+    nvshmemx_uchar_and_reducescatter_on_stream nvshmemx_uchar_broadcast_on_stream
+    nvshmemx_uchar_fcollect_on_stream nvshmemx_uchar_g_on_stream nvshmemx_uchar_get_nbi_on_stream
+    nvshmemx_uchar_get_on_stream nvshmemx_uchar_iget_on_stream nvshmemx_uchar_iput_on_stream
+    nvshmemx_uchar_max_reduce_on_stream nvshmemx_uchar_max_reducescatter_on_stream
+    nvshmemx_uchar_min_reduce_on_stream nvshmemx_uchar_min_reducescatter_on_stream
+    nvshmemx_uchar_or_reduce_on_stream nvshmemx_uchar_or_reducescatter_on_stream
+    nvshmemx_uchar_p_on_stream nvshmemx_uchar_prod_reduce_on_stream
+    nvshmemx_uchar_prod_reducescatter_on_stream nvshmemx_uchar_put_nbi_on_stream
+    nvshmemx_uchar_put_on_stream nvshmemx_uchar_put_signal_nbi_on_stream
+    nvshmemx_uchar_put_signal_on_stream nvshmemx_uchar_sum_reduce_on_stream
+    nvshmemx_uchar_sum_reducescatter_on_stream nvshmemx_uchar_xor_reduce_on_stream
+    nvshmemx_uchar_xor_reducescatter_on_stream nvshmemx_uint16_alltoall_on_stream
+    nvshmemx_uint16_and_reduce_on_stream nvshmemx_uint16_and_reducescatter_on_stream
+    nvshmemx_uint16_broadcast_on_stream nvshmemx_uint16_fcollect_on_stream
+    nvshmemx_uint16_g_on_stream nvshmemx_uint16_get_nbi_on_stream nvshmemx_uint16_get_on_stream
+    nvshmemx_uint16_iget_on_stream nvshmemx_uint16_iput_on_stream
+    nvshmemx_uint16_max_reduce_on_stream nvshmemx_uint16_max_reducescatter_on_stream
+    nvshmemx_uint16_min_reduce_on_stream nvshmemx_uint16_min_reducescatter_on_stream
+    nvshmemx_uint16_or_reduce_on_stream nvshmemx_uint16_or_reducescatter_on_stream
+    nvshmemx_uint16_p_on_stream nvshmemx_uint16_prod_reduce_on_stream
+    nvshmemx_uint16_prod_reducescatter_on_stream nvshmemx_uint16_put_nbi_on_stream
+    nvshmemx_uint16_put_on_stream nvshmemx_uint16_put_signal_nbi_on_stream
+    nvshmemx_uint16_put_signal_on_stream nvshmemx_uint16_sum_reduce_on_stream
+    nvshmemx_uint16_sum_reducescatter_on_stream nvshmemx_uint16_xor_reduce_on_stream
+    nvshmemx_uint16_xor_reducescatter_on_stream nvshmemx_uint32_alltoall_on_stream
+    nvshmemx_uint32_and_reduce_on_stream nvshmemx_uint32_and_reducescatter_on_stream
+    nvshmemx_uint32_broadcast_on_stream nvshmemx_uint32_fcollect_on_stream
+    nvshmemx_uint32_g_on_stream nvshmemx_uint32_get_nbi_on_stream nvshmemx_uint32_get_on_stream
+    nvshmemx_uint32_iget_on_stream nvshmemx_uint32_iput_on_stream
+    nvshmemx_uint32_max_reduce_on_stream nvshmemx_uint32_max_reducescatter_on_stream
+    nvshmemx_uint32_min_reduce_on_stream nvshmemx_uint32_min_reducescatter_on_stream
+    nvshmemx_uint32_or_reduce_on_stream nvshmemx_uint32_or_reducescatter_on_stream
+    nvshmemx_uint32_p_on_stream nvshmemx_uint32_prod_reduce_on_stream
+    nvshmemx_uint32_prod_reducescatter_on_stream nvshmemx_uint32_put_nbi_on_stream
+    nvshmemx_uint32_put_on_stream nvshmemx_uint32_put_signal_nbi_on_stream
+    nvshmemx_uint32_put_signal_on_stream nvshmemx_uint32_sum_reduce_on_stream
+    nvshmemx_uint32_sum_reducescatter_on_stream nvshmemx_uint32_wait_until_all_on_stream
+    nvshmemx_uint32_wait_until_all_vector_on_stream nvshmemx_uint32_wait_until_on_stream
+    nvshmemx_uint32_xor_reduce_on_stream nvshmemx_uint32_xor_reducescatter_on_stream
+    nvshmemx_uint64_alltoall_on_stream nvshmemx_uint64_and_reduce_on_stream
+    nvshmemx_uint64_and_reducescatter_on_stream nvshmemx_uint64_broadcast_on_stream
+    nvshmemx_uint64_fcollect_on_stream nvshmemx_uint64_g_on_stream
+    nvshmemx_uint64_get_nbi_on_stream nvshmemx_uint64_get_on_stream nvshmemx_uint64_iget_on_stream
+    nvshmemx_uint64_iput_on_stream nvshmemx_uint64_max_reduce_on_stream
+    nvshmemx_uint64_max_reducescatter_on_stream nvshmemx_uint64_min_reduce_on_stream
+    nvshmemx_uint64_min_reducescatter_on_stream nvshmemx_uint64_or_reduce_on_stream
+    nvshmemx_uint64_or_reducescatter_on_stream nvshmemx_uint64_p_on_stream
+    nvshmemx_uint64_prod_reduce_on_stream nvshmemx_uint64_prod_reducescatter_on_stream
+    nvshmemx_uint64_put_nbi_on_stream nvshmemx_uint64_put_on_stream
+    nvshmemx_uint64_put_signal_nbi_on_stream nvshmemx_uint64_put_signal_on_stream
+    nvshmemx_uint64_sum_reduce_on_stream nvshmemx_uint64_sum_reducescatter_on_stream
+    nvshmemx_uint64_wait_until_all_on_stream nvshmemx_uint64_wait_until_all_vector_on_stream
+    nvshmemx_uint64_wait_until_on_stream nvshmemx_uint64_xor_reduce_on_stream
+    nvshmemx_uint64_xor_reducescatter_on_stream nvshmemx_uint8_alltoall_on_stream
+    nvshmemx_uint8_and_reduce_on_stream nvshmemx_uint8_and_reducescatter_on_stream
+    nvshmemx_uint8_broadcast_on_stream nvshmemx_uint8_fcollect_on_stream nvshmemx_uint8_g_on_stream
+    nvshmemx_uint8_get_nbi_on_stream nvshmemx_uint8_get_on_stream nvshmemx_uint8_iget_on_stream
+    nvshmemx_uint8_iput_on_stream nvshmemx_uint8_max_reduce_on_stream
+    nvshmemx_uint8_max_reducescatter_on_stream nvshmemx_uint8_min_reduce_on_stream
+    nvshmemx_uint8_min_reducescatter_on_stream nvshmemx_uint8_or_reduce_on_stream
+    nvshmemx_uint8_or_reducescatter_on_stream nvshmemx_uint8_p_on_stream
+    nvshmemx_uint8_prod_reduce_on_stream nvshmemx_uint8_prod_reducescatter_on_stream
+    nvshmemx_uint8_put_nbi_on_stream nvshmemx_uint8_put_on_stream
+    nvshmemx_uint8_put_signal_nbi_on_stream nvshmemx_uint8_put_signal_on_stream
+    nvshmemx_uint8_sum_reduce_on_stream nvshmemx_uint8_sum_reducescatter_on_stream
+    nvshmemx_uint8_xor_reduce_on_stream nvshmemx_uint8_xor_reducescatter_on_stream
+    nvshmemx_uint_alltoall_on_stream nvshmemx_uint_and_reduce_on_stream
+    nvshmemx_uint_and_reducescatter_on_stream nvshmemx_uint_broadcast_on_stream
+    nvshmemx_uint_fcollect_on_stream nvshmemx_uint_g_on_stream nvshmemx_uint_get_nbi_on_stream
+    nvshmemx_uint_get_on_stream nvshmemx_uint_iget_on_stream nvshmemx_uint_iput_on_stream
+    nvshmemx_uint_max_reduce_on_stream nvshmemx_uint_max_reducescatter_on_stream
+    nvshmemx_uint_min_reduce_on_stream nvshmemx_uint_min_reducescatter_on_stream
+    nvshmemx_uint_or_reduce_on_stream nvshmemx_uint_or_reducescatter_on_stream
+    nvshmemx_uint_p_on_stream nvshmemx_uint_prod_reduce_on_stream
+    nvshmemx_uint_prod_reducescatter_on_stream nvshmemx_uint_put_nbi_on_stream
+    nvshmemx_uint_put_on_stream nvshmemx_uint_put_signal_nbi_on_stream
+    nvshmemx_uint_put_signal_on_stream nvshmemx_uint_sum_reduce_on_stream
+    nvshmemx_uint_sum_reducescatter_on_stream nvshmemx_uint_wait_until_all_on_stream
+    nvshmemx_uint_wait_until_all_vector_on_stream nvshmemx_uint_wait_until_on_stream
+    nvshmemx_uint_xor_reduce_on_stream nvshmemx_uint_xor_reducescatter_on_stream
+    nvshmemx_ulong_alltoall_on_stream nvshmemx_ulong_and_reduce_on_stream
+    nvshmemx_ulong_and_reducescatter_on_stream nvshmemx_ulong_broadcast_on_stream
+    nvshmemx_ulong_fcollect_on_stream nvshmemx_ulong_g_on_stream nvshmemx_ulong_get_nbi_on_stream
+    nvshmemx_ulong_get_on_stream nvshmemx_ulong_iget_on_stream nvshmemx_ulong_iput_on_stream
+    nvshmemx_ulong_max_reduce_on_stream nvshmemx_ulong_max_reducescatter_on_stream
+    nvshmemx_ulong_min_reduce_on_stream nvshmemx_ulong_min_reducescatter_on_stream
+    nvshmemx_ulong_or_reduce_on_stream nvshmemx_ulong_or_reducescatter_on_stream
+    nvshmemx_ulong_p_on_stream nvshmemx_ulong_prod_reduce_on_stream
+    nvshmemx_ulong_prod_reducescatter_on_stream nvshmemx_ulong_put_nbi_on_stream
+    nvshmemx_ulong_put_on_stream nvshmemx_ulong_put_signal_nbi_on_stream
+    nvshmemx_ulong_put_signal_on_stream nvshmemx_ulong_sum_reduce_on_stream
+    nvshmemx_ulong_sum_reducescatter_on_stream nvshmemx_ulong_wait_until_all_on_stream
+    nvshmemx_ulong_wait_until_all_vector_on_stream nvshmemx_ulong_wait_until_on_stream
+    nvshmemx_ulong_xor_reduce_on_stream nvshmemx_ulong_xor_reducescatter_on_stream
+    nvshmemx_ulonglong_alltoall_on_stream nvshmemx_ulonglong_and_reduce_on_stream
+    nvshmemx_ulonglong_and_reducescatter_on_stream nvshmemx_ulonglong_broadcast_on_stream
+    nvshmemx_ulonglong_fcollect_on_stream nvshmemx_ulonglong_g_on_stream
+    nvshmemx_ulonglong_get_nbi_on_stream nvshmemx_ulonglong_get_on_stream
+    nvshmemx_ulonglong_iget_on_stream nvshmemx_ulonglong_iput_on_stream
+    nvshmemx_ulonglong_max_reduce_on_stream nvshmemx_ulonglong_max_reducescatter_on_stream
+    nvshmemx_ulonglong_min_reduce_on_stream nvshmemx_ulonglong_min_reducescatter_on_stream
+    nvshmemx_ulonglong_or_reduce_on_stream nvshmemx_ulonglong_or_reducescatter_on_stream
+    nvshmemx_ulonglong_p_on_stream nvshmemx_ulonglong_prod_reduce_on_stream
+    nvshmemx_ulonglong_prod_reducescatter_on_stream nvshmemx_ulonglong_put_nbi_on_stream
+    nvshmemx_ulonglong_put_on_stream nvshmemx_ulonglong_put_signal_nbi_on_stream
+    nvshmemx_ulonglong_put_signal_on_stream nvshmemx_ulonglong_sum_reduce_on_stream
+    nvshmemx_ulonglong_sum_reducescatter_on_stream nvshmemx_ulonglong_wait_until_all_on_stream
+    nvshmemx_ulonglong_wait_until_all_vector_on_stream nvshmemx_ulonglong_wait_until_on_stream
+    nvshmemx_ulonglong_xor_reduce_on_stream nvshmemx_ulonglong_xor_reducescatter_on_stream
+    nvshmemx_ushort_alltoall_on_stream nvshmemx_ushort_and_reduce_on_stream
+    nvshmemx_ushort_and_reducescatter_on_stream nvshmemx_ushort_broadcast_on_stream
+    nvshmemx_ushort_fcollect_on_stream nvshmemx_ushort_g_on_stream
+    nvshmemx_ushort_get_nbi_on_stream nvshmemx_ushort_get_on_stream nvshmemx_ushort_iget_on_stream
+    nvshmemx_ushort_iput_on_stream nvshmemx_ushort_max_reduce_on_stream
+    nvshmemx_ushort_max_reducescatter_on_stream nvshmemx_ushort_min_reduce_on_stream
+    nvshmemx_ushort_min_reducescatter_on_stream nvshmemx_ushort_or_reduce_on_stream
+    nvshmemx_ushort_or_reducescatter_on_stream nvshmemx_ushort_p_on_stream
+    nvshmemx_ushort_prod_reduce_on_stream nvshmemx_ushort_prod_reducescatter_on_stream
+    nvshmemx_ushort_put_nbi_on_stream nvshmemx_ushort_put_on_stream
+    nvshmemx_ushort_put_signal_nbi_on_stream nvshmemx_ushort_put_signal_on_stream
+    nvshmemx_ushort_sum_reduce_on_stream nvshmemx_ushort_sum_reducescatter_on_stream
+    nvshmemx_ushort_wait_until_all_on_stream nvshmemx_ushort_wait_until_all_vector_on_stream
+    nvshmemx_ushort_wait_until_on_stream nvshmemx_ushort_xor_reduce_on_stream
+    nvshmemx_ushort_xor_reducescatter_on_stream
+}

@@ -1,0 +1,276 @@
+//! The attributes of cuBLASLt's descriptors: how wide each is, and the value of one that nobody has set.
+//!
+//! Both sides go by these tables. The guest keeps descriptors by them, and the worker hands the library no attribute that they lack: an
+//! attribute that the library takes for an address of the host would let a guest choose that address.
+
+/// A kind of descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// `cublasLtMatmulDesc_t`: what a product does.
+    Operation,
+    /// `cublasLtMatrixLayout_t`: how a matrix lies in memory.
+    Layout,
+    /// `cublasLtMatmulPreference_t`: what an algorithm may need.
+    Preference,
+    /// `cublasLtMatrixTransformDesc_t`: what a transformation does.
+    Transform,
+    /// `cublasLtEmulationDesc_t`: how floating-point arithmetic is emulated.
+    Emulation,
+}
+
+/// What an attribute's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// A number.
+    Value,
+    /// An address in device memory.
+    Device,
+    /// The address of an emulation descriptor, which travels in its place.
+    Emulation,
+}
+
+/// An attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute {
+    /// Its number, by the class's enumeration.
+    pub number: u16,
+    /// Its size in bytes, at most 8.
+    pub bytes: u8,
+    /// What its value is.
+    pub holds: Holds,
+    /// Its value in a new descriptor.
+    pub default: u64,
+}
+
+macro_rules! attributes {
+    ($($number:literal $kind:ident $(= $default:literal)?;)*) => {
+        &[$(attributes!(@ $number $kind 0 $($default)?)),*]
+    };
+    (@ $number:literal $kind:ident 0 $default:literal) => {
+        attributes!(@@ $number $kind $default)
+    };
+    (@ $number:literal $kind:ident 0) => {
+        attributes!(@@ $number $kind 0)
+    };
+    (@@ $number:literal i8 $default:literal) => {
+        attributes!(@@@ $number 1 Value $default)
+    };
+    (@@ $number:literal i32 $default:literal) => {
+        attributes!(@@@ $number 4 Value $default)
+    };
+    (@@ $number:literal i64 $default:literal) => {
+        attributes!(@@@ $number 8 Value $default)
+    };
+    (@@ $number:literal device $default:literal) => {
+        attributes!(@@@ $number 8 Device $default)
+    };
+    (@@ $number:literal emulation $default:literal) => {
+        attributes!(@@@ $number 8 Emulation $default)
+    };
+    (@@@ $number:literal $bytes:literal $holds:ident $default:literal) => {
+        Attribute { number: $number, bytes: $bytes, holds: Holds::$holds, default: $default }
+    };
+}
+
+/// `CUBLASLT_MATMUL_DESC_COMPUTE_TYPE`.
+pub const COMPUTE_TYPE: u16 = 0;
+/// `CUBLASLT_MATMUL_DESC_SCALE_TYPE`: the type of alpha and beta.
+pub const SCALE_TYPE: u16 = 1;
+/// `CUBLASLT_MATMUL_DESC_POINTER_MODE`: where alpha and beta are.
+pub const POINTER_MODE: u16 = 2;
+/// `CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR`.
+pub const EMULATION: u16 = 38;
+/// `CUBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE`.
+pub const TRANSFORM_SCALE_TYPE: u16 = 0;
+/// `CUBLASLT_MATRIX_TRANSFORM_DESC_POINTER_MODE`.
+pub const TRANSFORM_POINTER_MODE: u16 = 1;
+/// `CUBLASLT_MATRIX_LAYOUT_TYPE`.
+pub const LAYOUT_TYPE: u16 = 0;
+/// `CUBLASLT_MATRIX_LAYOUT_ROWS`.
+pub const ROWS: u16 = 2;
+/// `CUBLASLT_MATRIX_LAYOUT_COLS`.
+pub const COLUMNS: u16 = 3;
+/// `CUBLASLT_MATRIX_LAYOUT_LD`.
+pub const LEADING: u16 = 4;
+/// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT`.
+pub const BATCH_COUNT: u16 = 5;
+/// `CUBLASLT_MATRIX_LAYOUT_BATCH_MODE`.
+pub const BATCH_MODE: u16 = 8;
+/// `CUBLASLT_GROUPED_MATRIX_LAYOUT_ROWS_ARRAY`, `…_COLS_ARRAY` and `…_LD_ARRAY`.
+pub const GROUPED_ARRAYS: [u16; 3] = [9, 10, 11];
+/// `CUBLASLT_MATMUL_PREF_SEARCH_MODE`: whether the algorithms are given.
+pub const SEARCH_MODE: u16 = 0;
+
+// By age, and so by number: a program compiled with an old header has room for the first ones alone. The numbers that are left out are
+// nobody's, or of CUDA 11.
+const OPERATION: &[Attribute] = attributes! {
+    // The compute type, the scale type, and where scalars are.
+    0 i32; 1 i32; 2 i32;
+    // What is done to A, B and C; the triangle: all of it; the epilogue: none.
+    3 i32; 4 i32; 5 i32; 6 i32 = 2; 7 i32 = 1;
+    // The bias, and the epilogue's second matrix.
+    8 device; 10 i64; 11 device; 12 i64; 13 i64;
+    // Alpha's stride, and multiprocessors.
+    14 i64; 15 i32;
+    // Factors of A, B, C and D; where the greatest value goes.
+    17 device; 18 device; 19 device; 20 device; 21 device;
+    // The second matrix's type, factor and greatest value; whether sums may be rough; the bias's type.
+    22 i32 = 0xffff_ffff; 23 device; 24 device; 25 i8; 26 i32 = 0xffff_ffff;
+    // Counters of chunks, in CUDA 12 alone.
+    27 i32; 28 i32; 29 device; 30 device;
+    // Modes of factors, and factors of what is written.
+    31 i32; 32 i32; 33 i32; 34 i32; 35 i32; 36 device; 37 i32;
+    38 emulation;
+    // Strides of alpha and beta; whether a batch's size may change results: not set.
+    39 i64; 40 i64; 41 i32 = 0x8000;
+};
+
+const LAYOUT: &[Attribute] = attributes! {
+    // Type, order, rows, columns, leading dimension.
+    0 i32; 1 i32; 2 i64; 3 i64; 4 i64;
+    // Matrices of a batch, and where the next one is; where the imaginary parts are; how a batch lies.
+    5 i32 = 1; 6 i64; 7 i64; 8 i32;
+    // Arrays of rows, columns and leading dimensions, and how wide these are.
+    9 device; 10 device; 11 device; 12 i32; 13 i32;
+};
+
+const PREFERENCE: &[Attribute] = attributes! {
+    // How to search; bytes of the workspace; schemes of reduction: all.
+    0 i32; 1 i64; 3 i32 = 7;
+    // Alignments of A, B, C and D; waves (an `f32`); implementations: all.
+    5 i32 = 256; 6 i32 = 256; 7 i32 = 256; 8 i32 = 256; 9 i32; 12 i64 = 0xffff_ffff_ffff_ffff;
+    // Means of groups. The header says 4 bytes; the library takes 8 and no other size.
+    13 i64; 14 i64; 15 i64;
+};
+
+const TRANSFORM: &[Attribute] = attributes! {
+    // The scale type, where scalars are, what is done to A and B.
+    0 i32; 1 i32; 2 i32; 3 i32;
+};
+
+const EMULATED: &[Attribute] = attributes! {
+    // When; special values: all; mantissas, and where their bits are counted.
+    0 i32; 1 i32 = 0xffff; 2 i32; 3 i32; 4 i32; 5 device;
+};
+
+impl Attribute {
+    /// Its value at a place among packed ones; `None` if they end before.
+    pub fn read(&self, packed: &[u8], place: usize) -> Option<u64> {
+        let from = packed.get(place..place + usize::from(self.bytes))?;
+        let mut value = [0; 8];
+        value[..from.len()].copy_from_slice(from);
+        Some(u64::from_le_bytes(value))
+    }
+}
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Self; 5] = [
+        Self::Operation,
+        Self::Layout,
+        Self::Preference,
+        Self::Transform,
+        Self::Emulation,
+    ];
+
+    /// Its attributes, by number.
+    pub const fn attributes(self) -> &'static [Attribute] {
+        match self {
+            Self::Operation => OPERATION,
+            Self::Layout => LAYOUT,
+            Self::Preference => PREFERENCE,
+            Self::Transform => TRANSFORM,
+            Self::Emulation => EMULATED,
+        }
+    }
+
+    /// The attribute with a number, and its place among the values of all, which lie packed one after the other; `None` if there is none.
+    pub fn find(self, number: u16) -> Option<(usize, &'static Attribute)> {
+        let mut place = 0;
+        for of in self.attributes() {
+            if of.number == number {
+                return Some((place, of));
+            }
+            place += usize::from(of.bytes);
+        }
+        None
+    }
+
+    /// Packed values of a new descriptor, into as much room as there is.
+    pub fn write_defaults(self, packed: &mut [u8]) {
+        for of in self.attributes() {
+            self.write(packed, of.number, of.default);
+        }
+    }
+
+    /// Writes an attribute's value among packed ones; whether there is such an attribute, and room for it.
+    pub fn write(self, packed: &mut [u8], number: u16, value: u64) -> bool {
+        let found = self.find(number).and_then(|(place, of)| {
+            let to = packed.get_mut(place..place + usize::from(of.bytes))?;
+            to.copy_from_slice(&value.to_le_bytes()[..to.len()]);
+            Some(())
+        });
+        found.is_some()
+    }
+
+    /// An attribute's value among packed ones; `None` if there is none.
+    pub fn read(self, packed: &[u8], number: u16) -> Option<u64> {
+        let (place, of) = self.find(number)?;
+        of.read(packed, place)
+    }
+
+    /// The bytes of all values.
+    pub const fn packed(self) -> usize {
+        let (mut at, mut bytes) = (0, 0);
+        while at < self.attributes().len() {
+            bytes += self.attributes()[at].bytes as usize;
+            at += 1;
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_in_order_and_their_defaults_fit() {
+        for class in Class::ALL {
+            let all = class.attributes();
+            assert!(all.is_sorted_by(|one, next| one.number < next.number));
+            let mut place = 0;
+            for of in all {
+                assert_eq!(class.find(of.number), Some((place, of)));
+                assert!(of.bytes == 8 || of.default >> (8 * of.bytes) == 0);
+                let is_address = of.holds != Holds::Value;
+                assert!(!is_address || (of.bytes, of.default) == (8, 0));
+                place += usize::from(of.bytes);
+            }
+            assert_eq!(class.packed(), place);
+            assert_eq!(class.find(0x7fff), None);
+        }
+        // CUDA 11's.
+        assert_eq!(Class::Operation.find(9), None);
+    }
+
+    #[test]
+    fn values_are_packed_and_those_without_room_are_not_there() {
+        for class in Class::ALL {
+            let mut packed = vec![0xee; class.packed()];
+            class.write_defaults(&mut packed);
+            for of in class.attributes() {
+                assert_eq!(class.read(&packed, of.number), Some(of.default));
+                let all_ones = u64::MAX >> (64 - 8 * of.bytes);
+                assert!(class.write(&mut packed, of.number, all_ones));
+                assert_eq!(class.read(&packed, of.number), Some(all_ones));
+                assert!(class.write(&mut packed, of.number, of.default));
+            }
+            let last = class.attributes().last().unwrap();
+            let short = packed.len() - 1;
+            assert_eq!(class.read(&packed[..short], last.number), None);
+            assert!(!class.write(&mut packed[..short], last.number, 1));
+            assert_eq!(class.read(&packed, last.number), Some(last.default));
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! How the calls of cuBLASLt travel: descriptors whole, with the call that uses them.
+//!
+//! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes, which nobody
+//! here looks into. The guest writes a request out of the packed values of its descriptors and can leave addresses out
+//! ([`Sink`]), for calls that differ in nothing else are of one form. The worker reads all into values of its own.
+
+use super::attributes::{Class, Holds, POINTER_MODE, TRANSFORM_POINTER_MODE};
+use crate::{
+    codec::{Malformed, Reader, Writer},
+    libraries::kind::data_bytes,
+};
+
+/// The bytes of a `cublasLtMatmulAlgo_t`.
+pub const ALGORITHM: usize = 64;
+/// The bytes of a `cublasLtMatmulHeuristicResult_t`, which begins with an algorithm.
+pub const RESULT: usize = 96;
+/// The most results that a program can ask for at once.
+pub const MAX_RESULTS: usize = 256;
+/// The most bytes of a capability or of a setting of an algorithm.
+pub const MAX_SETTING: usize = 1 << 14;
+/// The bytes of the widest scalar.
+pub const SCALAR: usize = 16;
+
+/// The most attributes of a descriptor.
+const MOST: usize = 40;
+const _: () = assert!(Class::Operation.attributes().len() <= MOST);
+
+/// An algorithm's bytes.
+pub type Algorithm = [u8; ALGORITHM];
+
+/// Takes what a request is made of, word by word.
+pub trait Sink {
+    /// What decides whether the library accepts the call.
+    fn value(&mut self, word: u64);
+    /// A device address.
+    fn address(&mut self, address: u64);
+    /// What does not decide.
+    fn rest(&mut self, word: u64);
+
+    /// Bytes that decide; their number is a multiple of 8.
+    fn bytes(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks_exact(8) {
+            self.value(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        }
+    }
+}
+
+/// Of an address, what can decide: its alignment, up to so many bytes as a power of two, and whether it is NULL.
+fn alignment(address: u64, most: u32) -> u64 {
+    u64::from(address.trailing_zeros().min(most)) << 1 | u64::from(address == 0)
+}
+
+/// A request, and a number for all that are of its form.
+#[derive(Debug)]
+pub struct Formed<'a> {
+    writer: &'a mut Writer,
+    form: u64,
+}
+
+impl<'a> Formed<'a> {
+    /// Writes a request of a function.
+    pub fn new(op: u16, writer: &'a mut Writer) -> Self {
+        Self {
+            writer,
+            form: op.into(),
+        }
+    }
+
+    /// The number.
+    pub fn form(&self) -> u64 {
+        self.form
+    }
+
+    /// Has the number depend on what travels beside the request.
+    pub fn count_in(&mut self, word: u64) {
+        // Each step is one to one: requests that differ in one word have different numbers.
+        let mixed = (self.form ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.form = mixed ^ mixed >> 29;
+    }
+}
+
+impl Sink for Formed<'_> {
+    fn value(&mut self, word: u64) {
+        self.count_in(word);
+        self.writer.word(word);
+    }
+
+    fn address(&mut self, address: u64) {
+        // Kernels ask for 16 bytes at most.
+        self.count_in(alignment(address, 4));
+        self.writer.word(address);
+    }
+
+    fn rest(&mut self, word: u64) {
+        self.writer.word(word);
+    }
+}
+
+/// The form alone, in full.
+#[derive(Debug, Default)]
+pub struct Form(pub Vec<u64>);
+
+impl Sink for Form {
+    fn value(&mut self, word: u64) {
+        self.0.push(word);
+    }
+
+    fn address(&mut self, address: u64) {
+        // Heuristics speak of up to 256 bytes.
+        self.0.push(alignment(address, 8));
+    }
+
+    fn rest(&mut self, _: u64) {}
+}
+
+/// Writes a descriptor out of its packed values; one that they lack is the default.
+fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
+    let mut place = 0;
+    let mut differing = [None; MOST];
+    let mut count = 0;
+    for of in class.attributes() {
+        let value = of.read(packed, place);
+        place += usize::from(of.bytes);
+        if let Some(value) = value.filter(|value| *value != of.default)
+            && of.holds != Holds::Emulation
+        {
+            differing[count] = Some((of, value));
+            count += 1;
+        }
+    }
+    sink.value(count as u64);
+    for (of, value) in differing.into_iter().flatten() {
+        sink.value(of.number.into());
+        match of.holds {
+            Holds::Device => sink.address(value),
+            _ => sink.value(value),
+        }
+    }
+}
+
+/// A descriptor as it came: attributes with their values, by number.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Descriptor(Vec<(u16, u64)>);
+
+impl Descriptor {
+    fn get(reader: &mut Reader<'_>, class: Class) -> Result<Self, Malformed> {
+        let count = reader.word()?;
+        if count > class.attributes().len() as u64 {
+            return Err(Malformed::Range);
+        }
+        let mut set: Vec<(u16, u64)> = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let number: u16 = reader.get()?;
+            let value = reader.word()?;
+            let (_, attribute) = class.find(number).ok_or(Malformed::Range)?;
+            let is_next = set.last().is_none_or(|(last, _)| *last < number);
+            let fits = attribute.bytes == 8 || value >> (8 * attribute.bytes) == 0;
+            if !is_next || !fits || attribute.holds == Holds::Emulation {
+                return Err(Malformed::Range);
+            }
+            set.push((number, value));
+        }
+        Ok(Self(set))
+    }
+
+    /// The attributes that differ from their defaults.
+    pub fn set(&self) -> &[(u16, u64)] {
+        &self.0
+    }
+
+    /// An attribute's value in a descriptor of a class, set or not; 0 of one that is none.
+    pub fn get_or_default(&self, class: Class, number: u16) -> u64 {
+        let set = self.0.iter().find(|(of, _)| *of == number);
+        let default = || class.find(number).map_or(0, |(_, of)| of.default);
+        set.map_or_else(default, |(_, value)| *value)
+    }
+}
+
+/// Where a scalar is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// At a host address: it travels.
+    Host,
+    /// At a device address.
+    Device,
+    /// Nowhere: it is zero.
+    Zero,
+}
+
+/// Where alpha and beta are by a `cublasLtPointerMode_t`; `None` if there is no such mode.
+pub fn places(mode: u64) -> Option<[Place; 2]> {
+    Some(match mode {
+        0 => [Place::Host; 2],
+        1 | 2 => [Place::Device; 2],
+        3 => [Place::Device, Place::Zero],
+        4 => [Place::Device, Place::Host],
+        _ => return None,
+    })
+}
+
+/// The bytes of a scalar of a scale type; `None` if there is no such type.
+pub fn scalar_bytes(scale_type: u64) -> Option<usize> {
+    data_bytes(scale_type)
+}
+
+/// Alpha or beta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scalar {
+    /// Its bytes, and zeros.
+    Here([u8; SCALAR]),
+    /// Its device address, or NULL.
+    At(u64),
+}
+
+impl Scalar {
+    fn put(self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Here(bytes) => {
+                sink.value(1);
+                // Whether C counts is decided by beta.
+                sink.value(bytes.iter().all(|byte| *byte == 0).into());
+                let (low, high) = bytes.split_at(8);
+                for half in [low, high] {
+                    sink.rest(u64::from_le_bytes(half.try_into().unwrap_or_default()));
+                }
+            }
+            Self::At(address) => {
+                sink.value(0);
+                sink.address(address);
+            }
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>, place: Place) -> Result<Self, Malformed> {
+        if !reader.get::<bool>()? {
+            let address = reader.word()?;
+            // NULL is nowhere; the library says what it thinks of that.
+            return match place == Place::Device || address == 0 {
+                true => Ok(Self::At(address)),
+                false => Err(Malformed::Range),
+            };
+        }
+        let is_zero = reader.get::<bool>()?;
+        let mut bytes = [0; SCALAR];
+        for half in bytes.chunks_exact_mut(8) {
+            half.copy_from_slice(&reader.word()?.to_le_bytes());
+        }
+        if place == Place::Device || is_zero != bytes.iter().all(|byte| *byte == 0) {
+            return Err(Malformed::Range);
+        }
+        Ok(Self::Here(bytes))
+    }
+}
+
+/// The descriptors of a product: of the operation, of emulation if it has that, and of A, B, C and D.
+#[derive(Debug)]
+pub struct Described<'a, T> {
+    /// Of the operation.
+    pub operation: &'a T,
+    /// Of its emulation.
+    pub emulation: Option<&'a T>,
+    /// Of the matrices.
+    pub layouts: [&'a T; 4],
+}
+
+impl<T: AsRef<[u8]>> Described<'_, T> {
+    fn put(&self, sink: &mut (impl Sink + ?Sized)) {
+        put_descriptor(sink, Class::Operation, self.operation.as_ref());
+        sink.value(self.emulation.is_some().into());
+        if let Some(emulation) = self.emulation {
+            put_descriptor(sink, Class::Emulation, emulation.as_ref());
+        }
+        for layout in self.layouts {
+            put_descriptor(sink, Class::Layout, layout.as_ref());
+        }
+    }
+}
+
+/// The same as they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Of the operation.
+    pub operation: Descriptor,
+    /// Of its emulation.
+    pub emulation: Option<Descriptor>,
+    /// Of A, B, C and D.
+    pub layouts: [Descriptor; 4],
+}
+
+fn get_optional<T>(
+    reader: &mut Reader<'_>,
+    get: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    reader.get::<bool>()?.then(|| get(reader)).transpose()
+}
+
+impl Descriptors {
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let operation = Descriptor::get(reader, Class::Operation)?;
+        let emulation = get_optional(reader, |reader| Descriptor::get(reader, Class::Emulation))?;
+        let mut layouts: [Descriptor; 4] = Default::default();
+        for layout in &mut layouts {
+            *layout = Descriptor::get(reader, Class::Layout)?;
+        }
+        Ok(Self {
+            operation,
+            emulation,
+            layouts,
+        })
+    }
+}
+
+fn get_algorithm(reader: &mut Reader<'_>) -> Result<Algorithm, Malformed> {
+    let mut bytes = [0; ALGORITHM];
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&reader.word()?.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+/// Writes a product: `D = alpha op(A) op(B) + beta C`, with an algorithm or the library's choice.
+pub fn put_product<T: AsRef<[u8]>>(
+    sink: &mut (impl Sink + ?Sized),
+    described: &Described<'_, T>,
+    algorithm: Option<&Algorithm>,
+    scalars: [Scalar; 2],
+    matrices: [u64; 4],
+    workspace: (u64, u64),
+) {
+    described.put(sink);
+    sink.value(algorithm.is_some().into());
+    if let Some(bytes) = algorithm {
+        sink.bytes(bytes);
+    }
+    for scalar in scalars {
+        scalar.put(sink);
+    }
+    for address in matrices {
+        sink.address(address);
+    }
+    sink.address(workspace.0);
+    sink.value(workspace.1);
+}
+
+/// A product as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Product {
+    /// What it is.
+    pub descriptors: Descriptors,
+    /// How the library computes it.
+    pub algorithm: Option<Algorithm>,
+    /// Alpha and beta.
+    pub scalars: [Scalar; 2],
+    /// The device addresses of A, B, C and D.
+    pub matrices: [u64; 4],
+    /// The workspace's device address and its bytes.
+    pub workspace: (u64, u64),
+}
+
+fn get_scalars(reader: &mut Reader<'_>, mode: u64) -> Result<[Scalar; 2], Malformed> {
+    let [alpha, beta] = places(mode).ok_or(Malformed::Range)?;
+    Ok([Scalar::get(reader, alpha)?, Scalar::get(reader, beta)?])
+}
+
+impl Product {
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none, or have a scalar elsewhere than the pointer mode says.
+    pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let descriptors = Descriptors::get(reader)?;
+        let mode = descriptors
+            .operation
+            .get_or_default(Class::Operation, POINTER_MODE);
+        let product = Self {
+            descriptors,
+            algorithm: get_optional(reader, get_algorithm)?,
+            scalars: get_scalars(reader, mode)?,
+            matrices: [
+                reader.word()?,
+                reader.word()?,
+                reader.word()?,
+                reader.word()?,
+            ],
+            workspace: (reader.word()?, reader.word()?),
+        };
+        reader.end()?;
+        Ok(product)
+    }
+}
+
+/// Writes a transformation: `C = alpha op(A) + beta op(B)`. Layouts may be left out, and the library has its opinion on that.
+pub fn put_transformation<T: AsRef<[u8]>>(
+    sink: &mut (impl Sink + ?Sized),
+    operation: &T,
+    layouts: [Option<&T>; 3],
+    scalars: [Scalar; 2],
+    matrices: [u64; 3],
+) {
+    put_descriptor(sink, Class::Transform, operation.as_ref());
+    for layout in layouts {
+        sink.value(layout.is_some().into());
+        if let Some(layout) = layout {
+            put_descriptor(sink, Class::Layout, layout.as_ref());
+        }
+    }
+    for scalar in scalars {
+        scalar.put(sink);
+    }
+    for address in matrices {
+        sink.address(address);
+    }
+}
+
+/// A transformation as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transformation {
+    /// What it is.
+    pub operation: Descriptor,
+    /// Of A, B and C.
+    pub layouts: [Option<Descriptor>; 3],
+    /// Alpha and beta.
+    pub scalars: [Scalar; 2],
+    /// The device addresses of A, B and C.
+    pub matrices: [u64; 3],
+}
+
+impl Transformation {
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Product::get`].
+    pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let operation = Descriptor::get(reader, Class::Transform)?;
+        let mut layouts = [None, None, None];
+        for layout in &mut layouts {
+            *layout = get_optional(reader, |reader| Descriptor::get(reader, Class::Layout))?;
+        }
+        let mode = operation.get_or_default(Class::Transform, TRANSFORM_POINTER_MODE);
+        let transformation = Self {
+            operation,
+            layouts,
+            scalars: get_scalars(reader, mode)?,
+            matrices: [reader.word()?, reader.word()?, reader.word()?],
+        };
+        reader.end()?;
+        Ok(transformation)
+    }
+}
+
+/// Writes a question for algorithms. `given` are those that the program has an opinion on, if it limits the search to them.
+pub fn put_question<T: AsRef<[u8]>>(
+    sink: &mut (impl Sink + ?Sized),
+    described: &Described<'_, T>,
+    preference: Option<&T>,
+    wanted: u64,
+    given: &[Algorithm],
+) {
+    described.put(sink);
+    sink.value(preference.is_some().into());
+    if let Some(preference) = preference {
+        put_descriptor(sink, Class::Preference, preference.as_ref());
+    }
+    sink.value(wanted);
+    sink.value(given.len() as u64);
+    for algorithm in given {
+        sink.bytes(algorithm);
+    }
+}
+
+/// A question for algorithms as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The product.
+    pub descriptors: Descriptors,
+    /// What an algorithm may need.
+    pub preference: Option<Descriptor>,
+    /// The most results: 1 to [`MAX_RESULTS`].
+    pub wanted: usize,
+    /// What the results begin with, at most as many as are wanted.
+    pub given: Vec<Algorithm>,
+}
+
+impl Question {
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none, or want too much.
+    pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let descriptors = Descriptors::get(reader)?;
+        let preference = get_optional(reader, |reader| Descriptor::get(reader, Class::Preference))?;
+        let (wanted, given): (usize, usize) = (reader.get()?, reader.get()?);
+        if !(1..=MAX_RESULTS).contains(&wanted) || given > wanted {
+            return Err(Malformed::Range);
+        }
+        let given = (0..given).map(|_| get_algorithm(reader));
+        let question = Self {
+            descriptors,
+            preference,
+            wanted,
+            given: given.collect::<Result<_, _>>()?,
+        };
+        reader.end()?;
+        Ok(question)
+    }
+}
+
+/// Writes a question whether an algorithm can compute a product.
+pub fn put_check<T: AsRef<[u8]>>(
+    sink: &mut (impl Sink + ?Sized),
+    described: &Described<'_, T>,
+    algorithm: &Algorithm,
+) {
+    described.put(sink);
+    sink.bytes(algorithm);
+}
+
+/// A question whether an algorithm can compute a product, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// The product.
+    pub descriptors: Descriptors,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+}
+
+impl Check {
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none.
+    pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let check = Self {
+            descriptors: Descriptors::get(reader)?,
+            algorithm: get_algorithm(reader)?,
+        };
+        reader.end()?;
+        Ok(check)
+    }
+}
+
+#[cfg(test)]
+mod tests;

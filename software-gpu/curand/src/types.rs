@@ -1,0 +1,40 @@
+//! NVIDIA's numbers for statuses, which C callers pass as plain integers.
+
+use std::ffi::c_int;
+
+use gpgpu_stand_in::call::Null;
+
+/// A `curandStatus_t` other than success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// The generator is none.
+    NotInitialized = 101,
+    /// The generator's type is none, or cannot do it.
+    TypeError = 103,
+    /// An argument is outside of what the function takes.
+    OutOfRange = 104,
+    /// The length is odd where numbers come in pairs.
+    LengthNotMultiple = 105,
+    /// The driver refused the work, or it failed.
+    LaunchFailure = 201,
+    /// There is no software GPU.
+    InitializationFailed = 203,
+    /// A defect of this library.
+    InternalError = 999,
+}
+
+impl From<Status> for c_int {
+    fn from(status: Status) -> Self {
+        status as Self
+    }
+}
+
+impl From<Null> for Status {
+    fn from(_: Null) -> Self {
+        Self::OutOfRange
+    }
+}
+
+/// What a function of the API answers.
+pub type Result<T = ()> = std::result::Result<T, Status>;

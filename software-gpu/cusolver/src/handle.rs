@@ -1,0 +1,145 @@
+//! Handles and the objects that calls take: numbers that name what is set for them. They are never addresses, so a stale or invented
+//! one is an error.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpgpu_stand_in::{
+    call,
+    driver::Name,
+    memory::{Memory, Outcome},
+    objects::Objects,
+    work::Work,
+};
+
+use crate::types::{Result, Status};
+
+pub use gpgpu_stand_in::call::{Answer, Argument};
+
+/// A `cusolverDnHandle_t`, or another object of the library.
+pub type Raw = *mut c_void;
+
+/// What is set for a handle.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The stream of its work.
+    pub stream: Name,
+    /// `cusolverDeterministicMode_t`, which changes nothing.
+    pub deterministic: c_int,
+}
+
+/// A handle's object.
+pub struct Handle {
+    work: Work,
+    settings: Mutex<Settings>,
+}
+
+/// What is set for the methods of Jacobi, and what the last one came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Jacobi {
+    /// When it ends.
+    pub tolerance: f64,
+    /// The most rounds.
+    pub most: c_int,
+    /// Whether values are sorted. Here they always are.
+    pub sorted: c_int,
+    /// The rounds of the last call.
+    pub rounds: c_int,
+}
+
+// Handles look like addresses of pages that no process has: so one that another library made is not found here.
+static HANDLES: Objects<Handle> = Objects::new(0xC501_0000_0000_0000, 16);
+
+/// `cusolverDnParams_t`: the algorithm of each function, of which there is one here.
+pub static PARAMS: Objects<Mutex<()>> = Objects::new(0xC502_0000_0000_0000, 16);
+
+/// `gesvdjInfo_t`.
+pub static GESVDJ: Objects<Mutex<Jacobi>> = Objects::new(0xC503_0000_0000_0000, 16);
+
+/// `syevjInfo_t`.
+pub static SYEVJ: Objects<Mutex<Jacobi>> = Objects::new(0xC504_0000_0000_0000, 16);
+
+/// Makes a handle in the current context.
+///
+/// # Errors
+/// `NotInitialized` without the software GPU's driver.
+pub fn create() -> Result<Raw> {
+    let handle = Handle {
+        work: Work::here().ok_or(Status::NotInitialized)?,
+        settings: Mutex::new(Settings {
+            stream: Name(null_mut()),
+            deterministic: 1,
+        }),
+    };
+    Ok(HANDLES.add(handle) as Raw)
+}
+
+/// Ends a handle once its work has ended.
+///
+/// # Errors
+/// `NotInitialized` if there is none.
+pub fn destroy(name: Raw) -> Result {
+    let handle = HANDLES.remove(name as usize);
+    let handle = handle.ok_or(Status::NotInitialized)?;
+    let stream = handle.settings().stream;
+    handle.work.wait(stream);
+    Ok(())
+}
+
+/// Runs a function of the API, without a panic of ours reaching the caller.
+pub fn enter(f: impl FnOnce() -> Result) -> c_int {
+    call::enter(Status::InternalError, f)
+}
+
+/// The same for a function that takes a handle.
+pub fn enter_with(name: Raw, f: impl FnOnce(&Handle) -> Result) -> c_int {
+    enter(|| {
+        let handle = HANDLES.find(name as usize);
+        f(&*handle.ok_or(Status::NotInitialized)?)
+    })
+}
+
+/// Runs `f` with what is set for an object.
+///
+/// # Errors
+/// `InvalidValue` if there is none.
+pub fn with<T, R>(
+    objects: &Objects<Mutex<T>>,
+    name: Raw,
+    f: impl FnOnce(&mut T) -> R,
+) -> Result<R> {
+    let found = objects.find(name as usize).ok_or(Status::InvalidValue)?;
+    let mut held = found.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(f(&mut held))
+}
+
+impl Handle {
+    /// What is set, to be read or changed.
+    pub fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues work in the handle's stream.
+    ///
+    /// # Errors
+    /// `ExecutionFailed` if the driver refuses it.
+    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Send + 'static) -> Result {
+        let stream = self.settings().stream;
+        let queued = self.work.queue(stream, false, work);
+        queued.map_err(|_| Status::ExecutionFailed)
+    }
+
+    /// Queues work in the handle's stream and waits for what it comes to.
+    ///
+    /// # Errors
+    /// `ExecutionFailed` if the driver refuses it, or it fails.
+    pub fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+    ) -> Result<T> {
+        let stream = self.settings().stream;
+        let found = self.work.answer(stream, work);
+        found.map_err(|_| Status::ExecutionFailed)
+    }
+}

@@ -1,0 +1,397 @@
+//! The library as a C program gets it: factors multiplied back, systems solved, and what is refused.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+type Handle = *mut c_void;
+
+struct Libraries {
+    cuda: Library,
+    solver: Library,
+}
+
+fn libraries() -> &'static Libraries {
+    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let exe = std::env::current_exe().unwrap();
+        let dir = exe.parent().unwrap();
+        // SAFETY: our own libraries; their constructors do nothing. The second finds the first by its name.
+        unsafe {
+            Libraries {
+                cuda: Library::new(dir.join("libsoftware_gpu.so")).unwrap(),
+                solver: Library::new(dir.join("libsoftware_cusolver.so")).unwrap(),
+            }
+        }
+    })
+}
+
+fn function<F: Copy>(name: &str) -> F {
+    let both = libraries();
+    let library = match name.starts_with("cusolver") {
+        true => &both.solver,
+        false => &both.cuda,
+    };
+    // SAFETY: the caller's arguments have the types of the function's by its C declaration.
+    *unsafe { library.get::<F>(name.as_bytes()) }.expect(name)
+}
+
+/// A call by name: the parameters have the arguments' types, which must be as wide as C's.
+macro_rules! call {
+    (@any $a:expr) => { _ };
+    ($name:expr; $($a:expr),* $(,)?) => {{
+        let f: unsafe extern "C" fn($(call!(@any $a)),*) -> c_int = function($name);
+        // SAFETY: pointers in these tests are NULL or valid where the function uses them; the rest may be anything.
+        unsafe { f($($a),*) }
+    }};
+}
+
+macro_rules! ok {
+    ($name:expr; $($a:expr),* $(,)?) => {
+        assert_eq!(call!($name; $($a),*), 0, "{}", $name)
+    };
+}
+
+fn handle() -> Handle {
+    let mut context: *mut c_void = null_mut();
+    ok!("cuInit"; 0u32);
+    ok!("cuDevicePrimaryCtxRetain"; &mut context, 0);
+    ok!("cuCtxSetCurrent"; context);
+    let mut handle: Handle = null_mut();
+    ok!("cusolverDnCreate"; &mut handle);
+    handle
+}
+
+fn upload<T: Copy>(values: &[T]) -> u64 {
+    let mut address = 0_u64;
+    ok!("cuMemAlloc_v2"; &mut address, size_of_val(values).max(1));
+    ok!("cuMemcpyHtoD_v2"; address, values.as_ptr(), size_of_val(values));
+    address
+}
+
+fn download<T: Copy + Default>(address: u64, count: usize) -> Vec<T> {
+    let mut values = vec![T::default(); count];
+    ok!("cuCtxSynchronize";);
+    ok!("cuMemcpyDtoH_v2"; values.as_mut_ptr(), address, size_of::<T>() * count);
+    values
+}
+
+/// Columns one after the other.
+#[derive(Clone)]
+struct Matrix {
+    rows: usize,
+    values: Vec<f64>,
+}
+
+impl Matrix {
+    fn new(rows: usize, columns: usize, of: impl Fn(usize, usize) -> f64) -> Self {
+        let values = (0..rows * columns).map(|at| of(at % rows, at / rows));
+        Self {
+            rows,
+            values: values.collect(),
+        }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.values[column * self.rows + row]
+    }
+
+    fn columns(&self) -> usize {
+        self.values.len() / self.rows
+    }
+
+    fn transposed(&self) -> Self {
+        Self::new(self.columns(), self.rows, |row, column| {
+            self.at(column, row)
+        })
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        assert_eq!(self.columns(), other.rows);
+        Self::new(self.rows, other.columns(), |row, column| {
+            (0..other.rows)
+                .map(|at| self.at(row, at) * other.at(at, column))
+                .sum()
+        })
+    }
+
+    #[track_caller]
+    fn assert_is(&self, other: &Self) {
+        assert_eq!(
+            (self.rows, self.values.len()),
+            (other.rows, other.values.len())
+        );
+        for (one, other) in self.values.iter().zip(&other.values) {
+            assert!((one - other).abs() < 1e-9, "{one} is not {other}");
+        }
+    }
+}
+
+/// Something without a pattern, always the same.
+fn general(rows: usize, columns: usize) -> Matrix {
+    Matrix::new(rows, columns, |row, column| {
+        (((row * 7 + column * 13 + 3) * 29) % 23) as f64 / 8.0 - 1.25
+            + f64::from(u8::from(row == column)) * 3.0
+    })
+}
+
+fn symmetric(order: usize) -> Matrix {
+    let a = general(order, order);
+    let mut whole = a.times(&a.transposed());
+    (0..order).for_each(|at| whole.values[at * order + at] += 1.0);
+    whole
+}
+
+fn info(address: u64) -> c_int {
+    download::<c_int>(address, 1)[0]
+}
+
+#[test]
+fn a_positive_definite_system_is_solved_by_either_triangle() {
+    let (handle, n) = (handle(), 6);
+    let a = symmetric(n);
+    for uplo in [0, 1] {
+        let (at_a, at_b, said) = (
+            upload(&a.values),
+            upload(&general(n, 2).values),
+            upload(&[7_i32]),
+        );
+        let mut lwork = 0;
+        ok!("cusolverDnDpotrf_bufferSize"; handle, uplo, n as c_int, at_a, n as c_int, &mut lwork);
+        let work = upload(&vec![0.0_f64; lwork as usize]);
+        ok!("cusolverDnDpotrf"; handle, uplo, n as c_int, at_a, n as c_int, work, lwork, said);
+        assert_eq!(info(said), 0);
+        ok!("cusolverDnDpotrs"; handle, uplo, n as c_int, 2, at_a, n as c_int, at_b, n as c_int, said);
+        let x = Matrix {
+            rows: n,
+            values: download(at_b, 2 * n),
+        };
+        a.times(&x).assert_is(&general(n, 2));
+        // The other triangle is as it was.
+        let factor = Matrix {
+            rows: n,
+            values: download(at_a, n * n),
+        };
+        let (row, column) = if uplo == 0 { (1, 4) } else { (4, 1) };
+        assert_eq!(factor.at(row, column), a.at(row, column));
+    }
+    let mut bad = a.clone();
+    bad.values[2 * n + 2] = -1.0;
+    let (at_a, said) = (upload(&bad.values), upload(&[7_i32]));
+    ok!("cusolverDnDpotrf"; handle, 0, n as c_int, at_a, n as c_int, at_a, 64, said);
+    assert_eq!(info(said), 3);
+    ok!("cusolverDnDestroy"; handle);
+}
+
+#[test]
+fn a_general_system_is_solved_as_it_is_and_transposed() {
+    let (handle, n) = (handle(), 7);
+    let a = general(n, n);
+    let (at_a, pivots, said) = (upload(&a.values), upload(&vec![0_i32; n]), upload(&[7_i32]));
+    ok!("cusolverDnDgetrf"; handle, n as c_int, n as c_int, at_a, n as c_int, 0_u64, pivots, said);
+    assert_eq!(info(said), 0);
+    for (operation, of) in [(0, a.clone()), (1, a.transposed())] {
+        let b = upload(&general(n, 3).values);
+        ok!("cusolverDnDgetrs"; handle, operation, n as c_int, 3, at_a, n as c_int, pivots, b, n as c_int, said);
+        let x = Matrix {
+            rows: n,
+            values: download(b, 3 * n),
+        };
+        of.times(&x).assert_is(&general(n, 3));
+    }
+    let (x, mut iterations) = (upload(&vec![0.0; n]), -1);
+    let (at_a, b) = (upload(&a.values), upload(&general(n, 1).values));
+    ok!("cusolverDnDDgesv"; handle, n as c_int, 1, at_a, n as c_int, pivots, b, n as c_int, x, n as c_int, 0_u64, 256_usize, &mut iterations, said);
+    assert_eq!(iterations, 1);
+    a.times(&Matrix {
+        rows: n,
+        values: download(x, n),
+    })
+    .assert_is(&general(n, 1));
+}
+
+#[test]
+fn a_least_squares_problem_is_solved_by_reflections() {
+    let (handle, m, n) = (handle(), 8, 5);
+    let a = general(m, n);
+    let (at_a, tau, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
+    ok!("cusolverDnDgeqrf"; handle, m as c_int, n as c_int, at_a, m as c_int, tau, 0_u64, 64, said);
+    let factors = Matrix {
+        rows: m,
+        values: download(at_a, m * n),
+    };
+    let r = Matrix::new(n, n, |row, column| {
+        if row <= column {
+            factors.at(row, column)
+        } else {
+            0.0
+        }
+    });
+    let at_q = upload(&factors.values);
+    ok!("cusolverDnDorgqr"; handle, m as c_int, n as c_int, n as c_int, at_q, m as c_int, tau, 0_u64, 64, said);
+    let q = Matrix {
+        rows: m,
+        values: download(at_q, m * n),
+    };
+    q.times(&r).assert_is(&a);
+    q.transposed()
+        .times(&q)
+        .assert_is(&Matrix::new(n, n, |row, column| {
+            f64::from(u8::from(row == column))
+        }));
+    // Q on the left and its adjoint on the right undo each other.
+    let c = general(m, m);
+    let at_c = upload(&c.values);
+    for (side, operation) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        ok!("cusolverDnDormqr"; handle, side, operation, m as c_int, m as c_int, n as c_int, at_a, m as c_int, tau, at_c, m as c_int, 0_u64, 64, said);
+        if operation == 1 {
+            Matrix {
+                rows: m,
+                values: download(at_c, m * m),
+            }
+            .assert_is(&c);
+        }
+    }
+    ok!("cusolverDnDormqr"; handle, 0, 1, m as c_int, n as c_int, n as c_int, at_a, m as c_int, tau, upload(&a.values), m as c_int, 0_u64, 64, said);
+}
+
+#[test]
+fn eigenvectors_make_the_matrix_again() {
+    let (handle, n) = (handle(), 6);
+    let a = symmetric(n);
+    let (at_a, w, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
+    ok!("cusolverDnDsyevd"; handle, 1, 1, n as c_int, at_a, n as c_int, w, 0_u64, 64, said);
+    let (vectors, values) = (
+        Matrix {
+            rows: n,
+            values: download(at_a, n * n),
+        },
+        download::<f64>(w, n),
+    );
+    assert!(values.is_sorted() && info(said) == 0);
+    let scaled = Matrix::new(n, n, |row, column| vectors.at(row, column) * values[column]);
+    scaled.times(&vectors.transposed()).assert_is(&a);
+    let (at_a, some, mut found) = (upload(&a.values), upload(&vec![0.0; n]), 0);
+    ok!("cusolverDnDsyevdx"; handle, 0, 1002, 0, n as c_int, at_a, n as c_int, 0.0_f64, 0.0_f64, 2, 4, &mut found, some, 0_u64, 64, said);
+    assert_eq!(found, 3);
+    let some = download::<f64>(some, 3);
+    assert!(
+        some.iter()
+            .zip(&values[1..])
+            .all(|(one, other)| (one - other).abs() < 1e-9)
+    );
+}
+
+#[test]
+fn singular_vectors_make_the_matrix_again() {
+    let (handle, m, n) = (handle(), 7, 4);
+    let a = general(m, n);
+    for job in [b'A', b'S'] {
+        let columns = if job == b'A' { m } else { n };
+        let (at_a, s, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
+        let (u, vt) = (upload(&vec![0.0; m * columns]), upload(&vec![0.0; n * n]));
+        let letter = job as c_char;
+        ok!("cusolverDnDgesvd"; handle, letter, letter, m as c_int, n as c_int, at_a, m as c_int, s, u, m as c_int, vt, n as c_int, 0_u64, 64, 0_u64, said);
+        let (u, vt) = (
+            Matrix {
+                rows: m,
+                values: download(u, m * columns),
+            },
+            Matrix {
+                rows: n,
+                values: download(vt, n * n),
+            },
+        );
+        let values = download::<f64>(s, n);
+        assert!(values.is_sorted_by(|one, other| one >= other));
+        u.transposed()
+            .times(&u)
+            .assert_is(&Matrix::new(columns, columns, |row, column| {
+                f64::from(u8::from(row == column))
+            }));
+        let scaled = Matrix::new(m, n, |row, column| u.at(row, column) * values[column]);
+        scaled.times(&vt).assert_is(&a);
+    }
+    let mut options: Handle = null_mut();
+    ok!("cusolverDnCreateGesvdjInfo"; &mut options);
+    ok!("cusolverDnXgesvdjSetTolerance"; options, 1e-12_f64);
+    let wide = a.transposed();
+    let (at_a, s, said) = (
+        upload(&wide.values),
+        upload(&vec![0.0; n]),
+        upload(&[7_i32]),
+    );
+    let (u, v) = (upload(&vec![0.0; n * n]), upload(&vec![0.0; m * n]));
+    ok!("cusolverDnDgesvdj"; handle, 1, 1, n as c_int, m as c_int, at_a, n as c_int, s, u, n as c_int, v, m as c_int, 0_u64, 64, said, options);
+    let (u, v) = (
+        Matrix {
+            rows: n,
+            values: download(u, n * n),
+        },
+        Matrix {
+            rows: m,
+            values: download(v, m * n),
+        },
+    );
+    let values = download::<f64>(s, n);
+    let scaled = Matrix::new(n, n, |row, column| u.at(row, column) * values[column]);
+    scaled.times(&v.transposed()).assert_is(&wide);
+    let (mut rounds, mut residual) = (0, 1.0);
+    ok!("cusolverDnXgesvdjGetSweeps"; handle, options, &mut rounds);
+    ok!("cusolverDnXgesvdjGetResidual"; handle, options, &mut residual);
+    assert!(rounds == 1 && residual < 1e-12);
+    ok!("cusolverDnDestroyGesvdjInfo"; options);
+    assert_eq!(call!("cusolverDnXgesvdjSetTolerance"; options, 0.0_f64), 3);
+}
+
+#[test]
+fn generic_functions_use_both_workspaces() {
+    let (handle, n) = (handle(), 5);
+    let a = symmetric(n);
+    let mut params: Handle = null_mut();
+    ok!("cusolverDnCreateParams"; &mut params);
+    let (mut device, mut host) = (0_usize, 0_usize);
+    let (at_a, said) = (upload(&a.values), upload(&[7_i32]));
+    ok!("cusolverDnXpotrf_bufferSize"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, &mut device, &mut host);
+    let mut room = vec![0_u8; host];
+    let work = upload(&vec![0_u8; device]);
+    ok!("cusolverDnXpotrf"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
+    assert!(host > 0 && room.iter().all(|byte| *byte != 0));
+    let b = upload(&general(n, 1).values);
+    ok!("cusolverDnXpotrs"; handle, params, 0, n as i64, 1_i64, 1, at_a, n as i64, 1, b, n as i64, said);
+    a.times(&Matrix {
+        rows: n,
+        values: download(b, n),
+    })
+    .assert_is(&general(n, 1));
+    for bad in [null_mut(), handle, 0x10 as Handle] {
+        let refused = call!("cusolverDnXpotrf"; handle, bad, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
+        assert_eq!(refused, 3);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let (handle, at) = (handle(), upload(&[0_u8; 256]));
+    let mut lwork = 0;
+    for (n, lda) in [(-1, 4), (4, 3), (0, 0)] {
+        assert_eq!(
+            call!("cusolverDnDgetrf_bufferSize"; handle, n, n, at, lda, &mut lwork),
+            3
+        );
+    }
+    assert_eq!(
+        call!("cusolverDnDpotrf_bufferSize"; handle, 2, 4, at, 4, &mut lwork),
+        3
+    );
+    for none in [null_mut(), 0x40 as Handle] {
+        assert_eq!(
+            call!("cusolverDnDpotrf_bufferSize"; none, 0, 4, at, 4, &mut lwork),
+            1
+        );
+    }
+    ok!("cusolverDnDestroy"; handle);
+    assert_eq!(call!("cusolverDnDestroy"; handle), 1);
+}

@@ -1,0 +1,71 @@
+//! Handles, what is set for them, and what the library says of itself.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use gpgpu_stand_in::driver::Name;
+
+use crate::handle::{Answer, Raw, create, destroy};
+use crate::types::{Status, name, require};
+
+use super::export;
+
+/// 12.6.3, as `cusparse.h` counts.
+const VERSION: [c_int; 3] = [12, 6, 3];
+
+export! {
+    /// Makes a handle in the current context, or in the first device's primary one if there is none.
+    fn cusparseCreate(out: Answer<Raw>) {
+        require(!out.is_null())?;
+        out.set(create()?)
+    }
+
+    /// Waits for the handle's work and ends it.
+    fn cusparseDestroy(handle: Raw) { destroy(handle) }
+
+    /// The version as one number.
+    fn cusparseGetVersion(handle: Raw, version: Answer<c_int>) |handle| {
+        let _ = handle;
+        version.set(VERSION[0] * 1000 + VERSION[1] * 100 + VERSION[2])
+    }
+
+    /// The version's parts: major 0, minor 1, patch level 2.
+    fn cusparseGetProperty(part: c_int, value: Answer<c_int>) {
+        let part = usize::try_from(part).ok().and_then(|p| VERSION.get(p));
+        value.set(*part.ok_or(Status::InvalidValue)?)
+    }
+
+    /// The stream of what comes next.
+    fn cusparseSetStream(handle: Raw, stream: *mut c_void) |handle| {
+        handle.settings().stream = Name(stream);
+        Ok(())
+    }
+
+    /// The stream that was set, or NULL.
+    fn cusparseGetStream(handle: Raw, stream: Answer<*mut c_void>) |handle| {
+        stream.set(handle.settings().stream.0)
+    }
+
+    /// Where scalars and results are: on the host 0, on the device 1.
+    fn cusparseSetPointerMode(handle: Raw, mode: c_int) |handle| {
+        require(matches!(mode, 0 | 1))?;
+        handle.settings().on_device = mode == 1;
+        Ok(())
+    }
+
+    /// The mode that was set.
+    fn cusparseGetPointerMode(handle: Raw, mode: Answer<c_int>) |handle| {
+        mode.set(handle.settings().on_device.into())
+    }
+}
+
+/// A status's name in `cusparse.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseGetErrorName(status: c_int) -> *const c_char {
+    name(status).as_ptr()
+}
+
+/// What a status means: its name.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseGetErrorString(status: c_int) -> *const c_char {
+    name(status).as_ptr()
+}

@@ -1,0 +1,126 @@
+//! What an exported function is called with, and how it returns.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::memory::Plain;
+
+/// The caller gave NULL where a function reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Null;
+
+/// A pointer of the caller's to one `T` that the function reads; may be NULL.
+///
+/// It has the pointer's ABI. Only C callers make one, and the API's contract is that what is not NULL is valid for the call, or
+/// an address of the device's where scalars are there.
+#[repr(transparent)]
+pub struct Argument<T>(*const T);
+
+impl<T> Clone for Argument<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Argument<T> {}
+
+impl<T> Argument<T> {
+    /// The same address, to something of another type.
+    pub fn cast<U>(self) -> Argument<U> {
+        Argument(self.0.cast())
+    }
+
+    /// Whether it is NULL.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The number of the address, which may be one of the device's.
+    pub fn address(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl<T: Plain> Argument<T> {
+    /// The value.
+    ///
+    /// # Errors
+    /// The pointer is NULL.
+    pub fn get<S: From<Null>>(self) -> Result<T, S> {
+        if self.0.is_null() {
+            return Err(Null.into());
+        }
+        // SAFETY: not NULL, so valid for a read by the API's contract.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// The values of an array of so many.
+    ///
+    /// # Errors
+    /// The pointer is NULL.
+    pub fn array<S: From<Null>>(self, count: usize) -> Result<Vec<T>, S> {
+        if self.0.is_null() {
+            return Err(Null.into());
+        }
+        // SAFETY: as in `get`, for as many as the API's contract says.
+        Ok((0..count)
+            .map(|at| unsafe { self.0.add(at).read_unaligned() })
+            .collect())
+    }
+}
+
+/// A pointer of the caller's to one `T` that the function writes. As [`Argument`].
+#[repr(transparent)]
+pub struct Answer<T>(*mut T);
+
+impl<T> Answer<T> {
+    /// Whether it is NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The number of the address, which may be one of the device's.
+    pub fn address(&self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The same address, to something of another type.
+    pub fn cast<U>(self) -> Answer<U> {
+        Answer(self.0.cast())
+    }
+
+    /// The same address, for what is read there before it is written.
+    pub fn as_argument(&self) -> Argument<T> {
+        Argument(self.0)
+    }
+
+    /// An element of an array; NULL if that is.
+    pub fn at(&self, index: usize) -> Self {
+        Self(match self.is_null() {
+            true => self.0,
+            false => self.0.wrapping_add(index),
+        })
+    }
+
+    /// Writes a value to the host's memory.
+    ///
+    /// # Errors
+    /// The pointer is NULL.
+    pub fn set<S: From<Null>>(self, value: T) -> Result<(), S> {
+        if self.0.is_null() {
+            return Err(Null.into());
+        }
+        // SAFETY: not NULL, so valid for a write by the API's contract.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+}
+
+/// Runs a function of an API, without a panic of ours reaching the caller: that is `defect`. Zero is success.
+pub fn enter<S: Into<c_int>>(defect: S, f: impl FnOnce() -> Result<(), S>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(status)) => status.into(),
+        Err(_) => defect.into(),
+    }
+}

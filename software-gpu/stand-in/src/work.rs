@@ -1,0 +1,65 @@
+//! Work in the streams of a context.
+
+use std::sync::mpsc::sync_channel;
+
+use crate::driver::{Code, Driver, INVALID_CONTEXT, Name, UNKNOWN};
+use crate::memory::{Memory, Outcome};
+
+/// A context, as an object knows it that was made in it.
+#[derive(Clone, Copy)]
+pub struct Work {
+    driver: &'static Driver,
+    context: Name,
+}
+
+impl Work {
+    /// The current context, or the first device's primary one if there is none. `None` without the software GPU's driver.
+    pub fn here() -> Option<Self> {
+        let driver = Driver::get()?;
+        let context = driver.current_or_primary().ok()?;
+        Some(Self { driver, context })
+    }
+
+    /// Queues work in a stream, NULL being the legacy one, and waits for its end if asked to.
+    ///
+    /// # Errors
+    /// Another context is current, or the driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this
+    /// work's.
+    pub fn queue(
+        &self,
+        stream: Name,
+        wait: bool,
+        work: impl FnOnce(Memory) -> Outcome + Send + 'static,
+    ) -> Result<(), Code> {
+        let current = self.driver.current();
+        if current.is_some_and(|context| context != self.context) {
+            return Err(INVALID_CONTEXT);
+        }
+        let memory = Memory::new(self.driver);
+        self.driver
+            .queue(self.context, stream, wait, move || work(memory))
+    }
+
+    /// Queues work in a stream and waits for what it comes to.
+    ///
+    /// # Errors
+    /// As [`Work::queue`].
+    pub fn answer<T: Send + 'static>(
+        &self,
+        stream: Name,
+        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, Code> {
+        let (send, receive) = sync_channel(1);
+        self.queue(stream, true, move |memory| {
+            // The receiver waits for this work.
+            let _ = send.send(work(memory)?);
+            Ok(())
+        })?;
+        receive.try_recv().map_err(|_| UNKNOWN)
+    }
+
+    /// Waits for a stream's work. The context or the stream may be gone, or the device faulty: then there is nothing to wait for.
+    pub fn wait(&self, stream: Name) {
+        let _ = self.driver.queue(self.context, stream, true, || Ok(()));
+    }
+}

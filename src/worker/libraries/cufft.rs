@@ -1,0 +1,139 @@
+//! cuFFT's plans, and what they take of a GPU's memory.
+//!
+//! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The library keeps tables of
+//! roots of unity for each dimension, and more where a size has large prime factors: these are charged when a plan is made.
+
+use gpgpu_protocol::{
+    cuda::*,
+    libraries::{Class, Kind, SUCCESS, call::Value},
+};
+
+use super::{ByHand, Call, Outcome};
+use crate::worker::{charges::Owner, lease::current_gpu};
+
+/// What a dimension's table has for each element, in bytes: four complex numbers in double precision.
+const ELEMENT_BYTES: u64 = 64;
+/// The most elements of a table for a size that is a product of small primes: such a transform is done in steps.
+const MOST_IN_STEPS: u64 = 1 << 16;
+/// The largest of the small primes. A size with a larger one is transformed by convolution (Bluestein's algorithm), whose table is as long as
+/// the data.
+const LARGEST_PRIME: u64 = 127;
+
+pub const BY_HAND: &[(&str, ByHand)] = &[
+    ("cufftCreate", create),
+    ("cufftMakePlan1d", |call, words| make(call, words, 1..2)),
+    ("cufftMakePlan2d", |call, words| make(call, words, 1..3)),
+    ("cufftMakePlan3d", |call, words| make(call, words, 1..4)),
+    ("cufftMakePlanMany", |call, words| make_many(call, words, 4)),
+    ("cufftMakePlanMany64", |call, words| {
+        make_many(call, words, 8)
+    }),
+    ("cufftXtMakePlanMany", |call, words| {
+        make_many(call, words, 8)
+    }),
+];
+
+/// Makes a plan that allocates nothing by itself.
+fn create(call: &mut Call<'_>, words: &[u64]) -> Outcome {
+    let status = call.call_library("cufftCreate", call.function.kinds, words);
+    if status != SUCCESS {
+        return Ok(status);
+    }
+    // SAFETY: who makes an object gives a pointer to a word, in which the library has written the plan's number.
+    let plan = unsafe { *(words[0] as *const u64) };
+    let plan_of = Kind::Handle(Class::CufftPlan);
+    let told = call.call_library("cufftSetAutoAllocation", &[plan_of, Kind::I32], &[plan, 0]);
+    if told != SUCCESS {
+        call.call_library("cufftDestroy", &[plan_of], &[plan]);
+    }
+    Ok(told)
+}
+
+/// Makes a transform whose sizes are these arguments.
+fn make(call: &mut Call<'_>, words: &[u64], sizes: std::ops::Range<usize>) -> Outcome {
+    let sizes = words[sizes].iter().map(|size| i64::from(*size as i32));
+    make_charged(call, words, tables(sizes))
+}
+
+/// Makes a transform whose sizes are in an array of values of this width.
+fn make_many(call: &mut Call<'_>, words: &[u64], width: usize) -> Outcome {
+    let bytes = match call.values.get(2) {
+        Some(Value::Bytes(bytes, _)) => tables(sizes(bytes, width)),
+        _ => 0,
+    };
+    make_charged(call, words, bytes)
+}
+
+/// The sizes in an array of values of this width, 4 or 8.
+fn sizes(of: &[u8], width: usize) -> impl Iterator<Item = i64> {
+    of.chunks_exact(width).map(|size| match *size {
+        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
+        _ => {
+            let mut word = [0; 8];
+            word[..size.len()].copy_from_slice(size);
+            i64::from_le_bytes(word)
+        }
+    })
+}
+
+/// The bytes of the tables for these sizes. One that is not positive is the library's to refuse.
+fn tables(sizes: impl Iterator<Item = i64>) -> u64 {
+    let elements = sizes.map(|size| match u64::try_from(size) {
+        Ok(size) if is_product_of_small(size) => size.min(MOST_IN_STEPS),
+        Ok(size) => size,
+        Err(_) => 0,
+    });
+    let elements = elements.fold(0, u64::saturating_add);
+    elements.saturating_mul(ELEMENT_BYTES)
+}
+
+fn is_product_of_small(mut size: u64) -> bool {
+    for prime in 2..=LARGEST_PRIME {
+        while size != 0 && size.is_multiple_of(prime) {
+            size /= prime;
+        }
+    }
+    size <= 1
+}
+
+/// Makes a transform, with what its tables take charged to the plan.
+fn make_charged(call: &mut Call<'_>, words: &[u64], bytes: u64) -> Outcome {
+    let (session, plan) = (call.session, call.word(0));
+    let context = session.objects.live_context_of(plan);
+    let context = context.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    let charge = session
+        .device_memory
+        .reserve(current_gpu()? as CUdevice, bytes)?;
+    let function = call.function;
+    let status = call.call_library(function.operation.name, function.kinds, words);
+    if status == SUCCESS {
+        session.charges.keep(Owner::Handle(plan), context, charge);
+    }
+    Ok(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transform_is_charged_for_each_dimension() {
+        let many = |of: &[i64]| tables(of.iter().copied());
+        assert_eq!(many(&[8, 100]), 108 * ELEMENT_BYTES);
+        assert_eq!(many(&[1 << 27]), MOST_IN_STEPS * ELEMENT_BYTES);
+        // 131 is prime.
+        assert_eq!(many(&[131 << 20]), (131 << 20) * ELEMENT_BYTES);
+        assert_eq!(many(&[0, -1, i64::MIN]), 0);
+        // Too large for any limit, rather than small again.
+        assert_eq!(many(&[i64::MAX, i64::MAX, 3]), u64::MAX);
+    }
+
+    #[test]
+    fn sizes_are_read_as_wide_as_they_are() {
+        let read = |of: &[u8], width| sizes(of, width).collect::<Vec<_>>();
+        let narrow = [8_i32, -3].map(i32::to_le_bytes).concat();
+        assert_eq!(read(&narrow, 4), [8, -3]);
+        let wide = [1_i64 << 40, -3].map(i64::to_le_bytes).concat();
+        assert_eq!(read(&wide, 8), [1 << 40, -3]);
+    }
+}

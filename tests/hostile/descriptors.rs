@@ -1,0 +1,286 @@
+//! What cuBLASLt's descriptors travel in, as no library of a guest writes it, while another VM computes.
+
+use gpgpu_protocol::{
+    api::{Context, Stream, object_id},
+    codec::Writer,
+    layout::status as device,
+    libraries::{
+        Class, Library,
+        call::{self, PointerMode},
+        cublaslt::{
+            attributes::{self, COLUMNS, LEADING, POINTER_MODE, ROWS},
+            form::{
+                ALGORITHM, Described, Formed, MAX_RESULTS, SCALAR, Scalar, put_check, put_product,
+                put_question,
+            },
+            status,
+        },
+    },
+};
+
+use crate::{
+    client::{Client, raw_command},
+    host::Random,
+    libraries::{BYTES, beside, check_product, create, send, start},
+    vmm,
+};
+
+/// Rows and columns of the matrices.
+const N: u64 = 16;
+
+fn packed(class: attributes::Class, values: &[(u16, u64)]) -> Vec<u8> {
+    let mut packed = vec![0; class.packed()];
+    class.write_defaults(&mut packed);
+    for (number, value) in values {
+        assert!(class.write(&mut packed, *number, *value));
+    }
+    packed
+}
+
+/// A product of square matrices of single precision.
+struct Product {
+    operation: Vec<u8>,
+    layout: Vec<u8>,
+}
+
+impl Product {
+    fn new(mode: u64) -> Self {
+        let values = [(ROWS, N), (COLUMNS, N), (LEADING, N)];
+        Self {
+            operation: packed(
+                attributes::Class::Operation,
+                &[(0, 68), (POINTER_MODE, mode)],
+            ),
+            layout: packed(attributes::Class::Layout, &values),
+        }
+    }
+
+    fn written(&self, put: impl FnOnce(&mut Formed<'_>, &Described<'_, Vec<u8>>)) -> Vec<u8> {
+        let mut writer = Writer::new();
+        let described = Described {
+            operation: &self.operation,
+            emulation: None,
+            layouts: [&self.layout; 4],
+        };
+        put(&mut Formed::new(0, &mut writer), &described);
+        writer.into_bytes()
+    }
+
+    fn product(
+        &self,
+        at: [u64; 3],
+        scalars: [Scalar; 2],
+        algorithm: Option<[u8; ALGORITHM]>,
+    ) -> Vec<u8> {
+        let [a, b, c] = at;
+        self.written(|sink, described| {
+            put_product(
+                sink,
+                described,
+                algorithm.as_ref(),
+                scalars,
+                [a, b, c, c],
+                (0, 0),
+            );
+        })
+    }
+}
+
+fn here(value: f32) -> Scalar {
+    let mut bytes = [0; SCALAR];
+    bytes[..4].copy_from_slice(&value.to_le_bytes());
+    Scalar::Here(bytes)
+}
+
+fn command(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
+    let of = Library::CublasLt.find(name);
+    let mut writer = Writer::new();
+    call::put_with(of, words, blob, PointerMode::Host, &mut writer, |_, _| {}).unwrap();
+    raw_command(of.operation.op, context, &writer.into_bytes())
+}
+
+/// The library's status of a call that its worker carries out.
+fn lt(client: &mut Client<'_>, name: &str, words: &[u64], blob: &[u8], context: u64) -> u32 {
+    let (said, _, status) = send(client, &command(name, words, blob, context));
+    assert_eq!(said, device::OK, "{name}");
+    status.unwrap_or_else(|| panic!("{name} has no reply"))
+}
+
+/// Descriptors of any length and with any words, scalars at addresses of the host, algorithms that are none, and streams of other contexts.
+#[test]
+fn pitfall_81_descriptors_that_are_none_are_refused() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let other = client.create_context(2, 0);
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let (stream, foreign) = (client.stream(1, context), client.stream(2, other));
+        let blas = create(&mut client, 1, context);
+        let own = Class::CublasLtHandle.id(1);
+        let made = lt(&mut client, "cublasLtCreate", &[own], &[], context);
+        assert_eq!(made, status::SUCCESS);
+        let scalars = [here(1.0), here(0.0)];
+        let good = Product::new(0).product(at, scalars, None);
+        let mut multiply = |handle: u64, stream: u64, blob: &[u8]| {
+            lt(
+                &mut client,
+                "cublasLtMatmul",
+                &[handle, 0, stream],
+                blob,
+                context,
+            )
+        };
+        for handle in [blas, own] {
+            for stream in [0, stream] {
+                assert_eq!(multiply(handle, stream, &good), status::SUCCESS);
+            }
+            for none in [foreign, handle, context, 7, u64::MAX] {
+                assert_ne!(multiply(handle, none, &good), status::SUCCESS, "{none:#x}");
+            }
+        }
+        let never = [Class::CublasHandle, Class::CublasLtHandle].map(|class| class.id(77));
+        for none in [
+            0,
+            1,
+            stream,
+            context,
+            never[0],
+            never[1],
+            own ^ 0x10,
+            u64::MAX,
+        ] {
+            let said = multiply(none, 0, &good);
+            assert_eq!(said, status::NOT_INITIALIZED, "{none:#x}");
+        }
+
+        for length in 0..good.len() + 24 {
+            let mut bytes = good.clone();
+            bytes.resize(length, 0);
+            let right = match length == good.len() {
+                true => status::SUCCESS,
+                false => status::INVALID_VALUE,
+            };
+            assert_eq!(multiply(own, 0, &bytes), right, "{length} bytes");
+        }
+        // Scalars where the mode does not say that they are, and modes that are none.
+        let at_host = Scalar::At(0x7fff_0000_0000);
+        for (mode, scalars) in [
+            (0, [at_host, scalars[1]]),
+            (0, [scalars[0], at_host]),
+            (1, scalars),
+            (3, [scalars[0]; 2]),
+            (4, [Scalar::At(at[0]), at_host]),
+            (5, scalars),
+            (0xffff_ffff, [at_host; 2]),
+        ] {
+            let blob = Product::new(mode).product(at, scalars, None);
+            assert_eq!(multiply(own, 0, &blob), status::INVALID_VALUE, "{mode}");
+        }
+        for byte in [0, 1, 0xff] {
+            let blob = Product::new(0).product(at, scalars, Some([byte; ALGORITHM]));
+            assert_eq!(multiply(own, 0, &blob), status::INVALID_VALUE);
+        }
+
+        // Any words, which the stand-in may take or not: small ones, so that what it takes is in its memory, and any in what it only looks at.
+        let mut random = Random(7);
+        let mut spoil = |good: &[u8], keep: usize, pool: &[u64]| {
+            let mut blob = good.to_vec();
+            for _ in 0..=random.below(3) {
+                let place = 8 * random.below((blob.len() / 8 - keep) as u64) as usize;
+                let value = pool[random.below(pool.len() as u64) as usize];
+                blob[place..place + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            blob
+        };
+        // Addresses stay what they are.
+        for _ in 0..2000 {
+            let blob = spoil(&good, 6, &[0, 1, 2, 3, 8, 38, 41, 64]);
+            multiply(own, 0, &blob);
+        }
+        let preference = packed(attributes::Class::Preference, &[]);
+        let question = Product::new(0).written(|sink, described| {
+            put_question(sink, described, Some(&preference), 4, &[]);
+        });
+        for _ in 0..2000 {
+            let blob = spoil(
+                &question,
+                0,
+                &[0, 1, 4, 1 << 31, 1 << 32, u64::MAX, at[0], own],
+            );
+            let name = "cublasLtMatmulAlgoGetHeuristic";
+            lt(&mut client, name, &[own, 0, 1], &blob, context);
+        }
+        for (wanted, given, is_good) in [
+            (1, 0, true),
+            (MAX_RESULTS as u64, 0, true),
+            (MAX_RESULTS as u64 + 1, 0, false),
+            (0, 0, false),
+            (u64::MAX, 0, false),
+            (1, 2, false),
+        ] {
+            let given = vec![[0x11; ALGORITHM]; given];
+            let blob = Product::new(0).written(|sink, described| {
+                put_question(sink, described, Some(&preference), wanted, &given);
+            });
+            let words = [own, 0, 1];
+            let said = lt(
+                &mut client,
+                "cublasLtMatmulAlgoGetHeuristic",
+                &words,
+                &blob,
+                context,
+            );
+            assert_eq!(said == status::SUCCESS, is_good, "{wanted}");
+        }
+        let check = Product::new(0)
+            .written(|sink, described| put_check(sink, described, &[0x22; ALGORITHM]));
+        for (words, blob) in [([own, 0, 1], &check[..]), ([own, 0, 0], &check[8..])] {
+            let said = lt(
+                &mut client,
+                "cublasLtMatmulAlgoCheck",
+                &words,
+                blob,
+                context,
+            );
+            assert_eq!(said, status::INVALID_VALUE);
+        }
+        // An algorithm is as many bytes as the row says.
+        let of = Library::CublasLt.find("cublasLtMatmulAlgoConfigGetAttribute");
+        for bytes in [0, 8, 56, 72, 1 << 12] {
+            let mut writer = Writer::new();
+            writer.word(1);
+            writer.bytes(&vec![0; bytes]);
+            writer.word(1);
+            writer.word(1);
+            let bytes = raw_command(of.operation.op, context, &writer.into_bytes());
+            assert_eq!(send(&mut client, &bytes).0, device::MALFORMED);
+        }
+
+        // A context that ends under a handle of its own.
+        let far = Class::CublasLtHandle.id(2);
+        let made = lt(&mut client, "cublasLtCreate", &[far], &[], other);
+        assert_eq!(made, status::SUCCESS);
+        let end = gpgpu_protocol::api::request::cuCtxDestroy_v2 { ctx: other };
+        client.works(&end, 0, &[], 0);
+        let said = lt(&mut client, "cublasLtMatmul", &[far, 0, 0], &good, context);
+        assert_eq!(said, status::NOT_INITIALIZED);
+        for id in [
+            own,
+            blas,
+            object_id::<Stream>(9),
+            object_id::<Context>(9),
+            0,
+        ] {
+            let said = lt(&mut client, "cublasLtCreate", &[id], &[], context);
+            assert_eq!(said, status::INVALID_VALUE, "{id:#x}");
+        }
+        check_product(&mut client, blas, at, context, 1);
+        let ended = lt(&mut client, "cublasLtDestroy", &[own], &[], context);
+        assert_eq!(ended, status::SUCCESS);
+        let said = lt(&mut client, "cublasLtMatmul", &[own, 0, 0], &good, context);
+        assert_eq!(said, status::NOT_INITIALIZED);
+        client.close();
+    });
+}

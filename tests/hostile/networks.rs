@@ -1,0 +1,299 @@
+//! The backend's descriptors of cuDNN as no library of a guest sends them. Where a tensor is by value, the library reads it at an address of the
+//! host's: none that a guest chose may come there.
+
+use gpgpu_protocol::libraries::cudnn::{
+    backend::{Pack, Place, VALUE_BYTES, element, kind, name},
+    status,
+};
+
+use super::*;
+
+/// A descriptor of the backend.
+fn id(serial: u64) -> u64 {
+    Class::CudnnBackend.id(serial)
+}
+
+/// A call, with the bytes of its blob.
+fn call(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {
+    let of = Library::Cudnn.find(name);
+    let mut writer = Writer::new();
+    let mode = PointerMode::Host;
+    call::put_with(of, words, blob, mode, &mut writer, |_, to| to.fill(0)).unwrap();
+    raw_command(of.operation.op, context, &writer.into_bytes())
+}
+
+/// The library's status of a call.
+fn said(client: &mut Client<'_>, bytes: &[u8]) -> u32 {
+    let (said, _, status) = send(client, bytes);
+    assert_eq!(said, device::OK);
+    status.expect("a reply")
+}
+
+fn make(serial: u64, kind: i32) -> Vec<u8> {
+    call(
+        "cudnnBackendCreateDescriptor",
+        &[kind as u64, id(serial)],
+        &[],
+        0,
+    )
+}
+
+fn set_many(serial: u64, name: i32, of: i32, count: u64, elements: &[u8]) -> Vec<u8> {
+    let words = [id(serial), name as u64, of as u64, count, 0, 0];
+    call("cudnnBackendSetAttribute", &words, elements, 0)
+}
+
+fn set(serial: u64, name: i32, of: i32, words: &[u64]) -> Vec<u8> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    set_many(serial, name, of, words.len() as u64, &bytes)
+}
+
+fn set_one(serial: u64, name: i32, of: i32, value: i32) -> Vec<u8> {
+    set_many(serial, name, of, 1, &value.to_le_bytes())
+}
+
+fn finalize(serial: u64) -> Vec<u8> {
+    call("cudnnBackendFinalize", &[id(serial), 1], &[], 0)
+}
+
+fn get(serial: u64, name: i32, of: i32, requested: u64, targets: &[u64]) -> Vec<u8> {
+    let bytes: Vec<u8> = targets.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let words = [id(serial), name as u64, of as u64, requested, 0, 1, 1];
+    call("cudnnBackendGetAttribute", &words, &bytes, 0)
+}
+
+fn execute(handle: u64, plan: u64, operands: &[(i64, Place)], context: u64) -> Vec<u8> {
+    let pack = Pack {
+        operands: operands.to_vec(),
+        workspace: Some(0),
+    };
+    let mut writer = Writer::new();
+    pack.write(&mut writer);
+    let words = [handle, id(plan), 0];
+    call("cudnnBackendExecute", &words, &writer.into_bytes(), context)
+}
+
+/// A tensor of two by two numbers, or a number by value, whose serial number is its own in the graph.
+fn tensor(serial: u64, is_by_value: bool) -> Vec<Vec<u8>> {
+    let size = if is_by_value { 1 } else { 2 };
+    vec![
+        make(serial, kind::TENSOR),
+        set_one(serial, name::TENSOR_DATA_TYPE, element::DATA_TYPE, 0),
+        set(serial, 902, element::INT64, &[size, size]),
+        set(serial, 903, element::INT64, &[size, 1]),
+        set(serial, name::TENSOR_ID, element::INT64, &[serial]),
+        set_many(
+            serial,
+            name::TENSOR_IS_BY_VALUE,
+            element::BOOLEAN,
+            1,
+            &[is_by_value.into()],
+        ),
+        finalize(serial),
+    ]
+}
+
+/// The commands that make the plan 9 of a product of the tensor 1 by the value 2, into the tensor 3.
+fn product_plan(handle: u64) -> Vec<Vec<u8>> {
+    let mut all = vec![make(4, 0), set_one(4, 0, 14, 1), finalize(4)];
+    for serial in 1..4 {
+        all.extend(tensor(serial, serial == 2));
+    }
+    all.push(make(5, 13));
+    for (name, serial) in [(750, 4), (751, 1), (752, 2), (753, 3)] {
+        all.push(set(5, name, element::DESCRIPTOR, &[id(serial)]));
+    }
+    all.extend([finalize(5), make(6, 15)]);
+    all.extend([set(6, 801, element::DESCRIPTOR, &[id(5)]), finalize(6)]);
+    all.extend([make(7, 4), set(7, 201, element::DESCRIPTOR, &[id(6)])]);
+    all.extend([set_one(7, 200, 8, 0), finalize(7), make(8, 3)]);
+    all.push(get(7, 202, element::DESCRIPTOR, 1, &[id(8)]));
+    all.extend([make(9, kind::PLAN), set(9, 400, element::HANDLE, &[handle])]);
+    all.extend([set(9, 401, element::DESCRIPTOR, &[id(8)]), finalize(9)]);
+    all
+}
+
+fn new_handle(client: &mut Client<'_>, context: u64) -> u64 {
+    let handle = Class::CudnnHandle.id(1);
+    let made = said(client, &call("cudnnCreate", &[handle], &[], context));
+    assert_eq!(made, status::SUCCESS);
+    handle
+}
+
+/// Addresses where values belong, and what would make a value of an address.
+#[test]
+fn pitfall_81_no_address_stands_for_a_value() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let handle = new_handle(&mut client, context);
+        for (at, command) in product_plan(handle).iter().enumerate() {
+            assert_eq!(said(&mut client, command), status::SUCCESS, "command {at}");
+        }
+        let at = client.alloc(BYTES, context);
+        let (here, mut value) = (Place::Device(at), [0; VALUE_BYTES]);
+        value[..4].copy_from_slice(&2_f32.to_le_bytes());
+        let value = Place::Value(value);
+        let nowhere = Place::Device(0x1000);
+        let good = [(1, here), (2, value), (3, here)];
+        for wrong in [
+            vec![(1, here), (2, here), (3, here)],
+            vec![(1, here), (2, nowhere), (3, here)],
+            vec![(1, value), (2, value), (3, here)],
+            vec![(1, here), (2, value), (3, value)],
+            vec![(1, here), (2, value), (2, nowhere), (3, here)],
+            vec![(2, nowhere)],
+            vec![],
+            vec![(1, here); 1 << 10],
+        ] {
+            let command = execute(handle, 9, &wrong, context);
+            let status = said(&mut client, &command);
+            assert_eq!(status, status::BAD_PARAM, "{} tensors", wrong.len());
+        }
+        let command = execute(handle, 9, &good, context);
+        assert_eq!(said(&mut client, &command), status::SUCCESS);
+
+        // What is finalised stays what it is.
+        for (serial, name, is) in [
+            (1, name::TENSOR_IS_BY_VALUE, 1),
+            (2, name::TENSOR_IS_BY_VALUE, 0),
+        ] {
+            let command = set_many(serial, name, element::BOOLEAN, 1, &[is]);
+            assert_eq!(said(&mut client, &command), status::BAD_PARAM);
+        }
+        let command = set(2, name::TENSOR_ID, element::INT64, &[1]);
+        assert_eq!(said(&mut client, &command), status::BAD_PARAM);
+        // One that was by value while it was made counts as such, whatever it is in the end.
+        for command in [
+            make(20, kind::TENSOR),
+            set(20, name::TENSOR_ID, element::INT64, &[1]),
+            set_many(20, name::TENSOR_IS_BY_VALUE, element::BOOLEAN, 1, &[1]),
+            set_many(20, name::TENSOR_IS_BY_VALUE, element::BOOLEAN, 1, &[0]),
+        ] {
+            assert_eq!(said(&mut client, &command), status::SUCCESS);
+        }
+        // Variant packs are the worker's own, and other pointers are nobody's.
+        assert_eq!(
+            said(&mut client, &make(21, kind::PACK)),
+            status::NOT_SUPPORTED
+        );
+        for (of, count) in [(element::POINTER, 1), (element::CHAR, 8)] {
+            for name in [name::PACK_POINTERS, name::PACK_WORKSPACE, 405, 906] {
+                let command = set_many(20, name, of, count, &[0x41; 8]);
+                assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+            }
+        }
+        for of in [element::POINTER, element::HANDLE] {
+            let command = get(9, 400, of, 1, &[]);
+            assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+        }
+        let command = execute(handle, 9, &good, context);
+        assert_eq!(said(&mut client, &command), status::SUCCESS);
+        client.close();
+    });
+}
+
+/// Descriptors that hold themselves or each other, ids that are none, and lengths that are not those of what came.
+#[test]
+fn pitfall_63_descriptors_hold_what_is_finalised_and_as_much_as_came() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let handle = new_handle(&mut client, context);
+        for serial in [1, 2] {
+            assert_eq!(said(&mut client, &make(serial, 13)), status::SUCCESS);
+        }
+        for (serial, other) in [(1, 1), (1, 2), (2, 1)] {
+            let command = set(serial, 751, element::DESCRIPTOR, &[id(other)]);
+            assert_eq!(said(&mut client, &command), status::DESCRIPTOR_TYPE);
+        }
+        // Of the right type, and not finalised.
+        assert_eq!(said(&mut client, &make(4, kind::TENSOR)), status::SUCCESS);
+        let command = set(4, 913, element::DESCRIPTOR, &[id(4)]);
+        assert_eq!(said(&mut client, &command), status::NOT_FINALIZED);
+        let command = set(1, 751, element::DESCRIPTOR, &[id(4)]);
+        assert_eq!(said(&mut client, &command), status::NOT_FINALIZED);
+        // Of a name that is none of those that take descriptors.
+        let command = set(1, 902, element::DESCRIPTOR, &[id(4)]);
+        assert_eq!(said(&mut client, &command), status::NOT_SUPPORTED);
+        for none in [0, id(3), handle ^ 0x100, context, 7, u64::MAX] {
+            for of in [element::DESCRIPTOR, element::HANDLE] {
+                let command = set(1, 751, of, &[none]);
+                assert_eq!(said(&mut client, &command), status::BAD_PARAM, "{none:#x}");
+            }
+        }
+        // An id is one descriptor's.
+        let (said_twice, code, _) = send(&mut client, &make(1, 13));
+        assert_eq!((said_twice, code), (device::OK, CUDA_ERROR_INVALID_VALUE));
+        for count in [0, 2, 1 << 24, 1 << 40, 1 << 61, u64::MAX] {
+            let command = set_many(1, 700, element::INT64, count, &[0; 8]);
+            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+            let command = get(1, 700, element::INT64, count, &[]);
+            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+            let command = get(1, 700, element::DESCRIPTOR, count, &[id(2)]);
+            assert_ne!(said(&mut client, &command), status::SUCCESS, "{count:#x}");
+        }
+        for of in [-1, 34, i32::MAX] {
+            let command = set_many(1, 700, of, 1, &[0; 8]);
+            assert_eq!(said(&mut client, &command), status::ATTRIBUTE_TYPE);
+        }
+        let command = get(1, 700, element::DESCRIPTOR, 1, &[id(1)]);
+        assert_eq!(said(&mut client, &command), status::BAD_PARAM);
+        client.close();
+    });
+}
+
+/// Several threads of a guest make, set, finalise, read, execute and end the same descriptors.
+#[test]
+fn pitfall_63_descriptors_can_end_under_their_users() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let handle = new_handle(&mut client, context);
+        let at = client.alloc(BYTES, context);
+        let here = Place::Device(at);
+        let good = [(1, here), (2, Place::Value([0; VALUE_BYTES])), (3, here)];
+        let end = |serial| call("cudnnBackendDestroyDescriptor", &[id(serial)], &[], 0);
+        let mut random = Random(8);
+        for round in 0..100 {
+            let mut streams: Vec<Vec<u8>> = vec![
+                product_plan(handle).concat(),
+                product_plan(handle).concat(),
+                execute(handle, 9, &good, context),
+                execute(handle, 9, &good, context),
+                set(9, 401, element::DESCRIPTOR, &[id(8), id(7), id(6)]),
+                get(7, 202, element::DESCRIPTOR, 1, &[id(8)]),
+                finalize(5),
+            ];
+            streams.extend((1..10).map(end));
+            for at in (1..streams.len()).rev() {
+                streams.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            client.forget();
+            let posted: Vec<_> = (streams.iter())
+                .map(|stream| client.post(stream, 4096))
+                .collect();
+            for head in posted {
+                let used = client.guest().wait(COMMAND_QUEUE, head);
+                assert_eq!(used.status(), device::OK, "round {round}");
+            }
+            client.forget();
+            // What was left over.
+            for serial in 1..10 {
+                send(&mut client, &end(serial));
+            }
+        }
+        for command in product_plan(handle) {
+            assert_eq!(said(&mut client, &command), status::SUCCESS);
+        }
+        let command = execute(handle, 9, &good, context);
+        assert_eq!(said(&mut client, &command), status::SUCCESS);
+        client.close();
+    });
+}
