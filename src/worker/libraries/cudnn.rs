@@ -118,7 +118,10 @@ fn weight_params(call: &mut Call<'_>, words: &[u64]) -> Outcome {
     };
     let mut found = [0_u64; 2];
     let to = &raw mut found as u64;
-    let all = [handle, rnn, layer, size, space, id, m, to, b, to + 8];
+    // Who wants one of the two has no descriptor for the other, and then there must be no place for its address.
+    let place = |tensor, to| if tensor == 0 { 0 } else { to };
+    let (weight, bias) = (place(m, to), place(b, to + 8));
+    let all = [handle, rnn, layer, size, space, id, m, weight, b, bias];
     let status = call.cudnn("cudnnGetRNNWeightParams", &all);
     if status != SUCCESS {
         return Ok(status);

@@ -394,6 +394,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         folders,
         end: started + Duration::from_secs(options.limit),
     };
+    let before = Usage::now(bench.backend.id());
     let mut versions = bench.facts()?;
     let real = options.gpu.resolve() == Gpu::Cuda;
     let machine = Machine::this(kit, &versions, real);
@@ -455,8 +456,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         note(step, "operators", outcome)?;
     }
     results.errors.extend(errors);
-    let usage = Usage::now(bench.backend.id());
-    results.roles = usage.since(&usage);
+    results.roles = Usage::now(bench.backend.id()).since(&before);
     results.seconds = started.elapsed().as_secs_f64();
     println!("{}", results.table());
     println!("{}", results.machine.text());
