@@ -193,12 +193,16 @@ fn pitfall_62_a_mover_killed_under_load_costs_no_data() {
     contained(&back_end, &bystander, "mover killed", |fault| {
         let other = back_end.guest(0, &["work", "copies"]);
         other.wait_for("step");
+        let mut killed = None;
         for _ in 0..3 {
+            // Not the one before, which may still be ending.
             let mover = host::wait_for("a mover", || {
-                back_end.children().remove("mover-process")?.pop()
+                let movers = back_end.children().remove("mover-process")?;
+                movers.into_iter().find(|mover| Some(*mover) != killed)
             });
             bystander.steps(2);
             kill(mover, Signal::SIGKILL).unwrap();
+            killed = Some(mover);
             bystander.steps(3);
         }
         fault.ended();
