@@ -177,6 +177,7 @@ impl Connection {
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
+            say_that_waits(R::OPERATION, "transfer");
             self.follow_ring(R::OPERATION, stream);
             self.transport
                 .transfer(thread::tag(), stream, data, &mut answer)
@@ -292,6 +293,7 @@ impl Connection {
         stream: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<Waited> {
+        say_that_waits(operation, "ring");
         let ticket = self.request_by_ring(operation, ring, stream)?;
         self.wait_by_ring(operation, ring, ticket, answer)
     }
@@ -385,6 +387,7 @@ impl Connection {
         output: &mut [u8],
         answer: &mut Vec<u8>,
     ) -> Result<usize> {
+        say_that_waits(operation, "command queue");
         self.follow_ring(operation, stream);
         answer.resize(MAX_ANSWER_BYTES, 0);
         let submission = Submission {
@@ -519,4 +522,9 @@ impl Connection {
     pub fn block_bytes(&self) -> usize {
         self.transport.block_bytes()
     }
+}
+
+/// Says that a call waits for the host; calls that wait are the first thing to count where a program is slow.
+fn say_that_waits(operation: &Operation, on: &str) {
+    log::say(Level::Trace, || format!("{} waits: {on}", operation.name));
 }

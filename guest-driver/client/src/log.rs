@@ -1,6 +1,6 @@
 //! Messages for the person who runs the program, on standard error.
 //!
-//! `VIRTIO_GPGPU_LOG` chooses what is said: `off`, `error` (the default), `info` or `debug`.
+//! `VIRTIO_GPGPU_LOG` chooses what is said: `off`, `error` (the default), `info`, `debug` or `trace`.
 
 use std::{
     collections::HashSet,
@@ -18,6 +18,8 @@ pub enum Level {
     Info,
     /// Every call that fails.
     Debug,
+    /// Every call that waits for the host, too.
+    Trace,
 }
 
 fn threshold() -> Level {
@@ -25,7 +27,8 @@ fn threshold() -> Level {
     *THRESHOLD.get_or_init(|| match std::env::var("VIRTIO_GPGPU_LOG").as_deref() {
         Ok("off") => Level::Off,
         Ok("info") => Level::Info,
-        Ok("debug" | "trace") => Level::Debug,
+        Ok("debug") => Level::Debug,
+        Ok("trace") => Level::Trace,
         _ => Level::Error,
     })
 }

@@ -112,7 +112,7 @@ impl<'a> Request<'a> {
             answer.map_err(|code| statuses.of_code(code))
         });
         let (status, results) = answer?.ok_or(statuses.internal_error)?;
-        // Some functions say with the status that there is more than was asked for, and give results nevertheless.
+        // What came with another status says nothing: the library wrote no results then.
         if status != SUCCESS {
             log::say(Level::Debug, || {
                 format!("{} returns {status}", self.function.operation.name)
@@ -228,12 +228,9 @@ impl<'a> Request<'a> {
                 _ => u64::from(*word == 0),
             }
         });
-        let blob = self.blob.chunks(8).map(|bytes| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        });
-        std::iter::once(first).chain(each).chain(blob)
+        std::iter::once(first)
+            .chain(each)
+            .chain(words_of(self.blob))
     }
 
     /// A number for calls that the library accepts or refuses alike.
@@ -247,6 +244,15 @@ impl<'a> Request<'a> {
 fn mix(hash: u64, word: u64) -> u64 {
     let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^ hash >> 29
+}
+
+/// Bytes as words; the last is filled up with zeros.
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    })
 }
 
 /// Copies bytes of the program.
@@ -273,12 +279,7 @@ unsafe fn write(address: u64, result: &[u8]) {
 unsafe fn hash_at(address: u64, bytes: usize) -> u64 {
     // SAFETY: promised by the caller.
     let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
-    let words = bytes.chunks(8).map(|bytes| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        u64::from_le_bytes(word)
-    });
-    words.fold(bytes.len() as u64, mix)
+    words_of(bytes).fold(bytes.len() as u64, mix)
 }
 
 /// What descriptors were set to, each as a number: programs make the same ones again and again.

@@ -12,6 +12,8 @@ mod cufft;
 mod curand;
 mod handles;
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use gpgpu_protocol::{
     api::{Completion, Context, Gives, Object, Stream, object_kind},
     codec::{Blob, Malformed, Writer},
@@ -19,7 +21,7 @@ use gpgpu_protocol::{
     libraries::{
         Class, Function, Kind, Library, SUCCESS, Statuses,
         call::{self, PointerMode, Value},
-        function,
+        function, functions,
     },
 };
 
@@ -52,9 +54,14 @@ const BY_HAND: &[&[(&str, ByHand)]] = &[
 ];
 
 fn by_hand(function: &Function) -> Option<ByHand> {
-    let mut parts = BY_HAND.iter().copied().flatten();
-    let found = parts.find(|(name, _)| *name == function.operation.name);
-    found.map(|(_, part)| *part)
+    static BY_OPERATION: LazyLock<HashMap<u16, ByHand>> = LazyLock::new(|| {
+        let parts = BY_HAND.iter().copied().flatten();
+        let operation = |name| functions().find(|of| of.operation.name == name);
+        // A test finds each name in a table.
+        let known = parts.filter_map(|(name, part)| Some((operation(*name)?.operation.op, *part)));
+        known.collect()
+    });
+    BY_OPERATION.get(&function.operation.op).copied()
 }
 
 /// Carries out a command of a library.
@@ -361,6 +368,9 @@ impl Call<'_> {
     fn on_handle(&mut self, at: usize, class: Class) -> Outcome {
         let (session, id) = (self.session, self.word(at));
         let bad_handle = self.statuses().bad_handle;
+        if !class.takes(id) {
+            return Ok(bad_handle);
+        }
         // Of two classes where one library takes another's handle.
         let class = Class::from_number(object_kind(id)).unwrap_or(class);
         let Some(held) = session.handles.of(id) else {
@@ -500,7 +510,6 @@ mod tests {
     #[test]
     fn what_sets_a_stream_or_a_pointer_mode_has_two_arguments() {
         for class in Class::ALL {
-            let functions = || gpgpu_protocol::libraries::functions();
             let kinds = |name: Option<&str>| {
                 let found = functions().find(|of| name == Some(of.operation.name));
                 found.map(|of| of.kinds)
@@ -515,8 +524,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_by_hand_is_a_function_of_a_table() {
+        for (name, _) in BY_HAND.iter().copied().flatten() {
+            let mut all = functions();
+            assert!(all.any(|of| of.operation.name == *name), "{name}");
+        }
+    }
+
+    #[test]
     fn what_is_composed_has_a_part_that_is_written_by_hand() {
-        for of in gpgpu_protocol::libraries::functions() {
+        for of in functions() {
             assert!(
                 !of.is_composed() || by_hand(of).is_some(),
                 "{}",
