@@ -280,11 +280,7 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
         attributes::Class,
         form::{Described, Formed, SCALAR, Scalar, put_product, put_transformation},
     };
-    let new = |class: Class| {
-        let mut packed = vec![0; class.packed()];
-        class.write_defaults(&mut packed);
-        packed
-    };
+    let new = |class: Class| class.defaults().to_vec();
     let [operation, transform, layout] =
         [Class::Operation, Class::Transform, Class::Layout].map(new);
     let scalars = [Scalar::Here([0; SCALAR]); 2];

@@ -29,8 +29,7 @@ use crate::{
 const N: u64 = 16;
 
 fn packed(class: attributes::Class, values: &[(u16, u64)]) -> Vec<u8> {
-    let mut packed = vec![0; class.packed()];
-    class.write_defaults(&mut packed);
+    let mut packed = class.defaults().to_vec();
     for (number, value) in values {
         assert!(class.write(&mut packed, *number, *value));
     }

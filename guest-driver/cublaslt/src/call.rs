@@ -79,14 +79,14 @@ pub fn on_handle<T>(
     outcome
 }
 
-/// The descriptors of a product, copied for one call.
-pub struct Parts {
-    operation: Descriptor,
-    emulation: Option<Descriptor>,
-    layouts: [Descriptor; 4],
+/// The descriptors of a product, for one call.
+pub struct Parts<'a> {
+    operation: Descriptor<'a>,
+    emulation: Option<Descriptor<'a>>,
+    layouts: [Descriptor<'a>; 4],
 }
 
-impl Parts {
+impl<'a> Parts<'a> {
     /// Reads them, the layouts being those of A, B, C and D.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Parts {
     ///
     /// # Safety
     ///
-    /// The pointers are NULL or to descriptors, which nobody changes meanwhile.
+    /// The pointers are NULL or to descriptors, which nobody changes while these live.
     pub unsafe fn read(operation: Raw, [a, b, c, d]: [Raw; 4]) -> Result<Self, Status> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -110,12 +110,12 @@ impl Parts {
     }
 
     /// The operation's.
-    pub fn operation(&self) -> &Descriptor {
+    pub fn operation(&self) -> &Descriptor<'a> {
         &self.operation
     }
 
     /// All of them, to be written.
-    pub fn described(&self) -> Described<'_, Descriptor> {
+    pub fn described(&self) -> Described<'_, Descriptor<'a>> {
         Described {
             operation: &self.operation,
             emulation: self.emulation.as_ref(),

@@ -55,35 +55,21 @@ const fn class_mark(class: Class) -> u16 {
 /// A descriptor in the program's memory or ours.
 pub type Raw = *mut u64;
 
-/// A copy of a descriptor, for one call.
+/// A descriptor where the program has it, for one call.
 #[derive(Debug, Clone, Copy)]
-pub struct Descriptor {
+pub struct Descriptor<'a> {
     class: Class,
-    mark: Mark,
-    packed: [u8; MOST * 8 - MARK],
+    own: u32,
+    packed: &'a [u8],
 }
 
-impl AsRef<[u8]> for Descriptor {
+impl AsRef<[u8]> for Descriptor<'_> {
     fn as_ref(&self) -> &[u8] {
-        &self.packed[..usize::from(self.mark.bytes) - MARK]
+        self.packed
     }
 }
 
-impl Descriptor {
-    fn new(class: Class, bytes: usize) -> Self {
-        let mut new = Self {
-            class,
-            mark: Mark {
-                class: class_mark(class),
-                bytes: bytes as u16,
-                own: 0,
-            },
-            packed: [0; MOST * 8 - MARK],
-        };
-        class.write_defaults(&mut new.packed[..bytes - MARK]);
-        new
-    }
-
+impl Descriptor<'_> {
     /// The descriptor at an address.
     ///
     /// # Errors
@@ -92,7 +78,7 @@ impl Descriptor {
     ///
     /// # Safety
     ///
-    /// The pointer is NULL or to a descriptor, which nobody changes meanwhile.
+    /// The pointer is NULL or to a descriptor, which nobody changes while this one lives.
     pub unsafe fn read(class: Class, raw: Raw) -> Result<Self, Status> {
         if raw.is_null() {
             return Err(status::INVALID_VALUE);
@@ -103,27 +89,18 @@ impl Descriptor {
         if mark.class != class_mark(class) || !(LEAST..=words(class) * 8).contains(&bytes) {
             return Err(status::INVALID_VALUE);
         }
-        let mut read = Self {
+        // SAFETY: a descriptor has as many bytes as its mark says, which live and stay as they are by the caller's promise.
+        let packed = unsafe { std::slice::from_raw_parts(values(raw), bytes - MARK) };
+        Ok(Self {
             class,
-            mark,
-            packed: [0; MOST * 8 - MARK],
-        };
-        // SAFETY: a descriptor has as many bytes as its mark says, and this one has room for those of its class.
-        unsafe {
-            let values = raw.cast::<u8>().add(MARK);
-            std::ptr::copy_nonoverlapping(values, read.packed.as_mut_ptr(), bytes - MARK);
-        }
-        Ok(read)
+            own: mark.own,
+            packed,
+        })
     }
 
     /// An attribute's value; 0 of one that is not there.
     pub fn get(&self, number: u16) -> u64 {
-        self.class.read(self.as_ref(), number).unwrap_or(0)
-    }
-
-    fn set(&mut self, number: u16, value: u64) -> bool {
-        let room = usize::from(self.mark.bytes) - MARK;
-        self.class.write(&mut self.packed[..room], number, value)
+        self.class.read(self.packed, number).unwrap_or(0)
     }
 
     /// The emulation descriptor that an operation's descriptor leads to.
@@ -142,19 +119,44 @@ impl Descriptor {
             raw => unsafe { Self::read(Class::Emulation, raw) }.map(Some),
         }
     }
+}
 
-    /// # Safety
-    ///
-    /// The pointer is to as many bytes as the mark says.
-    unsafe fn write(&self, raw: Raw) {
-        let bytes = usize::from(self.mark.bytes);
-        // SAFETY: promised by the caller.
-        unsafe {
-            raw.cast::<Mark>().write_unaligned(self.mark);
-            let values = raw.cast::<u8>().add(MARK);
-            std::ptr::copy_nonoverlapping(self.packed.as_ptr(), values, bytes - MARK);
-        }
+/// Where the values of a descriptor begin.
+fn values(of: Raw) -> *mut u8 {
+    of.cast::<u8>().wrapping_add(MARK)
+}
+
+/// Makes a descriptor in so many bytes; whether they have room for its first values. If not, nothing is written.
+///
+/// # Safety
+///
+/// The pointer is to so many bytes, at least [`LEAST`], which are the caller's to write to.
+unsafe fn write_new(class: Class, raw: Raw, bytes: usize, own: u32, first: First<'_>) -> bool {
+    let room = bytes - MARK;
+    let fits = |(number, _): &(u16, u64)| {
+        let found = class.find(*number);
+        found.is_some_and(|(place, of)| place + usize::from(of.bytes) <= room)
+    };
+    if !first.iter().all(fits) {
+        return false;
     }
+    let mark = Mark {
+        class: class_mark(class),
+        bytes: bytes as u16,
+        own,
+    };
+    // SAFETY: promised by the caller.
+    let packed = unsafe {
+        raw.cast::<Mark>().write_unaligned(mark);
+        values(raw).write_bytes(0, room);
+        std::slice::from_raw_parts_mut(values(raw), room)
+    };
+    let defaults = class.defaults();
+    let given = room.min(defaults.len());
+    packed[..given].copy_from_slice(&defaults[..given]);
+    first
+        .iter()
+        .all(|(number, value)| class.write(packed, *number, *value))
 }
 
 /// Values of a new descriptor that are no defaults.
@@ -173,16 +175,11 @@ pub unsafe fn create(class: Class, to: *mut Raw, first: First<'_>) -> Result<(),
     if to.is_null() {
         return Err(status::INVALID_VALUE);
     }
-    let mut new = Descriptor::new(class, words(class) * 8);
-    for (number, value) in first {
-        new.set(*number, *value);
-    }
     // Room for the largest: so one is like any other to the allocator.
     let raw = Box::into_raw(Box::new([0_u64; MOST])).cast::<u64>();
-    new.mark.own = raw as u32;
     // SAFETY: the memory is ours and has room for every class; the caller's pointer is not NULL.
     unsafe {
-        new.write(raw);
+        write_new(class, raw, words(class) * 8, raw as u32, first);
         to.write(raw);
     }
     Ok(())
@@ -204,14 +201,11 @@ pub unsafe fn init(class: Class, raw: Raw, bytes: usize, first: First<'_>) -> Re
     if bytes < LEAST {
         return Err(status::ALLOC_FAILED);
     }
-    let mut new = Descriptor::new(class, bytes.min(words(class) * 8));
-    let has_room = first.iter().all(|(number, value)| new.set(*number, *value));
-    if !has_room {
-        return Err(status::ALLOC_FAILED);
-    }
     // SAFETY: promised by the caller.
-    unsafe { new.write(raw) };
-    Ok(())
+    match unsafe { write_new(class, raw, bytes.min(words(class) * 8), 0, first) } {
+        true => Ok(()),
+        false => Err(status::ALLOC_FAILED),
+    }
 }
 
 /// Ends a descriptor of ours; NULL is none.
@@ -229,7 +223,7 @@ pub unsafe fn destroy(class: Class, raw: Raw) -> Result<(), Status> {
     }
     // SAFETY: promised by the caller.
     let found = unsafe { Descriptor::read(class, raw) }?;
-    if found.mark.own != raw as u32 {
+    if found.own != raw as u32 {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: the mark says that `create` made it here. Without the mark a second end of it is noticed, unless somebody
@@ -258,28 +252,24 @@ pub unsafe fn set(
     bytes: usize,
 ) -> Result<(), Status> {
     // SAFETY: promised by the caller.
-    let mut found = unsafe { Descriptor::read(class, raw) }?;
-    let (number, width) = attribute(&found, number)?;
+    let found = unsafe { Descriptor::read(class, raw) }?;
+    let (place, width) = attribute(&found, number)?;
     if from.is_null() || bytes != width {
         return Err(status::INVALID_VALUE);
     }
-    let mut value = [0; 8];
-    // SAFETY: promised by the caller; an attribute has at most 8 bytes.
-    unsafe { std::ptr::copy_nonoverlapping(from, value.as_mut_ptr(), width) };
-    found.set(number, u64::from_le_bytes(value));
-    // SAFETY: promised by the caller.
-    unsafe { found.write(raw) };
+    // SAFETY: promised by the caller; the attribute is in the descriptor, which is not read any more.
+    unsafe { std::ptr::copy(from, values(raw).add(place), width) };
     Ok(())
 }
 
-/// An attribute that a descriptor has, and its size.
-fn attribute(of: &Descriptor, number: u32) -> Result<(u16, usize), Status> {
+/// The place of an attribute among the values of a descriptor that has it, and its size.
+fn attribute(of: &Descriptor<'_>, number: u32) -> Result<(usize, usize), Status> {
     let number = u16::try_from(number).map_err(|_| status::INVALID_VALUE)?;
     let found = of.class.find(number);
     let (place, attribute) = found.ok_or(status::INVALID_VALUE)?;
     let width = usize::from(attribute.bytes);
     match place + width <= of.as_ref().len() {
-        true => Ok((number, width)),
+        true => Ok((place, width)),
         false => Err(status::INVALID_VALUE),
     }
 }
@@ -303,10 +293,10 @@ pub unsafe fn get(
 ) -> Result<(), Status> {
     // SAFETY: promised by the caller.
     let found = unsafe { Descriptor::read(class, raw) }?;
-    let (number, width) = attribute(&found, number)?;
-    let value = found.get(number).to_le_bytes();
+    let (place, width) = attribute(&found, number)?;
+    let value = &found.as_ref()[place..place + width];
     // SAFETY: promised by the caller.
-    unsafe { give(&value[..width], to, bytes, written, |room| room == width) }
+    unsafe { give(value, to, bytes, written, |room| room == width) }
 }
 
 /// Writes a value to where the program wants it, or its size if the program has said 0 of the room.

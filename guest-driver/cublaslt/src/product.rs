@@ -35,7 +35,7 @@ const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
 ///
 /// Pointers to host memory are NULL or to values of the scale type.
 unsafe fn scalars(
-    of: &Descriptor,
+    of: &Descriptor<'_>,
     [mode, scale_type]: [u16; 2],
     pointers: [*const u8; 2],
 ) -> Result<[Scalar; 2], Status> {

@@ -1,6 +1,6 @@
 //! The objects of libraries: handles, plans, descriptors.
 
-use super::{Function, Library, functions};
+use super::{Kind, Library};
 use crate::api::{object_id_of, object_kind};
 
 macro_rules! classes {
@@ -248,12 +248,10 @@ impl Class {
     /// # Panics
     ///
     /// If there is none: a test asks for that of each class.
-    pub fn library(self) -> Library {
-        let makes = |of: &&Function| of.makes().is_some_and(|(_, class)| class == self);
-        let found = functions().find(makes);
-        found
-            .expect("a library makes objects of each class")
-            .library()
+    pub const fn library(self) -> Library {
+        // By a table: this is asked in every call.
+        static MAKERS: [Option<Library>; 1 << u8::BITS] = makers();
+        MAKERS[self as usize].expect("a library makes objects of each class")
     }
 
     /// The id of the `serial`-th object.
@@ -273,10 +271,32 @@ impl Class {
     }
 }
 
+/// The library that makes objects of each class, by the class's number.
+const fn makers() -> [Option<Library>; 1 << u8::BITS] {
+    let mut makers = [None; 1 << u8::BITS];
+    let mut of = 0;
+    while of < Library::ALL.len() {
+        let (library, mut at) = (Library::ALL[of], 0);
+        let functions = library.functions();
+        while at < functions.len() {
+            let (kinds, mut argument) = (functions[at].kinds, 0);
+            while argument < kinds.len() {
+                if let Kind::New(class) = kinds[argument] {
+                    makers[class as usize] = Some(library);
+                }
+                argument += 1;
+            }
+            at += 1;
+        }
+        of += 1;
+    }
+    makers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::KINDS;
+    use crate::{api::KINDS, libraries::functions};
 
     #[test]
     fn each_class_has_a_number_of_its_own() {

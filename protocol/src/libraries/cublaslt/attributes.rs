@@ -163,6 +163,49 @@ impl Attribute {
     }
 }
 
+/// More than any attribute's number, and than the index of any.
+const NUMBERS: usize = 42;
+/// More than the bytes of any class's packed values.
+const BYTES: usize = 256;
+
+/// Attributes of a class by number and by place, and the values that nobody has set: calls look at all of a descriptor.
+struct Tables {
+    /// Indices; [`Tables::NO_INDEX`] for no attribute.
+    by_number: [u8; NUMBERS],
+    by_byte: [u8; BYTES],
+    places: [u8; NUMBERS],
+    defaults: [u8; BYTES],
+}
+
+impl Tables {
+    const NO_INDEX: u8 = u8::MAX;
+    const NONE: Self = Self {
+        by_number: [Self::NO_INDEX; NUMBERS],
+        by_byte: [Self::NO_INDEX; BYTES],
+        places: [0; NUMBERS],
+        defaults: [0; BYTES],
+    };
+
+    const fn of(attributes: &[Attribute]) -> Self {
+        let mut tables = Self::NONE;
+        let (mut index, mut place) = (0, 0);
+        while index < attributes.len() {
+            let of = attributes[index];
+            tables.by_number[of.number as usize] = index as u8;
+            tables.places[index] = place as u8;
+            let (bytes, mut at) = (of.default.to_le_bytes(), 0);
+            while at < of.bytes as usize {
+                tables.by_byte[place] = index as u8;
+                tables.defaults[place] = bytes[at];
+                at += 1;
+                place += 1;
+            }
+            index += 1;
+        }
+        tables
+    }
+}
+
 impl Class {
     /// All classes.
     pub const ALL: [Self; 5] = [
@@ -186,21 +229,37 @@ impl Class {
 
     /// The attribute with a number, and its place among the values of all, which lie packed one after the other; `None` if there is none.
     pub fn find(self, number: u16) -> Option<(usize, &'static Attribute)> {
-        let mut place = 0;
-        for of in self.attributes() {
-            if of.number == number {
-                return Some((place, of));
-            }
-            place += usize::from(of.bytes);
-        }
-        None
+        let index = *self.tables().by_number.get(usize::from(number))?;
+        let of = self.attributes().get(usize::from(index))?;
+        Some((self.place(index.into()), of))
     }
 
-    /// Packed values of a new descriptor, into as much room as there is.
-    pub fn write_defaults(self, packed: &mut [u8]) {
-        for of in self.attributes() {
-            self.write(packed, of.number, of.default);
-        }
+    /// The place of the attribute with an index among [`Class::attributes`].
+    pub fn place(self, index: usize) -> usize {
+        self.tables().places[index].into()
+    }
+
+    /// The index of the attribute whose value has a byte of the packed values.
+    pub fn index_at(self, byte: usize) -> usize {
+        self.tables().by_byte[byte].into()
+    }
+
+    /// The packed values of a new descriptor.
+    pub fn defaults(self) -> &'static [u8] {
+        &self.tables().defaults[..self.packed()]
+    }
+
+    fn tables(self) -> &'static Tables {
+        static ALL: [Tables; Class::ALL.len()] = {
+            let mut all = [Tables::NONE; Class::ALL.len()];
+            let mut at = 0;
+            while at < all.len() {
+                all[Class::ALL[at] as usize] = Tables::of(Class::ALL[at].attributes());
+                at += 1;
+            }
+            all
+        };
+        &ALL[self as usize]
     }
 
     /// Writes an attribute's value among packed ones; whether there is such an attribute, and room for it.
@@ -240,14 +299,18 @@ mod tests {
             let all = class.attributes();
             assert!(all.is_sorted_by(|one, next| one.number < next.number));
             let mut place = 0;
-            for of in all {
+            for (index, of) in all.iter().enumerate() {
                 assert_eq!(class.find(of.number), Some((place, of)));
+                assert_eq!(class.place(index), place);
+                let mut bytes = place..place + usize::from(of.bytes);
+                assert!(bytes.all(|byte| class.index_at(byte) == index));
                 assert!(of.bytes == 8 || of.default >> (8 * of.bytes) == 0);
                 let is_address = of.holds != Holds::Value;
                 assert!(!is_address || (of.bytes, of.default) == (8, 0));
                 place += usize::from(of.bytes);
             }
             assert_eq!(class.packed(), place);
+            assert_eq!(class.defaults().len(), place);
             assert_eq!(class.find(0x7fff), None);
         }
         // CUDA 11's.
@@ -257,8 +320,7 @@ mod tests {
     #[test]
     fn values_are_packed_and_those_without_room_are_not_there() {
         for class in Class::ALL {
-            let mut packed = vec![0xee; class.packed()];
-            class.write_defaults(&mut packed);
+            let mut packed = class.defaults().to_vec();
             for of in class.attributes() {
                 assert_eq!(class.read(&packed, of.number), Some(of.default));
                 let all_ones = u64::MAX >> (64 - 8 * of.bytes);

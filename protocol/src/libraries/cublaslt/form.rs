@@ -4,7 +4,7 @@
 //! here looks into. The guest writes a request out of the packed values of its descriptors and can leave addresses out
 //! ([`Sink`]), for calls that differ in nothing else are of one form. The worker reads all into values of its own.
 
-use super::attributes::{Class, Holds, POINTER_MODE, TRANSFORM_POINTER_MODE};
+use super::attributes::{Attribute, Class, Holds, POINTER_MODE, TRANSFORM_POINTER_MODE};
 use crate::{
     codec::{Malformed, Reader, Writer},
     libraries::kind::data_bytes,
@@ -20,10 +20,6 @@ pub const MAX_RESULTS: usize = 256;
 pub const MAX_SETTING: usize = 1 << 14;
 /// The bytes of the widest scalar.
 pub const SCALAR: usize = 16;
-
-/// The most attributes of a descriptor.
-const MOST: usize = 40;
-const _: () = assert!(Class::Operation.attributes().len() <= MOST);
 
 /// An algorithm's bytes.
 pub type Algorithm = [u8; ALGORITHM];
@@ -113,23 +109,39 @@ impl Sink for Form {
     fn rest(&mut self, _: u64) {}
 }
 
+/// The attributes of packed values that differ from their defaults, and their values.
+fn differing(
+    class: Class,
+    packed: &[u8],
+) -> impl Iterator<Item = (&'static Attribute, u64)> + Clone {
+    const STEP: usize = 8;
+    let defaults = class.defaults();
+    let steps = defaults.chunks(STEP).zip(packed.chunks(STEP)).enumerate();
+    let differing = steps.filter(|(_, (default, value))| match value.len() < default.len() {
+        true => !default.starts_with(value),
+        false => !value.starts_with(default),
+    });
+    // One that is in two steps belongs to the first that differs.
+    let mut next = 0;
+    let indices = differing.flat_map(move |(step, (default, _))| {
+        let first = step * STEP;
+        let last = class.index_at(first + default.len() - 1);
+        let indices = class.index_at(first).max(next)..last + 1;
+        next = last + 1;
+        indices
+    });
+    indices.filter_map(move |index| {
+        let of = &class.attributes()[index];
+        let value = of.read(packed, class.place(index))?;
+        (value != of.default && of.holds != Holds::Emulation).then_some((of, value))
+    })
+}
+
 /// Writes a descriptor out of its packed values; one that they lack is the default.
 fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
-    let mut place = 0;
-    let mut differing = [None; MOST];
-    let mut count = 0;
-    for of in class.attributes() {
-        let value = of.read(packed, place);
-        place += usize::from(of.bytes);
-        if let Some(value) = value.filter(|value| *value != of.default)
-            && of.holds != Holds::Emulation
-        {
-            differing[count] = Some((of, value));
-            count += 1;
-        }
-    }
-    sink.value(count as u64);
-    for (of, value) in differing.into_iter().flatten() {
+    let differing = differing(class, packed);
+    sink.value(differing.clone().count() as u64);
+    for (of, value) in differing {
         sink.value(of.number.into());
         match of.holds {
             Holds::Device => sink.address(value),

@@ -7,8 +7,7 @@ const BIAS: u16 = 8;
 const EPILOGUE: u16 = 7;
 
 fn packed(class: Class, values: &[(u16, u64)]) -> Vec<u8> {
-    let mut packed = vec![0; class.packed()];
-    class.write_defaults(&mut packed);
+    let mut packed = class.defaults().to_vec();
     for (number, value) in values {
         assert!(class.write(&mut packed, *number, *value));
     }
@@ -270,4 +269,39 @@ fn the_other_requests_arrive_as_they_were_written() {
     let check = Check::get(&writer.into_bytes()).unwrap();
     assert_eq!(check.algorithm, [5; ALGORITHM]);
     assert_eq!(check.descriptors.layouts[3].set().len(), 3);
+}
+
+#[test]
+fn what_differs_from_the_defaults_is_written_however_short_the_descriptor() {
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state >> 33
+    };
+    for class in Class::ALL {
+        for round in 0..200 {
+            let mut values = packed(class, &[]);
+            for of in class.attributes() {
+                if random() % (1 + round % 4) == 0 {
+                    let value = random() & (u64::MAX >> (64 - 8 * of.bytes));
+                    class.write(&mut values, of.number, value);
+                }
+            }
+            // As an older header has it, or a newer.
+            values.resize(random() as usize % (class.packed() + 16), 0xee);
+            let differs = |of: &&Attribute| {
+                let value = class.read(&values, of.number);
+                value.is_some_and(|value| value != of.default) && of.holds != Holds::Emulation
+            };
+            let right: Vec<_> = class.attributes().iter().filter(differs).collect();
+            let found = differing(class, &values);
+            let found: Vec<_> = found
+                .inspect(|(of, value)| assert_eq!(class.read(&values, of.number), Some(*value)))
+                .map(|(of, _)| of)
+                .collect();
+            assert_eq!(found, right, "{class:?} {}", values.len());
+        }
+    }
 }
