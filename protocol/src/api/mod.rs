@@ -138,6 +138,34 @@ properties! {
     transfer Transfer;
 }
 
+/// Properties of an operation, a bit for each: calls ask for some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties(u32);
+
+impl Properties {
+    /// These properties.
+    pub const fn of(all: &[Property]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < all.len() {
+            bits |= 1 << all[at] as u32;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether one is among them.
+    #[inline]
+    pub const fn has(self, property: Property) -> bool {
+        self.0 >> property as u32 & 1 != 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Property> {
+        let all = Property::ALL.iter().copied();
+        all.filter(move |of| self.has(*of))
+    }
+}
+
 /// One argument of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument {
@@ -165,7 +193,7 @@ pub struct Operation {
     /// Its arguments.
     pub arguments: &'static [Argument],
     /// Its properties.
-    pub properties: &'static [Property],
+    pub properties: Properties,
     /// What its request holds.
     pub request: &'static Shape,
     /// What its reply holds.
@@ -176,8 +204,9 @@ pub struct Operation {
 
 impl Operation {
     /// Whether it has a property.
+    #[inline]
     pub const fn is(&self, property: Property) -> bool {
-        contains(self.properties, property)
+        self.properties.has(property)
     }
 
     /// What it gives the GPU.
@@ -233,17 +262,6 @@ const fn rings(completion: Completion, is_about_client: bool, has_short_reply: b
     !is_about_client && !matches!(completion, Completion::Wait) && has_short_reply
 }
 
-const fn contains(properties: &[Property], property: Property) -> bool {
-    let mut at = 0;
-    while at < properties.len() {
-        if properties[at] as u8 == property as u8 {
-            return true;
-        }
-        at += 1;
-    }
-    false
-}
-
 macro_rules! completion {
     (post) => {
         Completion::Post
@@ -280,12 +298,12 @@ macro_rules! define {
                     doc: &[$($doc),*],
                     per_thread: &[$(stringify!($per_thread))?],
                     arguments: &[$(Argument { name: stringify!($arg), travels: stringify!($ty) }),*],
-                    properties: &[$(property!($is)),*],
+                    properties: Properties::of(&[$(property!($is)),*]),
                     request: <Self as Wire>::SHAPE,
                     reply: <reply::$name as Wire>::SHAPE,
                     rings: rings(
                         completion!($completion),
-                        contains(&[$(property!($is)),*], Property::Client),
+                        Properties::of(&[$(property!($is)),*]).has(Property::Client),
                         <reply::$name as Wire>::BOUNDED,
                     ),
                 };

@@ -29,7 +29,7 @@ pub use kind::{Kind, MAX_ARRAY, MAX_SCRATCH, Width};
 pub use status::{SUCCESS, Statuses};
 
 use crate::{
-    api::{Argument, Completion, Operation, Property},
+    api::{Argument, Completion, Operation, Properties, Property},
     codec::{Field, Shape, Structure},
 };
 use table::{REPLY, completion, fits_slot, functions, index, kind, property, table, width};

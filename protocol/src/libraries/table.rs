@@ -190,7 +190,7 @@ macro_rules! functions {
                         name: stringify!($arg),
                         travels: stringify!($kind $($($of)*)?),
                     }),*],
-                    properties: &[$(property!($is)),*],
+                    properties: Properties::of(&[$(property!($is)),*]),
                     request: &Shape::Structure(&Structure {
                         name: stringify!($name),
                         doc: &[],

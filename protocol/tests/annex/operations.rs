@@ -238,12 +238,12 @@ fn write_operation(page: &mut String, of: &Operation) {
         "by the command queue alone"
     };
     let mut facts = format!("`{}`, {ring}", of.completion.word());
-    if !of.properties.is_empty() {
-        let words: Vec<_> = of
-            .properties
-            .iter()
-            .map(|is| format!("`{}`", is.word()))
-            .collect();
+    let words: Vec<_> = of
+        .properties
+        .iter()
+        .map(|is| format!("`{}`", is.word()))
+        .collect();
+    if !words.is_empty() {
         let _ = write!(facts, "; {}", words.join(" "));
     }
     let _ = write!(

@@ -156,10 +156,13 @@ const EMULATED: &[Attribute] = attributes! {
 impl Attribute {
     /// Its value at a place among packed ones; `None` if they end before.
     pub fn read(&self, packed: &[u8], place: usize) -> Option<u64> {
-        let from = packed.get(place..place + usize::from(self.bytes))?;
-        let mut value = [0; 8];
-        value[..from.len()].copy_from_slice(from);
-        Some(u64::from_le_bytes(value))
+        // By width: a copy of any length is a call.
+        let from = packed.get(place..)?;
+        match self.bytes {
+            1 => from.first().copied().map(u64::from),
+            4 => Some(u32::from_le_bytes(*from.first_chunk()?).into()),
+            _ => Some(u64::from_le_bytes(*from.first_chunk()?)),
+        }
     }
 }
 
@@ -304,6 +307,7 @@ mod tests {
                 assert_eq!(class.place(index), place);
                 let mut bytes = place..place + usize::from(of.bytes);
                 assert!(bytes.all(|byte| class.index_at(byte) == index));
+                assert!([1, 4, 8].contains(&of.bytes));
                 assert!(of.bytes == 8 || of.default >> (8 * of.bytes) == 0);
                 let is_address = of.holds != Holds::Value;
                 assert!(!is_address || (of.bytes, of.default) == (8, 0));

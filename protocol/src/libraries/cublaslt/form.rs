@@ -68,6 +68,7 @@ impl<'a> Formed<'a> {
     }
 
     /// Has the number depend on what travels beside the request.
+    #[inline]
     pub fn count_in(&mut self, word: u64) {
         // Each step is one to one: requests that differ in one word have different numbers.
         let mixed = (self.form ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -76,17 +77,20 @@ impl<'a> Formed<'a> {
 }
 
 impl Sink for Formed<'_> {
+    #[inline]
     fn value(&mut self, word: u64) {
         self.count_in(word);
         self.writer.word(word);
     }
 
+    #[inline]
     fn address(&mut self, address: u64) {
         // Kernels ask for 16 bytes at most.
         self.count_in(alignment(address, 4));
         self.writer.word(address);
     }
 
+    #[inline]
     fn rest(&mut self, word: u64) {
         self.writer.word(word);
     }
@@ -109,45 +113,49 @@ impl Sink for Form {
     fn rest(&mut self, _: u64) {}
 }
 
-/// The attributes of packed values that differ from their defaults, and their values.
-fn differing(
-    class: Class,
-    packed: &[u8],
-) -> impl Iterator<Item = (&'static Attribute, u64)> + Clone {
+/// Calls `found` with each attribute of packed values that differs from its default, and its value.
+#[inline]
+fn differing(class: Class, packed: &[u8], mut found: impl FnMut(&'static Attribute, u64)) {
     const STEP: usize = 8;
+    let word = |bytes: &[u8], at: usize| {
+        let word = bytes.get(at..at + STEP)?;
+        Some(u64::from_ne_bytes(word.try_into().ok()?))
+    };
     let defaults = class.defaults();
-    let steps = defaults.chunks(STEP).zip(packed.chunks(STEP)).enumerate();
-    let differing = steps.filter(|(_, (default, value))| match value.len() < default.len() {
-        true => !default.starts_with(value),
-        false => !value.starts_with(default),
-    });
-    // One that is in two steps belongs to the first that differs.
+    // An attribute that is in two steps belongs to the first that differs.
     let mut next = 0;
-    let indices = differing.flat_map(move |(step, (default, _))| {
-        let first = step * STEP;
-        let last = class.index_at(first + default.len() - 1);
-        let indices = class.index_at(first).max(next)..last + 1;
+    for at in (0..packed.len().min(defaults.len())).step_by(STEP) {
+        let value = word(packed, at);
+        if value.is_some() && value == word(defaults, at) {
+            continue;
+        }
+        let last = class.index_at((at + STEP).min(defaults.len()) - 1);
+        for index in next.max(class.index_at(at))..=last {
+            let of = &class.attributes()[index];
+            if let Some(value) = of.read(packed, class.place(index))
+                && value != of.default
+                && of.holds != Holds::Emulation
+            {
+                found(of, value);
+            }
+        }
         next = last + 1;
-        indices
-    });
-    indices.filter_map(move |index| {
-        let of = &class.attributes()[index];
-        let value = of.read(packed, class.place(index))?;
-        (value != of.default && of.holds != Holds::Emulation).then_some((of, value))
-    })
+    }
 }
 
 /// Writes a descriptor out of its packed values; one that they lack is the default.
 fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
-    let differing = differing(class, packed);
-    sink.value(differing.clone().count() as u64);
-    for (of, value) in differing {
+    // Looking twice costs less than keeping what was found.
+    let mut count = 0;
+    differing(class, packed, |_, _| count += 1);
+    sink.value(count);
+    differing(class, packed, |of, value| {
         sink.value(of.number.into());
         match of.holds {
             Holds::Device => sink.address(value),
             _ => sink.value(value),
         }
-    }
+    });
 }
 
 /// A descriptor as it came: attributes with their values, by number.

@@ -296,11 +296,11 @@ fn what_differs_from_the_defaults_is_written_however_short_the_descriptor() {
                 value.is_some_and(|value| value != of.default) && of.holds != Holds::Emulation
             };
             let right: Vec<_> = class.attributes().iter().filter(differs).collect();
-            let found = differing(class, &values);
-            let found: Vec<_> = found
-                .inspect(|(of, value)| assert_eq!(class.read(&values, of.number), Some(*value)))
-                .map(|(of, _)| of)
-                .collect();
+            let mut found = Vec::new();
+            differing(class, &values, |of, value| {
+                assert_eq!(class.read(&values, of.number), Some(value));
+                found.push(of);
+            });
             assert_eq!(found, right, "{class:?} {}", values.len());
         }
     }
