@@ -63,13 +63,15 @@ pub fn upload<T: Copy>(values: &[T]) -> u64 {
     address
 }
 
-/// Writes values to device memory.
+/// Writes values to device memory, where streams that wait for no other find them too: a copy from pageable memory may return before
+/// its bytes are there.
 pub fn write<T: Copy>(address: u64, values: &[T]) {
     cuda!(cuMemcpyHtoD_v2(
         address,
         values.as_ptr().cast(),
         size_of_val(values)
     ));
+    synchronize();
 }
 
 /// What is in device memory once all work is done.
