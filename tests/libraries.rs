@@ -6,15 +6,15 @@
 //! in the folders that `VIRTIO_GPGPU_TEST_LIBRARIES` names. Without them the tests say that they have nothing to run.
 
 mod back_end;
+// Some of it is for the tests of isolation.
+#[path = "libraries/calls.rs"]
+mod calls;
 #[path = "libraries/dense.rs"]
 mod dense;
 #[path = "libraries/descriptors.rs"]
 mod descriptors;
 #[path = "libraries/device.rs"]
 mod device;
-// Some of it is for the tests of isolation.
-#[path = "libraries/calls.rs"]
-mod calls;
 #[allow(dead_code)]
 #[path = "isolation/host.rs"]
 mod host;

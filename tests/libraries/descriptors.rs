@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys::{self, CUresult};
 
+use crate::device::upload;
 use crate::symbols::{
     Blas, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, alloc, begin, cuda, new_stream, synchronize,
 };
@@ -135,16 +136,6 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(number).collect()
 }
 
-fn upload(values: &[f32]) -> u64 {
-    let at = alloc(size_of_val(values));
-    cuda!(cuMemcpyHtoD_v2(
-        at,
-        values.as_ptr().cast(),
-        size_of_val(values)
-    ));
-    at
-}
-
 fn expected(weights: &[f32], x: &[f32], bias: &[f32], alpha: f32) -> Vec<f32> {
     let [m, n, k] = SHAPE;
     let places = (0..n).flat_map(|column| (0..m).map(move |row| (row, column)));
@@ -172,6 +163,8 @@ pub fn run() {
     let zero = 0_f32;
     let check = |handle: u64, alpha: f32, algorithm: u64, stream: u64| {
         cuda!(cuMemsetD8_v2(at[2], 0xff, 4 * m * n));
+        // The stream waits for no other.
+        assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
         // The program's scalar is read by the call.
         let mut scalar = alpha;
         let scalars = [(&raw mut scalar) as u64, address(&zero)];

@@ -267,6 +267,8 @@ pub fn order() {
         .collect();
     let from = |values: &[f32]| values.as_ptr().cast::<c_void>();
     cuda!(cuMemcpyHtoD_v2(b, from(&identity), BYTES));
+    // The stream waits for no other, and the copy may have returned before its bytes are there.
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
     let mut got = vec![0_f32; N * N];
     for round in 0..20 {
         let values: Vec<f32> = (0..N * N).map(|at| (at % 100 + round) as f32).collect();
