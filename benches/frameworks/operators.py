@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """PyTorch's own database of operators: a few samples of each, for some types, with gradients for float32.
 
-Writes a file with what each combination came to, which `compare` holds against the file of another run. It needs the pure-Python package expecttest
-beside PyTorch.
+Several processes share the operators: `operators.py FILE SECONDS PART PARTS` writes to FILE what each combination of a part came to, and
+`operators.py compare NATIVE OURS PARTS` holds the files of two runs against each other. It needs the pure-Python package expecttest beside PyTorch.
 """
 
 import json
@@ -63,7 +63,7 @@ def one(op, dtype):
     return results
 
 
-def run(path, seconds):
+def run(path, seconds, part, parts):
     # Before the database, which forbids it.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -72,7 +72,7 @@ def run(path, seconds):
     warnings.simplefilter("ignore")
     began = time.monotonic()
     all_results, left = {}, 0
-    for op in op_db:
+    for op in op_db[part::parts]:
         if op.name in UNDEFINED:
             continue
         supported = op.supported_dtypes("cuda")
@@ -115,12 +115,21 @@ def is_same(one, other):
     return one == other
 
 
-def compare(native, ours):
+def load(path, parts):
+    """What the processes that shared the operators have written: all results, and how many combinations were left out."""
+    results, left = {}, 0
+    for part in range(parts):
+        with open(f"{path}-{part}", "rb") as file:
+            more, more_left = pickle.load(file)
+        results.update(more)
+        left += more_left
+    return results, left
+
+
+def compare(native, ours, parts):
     """Prints a JSON object: how many combinations pass natively, how many of these give the same, and why others do not."""
-    with open(native, "rb") as file:
-        native, left = pickle.load(file)
-    with open(ours, "rb") as file:
-        ours, our_left = pickle.load(file)
+    native, left = load(native, parts)
+    ours, our_left = load(ours, parts)
     passed = {name: result for name, (state, result) in native.items() if state == "done"}
     said = {"passed natively": len(passed), "same": 0, "left out": max(left, our_left), "others": {}}
     for name, result in passed.items():
@@ -134,6 +143,6 @@ def compare(native, ours):
 
 if __name__ == "__main__":
     if sys.argv[1] == "compare":
-        compare(sys.argv[2], sys.argv[3])
+        compare(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     else:
-        run(sys.argv[1], float(sys.argv[2]))
+        run(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

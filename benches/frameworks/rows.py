@@ -5,6 +5,7 @@ A row's figure is the time in the call unless its name says that something is do
 Each row checks its result.
 """
 
+import contextlib
 import json
 import pathlib
 import statistics
@@ -14,6 +15,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from isolated import chosen, run_all
 from transformer import Transformer
@@ -199,12 +201,11 @@ def events():
     return figure
 
 
-@row
-def decode():
-    """GPT-2-124M decode, fp16, eager: a token, done"""
+def tokens(attention):
+    """Time of a token with the one before, by an attention."""
     torch.manual_seed(1)
     model = Transformer().cuda().half().eval()
-    with torch.no_grad():
+    with torch.no_grad(), attention:
         cache = model.new_cache(1, 1024, torch.float16, "cuda")
         prompt = torch.arange(64, device="cuda")[None]
         logits = model(prompt, cache)
@@ -217,6 +218,18 @@ def decode():
             token.item()
 
         return step(act, 60)
+
+
+@row
+def decode():
+    """GPT-2-124M decode, fp16, eager: a token, done"""
+    return tokens(contextlib.nullcontext())
+
+
+@row
+def flash_decode():
+    """GPT-2-124M decode, the same with flash attention"""
+    return tokens(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
 
 
 @row

@@ -1,7 +1,10 @@
 //! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
 //!
-//! Three parts: rows of calls and steps, alternately; programs that must come to the native numbers; and PyTorch's own database of
-//! operators, of which each combination that passes natively should give the same.
+//! Four parts: rows of calls and steps, alternately; programs that must come to the native numbers; two VMs that train at once; and PyTorch's
+//! own database of operators, of which each combination that passes natively should give the same.
+
+mod operators;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,6 +28,8 @@ use crate::paths::Paths;
 use crate::process::{self, Proc, capture};
 use crate::runner::{Backend, Gpu, limited, over_socket};
 use crate::ui::Step;
+use operators::Operators;
+use shares::{Share, WEIGHTS};
 
 /// The end of the results' file name.
 const SUFFIX: &str = "-frameworks.json";
@@ -64,6 +69,9 @@ const AHEAD: &str = "cublas,cublaslt,cudnn,cufft,cusolver,cusparse";
 /// How many seconds the calls in C++ have.
 const CALLS_LIMIT: u64 = 60;
 
+/// The time that is kept for the operators.
+const OPERATORS: Duration = Duration::from_secs(170);
+
 /// How often the rows are measured each way.
 const ROUNDS: usize = 3;
 
@@ -95,17 +103,6 @@ struct Program {
     ours: Vec<f64>,
 }
 
-/// What of the database of operators gives the same.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Operators {
-    #[serde(rename = "passed natively")]
-    passed: usize,
-    same: usize,
-    #[serde(rename = "left out")]
-    left: usize,
-    others: BTreeMap<String, String>,
-}
-
 /// All that one run found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Results {
@@ -114,6 +111,8 @@ struct Results {
     versions: BTreeMap<String, String>,
     rows: Vec<Figure>,
     programs: Vec<Program>,
+    #[serde(default)]
+    shares: Vec<Share>,
     operators: Option<Operators>,
     /// The service's processes at the end, when a worker waits with its libraries open.
     roles: Vec<Role>,
@@ -128,6 +127,15 @@ enum Way {
     Ours,
 }
 
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Ours => "ours",
+        }
+    }
+}
+
 struct Bench<'a> {
     kit: &'a Kit,
     backend: Backend,
@@ -140,20 +148,45 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// What a script prints. One that runs out of time, or dies, has said something until then.
     fn run(&self, way: Way, script: &str, arguments: &[&str]) -> Result<String> {
+        self.run_part(way, "all", script, arguments)
+    }
+
+    /// The same for one of several processes that run the script at once.
+    fn run_part(&self, way: Way, part: &str, script: &str, arguments: &[&str]) -> Result<String> {
+        let log = format!("{script}-{}-{part}.log", way.name());
+        match way {
+            Way::Native => self.run_as(&Command::new(&self.python), script, arguments, &log),
+            Way::Ours => self.run_at(0, script, arguments, &log),
+        }
+    }
+
+    /// The same in a VM of its own.
+    fn run_in(&self, vm: usize, script: &str, arguments: &[&str]) -> Result<String> {
+        self.run_at(vm, script, arguments, &format!("{script}-vm{vm}.log"))
+    }
+
+    fn run_at(&self, vm: usize, script: &str, arguments: &[&str], log: &str) -> Result<String> {
+        let command = over_socket(&self.kit.stage, &self.backend.sockets[vm], &self.python);
+        self.run_as(&command, script, arguments, log)
+    }
+
+    fn run_as(
+        &self,
+        python: &Command,
+        script: &str,
+        arguments: &[&str],
+        log: &str,
+    ) -> Result<String> {
         let left = self.end.saturating_duration_since(Instant::now()).as_secs();
         if left == 0 {
             bail!("left out, for the time was up");
         }
-        let mut command = match way {
-            Way::Native => Command::new(&self.python),
-            Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &self.python),
-        };
+        let mut command = limited(python, left);
         command.arg(self.scripts.join(script)).args(arguments);
-        let mut command = limited(&command, left);
-        let name = format!("{script}-{}.log", ["native", "ours"][way as usize]);
-        let errors = fs::File::create(self.kit.logs.join(name))?;
         let output = tempfile::tempfile()?;
-        command.stdout(output.try_clone()?).stderr(errors);
+        command
+            .stdout(output.try_clone()?)
+            .stderr(fs::File::create(self.kit.logs.join(log))?);
         let mut child = Proc::spawn(&mut command, libc::SIGKILL)?;
         let status = child.wait()?;
         process::check_interrupted()?;
@@ -219,7 +252,13 @@ impl Bench<'_> {
         lines.collect()
     }
 
-    fn rows(&self, options: &Options, errors: &mut Vec<String>) -> Result<Vec<Figure>> {
+    /// Measures the rows alternately, and again while there is time; some is kept for what comes after them.
+    fn rows(
+        &self,
+        options: &Options,
+        kept: Duration,
+        errors: &mut Vec<String>,
+    ) -> Result<Vec<Figure>> {
         let mut arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
         if options.quick {
             arguments.push("--quick");
@@ -230,9 +269,8 @@ impl Bench<'_> {
         for round in 0..rounds {
             let spent = began.elapsed();
             // Another round has to take no longer than what is left.
-            if round > 0
-                && spent / round as u32 > self.end.saturating_duration_since(Instant::now())
-            {
+            let left = self.end.saturating_duration_since(Instant::now());
+            if round > 0 && spent / round as u32 + kept > left {
                 break;
             }
             for way in [Way::Native, Way::Ours] {
@@ -328,20 +366,6 @@ impl Bench<'_> {
             })
             .collect())
     }
-
-    fn operators(&self, seconds: u64) -> Result<Operators> {
-        let folder = tempfile::tempdir()?;
-        let [native, ours] = ["native", "ours"].map(|name| folder.path().join(name));
-        let seconds = seconds.to_string();
-        for (way, path) in [(Way::Native, &native), (Way::Ours, &ours)] {
-            let path = path.to_string_lossy();
-            self.run(way, "operators.py", &[&path, &seconds])?;
-        }
-        let [native, ours] = [native, ours].map(|path| path.to_string_lossy().into_owned());
-        let said = self.run(Way::Native, "operators.py", &["compare", &native, &ours])?;
-        let line = said.lines().rev().find(|line| line.starts_with('{'));
-        serde_json::from_str(line.unwrap_or_default()).context("operators.py compares nothing")
-    }
 }
 
 fn verdict(native: &[f64], ours: &[f64]) -> &'static str {
@@ -365,6 +389,25 @@ fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders.collect())
 }
 
+/// A policy with a VM for each of [`WEIGHTS`], which all have the libraries in these folders.
+fn policy_of(dir: &Path, folders: &[PathBuf]) -> Result<String> {
+    let ahead: Vec<&str> = AHEAD.split(',').collect();
+    let mut text = format!(
+        "[libraries]\nfolders = {}\nahead = {}\n",
+        serde_json::to_string(folders)?,
+        serde_json::to_string(&ahead)?
+    );
+    for (vm, weight) in WEIGHTS.into_iter().enumerate() {
+        let socket = serde_json::to_string(&dir.join(format!("vm{vm}")))?;
+        let _ = write!(
+            text,
+            "[[vm]]\nsocket = {socket}\nweight = {}\n",
+            100 * weight
+        );
+    }
+    Ok(text)
+}
+
 /// Measures everything that `options` asks for, prints and writes it; whether all of it could be measured and gives the native results.
 pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> {
     let started = Instant::now();
@@ -374,14 +417,18 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         false => options.libraries.clone(),
     };
     let log = kit.logs.join("back-end-frameworks.log");
-    let backend = Backend::start_with(&kit.stage, options.gpu, 1, &log, |command, dir| {
-        command.arg("--socket-path").arg(dir.join("vm"));
-        for folder in &folders {
-            command.arg("--libraries").arg(folder);
-        }
-        command.arg(format!("--libraries-ahead={AHEAD}"));
-        Ok(())
-    })?;
+    let backend = Backend::start_with(
+        &kit.stage,
+        options.gpu,
+        WEIGHTS.len(),
+        &log,
+        |command, dir| {
+            let policy = dir.join("policy.toml");
+            fs::write(&policy, policy_of(dir, &folders)?)?;
+            command.arg("--config").arg(policy);
+            Ok(())
+        },
+    )?;
     let scripts = match paths {
         Some(paths) => paths.root.join("benches/frameworks"),
         None => kit.stage.dir.join("frameworks"),
@@ -404,6 +451,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         versions,
         rows: Vec::new(),
         programs: Vec::new(),
+        shares: Vec::new(),
         operators: None,
         roles: Vec::new(),
         errors: Vec::new(),
@@ -431,9 +479,21 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         });
         note(step, "programs", outcome)?;
     }
+    if wants("shares") {
+        let step = Step::new("two VMs that train");
+        let outcome = shares::measure(&bench).map(|shares| {
+            results.shares = shares;
+            String::new()
+        });
+        note(step, "shares", outcome)?;
+    }
     if wants("rows") {
         let step = Step::new("rows");
-        let outcome = bench.rows(options, &mut errors).map(|rows| {
+        let kept = match wants("operators") {
+            true => OPERATORS,
+            false => Duration::ZERO,
+        };
+        let outcome = bench.rows(options, kept, &mut errors).map(|rows| {
             let text = format!("{} rows", rows.len());
             results.rows = rows;
             text
@@ -442,17 +502,11 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     }
     if wants("operators") {
         let step = Step::new("operators");
-        let left = bench
-            .end
-            .saturating_duration_since(Instant::now())
-            .as_secs();
-        let outcome = bench
-            .operators(left.saturating_sub(20) / 2)
-            .map(|operators| {
-                let text = format!("{} of {} the same", operators.same, operators.passed);
-                results.operators = Some(operators);
-                text
-            });
+        let outcome = operators::compare(&bench).map(|operators| {
+            let text = operators.text();
+            results.operators = Some(operators);
+            text
+        });
         note(step, "operators", outcome)?;
     }
     results.errors.extend(errors);
@@ -483,13 +537,12 @@ impl Results {
             programs.add_row([&program.name, &program.verdict]);
         }
         let mut text = format!("{rows}\n{programs}");
+        if !self.shares.is_empty() {
+            let _ = write!(text, "\n{}", shares::table(&self.shares).trim_end());
+        }
         if let Some(operators) = &self.operators {
-            let _ = write!(
-                text,
-                "\noperators: {} of {} combinations that pass natively give the same; {} left out",
-                operators.same, operators.passed, operators.left
-            );
-            for (name, why) in &operators.others {
+            let _ = write!(text, "\noperators: {}", operators.text());
+            for (name, why) in operators.others() {
                 let _ = write!(text, "\n  {name}: {why}");
             }
         }
@@ -590,23 +643,15 @@ fn tables(files: &[PathBuf]) -> Result<String> {
                 role.pss_mib / role.processes as f64
             );
         }
-        if let Some(operators) = &results.operators {
-            let _ = writeln!(
+        if !results.shares.is_empty() {
+            let _ = write!(
                 text,
-                "\nPyTorch's database of operators: {} of {} combinations that pass natively give the same{}.",
-                operators.same,
-                operators.passed,
-                match operators.left {
-                    0 => String::new(),
-                    left => format!("; {left} were left out, for the time was up"),
-                }
+                "\nTwo VMs train at once:\n\n{}",
+                shares::table(&results.shares)
             );
-            if !operators.others.is_empty() {
-                text.push_str("\n| combination | why not |\n|---|---|\n");
-            }
-            for (name, why) in &operators.others {
-                let _ = writeln!(text, "| {name} | {} |", why.replace('|', "\\|"));
-            }
+        }
+        if let Some(operators) = &results.operators {
+            text.push_str(&operators.page());
         }
         for error in &results.errors {
             let line = error.lines().next().unwrap_or_default();

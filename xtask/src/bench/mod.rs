@@ -55,7 +55,7 @@ pub struct Options {
     /// With --frameworks: folders of NVIDIA's libraries; without it, those beside that Python's PyTorch.
     #[arg(long, requires = "frameworks", value_name = "DIR")]
     pub libraries: Vec<PathBuf>,
-    /// With --frameworks: only some of its parts: programs, rows, operators.
+    /// With --frameworks: only some of its parts: programs, shares, rows, operators.
     #[arg(
         long,
         requires = "frameworks",
