@@ -2,80 +2,26 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
-use libloading::Library;
+use gpgpu_stand_in::{call, ok, testing::Libraries};
 
 type Handle = *mut c_void;
 
-struct Libraries {
-    cuda: Library,
-    solver: Library,
-}
-
-fn libraries() -> &'static Libraries {
-    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        let exe = std::env::current_exe().unwrap();
-        let dir = exe.parent().unwrap();
-        // SAFETY: our own libraries; their constructors do nothing. The second finds the first by its name.
-        unsafe {
-            Libraries {
-                cuda: Library::new(dir.join("libsoftware_gpu.so")).unwrap(),
-                solver: Library::new(dir.join("libsoftware_cusolver.so")).unwrap(),
-            }
-        }
-    })
-}
-
-fn function<F: Copy>(name: &str) -> F {
-    let both = libraries();
-    let library = match name.starts_with("cusolver") {
-        true => &both.solver,
-        false => &both.cuda,
-    };
-    // SAFETY: the caller's arguments have the types of the function's by its C declaration.
-    *unsafe { library.get::<F>(name.as_bytes()) }.expect(name)
-}
-
-/// A call by name: the parameters have the arguments' types, which must be as wide as C's.
-macro_rules! call {
-    (@any $a:expr) => { _ };
-    ($name:expr; $($a:expr),* $(,)?) => {{
-        let f: unsafe extern "C" fn($(call!(@any $a)),*) -> c_int = function($name);
-        // SAFETY: pointers in these tests are NULL or valid where the function uses them; the rest may be anything.
-        unsafe { f($($a),*) }
-    }};
-}
-
-macro_rules! ok {
-    ($name:expr; $($a:expr),* $(,)?) => {
-        assert_eq!(call!($name; $($a),*), 0, "{}", $name)
-    };
-}
+static LIBRARIES: Libraries = Libraries::new("libsoftware_cusolver.so");
 
 fn handle() -> Handle {
-    let mut context: *mut c_void = null_mut();
-    ok!("cuInit"; 0u32);
-    ok!("cuDevicePrimaryCtxRetain"; &mut context, 0);
-    ok!("cuCtxSetCurrent"; context);
+    LIBRARIES.enter();
     let mut handle: Handle = null_mut();
-    ok!("cusolverDnCreate"; &mut handle);
+    ok!(LIBRARIES, "cusolverDnCreate"; &mut handle);
     handle
 }
 
 fn upload<T: Copy>(values: &[T]) -> u64 {
-    let mut address = 0_u64;
-    ok!("cuMemAlloc_v2"; &mut address, size_of_val(values).max(1));
-    ok!("cuMemcpyHtoD_v2"; address, values.as_ptr(), size_of_val(values));
-    address
+    LIBRARIES.upload(values)
 }
 
 fn download<T: Copy + Default>(address: u64, count: usize) -> Vec<T> {
-    let mut values = vec![T::default(); count];
-    ok!("cuCtxSynchronize";);
-    ok!("cuMemcpyDtoH_v2"; values.as_mut_ptr(), address, size_of::<T>() * count);
-    values
+    LIBRARIES.download(address, count)
 }
 
 /// Columns one after the other.
@@ -159,11 +105,11 @@ fn a_positive_definite_system_is_solved_by_either_triangle() {
             upload(&[7_i32]),
         );
         let mut lwork = 0;
-        ok!("cusolverDnDpotrf_bufferSize"; handle, uplo, n as c_int, at_a, n as c_int, &mut lwork);
+        ok!(LIBRARIES, "cusolverDnDpotrf_bufferSize"; handle, uplo, n as c_int, at_a, n as c_int, &mut lwork);
         let work = upload(&vec![0.0_f64; lwork as usize]);
-        ok!("cusolverDnDpotrf"; handle, uplo, n as c_int, at_a, n as c_int, work, lwork, said);
+        ok!(LIBRARIES, "cusolverDnDpotrf"; handle, uplo, n as c_int, at_a, n as c_int, work, lwork, said);
         assert_eq!(info(said), 0);
-        ok!("cusolverDnDpotrs"; handle, uplo, n as c_int, 2, at_a, n as c_int, at_b, n as c_int, said);
+        ok!(LIBRARIES, "cusolverDnDpotrs"; handle, uplo, n as c_int, 2, at_a, n as c_int, at_b, n as c_int, said);
         let x = Matrix {
             rows: n,
             values: download(at_b, 2 * n),
@@ -180,9 +126,9 @@ fn a_positive_definite_system_is_solved_by_either_triangle() {
     let mut bad = a.clone();
     bad.values[2 * n + 2] = -1.0;
     let (at_a, said) = (upload(&bad.values), upload(&[7_i32]));
-    ok!("cusolverDnDpotrf"; handle, 0, n as c_int, at_a, n as c_int, at_a, 64, said);
+    ok!(LIBRARIES, "cusolverDnDpotrf"; handle, 0, n as c_int, at_a, n as c_int, at_a, 64, said);
     assert_eq!(info(said), 3);
-    ok!("cusolverDnDestroy"; handle);
+    ok!(LIBRARIES, "cusolverDnDestroy"; handle);
 }
 
 #[test]
@@ -190,11 +136,11 @@ fn a_general_system_is_solved_as_it_is_and_transposed() {
     let (handle, n) = (handle(), 7);
     let a = general(n, n);
     let (at_a, pivots, said) = (upload(&a.values), upload(&vec![0_i32; n]), upload(&[7_i32]));
-    ok!("cusolverDnDgetrf"; handle, n as c_int, n as c_int, at_a, n as c_int, 0_u64, pivots, said);
+    ok!(LIBRARIES, "cusolverDnDgetrf"; handle, n as c_int, n as c_int, at_a, n as c_int, 0_u64, pivots, said);
     assert_eq!(info(said), 0);
     for (operation, of) in [(0, a.clone()), (1, a.transposed())] {
         let b = upload(&general(n, 3).values);
-        ok!("cusolverDnDgetrs"; handle, operation, n as c_int, 3, at_a, n as c_int, pivots, b, n as c_int, said);
+        ok!(LIBRARIES, "cusolverDnDgetrs"; handle, operation, n as c_int, 3, at_a, n as c_int, pivots, b, n as c_int, said);
         let x = Matrix {
             rows: n,
             values: download(b, 3 * n),
@@ -203,7 +149,7 @@ fn a_general_system_is_solved_as_it_is_and_transposed() {
     }
     let (x, mut iterations) = (upload(&vec![0.0; n]), -1);
     let (at_a, b) = (upload(&a.values), upload(&general(n, 1).values));
-    ok!("cusolverDnDDgesv"; handle, n as c_int, 1, at_a, n as c_int, pivots, b, n as c_int, x, n as c_int, 0_u64, 256_usize, &mut iterations, said);
+    ok!(LIBRARIES, "cusolverDnDDgesv"; handle, n as c_int, 1, at_a, n as c_int, pivots, b, n as c_int, x, n as c_int, 0_u64, 256_usize, &mut iterations, said);
     assert_eq!(iterations, 1);
     a.times(&Matrix {
         rows: n,
@@ -217,7 +163,7 @@ fn a_least_squares_problem_is_solved_by_reflections() {
     let (handle, m, n) = (handle(), 8, 5);
     let a = general(m, n);
     let (at_a, tau, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
-    ok!("cusolverDnDgeqrf"; handle, m as c_int, n as c_int, at_a, m as c_int, tau, 0_u64, 64, said);
+    ok!(LIBRARIES, "cusolverDnDgeqrf"; handle, m as c_int, n as c_int, at_a, m as c_int, tau, 0_u64, 64, said);
     let factors = Matrix {
         rows: m,
         values: download(at_a, m * n),
@@ -230,7 +176,7 @@ fn a_least_squares_problem_is_solved_by_reflections() {
         }
     });
     let at_q = upload(&factors.values);
-    ok!("cusolverDnDorgqr"; handle, m as c_int, n as c_int, n as c_int, at_q, m as c_int, tau, 0_u64, 64, said);
+    ok!(LIBRARIES, "cusolverDnDorgqr"; handle, m as c_int, n as c_int, n as c_int, at_q, m as c_int, tau, 0_u64, 64, said);
     let q = Matrix {
         rows: m,
         values: download(at_q, m * n),
@@ -245,7 +191,7 @@ fn a_least_squares_problem_is_solved_by_reflections() {
     let c = general(m, m);
     let at_c = upload(&c.values);
     for (side, operation) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        ok!("cusolverDnDormqr"; handle, side, operation, m as c_int, m as c_int, n as c_int, at_a, m as c_int, tau, at_c, m as c_int, 0_u64, 64, said);
+        ok!(LIBRARIES, "cusolverDnDormqr"; handle, side, operation, m as c_int, m as c_int, n as c_int, at_a, m as c_int, tau, at_c, m as c_int, 0_u64, 64, said);
         if operation == 1 {
             Matrix {
                 rows: m,
@@ -254,7 +200,7 @@ fn a_least_squares_problem_is_solved_by_reflections() {
             .assert_is(&c);
         }
     }
-    ok!("cusolverDnDormqr"; handle, 0, 1, m as c_int, n as c_int, n as c_int, at_a, m as c_int, tau, upload(&a.values), m as c_int, 0_u64, 64, said);
+    ok!(LIBRARIES, "cusolverDnDormqr"; handle, 0, 1, m as c_int, n as c_int, n as c_int, at_a, m as c_int, tau, upload(&a.values), m as c_int, 0_u64, 64, said);
 }
 
 #[test]
@@ -262,7 +208,7 @@ fn eigenvectors_make_the_matrix_again() {
     let (handle, n) = (handle(), 6);
     let a = symmetric(n);
     let (at_a, w, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
-    ok!("cusolverDnDsyevd"; handle, 1, 1, n as c_int, at_a, n as c_int, w, 0_u64, 64, said);
+    ok!(LIBRARIES, "cusolverDnDsyevd"; handle, 1, 1, n as c_int, at_a, n as c_int, w, 0_u64, 64, said);
     let (vectors, values) = (
         Matrix {
             rows: n,
@@ -274,7 +220,7 @@ fn eigenvectors_make_the_matrix_again() {
     let scaled = Matrix::new(n, n, |row, column| vectors.at(row, column) * values[column]);
     scaled.times(&vectors.transposed()).assert_is(&a);
     let (at_a, some, mut found) = (upload(&a.values), upload(&vec![0.0; n]), 0);
-    ok!("cusolverDnDsyevdx"; handle, 0, 1002, 0, n as c_int, at_a, n as c_int, 0.0_f64, 0.0_f64, 2, 4, &mut found, some, 0_u64, 64, said);
+    ok!(LIBRARIES, "cusolverDnDsyevdx"; handle, 0, 1002, 0, n as c_int, at_a, n as c_int, 0.0_f64, 0.0_f64, 2, 4, &mut found, some, 0_u64, 64, said);
     assert_eq!(found, 3);
     let some = download::<f64>(some, 3);
     assert!(
@@ -293,7 +239,7 @@ fn singular_vectors_make_the_matrix_again() {
         let (at_a, s, said) = (upload(&a.values), upload(&vec![0.0; n]), upload(&[7_i32]));
         let (u, vt) = (upload(&vec![0.0; m * columns]), upload(&vec![0.0; n * n]));
         let letter = job as c_char;
-        ok!("cusolverDnDgesvd"; handle, letter, letter, m as c_int, n as c_int, at_a, m as c_int, s, u, m as c_int, vt, n as c_int, 0_u64, 64, 0_u64, said);
+        ok!(LIBRARIES, "cusolverDnDgesvd"; handle, letter, letter, m as c_int, n as c_int, at_a, m as c_int, s, u, m as c_int, vt, n as c_int, 0_u64, 64, 0_u64, said);
         let (u, vt) = (
             Matrix {
                 rows: m,
@@ -315,8 +261,8 @@ fn singular_vectors_make_the_matrix_again() {
         scaled.times(&vt).assert_is(&a);
     }
     let mut options: Handle = null_mut();
-    ok!("cusolverDnCreateGesvdjInfo"; &mut options);
-    ok!("cusolverDnXgesvdjSetTolerance"; options, 1e-12_f64);
+    ok!(LIBRARIES, "cusolverDnCreateGesvdjInfo"; &mut options);
+    ok!(LIBRARIES, "cusolverDnXgesvdjSetTolerance"; options, 1e-12_f64);
     let wide = a.transposed();
     let (at_a, s, said) = (
         upload(&wide.values),
@@ -324,7 +270,7 @@ fn singular_vectors_make_the_matrix_again() {
         upload(&[7_i32]),
     );
     let (u, v) = (upload(&vec![0.0; n * n]), upload(&vec![0.0; m * n]));
-    ok!("cusolverDnDgesvdj"; handle, 1, 1, n as c_int, m as c_int, at_a, n as c_int, s, u, n as c_int, v, m as c_int, 0_u64, 64, said, options);
+    ok!(LIBRARIES, "cusolverDnDgesvdj"; handle, 1, 1, n as c_int, m as c_int, at_a, n as c_int, s, u, n as c_int, v, m as c_int, 0_u64, 64, said, options);
     let (u, v) = (
         Matrix {
             rows: n,
@@ -339,11 +285,14 @@ fn singular_vectors_make_the_matrix_again() {
     let scaled = Matrix::new(n, n, |row, column| u.at(row, column) * values[column]);
     scaled.times(&v.transposed()).assert_is(&wide);
     let (mut rounds, mut residual) = (0, 1.0);
-    ok!("cusolverDnXgesvdjGetSweeps"; handle, options, &mut rounds);
-    ok!("cusolverDnXgesvdjGetResidual"; handle, options, &mut residual);
+    ok!(LIBRARIES, "cusolverDnXgesvdjGetSweeps"; handle, options, &mut rounds);
+    ok!(LIBRARIES, "cusolverDnXgesvdjGetResidual"; handle, options, &mut residual);
     assert!(rounds == 1 && residual < 1e-12);
-    ok!("cusolverDnDestroyGesvdjInfo"; options);
-    assert_eq!(call!("cusolverDnXgesvdjSetTolerance"; options, 0.0_f64), 3);
+    ok!(LIBRARIES, "cusolverDnDestroyGesvdjInfo"; options);
+    assert_eq!(
+        call!(LIBRARIES, "cusolverDnXgesvdjSetTolerance"; options, 0.0_f64),
+        3
+    );
 }
 
 #[test]
@@ -351,23 +300,23 @@ fn generic_functions_use_both_workspaces() {
     let (handle, n) = (handle(), 5);
     let a = symmetric(n);
     let mut params: Handle = null_mut();
-    ok!("cusolverDnCreateParams"; &mut params);
+    ok!(LIBRARIES, "cusolverDnCreateParams"; &mut params);
     let (mut device, mut host) = (0_usize, 0_usize);
     let (at_a, said) = (upload(&a.values), upload(&[7_i32]));
-    ok!("cusolverDnXpotrf_bufferSize"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, &mut device, &mut host);
+    ok!(LIBRARIES, "cusolverDnXpotrf_bufferSize"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, &mut device, &mut host);
     let mut room = vec![0_u8; host];
     let work = upload(&vec![0_u8; device]);
-    ok!("cusolverDnXpotrf"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
+    ok!(LIBRARIES, "cusolverDnXpotrf"; handle, params, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
     assert!(host > 0 && room.iter().all(|byte| *byte != 0));
     let b = upload(&general(n, 1).values);
-    ok!("cusolverDnXpotrs"; handle, params, 0, n as i64, 1_i64, 1, at_a, n as i64, 1, b, n as i64, said);
+    ok!(LIBRARIES, "cusolverDnXpotrs"; handle, params, 0, n as i64, 1_i64, 1, at_a, n as i64, 1, b, n as i64, said);
     a.times(&Matrix {
         rows: n,
         values: download(b, n),
     })
     .assert_is(&general(n, 1));
     for bad in [null_mut(), handle, 0x10 as Handle] {
-        let refused = call!("cusolverDnXpotrf"; handle, bad, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
+        let refused = call!(LIBRARIES, "cusolverDnXpotrf"; handle, bad, 0, n as i64, 1, at_a, n as i64, 1, work, device, room.as_mut_ptr(), host, said);
         assert_eq!(refused, 3);
     }
 }
@@ -378,20 +327,20 @@ fn wrong_arguments_are_refused() {
     let mut lwork = 0;
     for (n, lda) in [(-1, 4), (4, 3), (0, 0)] {
         assert_eq!(
-            call!("cusolverDnDgetrf_bufferSize"; handle, n, n, at, lda, &mut lwork),
+            call!(LIBRARIES, "cusolverDnDgetrf_bufferSize"; handle, n, n, at, lda, &mut lwork),
             3
         );
     }
     assert_eq!(
-        call!("cusolverDnDpotrf_bufferSize"; handle, 2, 4, at, 4, &mut lwork),
+        call!(LIBRARIES, "cusolverDnDpotrf_bufferSize"; handle, 2, 4, at, 4, &mut lwork),
         3
     );
     for none in [null_mut(), 0x40 as Handle] {
         assert_eq!(
-            call!("cusolverDnDpotrf_bufferSize"; none, 0, 4, at, 4, &mut lwork),
+            call!(LIBRARIES, "cusolverDnDpotrf_bufferSize"; none, 0, 4, at, 4, &mut lwork),
             1
         );
     }
-    ok!("cusolverDnDestroy"; handle);
-    assert_eq!(call!("cusolverDnDestroy"; handle), 1);
+    ok!(LIBRARIES, "cusolverDnDestroy"; handle);
+    assert_eq!(call!(LIBRARIES, "cusolverDnDestroy"; handle), 1);
 }

@@ -2,57 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
-use libloading::Library;
+use gpgpu_stand_in::{call, ok, testing::Libraries};
 
 type Object = *mut c_void;
 
-struct Libraries {
-    cuda: Library,
-    sparse: Library,
-}
-
-fn libraries() -> &'static Libraries {
-    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        let exe = std::env::current_exe().unwrap();
-        let dir = exe.parent().unwrap();
-        // SAFETY: our own libraries; their constructors do nothing. The second finds the first by its name.
-        unsafe {
-            Libraries {
-                cuda: Library::new(dir.join("libsoftware_gpu.so")).unwrap(),
-                sparse: Library::new(dir.join("libsoftware_cusparse.so")).unwrap(),
-            }
-        }
-    })
-}
-
-fn function<F: Copy>(name: &str) -> F {
-    let both = libraries();
-    let library = match name.starts_with("cusparse") {
-        true => &both.sparse,
-        false => &both.cuda,
-    };
-    // SAFETY: the caller's arguments have the types of the function's by its C declaration.
-    *unsafe { library.get::<F>(name.as_bytes()) }.expect(name)
-}
-
-/// A call by name: the parameters have the arguments' types, which must be as wide as C's.
-macro_rules! call {
-    (@any $a:expr) => { _ };
-    ($name:expr; $($a:expr),* $(,)?) => {{
-        let f: unsafe extern "C" fn($(call!(@any $a)),*) -> c_int = function($name);
-        // SAFETY: pointers in these tests are NULL or valid where the function uses them; the rest may be anything.
-        unsafe { f($($a),*) }
-    }};
-}
-
-macro_rules! ok {
-    ($name:expr; $($a:expr),* $(,)?) => {
-        assert_eq!(call!($name; $($a),*), 0, "{}", $name)
-    };
-}
+static LIBRARIES: Libraries = Libraries::new("libsoftware_cusparse.so");
 
 fn null() -> Object {
     null_mut()
@@ -63,32 +18,23 @@ const NARROW: c_int = 2;
 const WIDE: c_int = 3;
 
 fn handle() -> Object {
-    let mut context = null();
-    ok!("cuInit"; 0u32);
-    ok!("cuDevicePrimaryCtxRetain"; &mut context, 0);
-    ok!("cuCtxSetCurrent"; context);
+    LIBRARIES.enter();
     let mut handle = null();
-    ok!("cusparseCreate"; &mut handle);
+    ok!(LIBRARIES, "cusparseCreate"; &mut handle);
     handle
 }
 
 fn upload<T: Copy>(values: &[T]) -> u64 {
-    let mut address = 0_u64;
-    ok!("cuMemAlloc_v2"; &mut address, size_of_val(values).max(1));
-    ok!("cuMemcpyHtoD_v2"; address, values.as_ptr(), size_of_val(values));
-    address
+    LIBRARIES.upload(values)
 }
 
 fn download<T: Copy + Default>(address: u64, count: usize) -> Vec<T> {
-    let mut values = vec![T::default(); count];
-    ok!("cuCtxSynchronize";);
-    ok!("cuMemcpyDtoH_v2"; values.as_mut_ptr(), address, size_of::<T>() * count);
-    values
+    LIBRARIES.download(address, count)
 }
 
 fn vector(values: &[f64]) -> (Object, u64) {
     let (mut made, at) = (null(), upload(values));
-    ok!("cusparseCreateDnVec"; &mut made, values.len() as i64, at, DATA);
+    ok!(LIBRARIES, "cusparseCreateDnVec"; &mut made, values.len() as i64, at, DATA);
     (made, at)
 }
 
@@ -107,7 +53,7 @@ const VALUES: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 5.0];
 fn csr() -> Object {
     let mut made = null();
     let [starts, columns] = [upload(&STARTS), upload(&COLUMNS)];
-    ok!("cusparseCreateCsr"; &mut made, 3_i64, 4_i64, 5_i64, starts, columns, upload(&VALUES), NARROW, NARROW, 0, DATA);
+    ok!(LIBRARIES, "cusparseCreateCsr"; &mut made, 3_i64, 4_i64, 5_i64, starts, columns, upload(&VALUES), NARROW, NARROW, 0, DATA);
     made
 }
 
@@ -116,7 +62,7 @@ fn coo() -> Object {
     let mut made = null();
     let rows = upload(&[1_i64, 1, 2, 3, 3]);
     let columns = upload(&COLUMNS.map(|column| i64::from(column) + 1));
-    ok!("cusparseCreateCoo"; &mut made, 3_i64, 4_i64, 5_i64, rows, columns, upload(&VALUES), WIDE, 1, DATA);
+    ok!(LIBRARIES, "cusparseCreateCoo"; &mut made, 3_i64, 4_i64, 5_i64, rows, columns, upload(&VALUES), WIDE, 1, DATA);
     made
 }
 
@@ -138,10 +84,10 @@ fn a_matrix_times_a_vector_by_rows_and_by_coordinates() {
                 }
             };
             let (at_alpha, at_beta) = (at(&alpha), at(&beta));
-            ok!("cusparseSetPointerMode"; handle, c_int::from(on_device));
+            ok!(LIBRARIES, "cusparseSetPointerMode"; handle, c_int::from(on_device));
             let mut size = 0_usize;
-            ok!("cusparseSpMV_bufferSize"; handle, operation, at_alpha, a, x, at_beta, y, DATA, 0, &mut size);
-            ok!("cusparseSpMV"; handle, operation, at_alpha, a, x, at_beta, y, DATA, 0, upload(&vec![0_u8; size]));
+            ok!(LIBRARIES, "cusparseSpMV_bufferSize"; handle, operation, at_alpha, a, x, at_beta, y, DATA, 0, &mut size);
+            ok!(LIBRARIES, "cusparseSpMV"; handle, operation, at_alpha, a, x, at_beta, y, DATA, 0, upload(&vec![0_u8; size]));
             let found = download::<f64>(at_y, rows);
             for (row, found) in found.into_iter().enumerate() {
                 let of = |column: usize| {
@@ -155,9 +101,9 @@ fn a_matrix_times_a_vector_by_rows_and_by_coordinates() {
                 assert_eq!(found, alpha * sum + beta * ys[row]);
             }
         }
-        ok!("cusparseDestroySpMat"; a);
+        ok!(LIBRARIES, "cusparseDestroySpMat"; a);
     }
-    ok!("cusparseDestroy"; handle);
+    ok!(LIBRARIES, "cusparseDestroy"; handle);
 }
 
 #[test]
@@ -169,9 +115,9 @@ fn a_matrix_times_a_matrix_by_rows_and_by_columns() {
         let (mut at_b, mut at_c) = (null(), null());
         let c = upload(&[f64::NAN; 6]);
         let [ld_b, ld_c] = if order == 1 { [4_i64, 3] } else { [2, 2] };
-        ok!("cusparseCreateDnMat"; &mut at_b, 4_i64, 2_i64, ld_b, upload(&b), DATA, order);
-        ok!("cusparseCreateDnMat"; &mut at_c, 3_i64, 2_i64, ld_c, c, DATA, order);
-        ok!("cusparseSpMM"; handle, 0, 0, &one, a, at_b, &zero, at_c, DATA, 0, 0_u64);
+        ok!(LIBRARIES, "cusparseCreateDnMat"; &mut at_b, 4_i64, 2_i64, ld_b, upload(&b), DATA, order);
+        ok!(LIBRARIES, "cusparseCreateDnMat"; &mut at_c, 3_i64, 2_i64, ld_c, c, DATA, order);
+        ok!(LIBRARIES, "cusparseSpMM"; handle, 0, 0, &one, a, at_b, &zero, at_c, DATA, 0, 0_u64);
         let found = download::<f64>(c, 6);
         for (row, of_a) in ROWS.iter().enumerate() {
             for column in 0..2 {
@@ -200,42 +146,42 @@ fn a_sparse_product_is_sized_then_computed_then_copied() {
     // The same, transposed.
     let mut b = null();
     let [starts, columns] = [upload(&[0_i32, 2, 3, 4, 5]), upload(&[0_i32, 2, 2, 0, 1])];
-    ok!("cusparseCreateCsr"; &mut b, 4_i64, 3_i64, 5_i64, starts, columns, upload(&[1.0, 4.0, 5.0, 2.0, 3.0]), NARROW, NARROW, 0, DATA);
+    ok!(LIBRARIES, "cusparseCreateCsr"; &mut b, 4_i64, 3_i64, 5_i64, starts, columns, upload(&[1.0, 4.0, 5.0, 2.0, 3.0]), NARROW, NARROW, 0, DATA);
     let (mut c, mut product) = (null(), null());
     let c_starts = upload(&[0_i32; 4]);
-    ok!("cusparseCreateCsr"; &mut c, 3_i64, 3_i64, 0_i64, c_starts, 0_u64, 0_u64, NARROW, NARROW, 0, DATA);
-    ok!("cusparseSpGEMM_createDescr"; &mut product);
+    ok!(LIBRARIES, "cusparseCreateCsr"; &mut c, 3_i64, 3_i64, 0_i64, c_starts, 0_u64, 0_u64, NARROW, NARROW, 0, DATA);
+    ok!(LIBRARIES, "cusparseSpGEMM_createDescr"; &mut product);
     let (one, zero) = (1.0_f64, 0.0_f64);
     for name in ["cusparseSpGEMM_workEstimation", "cusparseSpGEMM_compute"] {
         let mut size = 0_usize;
-        ok!(name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut size, 0_u64);
+        ok!(LIBRARIES, name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut size, 0_u64);
         let (buffer, mut less) = (upload(&vec![0_u8; size]), size - 1);
         assert_eq!(
-            call!(name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut less, buffer),
+            call!(LIBRARIES, name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut less, buffer),
             3
         );
-        ok!(name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut size, buffer);
+        ok!(LIBRARIES, name; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product, &mut size, buffer);
     }
     let (mut rows, mut also, mut count) = (0_i64, 0_i64, 0_i64);
-    ok!("cusparseSpMatGetSize"; c, &mut rows, &mut also, &mut count);
+    ok!(LIBRARIES, "cusparseSpMatGetSize"; c, &mut rows, &mut also, &mut count);
     assert_eq!((rows, also, count), (3, 3, 5));
     let (at, values) = (upload(&[0_i32; 5]), upload(&[0.0; 5]));
-    ok!("cusparseCsrSetPointers"; c, c_starts, at, values);
-    ok!("cusparseSpGEMM_copy"; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product);
+    ok!(LIBRARIES, "cusparseCsrSetPointers"; c, c_starts, at, values);
+    ok!(LIBRARIES, "cusparseSpGEMM_copy"; handle, 0, 0, &one, a, b, &zero, c, DATA, 0, product);
     assert_eq!(download::<i32>(c_starts, 4), [0, 2, 3, 5]);
     assert_eq!(download::<i32>(at, 5), [0, 2, 1, 0, 2]);
     assert_eq!(download::<f64>(values, 5), [5.0, 4.0, 9.0, 4.0, 41.0]);
     // And all of it written out.
     let mut dense = null();
     let room = upload(&[f64::NAN; 9]);
-    ok!("cusparseCreateDnMat"; &mut dense, 3_i64, 3_i64, 3_i64, room, DATA, 1);
-    ok!("cusparseSparseToDense"; handle, c, dense, 0, 0_u64);
+    ok!(LIBRARIES, "cusparseCreateDnMat"; &mut dense, 3_i64, 3_i64, 3_i64, room, DATA, 1);
+    ok!(LIBRARIES, "cusparseSparseToDense"; handle, c, dense, 0, 0_u64);
     assert_eq!(
         download::<f64>(room, 9),
         [5.0, 0.0, 4.0, 0.0, 9.0, 0.0, 4.0, 0.0, 41.0]
     );
-    ok!("cusparseDenseToSparse_analysis"; handle, dense, c, 0, 0_u64);
-    ok!("cusparseDenseToSparse_convert"; handle, dense, c, 0, 0_u64);
+    ok!(LIBRARIES, "cusparseDenseToSparse_analysis"; handle, dense, c, 0, 0_u64);
+    ok!(LIBRARIES, "cusparseDenseToSparse_convert"; handle, dense, c, 0, 0_u64);
     assert_eq!(download::<f64>(values, 5), [5.0, 4.0, 9.0, 4.0, 41.0]);
 }
 
@@ -247,22 +193,28 @@ fn a_triangle_is_solved() {
     // . 3 8
     let (mut a, mut system) = (null(), null());
     let [starts, columns] = [upload(&[0_i32, 1, 3, 5]), upload(&[0_i32, 0, 1, 1, 2])];
-    ok!("cusparseCreateCsr"; &mut a, 3_i64, 3_i64, 5_i64, starts, columns, upload(&[2.0, 1.0, 4.0, 3.0, 8.0]), NARROW, NARROW, 0, DATA);
-    ok!("cusparseSpMatSetAttribute"; a, 0, &0_i32, 4_usize);
-    ok!("cusparseSpMatSetAttribute"; a, 1, &0_i32, 4_usize);
-    assert_eq!(call!("cusparseSpMatSetAttribute"; a, 2, &0_i32, 4_usize), 3);
-    assert_eq!(call!("cusparseSpMatSetAttribute"; a, 1, &0_i32, 8_usize), 3);
-    ok!("cusparseSpSV_createDescr"; &mut system);
+    ok!(LIBRARIES, "cusparseCreateCsr"; &mut a, 3_i64, 3_i64, 5_i64, starts, columns, upload(&[2.0, 1.0, 4.0, 3.0, 8.0]), NARROW, NARROW, 0, DATA);
+    ok!(LIBRARIES, "cusparseSpMatSetAttribute"; a, 0, &0_i32, 4_usize);
+    ok!(LIBRARIES, "cusparseSpMatSetAttribute"; a, 1, &0_i32, 4_usize);
+    assert_eq!(
+        call!(LIBRARIES, "cusparseSpMatSetAttribute"; a, 2, &0_i32, 4_usize),
+        3
+    );
+    assert_eq!(
+        call!(LIBRARIES, "cusparseSpMatSetAttribute"; a, 1, &0_i32, 8_usize),
+        3
+    );
+    ok!(LIBRARIES, "cusparseSpSV_createDescr"; &mut system);
     let one = 1.0_f64;
     for (operation, right) in [(0, [2.0, 9.0, 30.0]), (1, [4.0, 17.0, 24.0])] {
         let ((x, _), (y, at_y)) = (vector(&right), vector(&[0.0; 3]));
         assert!(
             operation != 0
-                || call!("cusparseSpSV_solve"; handle, operation, &one, a, x, y, DATA, 0, system)
+                || call!(LIBRARIES, "cusparseSpSV_solve"; handle, operation, &one, a, x, y, DATA, 0, system)
                     == 3
         );
-        ok!("cusparseSpSV_analysis"; handle, operation, &one, a, x, y, DATA, 0, system, 0_u64);
-        ok!("cusparseSpSV_solve"; handle, operation, &one, a, x, y, DATA, 0, system);
+        ok!(LIBRARIES, "cusparseSpSV_analysis"; handle, operation, &one, a, x, y, DATA, 0, system, 0_u64);
+        ok!(LIBRARIES, "cusparseSpSV_solve"; handle, operation, &one, a, x, y, DATA, 0, system);
         assert_eq!(download::<f64>(at_y, 3), [1.0, 2.0, 3.0]);
     }
 }
@@ -271,25 +223,28 @@ fn a_triangle_is_solved() {
 fn a_sparse_vector_is_added_and_multiplied() {
     let handle = handle();
     let mut x = null();
-    ok!("cusparseCreateSpVec"; &mut x, 4_i64, 2_i64, upload(&[1_i32, 3]), upload(&[2.0, 5.0]), NARROW, 0, DATA);
+    ok!(LIBRARIES, "cusparseCreateSpVec"; &mut x, 4_i64, 2_i64, upload(&[1_i32, 3]), upload(&[2.0, 5.0]), NARROW, 0, DATA);
     let (y, at_y) = vector(&[1.0, 10.0, 100.0, 1000.0]);
     let (mut sum, one, two) = (0.0_f64, 1.0_f64, 2.0_f64);
-    ok!("cusparseSpVV"; handle, 0, x, y, &mut sum, DATA, 0_u64);
+    ok!(LIBRARIES, "cusparseSpVV"; handle, 0, x, y, &mut sum, DATA, 0_u64);
     assert_eq!(sum, 5020.0);
-    ok!("cusparseAxpby"; handle, &two, x, &one, y);
+    ok!(LIBRARIES, "cusparseAxpby"; handle, &two, x, &one, y);
     assert_eq!(download::<f64>(at_y, 4), [1.0, 14.0, 100.0, 1010.0]);
 }
 
 #[test]
 fn wrong_arguments_are_refused() {
     let (handle, mut made, at) = (handle(), null(), upload(&[0_u8; 64]));
-    assert_eq!(call!("cusparseCreateDnVec"; &mut made, -1_i64, at, DATA), 3);
     assert_eq!(
-        call!("cusparseCreateCsr"; &mut made, 3_i64, 3_i64, 10_i64, at, at, at, NARROW, NARROW, 0, DATA),
+        call!(LIBRARIES, "cusparseCreateDnVec"; &mut made, -1_i64, at, DATA),
         3
     );
     assert_eq!(
-        call!("cusparseCreateCsr"; &mut made, 3_i64, 3_i64, 3_i64, at, at, at, 7, NARROW, 0, DATA),
+        call!(LIBRARIES, "cusparseCreateCsr"; &mut made, 3_i64, 3_i64, 10_i64, at, at, at, NARROW, NARROW, 0, DATA),
+        3
+    );
+    assert_eq!(
+        call!(LIBRARIES, "cusparseCreateCsr"; &mut made, 3_i64, 3_i64, 3_i64, at, at, at, 7, NARROW, 0, DATA),
         3
     );
     let (a, (x, _), (y, _), one) = (csr(), vector(&[1.0; 4]), vector(&[1.0; 3]), 1.0_f64);
@@ -302,18 +257,18 @@ fn wrong_arguments_are_refused() {
         (a, 0x30 as Object),
     ] {
         assert_eq!(
-            call!("cusparseSpMV"; handle, 0, &one, wrong_a, wrong_x, &one, y, DATA, 0, 0_u64),
+            call!(LIBRARIES, "cusparseSpMV"; handle, 0, &one, wrong_a, wrong_x, &one, y, DATA, 0, 0_u64),
             3
         );
     }
     assert_eq!(
-        call!("cusparseSpMV"; a, 0, &one, a, x, &one, y, DATA, 0, 0_u64),
+        call!(LIBRARIES, "cusparseSpMV"; a, 0, &one, a, x, &one, y, DATA, 0, 0_u64),
         1
     );
-    ok!("cusparseDestroySpMat"; a);
-    assert_eq!(call!("cusparseDestroySpMat"; a), 3);
+    ok!(LIBRARIES, "cusparseDestroySpMat"; a);
+    assert_eq!(call!(LIBRARIES, "cusparseDestroySpMat"; a), 3);
     assert_eq!(
-        call!("cusparseSpMV"; handle, 0, &one, a, x, &one, y, DATA, 0, 0_u64),
+        call!(LIBRARIES, "cusparseSpMV"; handle, 0, &one, a, x, &one, y, DATA, 0, 0_u64),
         3
     );
 }
