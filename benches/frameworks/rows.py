@@ -37,29 +37,32 @@ def close(got, want, tolerance):
         raise ArithmeticError(f"wrong by {error:.1e}")
 
 
-def call(act, times=2000, rounds=9):
+# How long a figure is measured at least, in seconds: longer than what the start of a process may still cost a service and a driver.
+LEAST = 0.2 if QUICK else 1.5
+
+
+def call(act, times=200):
     """Median over rounds of the time that a call takes its caller, in microseconds. The GPU is idle when a round begins."""
-    times = max(20, times // 10) if QUICK else times
     for _ in range(20):
         act()
-    figures = []
-    for _ in range(3 if QUICK else rounds):
+    figures, start = [], time.perf_counter()
+    while time.perf_counter() - start < LEAST:
         torch.cuda.synchronize()
         began = time.perf_counter()
-        for _ in range(times // 10):
+        for _ in range(times):
             act()
-        figures.append((time.perf_counter() - began) / (times // 10) * 1e6)
+        figures.append((time.perf_counter() - began) / times * 1e6)
     torch.cuda.synchronize()
     return statistics.median(figures)
 
 
-def step(act, times=20):
-    """Median time of a step to its end on the GPU, in microseconds."""
+def step(act, times=20, least=LEAST):
+    """Median time of a step to its end on the GPU, in microseconds; of so many steps at least, and for so many seconds."""
     times = 3 if QUICK else times
     for _ in range(3):
         act()
-    figures = []
-    for _ in range(times):
+    figures, start = [], time.perf_counter()
+    while len(figures) < times or time.perf_counter() - start < least:
         torch.cuda.synchronize()
         began = time.perf_counter()
         act()
@@ -142,7 +145,7 @@ def blocks():
             x = x + y
         return x
 
-    figure = call(lambda: run(on_gpu), 500)
+    figure = call(lambda: run(on_gpu), 50)
     close(run(on_gpu), run(x), 1e-3)
     return figure
 
@@ -201,8 +204,8 @@ def events():
     return figure
 
 
-def tokens(attention):
-    """Time of a token with the one before, by an attention."""
+def tokens(attention, count):
+    """Median time of a token after the one before, of so many: each has to look at one more."""
     torch.manual_seed(1)
     model = Transformer().cuda().half().eval()
     with torch.no_grad(), attention:
@@ -217,19 +220,19 @@ def tokens(attention):
             token = model(token, cache)[:, -1:].argmax(-1)
             token.item()
 
-        return step(act, 60)
+        return step(act, count, least=0)
 
 
 @row
 def decode():
     """GPT-2-124M decode, fp16, eager: a token, done"""
-    return tokens(contextlib.nullcontext())
+    return tokens(contextlib.nullcontext(), 60)
 
 
 @row
 def flash_decode():
     """GPT-2-124M decode, the same with flash attention"""
-    return tokens(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
+    return tokens(sdpa_kernel(SDPBackend.FLASH_ATTENTION), 600)
 
 
 @row
