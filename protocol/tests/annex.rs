@@ -1,6 +1,8 @@
 //! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
 //! by hand and held against the codec.
 
+#[path = "annex/forms.rs"]
+mod forms;
 #[path = "annex/libraries.rs"]
 mod libraries;
 #[path = "annex/messages.rs"]

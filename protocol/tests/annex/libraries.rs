@@ -34,7 +34,7 @@ pub fn write(page: &mut String) {
          | `list[W, n]` | as `in`, of n values, at most {MAX_ARRAY} |\n\
          | `outs[W, n]` | as `out`, of n values, at most {MAX_ARRAY} |\n\
          | `scratch[n]` | `bool`, whether the caller has host memory for the library to work in, of as many bytes as argument n says, at most {MAX_SCRATCH} |\n\
-         | `blob` | a byte string, whose form is said with the function |\n\
+         | `blob` | a byte string, whose form is said with the library |\n\
          | `reply` | `bool`, whether the caller wants a byte string, which the reply then has |\n\n\
          W is a number of bytes; or the name of an argument that is a `cudaDataType`, and then the bytes of a value of that type, times a \
          number if there is one; or `computeType`, and then the bytes of a scalar of that `cublasComputeType_t`, twice as many if the argument `Ctype` is a complex \
@@ -56,11 +56,12 @@ pub fn write(page: &mut String) {
     for library in Library::ALL {
         let _ = write!(
             page,
-            "\n### lib{}\n\nStatuses: {}.\n\n{}\
+            "\n### lib{}\n\nStatuses: {}.\n\n{}{}\
              | number | function | completes | table | layout | arguments |\n|---|---|---|---|---|---|\n",
             library.name(),
             statuses(library),
             modes(library),
+            super::forms::of(library),
         );
         for function in library.functions() {
             write_function(page, function);

@@ -1,0 +1,78 @@
+//! What is in the byte strings of A.8 that a function's row calls `blob` and `reply`.
+
+use std::fmt::Write as _;
+
+use gpgpu_protocol::libraries::{
+    Library,
+    cublaslt::{
+        attributes::{Class, Holds},
+        form::{ALGORITHM, MAX_RESULTS, MAX_SETTING, RESULT, SCALAR},
+    },
+    cudnn::{
+        MOST_SEQUENCES,
+        backend::{MOST_OPERANDS, VALUE_BYTES},
+    },
+};
+
+/// The forms of a library's byte strings; empty if none of its functions has one.
+pub fn of(library: Library) -> String {
+    match library {
+        Library::CublasLt => cublaslt(),
+        Library::Cudnn => cudnn(),
+        _ => String::new(),
+    }
+}
+
+fn cublaslt() -> String {
+    let mut text = format!(
+        "A *descriptor* in a byte string is `u64`, the number of its attributes that differ from their defaults, and for each of these `u16`, its number, and `u64`, its value; \
+         numbers ascend. The attributes of a class are those of the table below and no others, and a value has no more bits than its attribute. An *algorithm* is {ALGORITHM} bytes, eight words, \
+         which only the library understands. An *optional* part is `bool`, and the part if that is 1.\n\n\
+         The *descriptors of a product* are: the operation's; optionally that of its emulation, which stands for the attribute that holds its address; and the layouts of A, B, C and D.\n\n\
+         A *scalar* is `bool` 1, `bool`, whether all of its bytes are 0, and {SCALAR} bytes, two words: its value, and zeros behind it; or `bool` 0 and `u64`, its device address. \
+         Which of the two, the operation's pointer mode says (`cublasLtPointerMode_t`); in the mode `ALPHA_DEVICE_VECTOR_BETA_ZERO` beta is a value of zeros. NULL is an address of 0 in any mode.\n\n\
+         | byte string | form |\n|---|---|\n\
+         | `product` | the descriptors of the product; optionally an algorithm; alpha and beta; the device addresses of A, B, C and D, `u64` each; `u64`, the workspace's device address; `u64`, its bytes |\n\
+         | `transformation` | the transformation's descriptor; the layouts of A, B and C, each optional; alpha and beta; the device addresses of A, B and C |\n\
+         | `question` of a heuristic | the descriptors of the product; optionally a preference; `u64`, how many results are wanted, 1 to {MAX_RESULTS}; `u64`, how many algorithms are given, at most as many; these algorithms |\n\
+         | `question` of a check | the descriptors of the product; an algorithm |\n\
+         | `results` | {RESULT} bytes for each result: a `cublasLtMatmulHeuristicResult_t` |\n\
+         | `value` | the bytes of the capability or of the setting, at most {MAX_SETTING} |\n\n\
+         | class | attribute | bytes | default | holds |\n|---|--:|--:|--:|---|\n"
+    );
+    for class in Class::ALL {
+        for of in class.attributes() {
+            let _ = writeln!(
+                text,
+                "| {class:?} | {} | {} | {:#x} | {} |",
+                of.number,
+                of.bytes,
+                of.default,
+                match of.holds {
+                    Holds::Value => "a number",
+                    Holds::Device => "a device address",
+                    Holds::Emulation => "a descriptor; does not travel",
+                }
+            );
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn cudnn() -> String {
+    format!(
+        "| byte string | form |\n|---|---|\n\
+         | `value` of a version | `u64`, the number that the function returns |\n\
+         | `seqLengthArray` | the lengths, `batchSize` times four bytes, little-endian; at most {MOST_SEQUENCES} |\n\
+         | `sequences` | numbers of four bytes, little-endian and signed: how many sequences there are, at most {MOST_SEQUENCES}; how many labels each has; the length of each; all labels |\n\
+         | `found` | the device addresses of the weight and of the bias, `u64` each, 0 for none; then for the weight's and for the bias's descriptor 18 numbers of four bytes: the type, how many dimensions, eight sizes, eight strides; zeros where there is no address |\n\
+         | `elements` of an attribute that is set | the elements as wide as their type; handles and descriptors are ids of eight bytes |\n\
+         | `descriptors` | for an attribute of descriptors the ids of those that become like the attribute's, as many as are asked for; else nothing |\n\
+         | `elements` of an attribute that is asked for | the elements that there are, at most as many as are asked for |\n\
+         | `values` | for a plan, the tensors that it has by value: the tensor's number, `i64`, and how many bytes its value has, `u64`, at most {VALUE_BYTES}; numbers ascend. For other descriptors nothing |\n\
+         | `variantPack` | an optional `u64`, the workspace's device address; then for each tensor, at most {MOST_OPERANDS}, `i64`, its number, and either `bool` 0 and `u64`, its device address, or `bool` 1 and a byte string of {VALUE_BYTES} bytes, its value with zeros behind it |\n\n\
+         The argument `isPosted` says that nobody reads the reply: what the library says of such an attribute, the descriptor's finalisation answers. Variant packs are the guest's alone, and no object. \
+         A tensor is at a device address unless it is in the plan's `values`; of these an execution brings the value.\n\n"
+    )
+}
