@@ -27,7 +27,7 @@ const TEXT: &str = "\
 check: `cudnnGetVersion`, `cudnnGetProperty` and `cudnnGetCudartVersion` say what the host's says. It needs all of the package's files, as NVIDIA's library opens the others (`libcudnn_graph.so.9`, \
 `libcudnn_ops.so.9` and so on) from its own folder, and `libnvrtc`, for the kernels that are compiled when they are needed.
 
-In the guest there is `libcudnn.so.9` alone. A program that is linked against it needs none of the others; one that opens those from its own folder gets NVIDIA's own, which are loaded, take functions of libcuda that are there (`cuTensorMapEncodeTiled` and the like), and are not called.
+In the guest there is `libcudnn.so.9` alone. A program that is linked against it needs none of the others; one that opens those from its own folder gets NVIDIA's own, which are loaded and find the functions of libcuda that they ask for (`cuTensorMapEncodeTiled` and the like). No program that was run has called them.
 
 ## What differs from NVIDIA's
 

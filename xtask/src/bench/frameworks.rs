@@ -583,7 +583,7 @@ fn cells(row: &Figure) -> [String; 6] {
         row.name.clone(),
         time(row.native),
         time(row.ours),
-        format!("{:.2}", row.ours / row.native),
+        format!("{:.3}", row.ours / row.native),
         row.goal.clone().unwrap_or_default(),
         match row.met {
             Some(true) => "yes".into(),
@@ -626,7 +626,9 @@ fn tables(files: &[PathBuf]) -> Result<String> {
         for row in &results.rows {
             let _ = writeln!(text, "| {} |", cells(row).join(" | "));
         }
-        text.push_str("\n| program | numbers |\n|---|---|\n");
+        if !results.programs.is_empty() {
+            text.push_str("\n| program | numbers |\n|---|---|\n");
+        }
         for program in &results.programs {
             let _ = writeln!(
                 text,
