@@ -10,6 +10,14 @@ use gpgpu_protocol::{
     libraries::{
         Class, Library,
         call::{self, PointerMode},
+        cublaslt::{
+            attributes,
+            form::{
+                ALGORITHM, Described, Formed, SCALAR, Scalar, put_check, put_product, put_question,
+                put_transformation,
+            },
+        },
+        cudnn::backend::{Pack, Place, VALUE_BYTES, Values},
     },
     ring::Record,
 };
@@ -19,6 +27,7 @@ fn main() -> std::io::Result<()> {
     streams()?;
     rings()?;
     queues()?;
+    forms()?;
     messages()?;
     images()
 }
@@ -197,6 +206,84 @@ fn streams() -> std::io::Result<()> {
             whole.extend(bytes);
         }
         seed("stream", name, &whole)?;
+    }
+    Ok(())
+}
+
+/// What is composed in requests of libraries: a byte for the form, and one of its kind.
+fn forms() -> std::io::Result<()> {
+    let packed = |class: attributes::Class, set: &[(u16, u64)]| {
+        let mut packed = class.defaults().to_vec();
+        for (number, value) in set {
+            class.write(&mut packed, *number, *value);
+        }
+        packed
+    };
+    let operation = packed(
+        attributes::Class::Operation,
+        &[(attributes::COMPUTE_TYPE, 68), (8, 0x7000_0000_0010)],
+    );
+    let layout = packed(
+        attributes::Class::Layout,
+        &[
+            (attributes::ROWS, 64),
+            (attributes::COLUMNS, 8),
+            (attributes::LEADING, 64),
+        ],
+    );
+    let [emulation, preference, transform] = [
+        attributes::Class::Emulation,
+        attributes::Class::Preference,
+        attributes::Class::Transform,
+    ]
+    .map(|class| packed(class, &[(1, 1)]));
+    let described = Described {
+        operation: &operation,
+        emulation: Some(&emulation),
+        layouts: [&layout; 4],
+    };
+    let (algorithm, scalars) = ([5; ALGORITHM], [Scalar::Here([0x3f; SCALAR]); 2]);
+    let written = |form: u8, put: &dyn Fn(&mut Formed<'_>)| {
+        let mut writer = Writer::new();
+        put(&mut Formed::new(0, &mut writer));
+        [&[form][..], &writer.into_bytes()].concat()
+    };
+    let [a, b, c] = [1_u64 << 44, 2 << 44, 3 << 44];
+    let product = written(0, &|sink| {
+        put_product(
+            sink,
+            &described,
+            Some(&algorithm),
+            scalars,
+            [a, b, c, c],
+            (a, 4096),
+        );
+    });
+    let transformation = written(1, &|sink| {
+        let layouts = [Some(&layout), None, Some(&layout)];
+        put_transformation(sink, &transform, layouts, scalars, [a, 0, c]);
+    });
+    let question = written(2, &|sink| {
+        put_question(sink, &described, Some(&preference), 2, &[algorithm]);
+    });
+    let check = written(3, &|sink| put_check(sink, &described, &algorithm));
+    let mut pack = Writer::on(vec![4]);
+    Pack {
+        operands: vec![(7, Place::Device(a)), (9, Place::Value([1; VALUE_BYTES]))],
+        workspace: Some(b),
+    }
+    .write(&mut pack);
+    let mut values = Values::default();
+    values.add(9, Some(0));
+    for (name, bytes) in [
+        ("product", product),
+        ("transformation", transformation),
+        ("question", question),
+        ("check", check),
+        ("pack", pack.into_bytes()),
+        ("values", [&[5][..], &values.write()].concat()),
+    ] {
+        seed("forms", name, &bytes)?;
     }
     Ok(())
 }
