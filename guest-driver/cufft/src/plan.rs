@@ -1,7 +1,7 @@
 //! Plans: the program's numbers for them, and what the host's library was told of each.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicI32, Ordering},
@@ -55,7 +55,7 @@ impl Default for Plan {
     }
 }
 
-static PLANS: RwLock<Option<HashMap<Number, Arc<Mutex<Plan>>>>> = RwLock::new(None);
+static PLANS: RwLock<BTreeMap<Number, Arc<Mutex<Plan>>>> = RwLock::new(BTreeMap::new());
 /// The last number. Numbers begin with 1, and none is used again.
 static LAST: AtomicI32 = AtomicI32::new(0);
 
@@ -69,7 +69,7 @@ pub fn add() -> Result<Number, Status> {
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     let number = last.map_err(|_| status::ALLOC_FAILED)? + 1;
     let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
-    plans.get_or_insert_default().insert(number, Arc::default());
+    plans.insert(number, Arc::default());
     Ok(number)
 }
 
@@ -80,8 +80,7 @@ pub fn add() -> Result<Number, Status> {
 /// `CUFFT_INVALID_PLAN` if there is none.
 pub fn find(number: Number) -> Result<Arc<Mutex<Plan>>, Status> {
     let plans = PLANS.read().unwrap_or_else(PoisonError::into_inner);
-    let found = plans.as_ref().and_then(|all| all.get(&number));
-    found.cloned().ok_or(status::INVALID_PLAN)
+    plans.get(&number).cloned().ok_or(status::INVALID_PLAN)
 }
 
 /// A plan, for one thread at a time.
@@ -96,7 +95,7 @@ pub fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
 /// `CUFFT_INVALID_PLAN` if there is none, or what the library returned.
 pub fn end(number: Number) -> Result<(), Status> {
     let mut plans = PLANS.write().unwrap_or_else(PoisonError::into_inner);
-    let plan = plans.as_mut().and_then(|all| all.remove(&number));
+    let plan = plans.remove(&number);
     drop(plans);
     let plan = plan.ok_or(status::INVALID_PLAN)?;
     // Behind the lock: another thread may be using it.
