@@ -122,7 +122,7 @@ bool run(Program* program) {
     cudnnHandle_t handle;
     DNN(cudnnCreate(&handle));
     cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreate(&stream));
     DNN(cudnnSetStream(handle, stream));
     KernelTimer timer(program);
     single = convolve<float>(program, &timer, handle, stream, kSingle, shape, values);

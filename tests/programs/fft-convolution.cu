@@ -30,7 +30,7 @@ bool run(Program* program) {
   program->total.start();
   {
     cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreate(&stream));
     curandGenerator_t generator;
     LIBRARY(curandCreateGenerator(&generator, kPhilox));
     LIBRARY(curandSetStream(generator, stream));

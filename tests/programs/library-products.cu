@@ -70,7 +70,7 @@ bool run(Program* program) {
     BLAS(cublasGetVersion_v2(handle, &version));
     if (version <= 0) return false;
     cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreate(&stream));
     BLAS(cublasSetStream_v2(handle, stream));
     DeviceBuffer<float> device_a(count), device_b(count), device_c(count), device_result(1);
     DeviceBuffer<double> double_a(count), double_b(count), double_c(count * kBatches);

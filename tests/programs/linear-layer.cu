@@ -96,7 +96,7 @@ bool run(Program* program) {
     cudaStream_t stream;
     BLAS(cublasLtCreate(&handle));
     BLAS(cublasCreate_v2(&other));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreate(&stream));
     DeviceBuffer<float> device_weights[2]{DeviceBuffer<float>(count), DeviceBuffer<float>(count)};
     DeviceBuffer<float> device_bias[2]{DeviceBuffer<float>(n), DeviceBuffer<float>(n)};
     DeviceBuffer<float> device_in(columns), device_hidden(columns), device_out(columns), device_again(columns);
