@@ -99,17 +99,20 @@ fn what_one_vm_leaves_another_gets() {
     let Some(host) = Host::new(&["weight = 1", "weight = 10000"]) else {
         return;
     };
+    // The fastest of three: a busy machine may hold one up.
     let burst = || {
-        let mut one = sized(&host, 0, "burst 100 2000");
-        one.tell("go");
-        one.wait_for("took").parse::<f64>().unwrap()
+        let took = [(); 3].map(|()| {
+            let mut one = sized(&host, 0, "burst 100 2000");
+            one.tell("go");
+            one.wait_for("took").parse::<f64>().unwrap()
+        });
+        took.into_iter().fold(f64::INFINITY, f64::min)
     };
     let alone = burst();
-    // With a context, done with its work, and with all the weight: that would leave a ten thousandth. A busy machine may take its time
-    // with either burst.
+    // With a context, done with its work, and with all the weight: that would leave a ten thousandth.
     let idle = sized(&host, 1, "burst 10 2000");
     let beside = burst();
-    assert!(beside < 500.0 * alone, "{beside} us beside {alone}");
+    assert!(beside < 20.0 * alone, "{beside} us beside {alone}");
     end([idle]);
 }
 
