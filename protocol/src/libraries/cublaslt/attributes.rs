@@ -156,7 +156,7 @@ const EMULATED: &[Attribute] = attributes! {
 impl Attribute {
     /// Its value at a place among packed ones; `None` if they end before.
     pub fn read(&self, packed: &[u8], place: usize) -> Option<u64> {
-        // By width: a copy of any length is a call.
+        // Loads of a fixed width: a copy of a variable length calls `memcpy`.
         let from = packed.get(place..)?;
         match self.bytes {
             1 => from.first().copied().map(u64::from),

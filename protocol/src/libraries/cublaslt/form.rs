@@ -145,7 +145,7 @@ fn differing(class: Class, packed: &[u8], mut found: impl FnMut(&'static Attribu
 
 /// Writes a descriptor out of its packed values; one that they lack is the default.
 fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
-    // Looking twice costs less than keeping what was found.
+    // The number of attributes comes first, so they are looked at twice.
     let mut count = 0;
     differing(class, packed, |_, _| count += 1);
     sink.value(count);

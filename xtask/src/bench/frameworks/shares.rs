@@ -1,7 +1,6 @@
 //! Two VMs that train at once, with unlike weights.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -72,7 +71,6 @@ fn train(
 ) -> Result<Trained> {
     let steps = (STEPS * weight as usize).to_string();
     let (folder, count) = (folder.to_string_lossy(), count.to_string());
-    fs::create_dir_all(&*folder)?;
     let said = bench.run_in(vm, "training.py", &[&steps, &folder, &count])?;
     serde_json::from_str(said.trim()).with_context(|| format!("training.py said {said:?}"))
 }
