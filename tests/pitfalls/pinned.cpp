@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 static void need_unified(const Gpu &gpu) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING))
@@ -178,6 +179,83 @@ PITFALL(15, register_edges) {
 }
 
 // The bytes beside an unaligned registered buffer belong to the CPU alone.
+// Pages that are mapped twice, and in another process too, stay the same pages: a library may talk that way
+// with a kernel that runs for as long as they talk.
+PITFALL(15, registered_shared_memory_stays_shared) {
+    const size_t bytes = 3 * 4096;
+    int file = (int)syscall(SYS_memfd_create, "shared", 0u);
+    EXPECT(file >= 0 && ftruncate(file, bytes) == 0, "no memfd");
+    auto map = [&] { return (volatile unsigned *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); };
+    volatile unsigned *first = map(), *second = map();
+    int to_child[2], to_parent[2];
+    EXPECT(pipe(to_child) == 0 && pipe(to_parent) == 0, "no pipes");
+    pid_t child = fork();
+    if (child == 0) {
+        char turn;
+        close(to_child[1]);
+        while (read(to_child[0], &turn, 1) == 1) {
+            first[1024] = first[1024] * 2 + 1;
+            if (write(to_parent[1], &turn, 1) != 1)
+                break;
+        }
+        _exit(0);
+    }
+    auto others_turn = [&] {
+        char turn = 0;
+        EXPECT(write(to_child[1], &turn, 1) == 1 && read(to_parent[0], &turn, 1) == 1, "the other process is gone");
+    };
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    first[1024] = 5;
+    CK(cuMemHostRegister((void *)first, bytes, 0));
+    CK(cuMemHostRegister((void *)second, bytes, 0));
+    CUdeviceptr on_first = 0, on_second = 0;
+    CK(cuMemHostGetDevicePointer(&on_first, (void *)first, 0));
+    CK(cuMemHostGetDevicePointer(&on_second, (void *)second, 0));
+    LAUNCH(step, 1, 1, nullptr, on_first + 4096, 3u, 1u);
+    LAUNCH(step, 1, 1, nullptr, on_second + 4096, 3u, 2u);
+    CK(cuCtxSynchronize());
+    EXPECT(first[1024] == 50 && second[1024] == 50, "%u %u", first[1024], second[1024]);
+    others_turn();
+    EXPECT(first[1024] == 101 && second[1024] == 101, "%u %u", first[1024], second[1024]);
+    CK(cuMemHostUnregister((void *)first));
+    LAUNCH(step, 1, 1, nullptr, on_second + 4096, 2u, 0u);
+    CK(cuCtxSynchronize());
+    CK(cuMemHostUnregister((void *)second));
+    others_turn();
+    EXPECT(first[1024] == 405 && second[1024] == 405, "%u %u", first[1024], second[1024]);
+    close(to_child[1]);
+    int status = 0;
+    EXPECT(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+}
+
+// Many such files at a time, let go in another order, and again.
+PITFALL(15, many_shared_files_are_registered) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    const int count = 64;
+    std::vector<volatile unsigned *> mappings;
+    for (int i = 0; i < count; i++) {
+        int file = (int)syscall(SYS_memfd_create, "shared", 0u);
+        EXPECT(file >= 0 && ftruncate(file, 8192) == 0, "no memfd");
+        mappings.push_back((volatile unsigned *)mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+        close(file);
+    }
+    for (unsigned round = 0; round < 3; round++) {
+        for (int i = 0; i < count; i++) {
+            CK(cuMemHostRegister((void *)mappings[i], 8192, 0));
+            CUdeviceptr pointer = 0;
+            CK(cuMemHostGetDevicePointer(&pointer, (void *)mappings[i], 0));
+            LAUNCH(step, 1, 1, nullptr, pointer + 4, 3u, (unsigned)i);
+        }
+        CK(cuCtxSynchronize());
+        for (int i = 0; i < count; i++)
+            CK(cuMemHostUnregister((void *)mappings[i * 37 % count]));
+    }
+    for (unsigned i = 0; i < count; i++)
+        EXPECT(mappings[i][1] == 13 * i, "file %u has %u", i, mappings[i][1]);
+}
+
 PITFALL(15, neighbours_of_a_registered_buffer) {
     Gpu gpu;
     need_unified(gpu);

@@ -1,5 +1,7 @@
 //! How requests reach the device: the kernel driver's device file, or a vhost-user socket.
 
+mod files;
+mod front_end;
 mod kernel;
 mod queue;
 mod shared;
@@ -110,6 +112,8 @@ enum Backing {
     Program,
     /// A part of the memory shared with the device process, in place of the program's pages if it had any there.
     Shared { offset: u64, program: bool },
+    /// The program's own pages, of a file that the device process was given.
+    Added(front_end::Added),
 }
 
 /// How requests reach the device. Every method may be called by many threads at once.

@@ -8,7 +8,7 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, FromRawFd},
-        unix::fs::FileExt,
+        unix::fs::{FileExt, MetadataExt},
     },
     ptr::NonNull,
     sync::Mutex,
@@ -99,6 +99,12 @@ impl Shared {
     /// The file that the device process maps.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The file's device and inode numbers.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        let data = self.file.metadata().ok()?;
+        Some((data.dev(), data.ino()))
     }
 
     /// How large it is.

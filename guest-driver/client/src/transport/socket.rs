@@ -12,41 +12,31 @@ use std::{
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicI32, Ordering},
-        mpsc,
     },
-    time::Duration,
 };
 
 use gpgpu_protocol::{
     api,
     cuda::CUDA_SUCCESS,
     layout::{
-        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, Config, ControlAnswer,
-        ControlHeader, EVENT_QUEUE, MAGIC, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES,
-        NUM_QUEUES, Open, OpenAnswer, Register, RegisterAnswer, Run, StreamAnswer, Unregister,
-        VERSION, control, status,
-    },
-};
-use vhost::{
-    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
-    vhost_user::{
-        Frontend, VhostUserFrontend,
-        message::{VhostUserConfigFlags, VhostUserProtocolFeatures},
+        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
+        EVENT_QUEUE, MAGIC, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES, Open, OpenAnswer,
+        Register, RegisterAnswer, Run, StreamAnswer, Unregister, VERSION, control, status,
     },
 };
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Backing, Data, Failure, OpenError, Pinned, Submission, Transport, process_name,
+    Backing, Data, Failure, OpenError, Pinned, Submission, Transport, files,
+    front_end::{FrontEnd, Patience},
+    process_name,
     queue::{Claimed, Geometry, Part, Queue},
     shared::{RESERVED_BYTES, Shared},
     window,
 };
 use crate::{parallel_copy, signals};
 
-const VIRTIO_F_VERSION_1: u64 = 1 << 32;
-const VHOST_USER_F_PROTOCOL_FEATURES: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 const NOTHING: Part = (0, 0);
 
@@ -89,43 +79,7 @@ pub struct Socket {
     returned: Condvar,
     client: u32,
     // Kept open: the device process ends with the connection.
-    _frontend: Frontend,
-}
-
-/// How long the other end may take to set the device up.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Ends the connection unless it is dropped in time: a peer that accepts and then says nothing is an error, not a
-/// reason to hang.
-struct Patience {
-    _dropped: mpsc::Sender<()>,
-}
-
-impl Patience {
-    fn start(stream: &UnixStream) -> std::io::Result<Self> {
-        let stream = stream.try_clone()?;
-        let (sender, receiver) = mpsc::channel::<()>();
-        let run = move || {
-            if receiver.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let _ = stream.shutdown(std::net::Shutdown::Both);
-            }
-        };
-        signals::spawn("gpgpu-patience", run)?;
-        Ok(Self { _dropped: sender })
-    }
-}
-
-fn vring(shared: &Shared, geometry: &Geometry) -> VringConfigData {
-    let base = shared.at(0) as u64;
-    VringConfigData {
-        queue_max_size: geometry.size(),
-        queue_size: geometry.size(),
-        flags: 0,
-        desc_table_addr: base + geometry.start,
-        used_ring_addr: base + geometry.used(),
-        avail_ring_addr: base + geometry.available(),
-        log_addr: None,
-    }
+    front_end: FrontEnd,
 }
 
 fn event_fd() -> Result<EventFd, String> {
@@ -140,9 +94,8 @@ impl Socket {
         let patience = Patience::start(&stream).map_err(|error| broken(error.to_string()))?;
         let fd = stream.as_raw_fd();
         let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
-        let mut frontend = Frontend::from_stream(stream, NUM_QUEUES as u64);
-        let config =
-            negotiate(&mut frontend, &shared).map_err(|error| broken(error.to_string()))?;
+        let (front_end, config) =
+            FrontEnd::negotiate(stream, &shared).map_err(|error| broken(error.to_string()))?;
         if (
             config.magic.get(),
             config.version.get(),
@@ -159,14 +112,9 @@ impl Socket {
             (EVENT_QUEUE, EVENT),
         ] {
             let (kick, call) = (event_fd().map_err(broken)?, event_fd().map_err(broken)?);
-            start_queue(
-                &mut frontend,
-                index,
-                &vring(&shared, &geometry),
-                &kick,
-                &call,
-            )
-            .map_err(|error| broken(error.to_string()))?;
+            front_end
+                .start_queue(index, &geometry, &shared, &kick, &call)
+                .map_err(|error| broken(error.to_string()))?;
             queues.push(Arc::new(Queue::new(Arc::clone(&shared), geometry, kick)));
             calls.push(call);
         }
@@ -184,7 +132,7 @@ impl Socket {
             ),
             returned: Condvar::new(),
             client: 0,
-            _frontend: frontend,
+            front_end,
         };
         socket.client = socket.open_client().map_err(OpenError::Refused)?;
         Ok(socket)
@@ -237,6 +185,34 @@ impl Socket {
         };
         let answer: ControlAnswer = self.request(&[unregister.as_bytes()])?;
         check(answer.status.get())
+    }
+
+    /// Pins pages that the program shares with other mappings or processes, so that they stay shared: the device
+    /// process gets the file that they are of. `None` if they are not of a file in memory.
+    fn pin_shared(
+        &self,
+        address: u64,
+        bytes: usize,
+        read_only: bool,
+    ) -> Result<Option<Pinned>, Failure> {
+        if !self.front_end.can_add() {
+            return Ok(None);
+        }
+        let own = self.shared.identity();
+        let Some(mapped) = files::behind(address, bytes as u64, !read_only)
+            .filter(|mapped| Some(mapped.identity) != own)
+        else {
+            return Ok(None);
+        };
+        let added = self.front_end.add(mapped, bytes as u64)?;
+        let registered = self.register(address, added.address, bytes);
+        let region = registered.inspect_err(|_| self.front_end.remove(added))?;
+        Ok(Some(Pinned {
+            address,
+            bytes,
+            region,
+            backing: Backing::Added(added),
+        }))
     }
 
     /// A block for data; waits for one.
@@ -429,56 +405,19 @@ fn check(answered: u32) -> Result<(), Failure> {
     }
 }
 
-fn negotiate(frontend: &mut Frontend, shared: &Shared) -> vhost::Result<Config> {
-    frontend.set_owner()?;
-    let offered = frontend.get_features()?;
-    frontend.set_features(offered & (VIRTIO_F_VERSION_1 | VHOST_USER_F_PROTOCOL_FEATURES))?;
-    let wanted = VhostUserProtocolFeatures::CONFIG
-        | VhostUserProtocolFeatures::MQ
-        | VhostUserProtocolFeatures::REPLY_ACK;
-    let offered = frontend.get_protocol_features()?;
-    frontend.set_protocol_features(offered & wanted)?;
-    let empty = [0; size_of::<Config>()];
-    let (_, bytes) =
-        frontend.get_config(0, empty.len() as u32, VhostUserConfigFlags::empty(), &empty)?;
-    let config = Config::read_from_bytes(&bytes).unwrap_or_else(|_| Config::new_zeroed());
-    frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
-        guest_phys_addr: 0,
-        memory_size: shared.bytes(),
-        userspace_addr: shared.at(0) as u64,
-        mmap_offset: 0,
-        mmap_handle: shared.file().as_raw_fd(),
-    }])?;
-    Ok(config)
-}
-
-fn start_queue(
-    frontend: &mut Frontend,
-    index: usize,
-    vring: &VringConfigData,
-    kick: &EventFd,
-    call: &EventFd,
-) -> vhost::Result<()> {
-    frontend.set_vring_num(index, vring.queue_size)?;
-    frontend.set_vring_addr(index, vring)?;
-    frontend.set_vring_base(index, 0)?;
-    frontend.set_vring_call(index, call)?;
-    frontend.set_vring_kick(index, kick)?;
-    frontend.set_vring_enable(index, true)
-}
-
 /// The thread that takes the device's interrupts, and notices its end.
 fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io::Result<()> {
     let run = move || {
-        let poll = |fd: RawFd| libc::pollfd {
+        let poll = |fd: RawFd, events: libc::c_short| libc::pollfd {
             fd,
-            events: libc::POLLIN,
+            events,
             revents: 0,
         };
+        // Answers to the front end's messages are others' to read; here only the end of the connection counts.
         let mut fds: Vec<_> = calls
             .iter()
-            .map(|call| poll(call.as_raw_fd()))
-            .chain([poll(socket)])
+            .map(|call| poll(call.as_raw_fd(), libc::POLLIN))
+            .chain([poll(socket, libc::POLLRDHUP)])
             .collect();
         loop {
             // SAFETY: the array is as long as it is said to be.
@@ -493,7 +432,6 @@ fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io
                 let _ = call.read();
                 queue.reap();
             }
-            // The device never speaks first, so anything here is its end.
             if ready > 0 && fds[calls.len()].revents != 0 {
                 break;
             }
@@ -635,6 +573,9 @@ impl Transport for Socket {
     }
 
     fn pin(&self, address: u64, bytes: usize, read_only: bool) -> Result<Pinned, Failure> {
+        if let Some(pinned) = self.pin_shared(address, bytes, read_only)? {
+            return Ok(pinned);
+        }
         let offset = self.shared.take(bytes as u64)?;
         let placed = self.shared.replace(offset, address, bytes, read_only);
         let registered = placed.and_then(|()| {
@@ -659,17 +600,23 @@ impl Transport for Socket {
     }
 
     fn release(&self, pinned: Pinned) {
-        let Backing::Shared { offset, program } = pinned.backing else {
-            return;
-        };
-        if program {
-            self.shared.restore(pinned.address, pinned.bytes);
-        } else {
-            window::unmap(pinned.address as *mut c_void, pinned.bytes);
+        match pinned.backing {
+            Backing::Shared { program: true, .. } => {
+                self.shared.restore(pinned.address, pinned.bytes);
+            }
+            Backing::Shared { program: false, .. } => {
+                window::unmap(pinned.address as *mut c_void, pinned.bytes);
+            }
+            Backing::Added(_) | Backing::Own | Backing::Program => {}
         }
         // Where the device did not let go, the memory stays taken, so that nothing else is written there.
-        if self.unregister(pinned.region).is_ok() {
-            self.shared.give_back(offset, pinned.bytes as u64);
+        if self.unregister(pinned.region).is_err() {
+            return;
+        }
+        match pinned.backing {
+            Backing::Shared { offset, .. } => self.shared.give_back(offset, pinned.bytes as u64),
+            Backing::Added(added) => self.front_end.remove(added),
+            Backing::Own | Backing::Program => {}
         }
     }
 }

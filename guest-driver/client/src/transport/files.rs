@@ -1,0 +1,229 @@
+//! Files in memory that the program has mapped as shared: POSIX shared memory, memfds, huge pages.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+/// The part of a file that is mapped at a range of addresses.
+#[derive(Debug)]
+pub struct Mapped {
+    /// The file, open for reading and writing.
+    pub file: File,
+    /// Its device and inode numbers.
+    pub identity: (u64, u64),
+    /// Where the part begins in the file, in bytes.
+    pub offset: u64,
+    /// The size of the file's pages: parts of it are mapped at multiples of that.
+    pub page: u64,
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    start: u64,
+    end: u64,
+    writable: bool,
+    shared: bool,
+    offset: u64,
+    /// Device and inode numbers.
+    identity: (u64, u64),
+    path: String,
+}
+
+impl Line {
+    /// Reads a line (`proc_pid_maps(5)`).
+    fn parse(line: &str) -> Option<Self> {
+        // The path, the last field, may have spaces; the ones before have not.
+        let mut fields = line.splitn(6, ' ');
+        let mut next = || fields.next();
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end) = next()?.split_once('-')?;
+        let permissions = next()?;
+        let offset = hex(next()?)?;
+        let (major, minor) = next()?.split_once(':')?;
+        let inode = next()?.parse().ok()?;
+        let device = libc::makedev(hex(major)? as u32, hex(minor)? as u32);
+        Some(Self {
+            start: hex(start)?,
+            end: hex(end)?,
+            writable: permissions.as_bytes().get(1) == Some(&b'w'),
+            shared: permissions.ends_with('s'),
+            offset,
+            identity: (device, inode),
+            path: next().unwrap_or_default().trim_start().to_owned(),
+        })
+    }
+}
+
+/// The first mapping of a range, if the whole of it is one part of one file that is mapped as shared, and, where `write` says so,
+/// for writing.
+fn first_of(
+    maps: impl Iterator<Item = Line>,
+    (start, end): (u64, u64),
+    write: bool,
+) -> Option<Line> {
+    let mut first: Option<Line> = None;
+    let mut at = start;
+    for line in maps.skip_while(|line| line.end <= start) {
+        let usable = line.shared && (line.writable || !write) && line.identity.1 != 0;
+        if !usable || line.start > at {
+            return None;
+        }
+        let next = line.end;
+        match &first {
+            None => first = Some(line),
+            Some(first) => {
+                let expected = first.offset + (line.start - first.start);
+                if line.identity != first.identity || line.offset != expected {
+                    return None;
+                }
+            }
+        }
+        if next >= end {
+            return first;
+        }
+        at = next;
+    }
+    None
+}
+
+/// The file behind a range of addresses, if all of the range is a shared mapping of a file that lives in memory alone.
+///
+/// Files on a disk are not for devices to write to: the file system would not hear of it. What was mapped as shared
+/// without a file has one only for those who may open `/proc/self/map_files`. Where a device is to `write`, the program
+/// must have mapped the range for writing.
+pub fn behind(address: u64, bytes: u64, write: bool) -> Option<Mapped> {
+    let end = address.checked_add(bytes)?;
+    let maps = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
+    let lines = maps.map_while(|line| Line::parse(&line.ok()?));
+    let line = first_of(lines, (address, end), write)?;
+    let offset = line.offset + (address - line.start);
+    let (file, page) = candidates(&line).find_map(|path| open(&path, line.identity))?;
+    // A page behind the end of the file cannot be had.
+    (file.metadata().ok()?.len().next_multiple_of(page) >= offset + bytes).then_some(Mapped {
+        file,
+        identity: line.identity,
+        offset,
+        page,
+    })
+}
+
+/// Under which names the file of a mapping can be opened: its own, while it has one, and those of descriptors.
+fn candidates(line: &Line) -> impl Iterator<Item = PathBuf> {
+    let link = PathBuf::from(format!(
+        "/proc/self/map_files/{:x}-{:x}",
+        line.start, line.end
+    ));
+    let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let identity = line.identity;
+    let same = move |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|data| (data.dev(), data.ino()) == identity)
+    };
+    [PathBuf::from(&line.path), link]
+        .into_iter()
+        .chain(descriptors.filter_map(|entry| Some(entry.ok()?.path())))
+        .filter(same)
+}
+
+/// Opens a file in memory, which must be the one meant; also gives the size of its pages.
+fn open(path: &Path, identity: (u64, u64)) -> Option<(File, u64)> {
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    let data = file.metadata().ok()?;
+    if (data.dev(), data.ino()) != identity {
+        return None;
+    }
+    // SAFETY: all bytes zero are a valid `statfs`, and the call fills it in.
+    let system = unsafe {
+        let mut system: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &raw mut system) == 0).then_some(system)?
+    };
+    match system.f_type {
+        libc::TMPFS_MAGIC => Some((file, 4096)),
+        libc::HUGETLBFS_MAGIC => Some((file, u64::try_from(system.f_bsize).ok()?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::{fd::FromRawFd, unix::fs::FileExt};
+
+    fn memfd(pages: u64) -> File {
+        // SAFETY: the name is NUL-terminated; the descriptor is new and this file's alone.
+        let file = unsafe {
+            File::from_raw_fd(libc::memfd_create(
+                c"gpgpu files".as_ptr(),
+                libc::MFD_CLOEXEC,
+            ))
+        };
+        file.set_len(pages * 4096).unwrap();
+        file
+    }
+
+    fn map(file: Option<&File>, flags: i32, pages: usize, offset: i64) -> u64 {
+        let fd = file.map_or(-1, AsRawFd::as_raw_fd);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages * 4096,
+                protection,
+                flags,
+                fd,
+                offset,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        at as u64
+    }
+
+    #[test]
+    fn a_shared_mapping_of_a_memfd_has_its_file() {
+        let file = memfd(8);
+        let at = map(Some(&file), libc::MAP_SHARED, 4, 2 * 4096);
+        let found = behind(at + 4096, 2 * 4096, true).unwrap();
+        assert_eq!((found.offset, found.page), (3 * 4096, 4096));
+        found.file.write_all_at(&[7], found.offset).unwrap();
+        // SAFETY: the test's own mapping.
+        assert_eq!(unsafe { *((at + 4096) as *const u8) }, 7);
+        // SAFETY: splits the test's own mapping in two by its protection.
+        unsafe { libc::mprotect((at + 4096) as *mut _, 4096, libc::PROT_READ) };
+        assert_eq!(behind(at, 4 * 4096, false).unwrap().offset, 2 * 4096);
+        assert!(behind(at, 4 * 4096, true).is_none());
+    }
+
+    #[test]
+    fn other_memory_has_none() {
+        let file = memfd(2);
+        let private = map(Some(&file), libc::MAP_PRIVATE, 2, 0);
+        assert!(behind(private, 4096, true).is_none());
+        let anonymous = map(None, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 2, 0);
+        assert!(behind(anonymous, 4096, true).is_none());
+        let cut = map(Some(&file), libc::MAP_SHARED, 2, 0);
+        file.set_len(4096).unwrap();
+        assert!(behind(cut, 4096, true).is_some() && behind(cut, 2 * 4096, true).is_none());
+        assert!(behind(u64::MAX - 4095, 4096, true).is_none());
+    }
+
+    #[test]
+    fn lines_are_read_as_the_kernel_writes_them() {
+        let line = Line::parse("7f00-7f10 rw-s 00002000 00:1a 1234    /dev/shm/a b (deleted)");
+        let expected = Line {
+            start: 0x7f00,
+            end: 0x7f10,
+            writable: true,
+            shared: true,
+            offset: 0x2000,
+            identity: (libc::makedev(0, 0x1a), 1234),
+            path: "/dev/shm/a b (deleted)".into(),
+        };
+        assert_eq!(line, Some(expected));
+        assert_eq!(Line::parse("1-2 rw-p 0 00:00 0 ").unwrap().identity, (0, 0));
+        assert_eq!(Line::parse("nonsense"), None);
+    }
+}
