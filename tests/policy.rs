@@ -184,22 +184,27 @@ const OK: u32 = CUDA_SUCCESS;
 const NO_MEMORY: u32 = CUDA_ERROR_OUT_OF_MEMORY;
 
 #[test]
-fn each_client_has_another_gpu_first_and_works_on_both() {
+fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
     let Some(stage) = stage() else { return };
-    let back_end = BackEnd::start(&stage, "[[vm]]\nsocket = '$DIR/vm'\n");
+    let policy = "[[vm]]\nsocket = '$DIR/vm'\n[[vm]]\nsocket = '$DIR/other'\n";
+    let back_end = BackEnd::start(&stage, policy);
     let mut first = back_end.guest("vm");
     assert_eq!(first.ask("devices"), "0 1");
+    let mut other = back_end.guest("other");
+    assert_eq!(other.ask("devices"), "1 0");
     let mut second = back_end.guest("vm");
-    assert_eq!(second.ask("devices"), "1 0");
-    for guest in [&mut first, &mut second] {
+    assert_eq!(second.ask("devices"), "0 1");
+    for guest in [&mut first, &mut second, &mut other] {
         assert_eq!(guest.ask("work 0"), "device 0, value 42");
         assert_eq!(guest.ask("work 1"), "device 1, value 42");
         assert_eq!(guest.ask("work 2"), CUDA_ERROR_INVALID_DEVICE.to_string());
     }
-    // The place that is free again is the next one's.
+    // The order holds for as long as one of them is there, whoever came and went.
     first.end(&back_end);
     let mut third = back_end.guest("vm");
     assert_eq!(third.ask("devices"), "0 1");
+    let mut beside = back_end.guest("other");
+    assert_eq!(beside.ask("devices"), "1 0");
 }
 
 #[test]

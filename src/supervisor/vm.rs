@@ -34,6 +34,8 @@ pub struct Vm {
     pub ledger: Arc<Shared<Ledger>>,
     /// What they may hold.
     pub terms: Arc<Terms>,
+    /// The GPUs that its clients see, in their order, while it has any.
+    pub gpus: Vec<u32>,
     /// The places in the ledger that clients have.
     slots: Vec<bool>,
     /// What the socket is watched under.
@@ -88,6 +90,7 @@ impl Vm {
             cache,
             ledger,
             terms,
+            gpus: Vec::new(),
             slots: vec![false; CLIENTS],
             token: 0,
             connections: 0,

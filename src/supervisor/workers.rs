@@ -143,10 +143,13 @@ impl Supervisor {
         Ok((worker, account, first))
     }
 
-    /// The GPUs for a new client of a VM, in the order in which it sees them.
-    fn gpus_for(&self, vm: usize) -> Vec<u32> {
-        let workers = self.workers.values().filter(|worker| !worker.closed);
-        let clients: Vec<Placed> = workers
+    /// The GPUs for a new client of a VM, in the order in which it sees them: as the VM's other clients do.
+    fn gpus_for(&mut self, vm: usize) -> Vec<u32> {
+        let there = self.workers.values().filter(|worker| !worker.closed);
+        if there.clone().any(|worker| worker.vm == vm) {
+            return self.vms[vm].gpus.clone();
+        }
+        let clients: Vec<Placed> = there
             .filter_map(|worker| {
                 Some(Placed {
                     vm: worker.vm,
@@ -159,10 +162,11 @@ impl Supervisor {
             let vms = self.vms.iter();
             vms.map(|vm| vm.ledger.used(gpu as usize)).sum()
         };
-        let policy = &self.vms[vm].policy;
-        let allowed = policy.gpus.clone();
+        let allowed = self.vms[vm].policy.gpus.clone();
         let allowed = allowed.unwrap_or_else(|| (0..self.config.gpus).collect());
-        placement::order(allowed, (vm, policy.weight), &clients, charged)
+        let gpus = placement::order(allowed, &clients, charged);
+        self.vms[vm].gpus.clone_from(&gpus);
+        gpus
     }
 
     /// Starts a worker, and gives back the device's end of its channel. One that has a client finds the message that says so as it
