@@ -72,6 +72,22 @@ fn keeps_the_users_own_libraries() {
 }
 
 #[test]
+fn nccl_goes_through_host_memory_unless_the_user_has_said_something() {
+    let bench = Bench::new();
+    let said = |by_user: Option<&str>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"));
+        command
+            .env_remove("NCCL_P2P_DISABLE")
+            .envs(by_user.map(|value| ("NCCL_P2P_DISABLE", value)))
+            .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
+            .args(["--libdir", text(&bench.path("lib")), "env"]);
+        stdout(&command.output().unwrap())
+    };
+    assert!(said(None).contains("NCCL_P2P_DISABLE=1\n"));
+    assert!(said(Some("0")).contains("NCCL_P2P_DISABLE=0\n"));
+}
+
+#[test]
 fn a_run_within_a_run_names_each_library_once() {
     let bench = Bench::new();
     let other = bench.path("other");

@@ -29,6 +29,8 @@ const LIBRARIES: [&str; 5] = [
 ];
 const DEVICE: &str = "/dev/virtio-gpgpu";
 const CONNECTION: &str = "VIRTIO_GPGPU";
+/// Keeps NCCL from letting GPUs write to each other's memory.
+const NCCL_PEERS: &str = "NCCL_P2P_DISABLE";
 
 /// Run a program with virtio-gpgpu's CUDA libraries
 ///
@@ -118,6 +120,11 @@ fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
             let others = others(&env::var_os(variable).unwrap_or_default(), name);
             settings.push((variable, joined(&others, Some(file.as_os_str()))));
         }
+    }
+    // NCCL tries CUDA's handles for memory of other processes, which are not carried out. It would then go through the
+    // host's memory by itself, but the error of its try stays behind as the thread's last one, and PyTorch finds it there.
+    if env::var_os(NCCL_PEERS).is_none() {
+        settings.push((NCCL_PEERS, "1".into()));
     }
     settings
 }
