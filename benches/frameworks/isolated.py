@@ -21,11 +21,18 @@ def answer(pipe, run):
     pipe.close()
 
 
+def limit(seconds):
+    """How many seconds a function may take: as the command line says with `--seconds=N`."""
+    said = [int(word.split("=")[1]) for word in sys.argv if word.startswith("--seconds=")]
+    return said[-1] if said else seconds
+
+
 def run_all(functions, seconds=90):
     """Prints a line of JSON for each function as soon as it is over: its name, and its result or its error.
 
     The processes are forked, so what is imported already is there. Nothing may have used CUDA before.
     """
+    seconds = limit(seconds)
     context = multiprocessing.get_context("fork")
     for name, run in functions.items():
         ours, theirs = context.Pipe(duplex=False)

@@ -17,6 +17,7 @@ use crate::pitfalls;
 use crate::process::capture;
 use crate::programs::install;
 use crate::ui::{self, Step};
+use crate::vm;
 
 const NAME: &str = "virtio-gpgpu-bundle";
 const LIMIT: u64 = 60 * 1024 * 1024;
@@ -145,33 +146,34 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
     capture(Command::new("strip").arg("-o").arg(to).arg(from)).map(|_| ())
 }
 
-/// QEMU with its loader, exactly the libraries that it is loaded with, and the firmware of [`FIRMWARE`].
+/// QEMU and virtiofsd with their loader, exactly the libraries that they are loaded with, and the firmware of [`FIRMWARE`].
 fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
     let root = &kernel.root;
     let lib = root.join("usr/lib/x86_64-linux-gnu");
-    let binary = root.join("usr/bin/qemu-system-x86_64");
     let loader = root.join("usr/lib64/ld-linux-x86-64.so.2");
-    let listed = capture(
-        Command::new(&loader)
-            .arg("--library-path")
-            .arg(&lib)
-            .arg("--list")
-            .arg(&binary),
-    )?;
     install(
         &loader.canonicalize()?,
         &to.join("usr/lib64/ld-linux-x86-64.so.2"),
     )?;
-    strip(&binary, &{
-        fs::create_dir_all(to.join("usr/bin"))?;
-        to.join("usr/bin/qemu-system-x86_64")
-    })?;
-    let libraries: BTreeSet<PathBuf> = listed
-        .lines()
-        .filter_map(|line| line.split("=> ").nth(1)?.split(" (").next())
-        .filter(|path| path.starts_with('/') && !path.contains("/ld-linux"))
-        .map(PathBuf::from)
-        .collect();
+    let mut libraries = BTreeSet::<PathBuf>::new();
+    for program in ["usr/bin/qemu-system-x86_64", vm::VIRTIOFSD] {
+        let binary = root.join(program);
+        let listed = capture(
+            Command::new(&loader)
+                .arg("--library-path")
+                .arg(&lib)
+                .arg("--list")
+                .arg(&binary),
+        )?;
+        let stripped = to.join(program);
+        fs::create_dir_all(stripped.parent().context("a program in no folder")?)?;
+        strip(&binary, &stripped)?;
+        let listed = listed
+            .lines()
+            .filter_map(|line| line.split("=> ").nth(1)?.split(" (").next())
+            .filter(|path| path.starts_with('/') && !path.contains("/ld-linux"));
+        libraries.extend(listed.map(PathBuf::from));
+    }
     for library in libraries {
         let name = library.file_name().context("a library without a name")?;
         install(&library, &to.join("usr/lib/x86_64-linux-gnu").join(name))?;
@@ -184,6 +186,7 @@ fn add_qemu(kernel: &Kernel, to: &Path) -> Result<()> {
         "qemu-system-common",
         "qemu-system-data",
         "seabios",
+        "virtiofsd",
         "libc6",
     ] {
         let copyright = format!("usr/share/doc/{package}/copyright");

@@ -308,13 +308,14 @@ pub struct RootSpec {
     pub bootable: bool,
 }
 
-/// QEMU, both guest kernels that VMs boot, and what builds modules for them.
+/// QEMU, what shares folders with its guests, both guest kernels that VMs boot, and what builds modules for them.
 pub const TRIXIE: RootSpec = RootSpec {
     name: "trixie",
     suites: &["trixie", "trixie-backports"],
     // libelf1t64 and libdw1t64: the newer kernel's build tools need those of the same suite.
     extra: &[
         "qemu-system-x86",
+        "virtiofsd",
         "busybox-static",
         "libelf1t64",
         "libdw1t64",

@@ -50,6 +50,7 @@ impl Kit {
             kernel: &guest.kernel,
             initramfs: &guest.initramfs,
             socket: Some(socket),
+            share: None,
             memory_mib: MEMORY_MIB,
             cpus: CPUS,
         })

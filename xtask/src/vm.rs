@@ -13,6 +13,12 @@ use anyhow::{Context, Result, bail};
 use crate::initramfs::{self, Job};
 use crate::process::{self, Proc, capture, describe, tail};
 
+/// What shares a folder with guests, in a Debian root.
+pub const VIRTIOFSD: &str = "usr/libexec/virtiofsd";
+/// What a guest mounts to have the folder that its host shares with it.
+pub const SHARE_TAG: &str = "host";
+/// How long virtiofsd may take to listen.
+const SHARE_START: Duration = Duration::from_secs(10);
 /// The first release whose generic vhost-user device can be created.
 const MINIMUM: (u32, u32) = (10, 2);
 /// How long a guest that runs under KVM may take to reach its init in the probe.
@@ -26,6 +32,8 @@ pub struct Qemu {
     command: Vec<OsString>,
     /// Where its modules are, if not where it was built to look.
     modules: Option<PathBuf>,
+    /// What runs virtiofsd.
+    virtiofsd: Vec<OsString>,
     /// "QEMU 11.1.3 (Debian …)".
     pub version: String,
 }
@@ -33,7 +41,8 @@ pub struct Qemu {
 impl Qemu {
     /// The machine's own QEMU if it is new enough, else the one unpacked in `root`.
     pub fn find(root: &Path) -> Result<Self> {
-        match Self::check(vec!["qemu-system-x86_64".into()], None) {
+        let virtiofsd = vec![Path::new("/").join(VIRTIOFSD).into()];
+        match Self::check(vec!["qemu-system-x86_64".into()], virtiofsd, None) {
             Ok(qemu) => Ok(qemu),
             Err(_) => Self::in_root(root),
         }
@@ -42,22 +51,30 @@ impl Qemu {
     /// The QEMU of an unpacked Debian root, run by that root's own loader on its own libraries.
     pub fn in_root(root: &Path) -> Result<Self> {
         let lib = root.join("usr/lib/x86_64-linux-gnu");
-        let mut command: Vec<OsString> = vec![
-            root.join("usr/lib64/ld-linux-x86-64.so.2").into(),
-            "--library-path".into(),
-            lib.clone().into(),
-            root.join("usr/bin/qemu-system-x86_64").into(),
-        ];
+        let run = |program: &str| -> Vec<OsString> {
+            vec![
+                root.join("usr/lib64/ld-linux-x86-64.so.2").into(),
+                "--library-path".into(),
+                lib.clone().into(),
+                root.join(program).into(),
+            ]
+        };
+        let mut command = run("usr/bin/qemu-system-x86_64");
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
             command.extend(["-L".into(), root.join(firmware).into()]);
         }
-        Self::check(command, Some(lib.join("qemu")))
+        Self::check(command, run(VIRTIOFSD), Some(lib.join("qemu")))
     }
 
-    fn check(command: Vec<OsString>, modules: Option<PathBuf>) -> Result<Self> {
+    fn check(
+        command: Vec<OsString>,
+        virtiofsd: Vec<OsString>,
+        modules: Option<PathBuf>,
+    ) -> Result<Self> {
         let mut qemu = Self {
             command,
             modules,
+            virtiofsd,
             version: String::new(),
         };
         let text = capture(qemu.command().arg("--version"))?;
@@ -86,6 +103,52 @@ impl Qemu {
             command.env("QEMU_MODULE_DIR", modules);
         }
         command
+    }
+}
+
+/// A folder of the host that a guest can mount, and only read; shared for as long as this lives.
+pub struct SharedFolder {
+    _virtiofsd: Proc,
+    dir: tempfile::TempDir,
+}
+
+impl SharedFolder {
+    /// Shares a folder with the next guest that connects. `log` receives virtiofsd's messages.
+    pub fn start(qemu: &Qemu, folder: &Path, log: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let mut words = qemu.virtiofsd.iter();
+        let mut command = Command::new(words.next().map_or_else(OsString::new, OsString::clone));
+        let log = fs::File::create(log).context("cannot write virtiofsd's log")?;
+        let shared = Self {
+            _virtiofsd: Proc::spawn(
+                command
+                    .args(words)
+                    .arg("--socket-path")
+                    .arg(dir.path().join("share"))
+                    .arg("--shared-dir")
+                    .arg(folder)
+                    // The host's root is mounted as it is, and nothing is written.
+                    .args(["--readonly", "--sandbox", "none", "--cache", "always"])
+                    .stdout(log.try_clone()?)
+                    .stderr(log),
+                libc::SIGKILL,
+            )
+            .context("cannot start virtiofsd")?,
+            dir,
+        };
+        let began = Instant::now();
+        while !shared.socket().exists() {
+            if began.elapsed() > SHARE_START {
+                bail!("virtiofsd does not listen; its log says why");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(shared)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("share")
     }
 }
 
@@ -146,6 +209,7 @@ impl Accel {
             kernel,
             initramfs: &initramfs,
             socket: None,
+            share: None,
             memory_mib: 512,
             cpus: 1,
         };
@@ -178,6 +242,8 @@ pub struct Spec<'a> {
     pub initramfs: &'a Path,
     /// The back end's socket; without one the guest has no GPU.
     pub socket: Option<&'a Path>,
+    /// The socket of a [`SharedFolder`].
+    pub share: Option<&'a Path>,
     /// RAM in MiB.
     pub memory_mib: u32,
     /// Virtual processors.
@@ -277,11 +343,26 @@ pub fn boot(
     limit: Option<Duration>,
     log: Option<&Path>,
 ) -> Result<Report> {
-    let limit =
-        limit.unwrap_or_else(|| BOOT + Duration::from_secs(jobs.iter().map(|job| job.limit).sum()));
+    let limit = limit.unwrap_or_else(|| limit_of(jobs));
     let mut machine = Machine::start(spec, &initramfs::jobs(jobs), log)?;
     machine.read_until(limit, |_| false)?;
     machine.end()
+}
+
+/// The same with `extra`, which has the jobs and further files.
+pub fn boot_with(
+    spec: &Spec,
+    extra: &initramfs::Archive,
+    jobs: &[Job],
+    log: Option<&Path>,
+) -> Result<Report> {
+    let mut machine = Machine::start(spec, extra, log)?;
+    machine.read_until(limit_of(jobs), |_| false)?;
+    machine.end()
+}
+
+fn limit_of(jobs: &[Job]) -> Duration {
+    BOOT + Duration::from_secs(jobs.iter().map(|job| job.limit).sum())
 }
 
 /// A guest that runs.
@@ -352,6 +433,13 @@ impl Machine {
                 "-device",
                 "vhost-user-test-device-pci,chardev=gp,virtio-id=6,num_vqs=3,vq_size=1024,config_size=64",
             ]);
+        }
+        if let Some(share) = spec.share {
+            command
+                .arg("-chardev")
+                .arg(format!("socket,id=fs,path={}", share.display()));
+            command.arg("-device");
+            command.arg(format!("vhost-user-fs-pci,chardev=fs,tag={SHARE_TAG}"));
         }
         command
             .arg("-kernel")

@@ -1,8 +1,9 @@
 //! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
 //!
-//! Four parts: rows of calls and steps, alternately; programs that must come to the native numbers; two VMs that train at once; and PyTorch's
+//! Five parts: rows of calls and steps, alternately; programs that must come to the native numbers; some of them in a VM; two VMs that train at once; and PyTorch's
 //! own database of operators, of which each combination that passes natively should give the same.
 
+mod in_vm;
 mod operators;
 mod shares;
 
@@ -30,6 +31,9 @@ use crate::runner::{Backend, Gpu, limited, over_socket};
 use crate::ui::Step;
 use operators::Operators;
 use shares::{Share, WEIGHTS};
+
+/// The part that boots a VM. It takes minutes, so that it is asked for by its name alone.
+pub const VM: &str = "vm";
 
 /// The end of the results' file name.
 const SUFFIX: &str = "-frameworks.json";
@@ -111,6 +115,9 @@ struct Results {
     versions: BTreeMap<String, String>,
     rows: Vec<Figure>,
     programs: Vec<Program>,
+    /// The same in a VM.
+    #[serde(default)]
+    in_vm: Vec<Program>,
     #[serde(default)]
     shares: Vec<Share>,
     operators: Option<Operators>,
@@ -334,38 +341,31 @@ impl Bench<'_> {
         let arguments: Vec<&str> = options.only.iter().map(String::as_str).collect();
         let native: Vec<Line<Vec<f64>>> = self.lines(Way::Native, "models.py", &arguments)?;
         let ours: Vec<Line<Vec<f64>>> = self.lines(Way::Ours, "models.py", &arguments)?;
-        Ok(native
-            .into_iter()
-            .map(|native| {
-                let ours = ours.iter().find(|line| line.name == native.name);
-                let verdict = match (&native.result, ours) {
-                    (
-                        Some(one),
-                        Some(Line {
-                            result: Some(other),
-                            ..
-                        }),
-                    ) => verdict(one, other).to_owned(),
-                    (None, _) => format!("natively: {}", native.error.unwrap_or_default()),
-                    (
-                        _,
-                        Some(Line {
-                            error: Some(error), ..
-                        }),
-                    ) => error.clone(),
-                    _ => "did not run".into(),
-                };
-                Program {
-                    name: native.name,
-                    verdict,
-                    native: native.result.unwrap_or_default(),
-                    ours: ours
-                        .and_then(|line| line.result.clone())
-                        .unwrap_or_default(),
-                }
-            })
-            .collect())
+        Ok(compare(native, &ours))
     }
+}
+
+/// Each program's numbers beside the native ones.
+fn compare(native: Vec<Line<Vec<f64>>>, ours: &[Line<Vec<f64>>]) -> Vec<Program> {
+    let compare = |native: Line<Vec<f64>>| {
+        let ours = ours.iter().find(|line| line.name == native.name);
+        let found = ours.map(|line| (&line.result, &line.error));
+        let verdict = match (&native.result, found) {
+            (Some(one), Some((Some(other), _))) => verdict(one, other).to_owned(),
+            (None, _) => format!("natively: {}", native.error.unwrap_or_default()),
+            (_, Some((_, Some(error)))) => error.clone(),
+            _ => "did not run".into(),
+        };
+        Program {
+            name: native.name,
+            verdict,
+            native: native.result.unwrap_or_default(),
+            ours: ours
+                .and_then(|line| line.result.clone())
+                .unwrap_or_default(),
+        }
+    };
+    native.into_iter().map(compare).collect()
 }
 
 fn verdict(native: &[f64], ours: &[f64]) -> &'static str {
@@ -451,6 +451,7 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
         versions,
         rows: Vec::new(),
         programs: Vec::new(),
+        in_vm: Vec::new(),
         shares: Vec::new(),
         operators: None,
         roles: Vec::new(),
@@ -478,6 +479,15 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
             text
         });
         note(step, "programs", outcome)?;
+    }
+    if options.parts.iter().any(|part| part == VM) {
+        let step = Step::new("programs in a VM");
+        let outcome = in_vm::measure(&bench).map(|programs| {
+            let text = format!("{} programs", programs.len());
+            results.in_vm = programs;
+            text
+        });
+        note(step, "vm", outcome)?;
     }
     if wants("shares") {
         let step = Step::new("two VMs that train");
@@ -519,7 +529,8 @@ pub fn run(options: &Options, kit: &Kit, paths: Option<&Paths>) -> Result<bool> 
     }
     results.write(options, paths)?;
     let right = |program: &Program| matches!(program.verdict.as_str(), "same" | "close");
-    Ok(results.errors.is_empty() && results.programs.iter().all(right))
+    let programs = results.programs.iter().chain(&results.in_vm);
+    Ok(results.errors.is_empty() && programs.clone().all(right))
 }
 
 impl Results {
@@ -535,6 +546,9 @@ impl Results {
         programs.set_header(["program", "numbers"]);
         for program in &self.programs {
             programs.add_row([&program.name, &program.verdict]);
+        }
+        for program in &self.in_vm {
+            programs.add_row([&format!("{}, in a VM", program.name), &program.verdict]);
         }
         let mut text = format!("{rows}\n{programs}");
         if !self.shares.is_empty() {
@@ -616,26 +630,28 @@ fn tables(files: &[PathBuf]) -> Result<String> {
             .collect();
         let _ = writeln!(
             text,
-            "\n### {}\n\n{}; {}. The whole run took {:.0} s.\n\n\
-             | row | native | ours | ours ÷ native | goal | met |\n|---|--:|--:|--:|---|---|",
+            "\n### {}\n\n{}; {}. The whole run took {:.0} s.",
             results.machine.gpu,
             results.machine.text(),
             versions.join(", "),
             results.seconds
         );
+        if !results.rows.is_empty() {
+            text.push_str(
+                "\n| row | native | ours | ours ÷ native | goal | met |\n|---|--:|--:|--:|---|---|\n",
+            );
+        }
         for row in &results.rows {
             let _ = writeln!(text, "| {} |", cells(row).join(" | "));
         }
-        if !results.programs.is_empty() {
-            text.push_str("\n| program | numbers |\n|---|---|\n");
-        }
-        for program in &results.programs {
-            let _ = writeln!(
-                text,
-                "| {} | {} |",
-                program.name,
-                program.verdict.replace('|', "\\|")
-            );
+        for (place, programs) in [("", &results.programs), (", in a VM", &results.in_vm)] {
+            if !programs.is_empty() {
+                let _ = write!(text, "\n| program{place} | numbers |\n|---|---|\n");
+            }
+            for program in programs {
+                let verdict = program.verdict.replace('|', "\\|");
+                let _ = writeln!(text, "| {} | {verdict} |", program.name);
+            }
         }
         let workers = results.roles.iter().find(|role| role.role == "worker");
         if let Some(role) = workers.filter(|role| role.processes > 0) {

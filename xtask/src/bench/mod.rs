@@ -55,7 +55,7 @@ pub struct Options {
     /// With --frameworks: folders of NVIDIA's libraries; without it, those beside that Python's PyTorch.
     #[arg(long, requires = "frameworks", value_name = "DIR")]
     pub libraries: Vec<PathBuf>,
-    /// With --frameworks: only some of its parts: programs, shares, rows, operators.
+    /// With --frameworks: only some of its parts: programs, shares, rows, operators; and vm, two of the programs in a VM, which is in no run that does not name it.
     #[arg(
         long,
         requires = "frameworks",
@@ -104,7 +104,10 @@ pub fn run(options: &Options) -> Result<bool> {
         return Ok(true);
     }
     let fallback = tempfile::tempdir()?;
-    let vm = !options.no_vm && !options.many && !options.frameworks;
+    let vm = match options.frameworks {
+        true => options.parts.iter().any(|part| part == frameworks::VM),
+        false => !options.no_vm && !options.many,
+    };
     let (kit, environment) = match &options.prebuilt {
         Some(dir) => {
             let results = options.results.as_deref().unwrap_or(fallback.path());

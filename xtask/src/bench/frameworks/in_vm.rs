@@ -1,0 +1,78 @@
+//! Programs in a virtual machine, for correctness: there are hosts on which guests are emulated, so their times say nothing.
+
+use anyhow::{Context, Result, bail};
+
+use super::{Bench, Line, Program, Way, compare};
+use crate::initramfs::Job;
+use crate::process::tail;
+use crate::vm::{self, SHARE_TAG, SharedFolder};
+
+/// The programs, by words of their names.
+const PROGRAMS: [&str; 2] = ["transformer flash", "lstm"];
+/// RAM of the guest in MiB, and its processors.
+const MEMORY_MIB: u32 = 12 << 10;
+const CPUS: u32 = 8;
+/// How long one of them may take where the guest is emulated, and all of them.
+const SECONDS: u64 = 240;
+const ALL_SECONDS: u64 = 420;
+
+/// The commands that make the guest's root one that runs the host's Python: the host's root, shared for reading, with
+/// the guest's own devices, and with what is installed in the guest at `/mnt`.
+const ROOT: &str = "mkdir /host && mount -t virtiofs {tag} /host -o ro && for d in dev proc sys; do mount --rbind /$d /host/$d; done \
+                    && mount -t tmpfs tmpfs /host/tmp && mount --bind / /host/mnt && cp -r /frameworks /host/tmp/";
+
+/// Runs the programs natively and in a VM.
+///
+/// # Errors
+///
+/// There is no VM, or it does not come to their end.
+pub fn measure(bench: &Bench<'_>) -> Result<Vec<Program>> {
+    let native: Vec<Line<Vec<f64>>> = bench.lines(Way::Native, "models.py", &PROGRAMS)?;
+    let (qemu, ..) = bench.kit.vm.as_ref().context("no VM was prepared")?;
+    let shared = SharedFolder::start(qemu, "/".as_ref(), &bench.kit.logs.join("virtiofsd.log"))?;
+    let socket = shared.socket();
+    let mut spec = bench.kit.spec(&bench.backend.sockets[0])?;
+    spec.share = Some(&socket);
+    (spec.memory_mib, spec.cpus) = (MEMORY_MIB, CPUS);
+    let words: Vec<String> = PROGRAMS.iter().map(|word| format!("'{word}'")).collect();
+    let run = format!(
+        "chroot /host /mnt/usr/bin/gpgpu-run --libdir /mnt/usr/lib/virtio-gpgpu {} /tmp/frameworks/models.py {} --seconds={SECONDS}",
+        bench.python.display(),
+        words.join(" ")
+    );
+    let jobs = [
+        ("root", ROOT.replace("{tag}", SHARE_TAG), 60),
+        ("programs", run, ALL_SECONDS),
+    ];
+    let jobs = jobs.map(|(id, command, limit)| Job {
+        id: id.into(),
+        command,
+        limit,
+    });
+    let mut extra = crate::initramfs::jobs(&jobs);
+    for entry in bench.scripts.read_dir()? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|end| end == "py") {
+            let name = entry.file_name();
+            extra.file(&format!("frameworks/{}", name.display()), &entry.path());
+        }
+    }
+    let log = bench.kit.logs.join("frameworks-vm.log");
+    let report = vm::boot_with(&spec, &extra, &jobs, Some(&log))?;
+    if let Some(complaint) = report.kernel_complaints.first() {
+        bail!("the guest's kernel complains: {complaint}");
+    }
+    let said = report.jobs.iter().map(|job| job.output.as_str());
+    let said = said.collect::<Vec<_>>().join("\n");
+    let lines = said.lines().filter(|line| line.starts_with('{'));
+    let ours: Vec<Line<Vec<f64>>> = lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    if ours.is_empty() {
+        bail!(
+            "the programs said nothing in the guest:\n{}",
+            tail(&said, 15)
+        );
+    }
+    Ok(compare(native, &ours))
+}
