@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a chain's pages to runs for a mover: 16 MiB in pages of 4 KiB, in order and shuffled.
 
 // The macros of criterion make public functions without a word on them.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 # Starts a VM with a virtio-gpgpu device under an unpatched Cloud Hypervisor, v52 or newer.
 #
 #   SOCKET=/run/gpgpu/vm.sock KERNEL=vmlinux DISK=guest.raw ./cloud-hypervisor.sh [OPTIONS]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 # Starts a VM with a virtio-gpgpu device under an unpatched QEMU, 10.2 or newer.
 #
 #   SOCKET=/run/gpgpu/vm.sock DISK=guest.qcow2 ./qemu.sh [QEMU OPTIONS]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor and
 //! a device process in [`device`], with a mover in [`mover`].
 //!

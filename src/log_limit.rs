@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Bounds for the log lines that a guest can cause.
 
 use std::time::{Duration, Instant};

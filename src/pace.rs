@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rates: so many at once, and then one after each period.
 
 use std::time::{Duration, Instant};

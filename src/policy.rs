@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the operator grants to each VM: as a file says it, or flags.
 
 mod file;

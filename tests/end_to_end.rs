@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The back end, a worker, the software GPU and the guest's libcuda together, when something dies.
 //!
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How a GPU is shared out between VMs: the service, its policy and its metrics are the real ones, and so is the guest's
 //! library, over sockets; the GPU is the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, a GPU.
 //!

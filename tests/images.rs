@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What images take of a VM's memory limit: every form of them, by every way into a context.
 //!
 //! A guest that speaks to its worker as no library would asks for it, so nothing but the host's own counting holds. `cargo xtask

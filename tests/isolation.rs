@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Faults of one VM while another works: the back end as it is installed, guest programs in two VMs, and what dies.
 //!
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Metrics, end to end: the service on the software GPU, programs of a guest, and what can be read of them meanwhile.
 //!
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a process in a role's sandbox can still do.
 //!
 //! Each attempt runs in a process of its own, this program again, which enters the sandbox and tries. Each is made outside of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the specification says of commands, held against a real worker: each test names its statements.
 //!
 //! The back end is the real one, as in `tests/hostile.rs`, on the software GPU or, with `VIRTIO_GPGPU_TEST_GPU=cuda`, on a GPU.

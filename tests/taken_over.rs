@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Workers and device processes that were taken over: they send each other and the supervisor whatever their channels carry, and do
 //! whatever can be done with what they share. Only their own VM notices: the supervisor goes on to schedule, accept, start and
 //! stop, holds no more descriptors than before and uses little of the processor, and a program of another VM works on.

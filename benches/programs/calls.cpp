@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // What single calls of the driver API cost their caller.
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Bandwidth of synchronous copies. Each argument names one: KIND-DIRECTION-MiB with KIND pinned, pageable (memory as a
 // program gets it), huge or small (pageable memory that asks for huge pages, or asks for none).
 #include "driver.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // What this machine's parts cost without CUDA and without us: the floors below every figure of the other programs.
 #include <pthread.h>
 #include <sys/eventfd.h>

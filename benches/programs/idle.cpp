@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A process that computes, waits SECONDS with its context open, and computes again. It says when it starts to wait, for
 // whoever measures what the processes beside it do meanwhile.
 #include <sys/resource.h>

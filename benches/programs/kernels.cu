@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The kernels of the benchmarks: as small as a kernel can be that leaves a trace to check.
 
 extern "C" __global__ void add_one(unsigned* counter) { atomicAdd(counter, 1u); }

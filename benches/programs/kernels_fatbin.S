@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // The kernels' fatbin, in the program's own data; kernels.fatbin is found through the assembler's include path.
     .section .rodata
     .balign 64

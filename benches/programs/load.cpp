@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A load for one of many clients of a GPU: kernels of a set length, copies, both, single kernels that are waited for, or
 // nothing. It says how much it has done every 100 ms of the monotonic clock, which all processes of a machine share.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // On the runtime API: from main to the first kernel's result, and calls that the library answers by itself.
 #include <cuda_runtime.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // How long a process takes from main to its first kernel's result, on the driver API.
 #include "driver.h"
 

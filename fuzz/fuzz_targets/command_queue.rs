@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The command queue: commands of a client that is served, their data, and what workers and movers make of them.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images as the software GPU gets them: fatbins with compressed entries, cubins, text. What is counted against a VM's
 //! limit is never less than what the software GPU places.
 #![no_main]

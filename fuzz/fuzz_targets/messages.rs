@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The messages between the processes: what a worker that a guest has taken over sends to its device process, and what each
 //! of the others is sent by a process that is not as it should be. Nobody keeps a descriptor of what it has received and dropped.
 #![no_main]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! PTX text: parsed, counted against a VM's limit, and decoded for execution.
 #![no_main]
 

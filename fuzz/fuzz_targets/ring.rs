@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's end of the ring, while the guest goes on writing to it.
 //!
 //! The region lies between pages that cannot be touched. An input is what the guest wrote before the worker looks, and what a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a guest's library sends to its worker, by the command queue or the ring, and what it is answered.
 //!
 //! Whatever can be read at all is written as something that reads the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! An input, taken apart from its start. What is missing at its end is zero, so every input means something.
 
 /// See the module's page.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Marks the preload to be initialised before every other object.
 
 fn main() {

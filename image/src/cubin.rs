@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a cubin takes of the device's memory.
 //!
 //! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if anything

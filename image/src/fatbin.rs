@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The container that nvcc's `fatbinary` writes. Its layout is not documented; what is here was seen in its output.
 //!
 //! A header of 16 bytes (magic, version, header size, size of what follows), then entries: a header whose own size is its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What device memory an image takes once it is loaded: its variables, its constants and its code.
 //!
 //! The aim is a bound that is never below what the driver takes. Of a cubin everything counts that the driver loads, also

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The stream codec: how arguments and results become bytes.
 //!
 //! A scalar takes eight bytes, little-endian and zero- or sign-extended. A byte string is its

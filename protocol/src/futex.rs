@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Sleeping on a word of memory that processes of one machine share (`futex(2)`).
 
 use std::sync::atomic::AtomicU32;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! virtio-gpgpu: the API table, the command stream and every layout that guest and host share.
 
 pub mod api;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Annex A of the specification: made from the API table, and checked to be up to date. What it shows byte for byte is written here
 //! by hand and held against the codec.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Gives the shared library the name that programs ask the loader for, and keeps it loaded once it is: what it queued may
 //! still run when somebody calls `dlclose`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the device is: its size, its limits, and what of them the environment may change.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Words in registered host memory that streams write, and that a thread or another process polls.
 
 mod common;

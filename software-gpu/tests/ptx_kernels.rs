@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Compiled CUDA kernels (`ptx/kernels.cu`) on the executor, against results computed here.
 
 #[path = "ptx/device.rs"]

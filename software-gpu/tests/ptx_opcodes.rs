@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Single instructions on the executor, bit for bit against results computed here.
 
 #[path = "ptx/device.rs"]

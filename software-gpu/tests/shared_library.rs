@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The library as programs get it: by `dlopen`, with names looked up at run time.
 
 use std::ffi::{CString, c_char, c_int, c_void};

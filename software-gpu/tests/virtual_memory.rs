@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Virtual memory management: reserved addresses, physical memory, and what another process imports.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that the supervisor shares with workers: leases, counters and what device memory is charged.
 //!
 //! An [`Account`] is shared with one worker, a [`Ledger`] with all workers of one VM, which can all write there, and its [`Terms`]

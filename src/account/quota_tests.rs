@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Several clients of one ledger, in threads and in processes.
 
 use std::{

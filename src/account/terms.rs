@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a VM's processes may have, as the supervisor says.
 //!
 //! Workers can read it and not write: one that was taken over must not raise the limit of the others. The memory is sealed so that nobody

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A descriptor chain, taken off its queue and checked as far as its form goes.
 //!
 //! The guest can rewrite descriptors and buffers at any time. The descriptors are therefore read

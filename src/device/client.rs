@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A client: one CUDA process of the guest, and the device's side of its worker.
 
 use std::{

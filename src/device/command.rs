@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Chains on the command queue.
 
 use gpgpu_protocol::layout::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The VMM's connection, for a library that takes connections from a listener alone.
 //!
 //! The supervisor accepts connections, so that no device process has a listener at which the connection of somebody else may come.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a client's worker says.
 //!
 //! A worker runs a guest's code: each message is held against what its client has asked for.

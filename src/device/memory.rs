@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From guest-physical runs to the parts of files that back them.
 
 use std::{fs::File, sync::Arc};

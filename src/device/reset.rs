@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Resets of the device, and the end of its connection: both end all clients, and are over once nothing of them writes to
 //! the guest's memory any more.
 

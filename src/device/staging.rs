@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A client's staging area: where the data of commands passes between guest pages and the worker.
 //!
 //! A memfd that the worker maps too. It cannot be resized, so neither process can make the other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between the supervisor and a device process.
 //!
 //! Neither end ever waits for the other: messages are few and small, and a socket holds more of

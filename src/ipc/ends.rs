@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The two ends of a channel between a device process and a worker.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the messages of all channels have in common: a head of fixed length, a payload as long as the head says, and files
 //! beside it. Every end sends and receives through these functions, so each check is made in one place.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between a device process and a mover, and between the supervisor and a mover.
 //!
 //! The mover holds every number and range against what this channel has named, and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device process's channel: what it has named, and the moves that it asks for.
 //!
 //! Every number and range is held against what this channel has named before: a VM's moves reach that

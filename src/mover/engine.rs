@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What carries moves out: for each direction a thread, and some moves under way on streams of their own.
 //!
 //! The thread polls while anything is under way, and sleeps otherwise.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory of workers, imported here.
 //!
 //! An import takes addresses, and a mover's are for all VMs. So what a VM has imported together is bounded by the GPU's memory, of which

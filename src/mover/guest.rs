@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest memory: mapped and registered with CUDA in chunks as copies need them.
 //!
 //! Registering pins a chunk's pages, and takes milliseconds; so a chunk stays registered until

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The mover: one process for each GPU, which copies between guests' memory and workers' device memory.
 //!
 //! Guest memory is mapped here and registered with CUDA ([`guest`]), workers' device memory is imported

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How a move is carried out: long pieces by the copy engine, scattered ones by a kernel.
 
 use gpgpu_protocol::cuda::CUdeviceptr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Moves that wait for their turn: weighted fair queueing over VMs, by bytes.
 //!
 //! Each VM has a *virtual time*, which a move advances by its bytes over the VM's weight, and the VM whose time is least is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where the operator's copies of NVIDIA's libraries are: for all VMs, because a worker sees the folders before its client is known.
 
 use std::{

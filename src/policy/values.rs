@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The values of a policy as an operator writes them: in a file, and as flags.
 
 use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};

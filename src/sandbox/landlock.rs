@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rules of Landlock: what may be done with files however they are reached, and no TCP, no signals and no
 //! abstract sockets across the border.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What keeps each process of the family to what it is there for.
 //!
 //! A role enters its sandbox before anything else, while it has one thread and has read nothing ([`enter`]):

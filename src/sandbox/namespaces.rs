@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Namespaces, a root directory of one's own, and an unprivileged user.
 //!
 //! Who is root makes the namespaces as root and becomes `nobody` then. Who is not makes a namespace of users first, in which it

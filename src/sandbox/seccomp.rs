@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The system calls that each role may make, and why.
 //!
 //! Two tables make a filter: what is *allowed*, and what is *refused* with an error code, because a library tries it and

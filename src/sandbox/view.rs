@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a role sees of the host's files, with the reason for each.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where the driver keeps what it compiles from PTX: a directory for each socket.
 //!
 //! NVIDIA's driver finds compiled code again by a number of 64 bits that it makes from the source. So VMs must not share a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which libcuda the workers load: NVIDIA's or the software GPU's.
 //!
 //! CUDA is never called in the supervisor. Whether a library works is found out by a process that

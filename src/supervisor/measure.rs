@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a context costs: measured once, when the service starts, for a VM's limit counts its contexts too.
 //!
 //! Two processes that do nothing else make a context on each GPU. What the first finds free before the second has made its

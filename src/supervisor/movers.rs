@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The movers: one for each GPU, started when the first client opens, and again when one is asked for after
 //! it died.
 

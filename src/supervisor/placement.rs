@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which GPUs the clients of a VM see, in which order.
 //!
 //! Most programs use device 0, so what matters is which GPU that is. A VM whose first client comes gets the GPU first where it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Starting the other roles of this program, and watching them end.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device process that is started before its connection comes.
 //!
 //! Most of the time that a program needs to connect without a VM is the start of its device process. One that waits

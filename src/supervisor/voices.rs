@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the other processes print, on its way to the log.
 //!
 //! A worker runs a guest's code, and libcuda prints what kernels print; a device process says what is wrong with a guest's

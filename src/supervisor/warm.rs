@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! When workers are started ahead of need.
 //!
 //! One pool for all sockets: such a worker knows nothing of any VM. A worker that leaves the pool for a client never

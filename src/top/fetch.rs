@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Asking the service how everything is.
 
 use std::{io, time::Duration};

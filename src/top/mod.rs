@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `vhost-device-gpgpu top`: what the VMs of a running service do, live in the terminal.
 //!
 //! It reads the page `/clients` of the service's metrics, twice or more, and shows what came to pass between.

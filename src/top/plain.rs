@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Numbers as people read them, and the table that is printed once.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The primary context of the client's first device, made before the guest asks for it; of the host's first device while
 //! there is no client.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory that is charged to what the guest made: contexts, and what is loaded into them.
 
 use std::{

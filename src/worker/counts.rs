@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What this worker counts for the supervisor.
 //!
 //! Each thread counts for itself, which costs it nothing but an addition, and adds what it has to the account at the end

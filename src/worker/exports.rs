@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the device process knows of the client's device memory, so that a mover can reach it.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Tests of [`super`].
 
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams and events that end as soon as nobody uses them: see [`super::grace`].
 //!
 //! Their destruction is a post, so its caller waits for nothing. Where another thread's command may use one, a thread of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that the worker shares: the staging area, and what its guest process registered.
 
 use std::{

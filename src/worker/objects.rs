@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The client's objects: ids that the guest chose, and the driver's handles for them.
 //!
 //! A handle comes from here or not at all: a garbage handle would crash the driver. The kind is a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where a library is placed, and what that is charged.
 //!
 //! Loading a library places it nowhere: the driver does that in each context when something of the library is first used

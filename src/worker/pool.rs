@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Threads for the calls that may block: as many as there are such calls at a time.
 //!
 //! The guest thread that made such a call waits for it, so nothing of that thread comes after; other

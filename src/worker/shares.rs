@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What this worker shares with the supervisor.
 
 use std::{fs::File, io, sync::Arc};

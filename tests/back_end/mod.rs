@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which back end the tests run.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A process of a VM: it uses CUDA by the guest's library, over the socket that `VIRTIO_GPGPU` names, and does what its
 //! standard input says.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The service with a policy, and the processes of its VMs.
 
 use std::{

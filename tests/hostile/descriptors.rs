@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What cuBLASLt's descriptors travel in, as no library of a guest writes it, while another VM computes.
 
 use gpgpu_protocol::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host: the back end, what its processes hold and log, and a VM on it that means well.
 
 use std::{

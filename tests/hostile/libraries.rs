@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of NVIDIA's libraries as no library of a guest sends them, while another VM computes with the same library.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A VM that means well and always wants the GPU: what it computes is checked, and what it gets is measured.
 
 use std::{

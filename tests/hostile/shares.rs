@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a VM has of the GPU beside a hostile one, and beside one that means as well as itself.
 
 use std::sync::{

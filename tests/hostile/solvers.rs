@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Objects of cuSOLVER and cuSPARSE as no library of a guest sends them, while another VM computes with cuBLAS.
 
 use gpgpu_protocol::{

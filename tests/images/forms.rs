@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! PTX with one large variable each, written in the ways that the language has.
 
 /// How many forms there are.

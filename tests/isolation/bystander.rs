@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A program in another VM that works through a fault, and the table of what it noticed.
 
 use std::{

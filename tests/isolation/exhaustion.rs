@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A host that is short of something: room in a file system that backs guest memory, descriptors, processes.
 
 use std::{

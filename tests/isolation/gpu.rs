@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! No driver, a driver that goes away, a GPU that falls off the bus.
 
 use std::{fs, process::Command, time::Duration};

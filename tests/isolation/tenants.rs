@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What one VM has is nothing to another: handles, addresses, freed memory, interprocess handles.
 
 use super::host::{BackEnd, on_gpu};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A VMM whose guest has the driver API's commands by hand: what a guest program on the library cannot do, as the VM is powered off or
 //! reset, or the guest's kernel closes a client, in the middle of copies.
 

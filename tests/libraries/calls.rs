@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of a library's functions by name, as a C program's loader finds them.
 
 use libloading::Library;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A guest's program that uses cuBLASLt as frameworks do, and as none should.
 
 use std::ffi::c_void;

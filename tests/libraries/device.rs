@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What guest programs of the libraries have in common: device memory, and calls by name with the types that C has.
 
 use std::ptr::null_mut;

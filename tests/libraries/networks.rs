@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest programs that use cuDNN: the old API through cudarc's safe wrapper, which nobody here wrote, and the backend's by its symbols. Numbers are small
 //! and whole, so that results are exact.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest programs that compute with sparse matrices by cuSPARSE, and that call it as it must not be called.
 
 use std::{ffi::c_void, ptr::null_mut};

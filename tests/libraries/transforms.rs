@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest programs that use cuFFT: through cudarc's safe wrapper, and by its symbols.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A worker with device memory of the software GPU, that does what a stream of five 64-bit numbers says.
 
 use std::{

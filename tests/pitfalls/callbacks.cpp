@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Host functions and stream callbacks (pitfalls 56, 57).
 #include "driver.h"
 #include <mutex>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Compares what pitfall programs printed with what they print on NVIDIA's driver.
 
     compare.py [--backend NAME] [--expected FILE] [--known FILE] RUN...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Copies and memsets: what blocks the host, what is ordered with what, and every size (pitfalls 1 to 6, 8, 9, 82).
 #include "driver.h"
 #include <sys/time.h>

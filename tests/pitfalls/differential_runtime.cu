@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The runtime's table of calls with invalid or odd arguments: "call arguments -> code, last error". See differential.cpp.
 #include "harness.h"
 #include "rows.h"

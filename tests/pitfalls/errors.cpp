@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Errors: when they show, how long they last, their names (pitfalls 29, 30, 32).
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Garbage, freed and foreign handles (pitfall 63). Natively some of these crash the process: they run on ours alone.
 #include "driver.h"
 

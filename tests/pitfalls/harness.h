@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // The harness of the pitfall programs: each test runs in a process of its own (this program executed again, before any
 // CUDA call), so that a sticky error, a crash or a hang costs that test alone.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The kernels of the driver-API programs. Plain C names, found by cuModuleGetFunction.
 #include <cooperative_groups.h>
 

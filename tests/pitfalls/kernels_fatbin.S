@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 /* The compiled kernels inside the program, found at build time by -Wa,-I. */
     .section .rodata
     .globl kernels_fatbin

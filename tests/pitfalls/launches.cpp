@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Launches: parameters in every form and size, attributes, occupancy (pitfalls 28, 46 to 48).
 #include "driver.h"
 #include <memory>

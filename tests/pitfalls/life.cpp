@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Reset, retain, fork and exit; pools (pitfalls 58 to 61, 68).
 #include "driver.h"
 #include <dlfcn.h>

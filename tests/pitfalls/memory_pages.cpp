@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Guest pages under copies: never touched, read-only, forked, unmapped (pitfalls 85 to 87).
 #include "driver.h"
 #include <sys/mman.h>

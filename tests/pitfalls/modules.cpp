@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Modules, libraries, variables, entry points by name (pitfalls 43, 44, 45, 50, 51).
 #include "driver.h"
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Pinned, mapped and managed memory, pointer attributes, staging (pitfalls 10 to 12, 14 to 18, 88).
 #include "driver.h"
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Memory pools, and allocation in a stream's order (pitfalls 17, 30, 68, 73).
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Built with --default-stream per-thread: the default stream of each thread is its own (pitfalls 21, 68).
 #include "harness.h"
 #include <cuda_runtime.h>

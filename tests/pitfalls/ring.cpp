@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A process that rewrites the memory that it shares with its worker (pitfalls 79, 81): it may ruin itself, and nobody else.
 #include <signal.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // One line of a differential table per call. A call that crashes the process's library, or never returns, is a row that says
 // so: both are facts to compare.
 //

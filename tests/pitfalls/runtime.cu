@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The runtime API: last error, properties, symbols, launches by <<<>>>, both APIs on one stream
 // (pitfalls 1, 16, 20, 28, 30 to 32, 49, 55, 58, 68).
 #include "harness.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Streams, events, ordering over threads (pitfalls 19, 21 to 24).
 #include "driver.h"
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Contexts and threads (pitfalls 25 to 27, 79).
 #include "driver.h"
 #include <barrier>

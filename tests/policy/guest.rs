@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A process that uses CUDA as its standard input says, line by line.
 
 use std::{

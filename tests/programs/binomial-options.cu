@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // European call options by a binomial tree: one block walks one option's tree from its leaves to its root.
 #include <cmath>
 

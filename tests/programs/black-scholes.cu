@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // European options by the Black-Scholes formula: three arrays go up, two come back.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // What every test program shares, whichever CUDA API it is written on: its options, seeded input, timing, the
 // checksum of its output and the RESULT line that ends a run. runtime.h and driver.h add error checks and buffers.
 #pragma once

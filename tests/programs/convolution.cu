@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Convolutions by cuDNN: of single and double precision, with groups, padding, strides and dilation, added to what was there. All
 // values are small whole numbers, so every sum is exact in whatever order a library makes it.
 #include "cudnn.h"

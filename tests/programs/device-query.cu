@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // What the runtime says about device 0, and whether its several ways of saying it agree.
 #include <cstdarg>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // The driver API's part of the test programs: error checks, the embedded kernel image, context, buffers, kernel time.
 #pragma once
 

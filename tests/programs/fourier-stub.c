@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
  * What -lcufft and -lcurand resolve to where neither is installed: the names that the test programs use. Made twice, with the
  * soname of each library that is loaded when they run. Never loaded itself. 7 is CUFFT_SETUP_FAILED, and not success in cuRAND either.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Runs a CUDA program that was built as a module and is opened late, as Python opens its modules.
 //
 // The module is embedded (MODULE_IMAGE names its file). It has the CUDA runtime linked in, with its symbols, and `main`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The polynomial that fits points best, by a QR factorisation of cuSOLVER. The points are those of a polynomial whose
 // coefficients are small whole numbers, so the answer is known.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Two linear layers as a framework computes them with cuBLASLt: a product, a bias and a ReLU in one call, with an
 // algorithm that the library's heuristic names, and then with a handle of cuBLAS in place of its own. All values are
 // small whole numbers, so every sum is exact in whatever order a library makes it.

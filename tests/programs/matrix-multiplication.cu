@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Matrix multiplication on the runtime API.
 #include "matrix-multiplication.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // Matrix multiplication's problem: its sizes, input and check, for the runtime and the driver version alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // c = a * b for row-major matrices: a is m by k, b is k by n. One block makes one tile of c, from tiles of a and b
 // that it holds in shared memory. Any sizes: what lies outside a matrix counts as zero.
 constexpr unsigned kTile = 16;

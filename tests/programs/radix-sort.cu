@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Sorts 32-bit keys, least significant digit first: for each of four 8-bit digits, count the digit's values in every
 // tile, scan the counts, and put each key where its digit's turn has come. Stable, so that the digits add up.
 #include <algorithm>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // The runtime API's part of the test programs: error checks, buffers and kernel time.
 #pragma once
 

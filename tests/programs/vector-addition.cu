@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Vector addition on the runtime API.
 #include "vector-addition.h"
 

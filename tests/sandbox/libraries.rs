@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a process in a role's sandbox can do with the operator's libraries.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The supervisor in a process of its own, and what can be seen of it from outside.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bundle`: one archive with all that the demo, the benchmarks and the tests of the back end need on another machine, QEMU and its libraries included.
 
 use std::collections::BTreeSet;

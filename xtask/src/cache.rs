@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `target/cache`: each entry is a folder that appears whole or not at all, with a stamp that names the recipe it was
 //! made by. A changed recipe makes it again; an interrupted one leaves nothing behind that could be mistaken for it.
 

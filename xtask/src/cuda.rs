@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! nvcc and the CUDA headers, from PyPI, for building the test programs. Nothing of it ends up in what we distribute.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask demo`: the programs, run in a VM or without one, and the table of how they went.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guests and hosts of different age: an earlier commit's libraries on today's back end, and the other way round.
 //!
 //! The earlier commit comes out of the repository's own history, and is built once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask fuzz`: every target of `fuzz/`, on stable Rust with the libFuzzer that comes as a crate.
 
 use std::{

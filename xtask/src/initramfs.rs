@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's whole system: an initramfs with busybox, the module, our libraries and the programs, whose init runs a
 //! list of jobs, reports each on the serial console and powers the machine off.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest kernels, and the module built for each of them with that kernel's own headers and compiler.
 
 use std::fs;

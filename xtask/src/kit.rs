@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Everything that a demo needs, whether built here or unpacked from a bundle.
 
 use std::fs;

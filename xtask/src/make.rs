@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Programs that a Makefile of the repository builds for the stage.
 
 use std::path::Path;

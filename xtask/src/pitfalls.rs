@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The pitfall programs of `tests/pitfalls`: building them, running them in each way and reading their verdicts.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Child processes that never outlive this program: each in its own process group, ended with its group when the guard
 //! is dropped, on Ctrl-C, and by the kernel if this program is killed.
 

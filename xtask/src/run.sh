@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 # Runs the virtio-gpgpu demo, its benchmarks or the tests of its back end on this machine: programs in a VM (QEMU,
 # kernel and guest are in this archive), over the back end's socket, or natively. Needs x86-64 and glibc 2.34 or later;
 # with an NVIDIA driver the GPU is used.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the user sees while things run: a spinner on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Booting a guest under QEMU and reading what it reports on its serial console.
 
 use std::ffi::OsString;

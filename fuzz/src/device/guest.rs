@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the guest does: requests and data in its memory, and rings that may make no sense.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Forks: after one the child has the parent's connection but must not use it, nor close it: it would speak for the
 //! parent. CUDA does not work in such a child natively either.
 

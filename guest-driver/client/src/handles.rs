@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a library knows of the objects that it made, by their ids.
 //!
 //! Each thread keeps what it looked up last, so the calls that a program makes all the time take no lock.

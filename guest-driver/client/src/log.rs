@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages for the person who runs the program, on standard error.
 //!
 //! `VIRTIO_GPGPU_LOG` chooses what is said: `off`, `error` (the default), `info`, `debug` or `trace`.

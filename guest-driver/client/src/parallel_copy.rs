@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of much memory by several threads: one core moves 10 GB/s or so, a GPU's link several times that.
 //!
 //! The threads start with the first long copy and sleep whenever there is none.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The library's end of the ring: posts cost a few stores, and calls spin on what the worker or the GPU writes.
 //!
 //! A thread that waits spins for a while, then sleeps for ever longer, and from time to time asks the worker by the command

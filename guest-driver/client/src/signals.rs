@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Signals and the library's own threads.
 
 use std::{io, mem::MaybeUninit, thread};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How libcuda's sister libraries reach the process's one connection, which is libcuda's.
 //!
 //! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this project's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What belongs to a thread of the program: its tag, its context stack, its buffers.
 //!
 //! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the GPU was given, and what of it a context is known to have done.
 
 use std::sync::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcublas.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuBLAS carries them out.
 //!
 //! What the table has ([`gpgpu_protocol::libraries`]) is exported from its row ([`exports`]). What a handle was told is kept here ([`state`]). The rest is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cublasSetVector`, `cublasGetMatrix` and the like: copies, which libcuda makes.
 
 use std::{

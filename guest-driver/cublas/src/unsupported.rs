@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLAS's functions that are not served: exported, so that programs start, and honest when called.
 //!
 //! The names are those that the library of CUDA 13.0 exports beside what is served.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Names, logging and versions: what cuBLAS does without a GPU.
 
 use std::{

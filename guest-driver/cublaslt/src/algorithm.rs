@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which algorithms there are, and what they are: questions that the host's library answers.
 
 use std::ffi::c_int;

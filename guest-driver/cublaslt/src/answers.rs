@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the library has said, by what it was asked: of one and the same question it says the same again.
 
 use std::{

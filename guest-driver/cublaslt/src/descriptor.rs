@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Descriptors, which live in this process alone.
 //!
 //! A program has room for a descriptor, which it may copy as it likes, or asks for one of ours. So all of a descriptor is in its own

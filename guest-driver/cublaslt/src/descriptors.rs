@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions of descriptors. None of them calls the host.
 
 use gpgpu_library::Status;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcublasLt.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuBLASLt carries them out.
 //!
 //! Descriptors live here ([`descriptor`], [`descriptors`]) and travel whole with the call that uses them ([`product`], [`algorithm`]). What the library says

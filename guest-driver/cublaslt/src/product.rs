@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Products and transformations.
 
 use gpgpu_library::{Object, Status, forward::stream_id};

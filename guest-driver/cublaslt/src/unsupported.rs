@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Names that NVIDIA's libcublasLt exports for its own libraries, and no header declares. They are here so that whatever was linked with
 //! them starts; our libcublas calls none of them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the library says of itself: versions, statuses in words, the logger, and settings that the host would not know.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend: descriptors with attributes, of which graphs, plans and variant packs are made.
 //!
 //! Descriptors are the host's, but for variant packs, which are kept here: the host is given all of one with each execution, a device address for each

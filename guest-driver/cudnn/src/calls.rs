@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of functions that the table describes completely: with scaling factors as wide as they are, and with note taken of what
 //! descriptors are set to.
 

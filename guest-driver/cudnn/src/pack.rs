@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Variant packs: where the tensors of an execution are. They stay in the program's process, which reads values by their addresses when a
 //! plan is executed.
 

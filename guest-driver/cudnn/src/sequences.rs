@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions with arrays whose length a descriptor says, or whose values are as wide as one says.
 
 use std::{

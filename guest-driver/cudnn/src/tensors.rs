@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the elements of tensors and filters are: scaling factors are as wide as a `double` where these are.
 
 use std::{

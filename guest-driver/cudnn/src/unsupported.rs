@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuDNN's functions that are not served: exported, so that programs start, and honest when called.
 //!
 //! The names are those that the library of version 9.28 exports beside what is served.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What cuDNN says of itself, of its errors, and of a handle's stream.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions that say what a plan computes, and those that compute: a row of the table each.
 
 // cuFFT's functions have as many arguments as they have.

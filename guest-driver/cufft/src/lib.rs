@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcufft.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuFFT carries them out.
 //!
 //! A plan is an `int` in the program. What it was told, and which object of the host's it is, is kept here ([`plan`]). The functions that say what a plan

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Plans: the program's numbers for them, and what the host's library was told of each.
 
 use std::{

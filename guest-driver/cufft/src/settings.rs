@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Plans are made and ended here, and told their streams and work areas.
 
 use std::ffi::c_void;

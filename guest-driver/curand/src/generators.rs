@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Generators are made and ended here, and told what they are to generate.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcurand.so` for a virtio-gpgpu guest: calls travel to the host, whose own cuRAND carries them out.
 //!
 //! Numbers are made on the GPU ([`numbers`]); those of a generator for the host are copied to the program's memory afterwards. What a generator was told is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions that generate: into device memory, or into the program's by way of it.
 
 use std::ffi::c_void;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuRAND's functions that are not served: exported, so that programs start, and honest when called.
 
 use gpgpu_client::unsupported;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cusparseMatDescr_t`: what asks for a part of one returns the part itself, so it is kept here too.
 
 use gpgpu_library::{Object, Status, forward};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The page docs/libraries/cusparse.md.
 
 use gpgpu_library::page::Page;

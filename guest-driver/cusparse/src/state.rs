@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles are made and ended here, and what cuSPARSE is told of them is kept.
 
 use gpgpu_library::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSE's functions that are not served: exported, so that programs start, and honest when called.
 //!
 //! The names are those that the libraries of CUDA 12 and 13.3 export beside what is served: both are `libcusparse.so.12`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Sparse vectors, and the functions whose scalars are of a vector's type, which their arguments do not name.
 
 use std::ffi::c_void;

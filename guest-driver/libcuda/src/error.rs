@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Error names and descriptions: static text, given for every code that CUDA has.
 
 use std::{

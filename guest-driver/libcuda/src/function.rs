@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions and kernels: their parameters and attributes.
 
 use std::os::raw::c_char;

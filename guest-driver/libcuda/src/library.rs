@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries: images that are in every context, and their kernels.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What contexts say of themselves, and what can be set of it: asked of the host once, then known until it is set.
 
 use gpgpu_protocol::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The C types of the runtime API, as its headers lay them out. Enumerations are integers here:
 //! any value can arrive from a caller.
 #![allow(non_camel_case_types)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! CUDA arrays and copies that arrays or three dimensions take part in.
 
 use crate::abi::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Every code of `cudaError_t` with its name and a description, for use where no driver is loaded.
 
 use crate::abi::cudaError_t;

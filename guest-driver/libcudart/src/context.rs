@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which context a call runs in: the one that the program made current through the driver API,
 //! or else the primary context of the thread's device, retained when first needed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One- and two-dimensional copies, between devices, and to and from symbols.
 
 use crate::abi::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The driver API: `libcuda.so.1`, opened when the program first needs it, and a table of the
 //! public functions that the runtime is written on.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Error codes, the last error of each thread, names and descriptions.
 
 use crate::abi::{cudaError_t, cudart_abi};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcudart`: the CUDA runtime API, written on the public driver API alone. It runs on any
 //! `libcuda.so.1`: NVIDIA's, the guest library of this project, or the software GPU.
 //!

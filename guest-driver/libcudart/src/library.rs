@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries of kernels that the program loads itself, and the driver's entry points.
 
 use crate::abi::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The macros by which each exported function is declared, once.
 
 /// Declares exported runtime functions. The body is an expression of type

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Allocation, pinned host memory, pointer attributes, managed memory and IPC.
 
 use crate::abi::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cudaDeviceProp`, byte for byte as each version's headers lay it out.
 
 use crate::context::DEVICES;

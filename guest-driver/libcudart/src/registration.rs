@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What nvcc's stubs call: images, kernels and variables are noted as the program starts and
 //! loaded when first used. Nothing here touches the driver before that.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams, stream capture, and functions that streams call on the host.
 
 use crate::abi::*;

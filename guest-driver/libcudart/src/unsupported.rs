@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions that programs may be linked against and that are not here: graphics interoperability,
 //! textures and surfaces, generic graph nodes and other things with no counterpart of the same shape in
 //! the driver.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles: ids that this process chose, and what the host's library was told of each.
 
 use std::{

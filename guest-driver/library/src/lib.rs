@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the guest's libraries of NVIDIA's names have in common: a call travels to the host, whose own library carries it out.
 //!
 //! A library is made of its table's rows ([`export_rows_of`]), which go by [`forward`]. What a handle was told is kept here ([`handle`]), so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory that a guest's library takes for itself: libcuda's, so that it counts as the program's own would.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A library's page in `docs/libraries`: made from its table and from what is exported by hand, and checked to be up to date.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Finds the static CUDA runtime's functions in an ELF file.
 
 use std::collections::HashSet;

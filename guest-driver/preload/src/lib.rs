@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Sends the CUDA runtime calls of statically linked programs and libraries to our `libcudart`.
 //!
 //! nvcc links the CUDA runtime into the program unless it is told otherwise, and that runtime asks the driver for a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Code made and code overwritten, with no page writable and executable at once.
 
 use std::ffi::c_int;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's own libraries. Their licence does not allow that they are changed, in memory neither, so none ever is.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the dynamic linker has loaded into this process.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What kind of program a file is, and so what a run under `gpgpu-run` will be.
 
 use std::path::Path;

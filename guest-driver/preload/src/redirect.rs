@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Decides where each function of a static runtime is to go, and makes the jumps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

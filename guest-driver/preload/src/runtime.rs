@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Our libcudart, and the way to each of its functions.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries that a program loads late, and which file the dynamic linker takes.
 
 mod common;

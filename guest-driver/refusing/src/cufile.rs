@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFile: files that the GPU reads by itself. A guest has no such GPU.
 
 use crate::refuse;

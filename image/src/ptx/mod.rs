@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What PTX text will take of the device's memory.
 //!
 //! The text is read as far as that needs: where variables are declared, and how many instructions there are that become much

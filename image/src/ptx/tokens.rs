@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The lexical rules of PTX, as NVIDIA's `ptxas` follows them.
 
 use crate::Broken;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Every operation that was ever issued, so that guests and hosts of different age understand each other.
 //!
 //! A guest's library asks the host for the numbers and layouts of its operations (`gpgpuOperations`) and uses those that are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The API table: every operation that travels, in one place.
 //!
 //! [`with_api!`](crate::with_api) hands the table to a macro of the caller's choice. From it come the requests and replies

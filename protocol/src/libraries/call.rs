@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How the call of a library's function becomes a request, and a request a call.
 //!
 //! A call is a word for each argument, as a C caller has it in a register. What an argument points to on the host travels with

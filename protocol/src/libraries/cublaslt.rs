@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLASLt (cublasLt.h).
 //!
 //! Descriptors live in the guest. A call that uses some carries all that they say, and its scalars, in one argument, whose bytes are [`form`]'s:

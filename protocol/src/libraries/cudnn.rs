@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuDNN (cudnn.h).
 //!
 //! Rows with `guest` are composed in the guest, or send what changed. Scaling factors are always at host addresses: of 4 bytes, or of 8

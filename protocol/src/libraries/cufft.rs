@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFFT (cufft.h, cufftXt.h).
 //!
 //! A plan is an `int` in the program: the guest's library knows which object that is, so all rows are sent by hand. `cufftSetAutoAllocation` has none: a plan's work

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuRAND's host API (curand.h).
 //!
 //! What generates is sent by hand, for a generator may be one whose numbers go to the host. The tables of quasirandom sequences come in pieces: `from` is where one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSOLVER (cusolverDn.h, cusolverSp.h).
 //!
 //! Functions of dense matrices, and those of sparse ones that compute on the GPU. Rows with `guest` are answered in the guest from what the process knows, or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuSPARSE (cusparse.h).
 //!
 //! Rows with `guest` are answered in the guest from what the process knows, or send what changed. Scalars and results are at a host or a device address, as the handle's

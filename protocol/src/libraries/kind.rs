@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The kinds of arguments, and how wide values are.
 
 use super::class::Class;

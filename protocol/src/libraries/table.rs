@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How a table's rows become [`Function`](super::Function)s.
 
 use super::{Kind, is_same};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A.8: the functions of libraries.
 
 use std::fmt::Write as _;

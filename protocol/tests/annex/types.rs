@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How every type travels, with examples.
 
 use std::fmt::{Debug, Write};

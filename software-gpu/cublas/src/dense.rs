@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Matrices that were read, and what levels 2 and 3 do with them.
 
 use crate::number::{Field, Load, Number};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Numbers as memory holds them and as they are computed with.
 
 use std::num::Wrapping;

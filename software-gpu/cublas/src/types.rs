@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's numbers for statuses, types and options, which C callers pass as plain integers.
 
 use std::ffi::{CStr, c_int};

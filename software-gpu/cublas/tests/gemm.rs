@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! General products of all types, alone and in batches, against sums in double precision.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Vectors, in both pointer modes, with all kinds of steps.
 
 mod common;

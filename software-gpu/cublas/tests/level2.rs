@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A matrix and vectors. Triangles that are not to be read hold NaN.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Symmetric and triangular matrices, and cuBLAS's own additions.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLASLt: products with an epilogue, transformations, and the questions about algorithms.
 
 mod common;

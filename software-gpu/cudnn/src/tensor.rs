@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where a tensor's elements are, and the memory that holds them.
 
 use gpgpu_stand_in::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's numbers for statuses and types, which C callers pass as plain integers.
 
 use std::cell::Cell;

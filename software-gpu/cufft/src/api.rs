@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The cuFFT API, every function under NVIDIA's own name. Integers stand where C has enumerations.
 #![allow(non_snake_case)]
 // They are NVIDIA's, and documented there.

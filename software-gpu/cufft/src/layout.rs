@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where the elements of a transform's data are.
 
 use crate::types::{Direction, Result, Status};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Plans: numbers that name what is set for them.
 
 use std::ffi::c_int;

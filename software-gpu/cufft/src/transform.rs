@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The arithmetic: transforms of what was read, as a whole.
 
 use num_complex::Complex;

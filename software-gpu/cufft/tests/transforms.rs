@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Transforms through the C interface, against sums in double precision.
 #![allow(missing_docs)]
 

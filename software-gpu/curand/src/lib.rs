@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A `libcurand.so.10` whose functions compute on the CPU, for the software GPU's devices.
 //!
 //! From the outside in:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Sequences and distributions. A sequence is one of 32-bit words, and each number is made of as many of them as all of its kind, so
 //! that what was taken says where a sequence stands.
 

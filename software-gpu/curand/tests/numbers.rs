@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Random numbers through the C interface: how they are distributed, and that they are the same again.
 #![allow(missing_docs)]
 

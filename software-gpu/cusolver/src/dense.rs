@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The arithmetic: matrices that were read, in the shapes in which LAPACK has factors and pivots.
 
 use nalgebra::{Cholesky, ComplexField, DMatrix, DVector, LU, SVD, SymmetricEigen};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A `libcusolver.so.12` whose dense functions compute on the CPU, for the software GPU's devices.
 //!
 //! From the outside in:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Vectors and matrices as programs describe them, and as work reads and writes them.
 
 use std::ffi::c_int;

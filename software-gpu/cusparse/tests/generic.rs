@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The library as a C program gets it: products against those of the matrices written out, and what is refused.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Pinned host memory.
 
 use std::ffi::{c_uint, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Initialisation and versions.
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries: modules that belong to no context.
 
 use std::ffi::{c_uint, c_void};

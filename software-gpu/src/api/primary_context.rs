@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device's primary context, which the runtime API uses.
 
 use std::ffi::{c_int, c_uint};

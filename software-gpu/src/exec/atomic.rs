@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Atomic operations on memory.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Shuffles, votes, matches and reductions of a warp.
 
 use super::env::Env;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Loops over the lanes of a warp, one function per operation.
 //!
 //! The functions take the operation as a closure without captures and return a plain function pointer, built twice on

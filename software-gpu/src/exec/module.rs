@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A module placed in device memory and decoded for the executor.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Floating-point arithmetic that Rust's operators do not give: directed rounding, narrow formats, PTX's NaN rules.
 
 use rustc_apfloat::{Float, Round, ieee::Double};

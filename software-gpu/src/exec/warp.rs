@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Warps: groups of lanes with a program counter each, and the loop that runs them.
 
 use super::env::Env;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What this device runs of a fatbin.
 
 use gpgpu_image::fatbin::{Kind, entries};

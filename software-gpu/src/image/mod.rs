@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images as programs hand them over: PTX text, fatbins (bare or behind their wrapper) and cubins.
 
 mod fatbin;

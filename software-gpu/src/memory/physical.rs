@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Physical memory without an address: what `cuMemCreate` makes, what is mapped where the program wants it, and what
 //! another process imports by a file descriptor.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Address space: mappings of the kernel's, and which parts of the device's window are taken.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Function bodies: scopes, labels, instructions and operands.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The intermediate form that the parser hands to the executor.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! PTX text to a resolved intermediate form.
 //!
 //! [`parse`] checks the text's structure and resolves every name (registers, labels, variables, functions), so that the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module-scope directives and variable declarations.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an exported function is called with, and how it returns.
 
 use std::ffi::c_int;

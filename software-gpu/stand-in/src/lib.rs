@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the stand-ins for NVIDIA's libraries have in common: each computes on the CPU, in the streams of the software GPU.
 //!
 //! From the outside in:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the stand-ins' tests share: the software GPU and a stand-in as a C program gets them.
 //!
 //! Functions are found by name, and called by [`call!`](crate::call) with whatever is given: C's promises are the tests' to keep.

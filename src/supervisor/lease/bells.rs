@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Workers' doorbells: which of them have been rung.
 //!
 //! A worker shares its doorbell, an eventfd, with this process as one object: it may read it, fill it, and say whether who uses it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Leases: which worker may give a GPU work, and when.
 //!
 //! A thread of the supervisor decides ([`schedule`]). Workers and this thread share words of memory

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Who has a GPU next: earliest eligible virtual deadline first, over measured GPU time.
 //!
 //! Every VM has a *virtual time*: the GPU time that it had while others wanted the GPU too, divided by its weight. The queue's is the mean of all active VMs',

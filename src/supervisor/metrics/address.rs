@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where metrics are served.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Who is there: what the supervisor's event loop writes and the metrics' thread reads.
 
 use std::{

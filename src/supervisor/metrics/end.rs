@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Why clients end.
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};

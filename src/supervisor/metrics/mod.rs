@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What can be seen of VMs and clients from outside: metrics for Prometheus, and the page that `top` reads.
 //!
 //! The supervisor's event loop tells the [`Board`] who comes and goes; a thread of its own serves what the board and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The HTTP server of the metrics.
 //!
 //! A thread of its own with bounds on all that a peer can cost: connections at a time, the time of each, and the bytes

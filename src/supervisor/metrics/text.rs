@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Metrics as Prometheus reads them: the OpenMetrics text format.
 
 use std::{fmt, sync::Arc};

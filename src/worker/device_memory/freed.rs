@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What was freed in a stream's order, until the stream has come to the free.
 //!
 //! Behind each free its stream has an event. What the same stream is given next may lie in the same bytes at once, for

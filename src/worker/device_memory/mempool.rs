@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools: what programs set for them and ask of them.
 //!
 //! A pool has no memory of its own. Its allocations come out of the same chunks as all others; what it *keeps* is a number of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Free ranges of addresses: taken best fit, given back with coalescing.
 
 use std::collections::{BTreeMap, BTreeSet};

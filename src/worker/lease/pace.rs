@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How long commands take, and from that how much may be on its way.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of C functions that are known by their tables' rows alone.
 
 use std::ffi::c_void;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuFFT's plans, and what they take of a GPU's memory.
 //!
 //! A plan never allocates its work area: the guest gives it one of its own memory, which is charged as such. The library keeps tables of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuRAND's tables for quasirandom sequences, which are in the host's memory. The guest asks for them piece by piece.
 
 use gpgpu_protocol::libraries::{

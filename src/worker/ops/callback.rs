@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Host callbacks: the driver calls here, the guest runs the program's function.
 
 use std::ffi::c_void;

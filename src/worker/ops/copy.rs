@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies from and to the staging area, and two-dimensional ones.
 //!
 //! The staging area is pageable for the driver. So when an asynchronous copy from it returns, its bytes have been

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is asked of two devices; what is known of one is part of the hello.
 
 use gpgpu_protocol::api::{reply, request};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Fills: the `cuMemset` family.
 //!
 //! The driver would look at the chunk that memory lies in, not at the allocation, so the range is checked here.

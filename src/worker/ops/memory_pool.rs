@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools, and memory in a stream's order.
 
 use gpgpu_protocol::api::{reply, request};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams, and events: what of them ends, and what waits.
 
 use gpgpu_protocol::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // What runs in the VMs of the isolation tests: a program that works and notices every gap, programs that do wrong, and programs that
 // are killed. The first argument says which; what they have to say is a line on standard output.
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 /* The kernels inside the program, as PTX; found at build time by -Wa,-I. */
     .section .rodata
     .globl kernels_ptx

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The kernels of the programs that do wrong, and of those that must not notice. Found by their plain C names.
 #include <cassert>
 

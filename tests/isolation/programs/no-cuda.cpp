@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A program that has libcuda loaded, and a thread, a child and dlsym as any program may, but no use for a GPU.
 #include <cstdio>
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The chart: how many times as fast as natively each row is, on a logarithmic scale.
 
 use svg::Document;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench --frameworks`: PyTorch and CuPy as they are installed, natively and through us.
 //!
 //! Five parts: rows of calls and steps, alternately; programs that must come to the native numbers; some of them in a VM; two VMs that train at once; and PyTorch's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench`: each row natively and through us, alternately in one run, with what it should reach.
 
 mod chart;

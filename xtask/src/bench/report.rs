@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The results: as a table on the terminal, as JSON, and as the tables of `docs/performance.md`.
 
 use std::collections::BTreeMap;

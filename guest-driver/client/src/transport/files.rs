@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Files in memory that the program has mapped as shared: POSIX shared memory, memfds, huge pages.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The library as its own front end: what a VMM says to the device process, over the vhost-user socket.
 
 use std::{

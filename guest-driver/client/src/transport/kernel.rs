@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The kernel driver's device file (`guest-driver/kernel/uapi/linux/virtio_gpgpu.h`).
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How requests reach the device: the kernel driver's device file, or a vhost-user socket.
 
 mod files;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A split virtqueue in shared memory, from the driver's side (VIRTIO 1.3, section 2.7).
 //!
 //! Requests live in slots. A slot has four descriptors of its own and a buffer each for what is

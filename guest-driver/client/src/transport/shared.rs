@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The memory that this process shares with the device process when there is no VM: it stands for
 //! a guest's RAM.
 

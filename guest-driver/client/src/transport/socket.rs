@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A vhost-user socket: the library is its own front end, with memory of its own in place of a
 //! guest's RAM.
 

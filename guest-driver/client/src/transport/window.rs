@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The range of addresses for pinned memory: the same in every process that has this library and in
 //! its worker, so that a pointer means the same on both sides.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Answers of the host that hold until something changes them, kept with the object that they are about.
 
 use std::sync::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Pinned host memory: what the program allocated, and its own pages that it registered.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What launches may have, and which the host has taken.
 
 use std::sync::{Mutex, MutexGuard};

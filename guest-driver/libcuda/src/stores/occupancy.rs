@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How much of a function fits on a multiprocessor, as the host has answered.
 
 use std::sync::{

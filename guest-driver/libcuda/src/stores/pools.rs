@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools: which there are, which of them a device has and who was let in.
 
 use std::{

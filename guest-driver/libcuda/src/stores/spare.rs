@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory that the program freed and may soon want again: small allocations are made and freed without leaving
 //! the process.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A driver for tests: it keeps per thread what was asked of it, and answers as it is told to.
 #![allow(clippy::too_many_arguments)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The runtime on a driver that the tests play. Each test runs in a thread of its own, so it has a
 //! last error, a current context and a record of driver calls of its own.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Prints one line for each behaviour of the runtime API that a program can rely on.
 // The same source linked against any two runtimes must print the same lines.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Graphs, made by capture and by hand: prints what any two runtimes must agree on.
 #include <cstdio>
 #include <cstring>

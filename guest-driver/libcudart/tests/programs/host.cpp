@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Loads and unloads plugin.so, and with it the runtime, again and again.
 #include <cstdio>
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // A shared object with a kernel, for host.cu to load and unload.
 #include <cuda_runtime.h>
 __global__ void three(int *p) { *p = 3; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Compiled with --default-stream per-thread and without: the same answers, other symbols.
 #include <cstdio>
 #include <cuda_runtime.h>

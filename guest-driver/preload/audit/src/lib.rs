@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Tells the dynamic linker to take our libraries, and the preload what a program loads late.
 //!
 //! `gpgpu-run` names `libgpgpu_audit.so` in `LD_AUDIT` (rtld-audit(7)). glibc's dynamic linker then calls it

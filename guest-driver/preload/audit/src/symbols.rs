@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Finds a symbol of a mapped object in its dynamic symbol table, by the GNU hash table.
 
 use std::ffi::c_char;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Programs and libraries that the tests make with the C compiler.
 
 #![allow(dead_code, reason = "each test program uses its part")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The attributes of cuBLASLt's descriptors: how wide each is, and the value of one that nobody has set.
 //!
 //! Both sides go by these tables. The guest keeps descriptors by them, and the worker hands the library no attribute that they lack: an

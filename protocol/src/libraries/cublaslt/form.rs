@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How the calls of cuBLASLt travel: descriptors whole, with the call that uses them.
 //!
 //! A descriptor is the attributes that differ from their defaults, by number. An algorithm is the library's own bytes, which nobody

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend's attributes as they travel.
 //!
 //! An attribute is an array of elements, as wide as its type says. Handles and descriptors among them are ids. Variant packs stay in the

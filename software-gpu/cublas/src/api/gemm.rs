@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! General products: alone, with pointers in an array, or a stride apart.
 
 use std::ffi::{c_int, c_longlong};

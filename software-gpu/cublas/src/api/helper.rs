@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles, what is set for them, and what the library says of itself.
 
 use std::ffi::{c_char, c_int, c_void};

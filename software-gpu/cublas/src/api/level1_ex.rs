@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Level 1 with types as arguments.
 
 use std::ffi::{c_int, c_void};

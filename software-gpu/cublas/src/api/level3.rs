@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Level 3 but for general products: symmetric and triangular matrices, and cuBLAS's own additions.
 
 use std::ffi::c_int;

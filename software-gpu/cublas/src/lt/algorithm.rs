@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The one algorithm that there is, and the questions about it.
 
 use std::ffi::c_int;

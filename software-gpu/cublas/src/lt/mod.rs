@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The cuBLASLt API, whose handles are those of cuBLAS: one library has both names.
 //!
 //! - [`descriptor`]: descriptors and their attributes;

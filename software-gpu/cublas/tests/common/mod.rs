@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the tests share: both libraries as a C program gets them, numbers of all types, and matrices to compare with.
 #![allow(dead_code, missing_docs)]
 

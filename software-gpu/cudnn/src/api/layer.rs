@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Layers by the old API that are no convolutions.
 
 use std::ffi::c_int;

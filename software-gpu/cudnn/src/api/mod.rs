@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The cuDNN API, one file per family, every function under NVIDIA's own name. Integers stand where C has enumerations.
 #![allow(non_snake_case)]
 // cuDNN's functions have as many arguments as they have.

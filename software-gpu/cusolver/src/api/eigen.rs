@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Eigenvalues of symmetric and Hermitian matrices.
 
 use std::ffi::c_int;

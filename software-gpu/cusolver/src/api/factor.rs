@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Factors, and systems that are solved by them.
 
 use std::ffi::c_int;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The functions of 64-bit sizes, whose matrices are of a type that an argument names.
 
 use std::ffi::{c_int, c_schar, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles and objects, what is set for them, and what the library says of itself.
 
 use std::ffi::{c_int, c_void};

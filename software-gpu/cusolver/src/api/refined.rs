@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Systems that NVIDIA's solves in a lower precision first. Here they are solved once.
 
 use std::ffi::{c_int, c_void};

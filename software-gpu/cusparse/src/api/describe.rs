@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Descriptors of vectors and matrices.
 
 use std::ffi::{c_int, c_void};

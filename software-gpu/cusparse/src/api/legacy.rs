@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions of before the generic API, and their descriptions of matrices.
 
 use std::ffi::{c_int, c_void};

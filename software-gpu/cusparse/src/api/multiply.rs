@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Products of a sparse matrix or vector and a dense one, and conversions.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `add` … `tanh`: integer and floating-point arithmetic.
 
 use super::super::lanes::{alu1, alu2, alu3, each, pred, reg, set_pred};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Logic, shifts, bit fields and the byte-wise video instructions.
 
 use super::super::lanes::{alu1, alu2, alu3, alu4, logic};

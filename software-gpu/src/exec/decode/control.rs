@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Branches, calls, barriers, fences.
 
 use super::super::program::{Barrier, BarrierKind, Call, NONE, Op};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cvt`.
 
 use super::super::lanes::{alu1, each, reg};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `mov`, `cvta`, `isspacep`: values and addresses.
 
 use super::super::env::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Arithmetic of 16-bit floats and pairs of them.
 
 use super::super::lanes::{each, pred, reg, set_pred};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Operations across the lanes of a warp.
 
 use super::super::collective as run;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The decisions: which grants end, and who has the next.
 
 use super::*;

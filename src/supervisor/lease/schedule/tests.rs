@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The queue, with a GPU and clients that the test plays.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend's descriptors, which hold each other, and the execution of plans.
 //!
 //! A variant pack holds addresses of device memory, but for tensors that an operation

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Programs in a virtual machine, for correctness: there are hosts on which guests are emulated, so their times say nothing.
 
 use anyhow::{Context, Result, bail};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! PyTorch's own database of operators, natively and through us.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Two VMs that train at once, with unlike weights.
 
 use std::fmt::Write as _;

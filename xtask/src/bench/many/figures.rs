@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is computed from what the loads say: shares, windows, fairness. Times are in microseconds of the monotonic clock.
 
 /// How much was done by when, in the order of time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Running many `load` programs at once, and reading what they say.
 
 use std::fs;

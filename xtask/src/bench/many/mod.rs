@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask bench --many`: many VMs on one GPU. The same loads run as processes of this machine ("native"), through
 //! the service with the driver left to share the GPU out ("driver"), and through the service as it is by default
 //! ("scheduled").

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is run, and the rows that come of it.
 
 use anyhow::{Context, Result};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The service under many VMs: what it is started with, what it says of them, and what its processes use.
 
 use std::collections::BTreeMap;
