@@ -5,9 +5,6 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* Calls under way that one client may leave; more wait for a fatal signal alone. */
-#define GPGPU_MAX_INTERRUPTED	256
-
 /*
  * Builds a chain, which takes over what is pinned, also on failure. The caller
  * fills in the stream.
@@ -20,7 +17,6 @@ struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
 	size_t copy_out = command->out.sgl ? 0 : command->out_bytes;
 	struct gpgpu_wire_command *header;
 	struct gpgpu_request *request;
-	unsigned int segments;
 	int err;
 
 	request = gpgpu_request_new(
@@ -39,10 +35,9 @@ struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
 	request->out_ptr = u64_to_user_ptr(command->out_ptr);
 	request->out_copied = copy_out;
 
-	segments = request->readable.nents + request->writable.nents +
-		   command->in.nents + command->out.nents;
+	request->segments += command->in.nents + command->out.nents;
 	err = -E2BIG;
-	if (segments > request->queue->size)
+	if (request->segments > request->queue->size)
 		goto put;
 	request->num_readable = 0;
 	request->sgs[request->num_readable++] = request->readable.sgl;
@@ -90,7 +85,8 @@ int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes)
 		return -EIO;
 	*status = le32_to_cpu(header->status);
 	*bytes = le32_to_cpu(header->answer_bytes);
-	if (*bytes > request->answer_bytes)
+	if (*bytes > request->answer_bytes ||
+	    *bytes > request->used - sizeof(*header))
 		return -EIO;
 	/* A call that failed wrote no data: the caller's memory stays as it is. */
 	if (*status == GPGPU_STATUS_OK && request->used > out_start)
@@ -98,31 +94,6 @@ int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes)
 	if (copy_to_user(request->out_ptr, (void *)header + out_start, out))
 		return -EFAULT;
 	return 0;
-}
-
-/*
- * Whether one more call may be left under way, with so many pages pinned; if
- * so, both are counted, until gpgpu_interrupt_over(). A call that a thread is
- * in pins what it needs. Calls that were left have no thread that bounds their
- * number, so all but the first of a client need room below the limit.
- */
-bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages)
-{
-	int calls = atomic_inc_return(&client->num_interrupted);
-
-	atomic64_add(pages, &client->mm->pinned_vm);
-	if (calls <= GPGPU_MAX_INTERRUPTED &&
-	    (calls == 1 || !pages || !gpgpu_over_memlock(client->mm)))
-		return true;
-	gpgpu_interrupt_over(client, pages);
-	return false;
-}
-
-/* The call was taken up again, or given up. */
-void gpgpu_interrupt_over(struct gpgpu_client *client, unsigned long pages)
-{
-	atomic64_sub(pages, &client->mm->pinned_vm);
-	atomic_dec(&client->num_interrupted);
 }
 
 static struct gpgpu_request *gpgpu_submit_new(struct gpgpu_client *client,
@@ -192,27 +163,27 @@ static int gpgpu_submit_interrupt(struct gpgpu_client *client,
 				  struct gpgpu_request *request,
 				  struct gpgpu_submit __user *user)
 {
-	unsigned long pages = gpgpu_pinned_pages(&request->pinned_in) +
-			      gpgpu_pinned_pages(&request->pinned_out);
+	/* What was left before is charged, and its pages are not ours any more. */
+	unsigned long pages = request->left ? 0 : gpgpu_request_pages(request);
+	bool over;
 	u32 token;
 
-	if (!gpgpu_may_interrupt(client, pages))
+	if (!gpgpu_may_interrupt(client, pages, &over))
 		return 0;
-	request->left_pages = pages;
+	request->over = over;
+	if (!request->left)
+		gpgpu_request_leave(request, pages);
 	if (xa_alloc_cyclic(&client->interrupted, &token, request, xa_limit_32b,
-			    &client->next_token, GFP_KERNEL_ACCOUNT) < 0) {
-		gpgpu_interrupt_over(client, pages);
-		return 0;
-	}
+			    &client->next_token, GFP_KERNEL_ACCOUNT) < 0)
+		goto over;
 	if (!put_user(token, &user->token))
 		return -ERESTARTSYS;
-
 	/* Another thread may have guessed the token and taken it. */
-	if (xa_erase(&client->interrupted, token)) {
-		gpgpu_interrupt_over(client, pages);
-		gpgpu_request_put(request);
-	}
-	return -EFAULT;
+	if (!xa_erase(&client->interrupted, token))
+		return -EFAULT;
+over:
+	gpgpu_interrupt_over(client, over);
+	return 0;
 }
 
 static int gpgpu_submit_answer(struct gpgpu_request *request,
@@ -249,12 +220,12 @@ long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
 			  xa_erase(&client->interrupted, arg.token);
 		if (!request)
 			return -ENOENT;
-		gpgpu_interrupt_over(client, request->left_pages);
+		gpgpu_interrupt_over(client, request->over);
 	} else {
 		request = gpgpu_submit_new(client, &arg);
 		if (IS_ERR(request))
 			return PTR_ERR(request);
-		err = gpgpu_request_submit(request);
+		err = gpgpu_request_submit(request, !request->nowait);
 		if (err)
 			goto put;
 	}
@@ -270,19 +241,18 @@ long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp)
 			err = -EFAULT;
 		goto put;
 	}
-	if (err) {
-		if (fatal_signal_pending(current))
-			goto put;
+	if (err && !fatal_signal_pending(current)) {
 		err = gpgpu_submit_interrupt(client, request, user);
 		if (err)
 			return err;	/* no longer ours */
 		err = gpgpu_request_wait(request, false);
-		if (err)
-			goto put;
+	}
+	if (err) {
+		gpgpu_request_give_up(request);
+		return err;
 	}
 	err = gpgpu_submit_answer(request, user);
 put:
-	/* The device may still hold the request; then the queue does too. */
 	gpgpu_request_put(request);
 	return err;
 }

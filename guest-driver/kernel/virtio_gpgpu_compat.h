@@ -3,7 +3,11 @@
 #ifndef VIRTIO_GPGPU_COMPAT_H
 #define VIRTIO_GPGPU_COMPAT_H
 
+#include <linux/backing-dev.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/version.h>
+#include <linux/virtio.h>
 #include <linux/virtio_config.h>
 
 typedef void gpgpu_callback_t(struct virtqueue *vq);
@@ -36,6 +40,63 @@ static inline int gpgpu_find_vqs(struct virtio_device *vdev, unsigned int count,
 {
 	return virtio_find_vqs(vdev, count, vqs, (vq_callback_t **)callbacks,
 			       names, NULL);
+}
+
+#endif
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+
+#define GPGPU_DEFINE_SHUTDOWN(function)
+#define GPGPU_SHUTDOWN(function)	.shutdown = function
+
+#else
+
+/* The bus has no shutdown of its own, so the driver core calls the driver's. */
+#define GPGPU_DEFINE_SHUTDOWN(function)					\
+	static void function##_device(struct device *dev)		\
+	{								\
+		function(dev_to_virtio(dev));				\
+	}
+#define GPGPU_SHUTDOWN(function)	.driver.shutdown = function##_device
+
+#endif
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+
+/* A pin of the kind that may last refuses such pages. */
+static inline bool gpgpu_any_written_back(struct page **pages, int count)
+{
+	return false;
+}
+
+#else
+
+/* Whether a page belongs to a file that is written back to storage. */
+static inline bool gpgpu_is_written_back(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+	struct address_space *mapping;
+	bool is = false;
+
+	if (folio_test_anon(folio))
+		return false;
+	/* A mapping stays for as long as the lock is held. */
+	folio_lock(folio);
+	mapping = folio_test_swapcache(folio) ? NULL : folio_mapping(folio);
+	if (mapping)
+		is = mapping_can_writeback(mapping);
+	folio_unlock(folio);
+	return is;
+}
+
+static inline bool gpgpu_any_written_back(struct page **pages, int count)
+{
+	int i;
+
+	for (i = 0; i < count; i++)
+		if (gpgpu_is_written_back(pages[i]))
+			return true;
+	return false;
 }
 
 #endif

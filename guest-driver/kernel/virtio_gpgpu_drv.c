@@ -5,6 +5,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
+#include <linux/virtio_ring.h>
 
 #include "virtio_gpgpu_compat.h"
 #include "virtio_gpgpu_priv.h"
@@ -127,41 +128,46 @@ static void gpgpu_events_start(struct gpgpu_device *device)
 
 /*
  * Reads the configuration, a field at a time: a virtual machine monitor may
- * ask its back end anew for every single access.
+ * ask its back end anew for every single access. Files may be in use meanwhile.
  */
 static int gpgpu_read_config(struct gpgpu_device *device)
 {
 	struct virtio_device *vdev = device->vdev;
-	struct gpgpu_info *info = &device->info;
+	struct gpgpu_info info = device->info;
 
 	if (!vdev->config->get || !virtio_has_feature(vdev, VIRTIO_F_VERSION_1))
 		return -ENODEV;
-	virtio_cread_le(vdev, struct gpgpu_wire_config, magic, &info->magic);
-	if (info->magic != GPGPU_MAGIC)
+	virtio_cread_le(vdev, struct gpgpu_wire_config, magic, &info.magic);
+	device->info.magic = info.magic;
+	if (info.magic != GPGPU_MAGIC)
 		return -ENODEV;
-	virtio_cread_le(vdev, struct gpgpu_wire_config, version, &info->version);
-	if (info->version != GPGPU_VERSION)
+	virtio_cread_le(vdev, struct gpgpu_wire_config, version, &info.version);
+	device->info.version = info.version;
+	if (info.version != GPGPU_VERSION)
 		return -ENODEV;
 
 	virtio_cread_le(vdev, struct gpgpu_wire_config, api_family,
-			&info->api_family);
+			&info.api_family);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_clients,
-			&info->max_clients);
+			&info.max_clients);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_stream_bytes,
-			&info->max_stream_bytes);
+			&info.max_stream_bytes);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_answer_bytes,
-			&info->max_answer_bytes);
+			&info.max_answer_bytes);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_runs,
-			&info->max_runs);
+			&info.max_runs);
 	virtio_cread_le(vdev, struct gpgpu_wire_config, max_data_bytes,
-			&info->max_data_bytes);
-	info->max_stream_bytes = min(info->max_stream_bytes,
-				     GPGPU_MAX_STREAM_BYTES);
-	info->max_answer_bytes = min(info->max_answer_bytes,
-				     GPGPU_MAX_STREAM_BYTES);
-	info->max_runs = min(info->max_runs, GPGPU_MAX_RUNS);
-	info->max_data_bytes = min(info->max_data_bytes, GPGPU_MAX_DATA_BYTES);
-	info->copy_bytes = min_t(u64, gpgpu_copy_bytes, info->max_data_bytes);
+			&info.max_data_bytes);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, instance,
+			&device->instance);
+	info.max_stream_bytes = min(info.max_stream_bytes,
+				    GPGPU_MAX_STREAM_BYTES);
+	info.max_answer_bytes = min(info.max_answer_bytes,
+				    GPGPU_MAX_STREAM_BYTES);
+	info.max_runs = min(info.max_runs, GPGPU_MAX_RUNS);
+	info.max_data_bytes = min(info.max_data_bytes, GPGPU_MAX_DATA_BYTES);
+	info.copy_bytes = min_t(u64, gpgpu_copy_bytes, info.max_data_bytes);
+	device->info = info;
 	return 0;
 }
 
@@ -176,40 +182,41 @@ static int gpgpu_start(struct gpgpu_device *device)
 	struct gpgpu_info *info = &device->info;
 	struct gpgpu_queue *queue;
 	unsigned long flags;
+	u64 block;
 	int i, err;
 
 	err = gpgpu_find_vqs(device->vdev, GPGPU_NUM_QUEUES, vqs, callbacks,
 			     names);
 	if (err)
 		return err;
+	info->max_segments = virtqueue_get_vring_size(vqs[GPGPU_QUEUE_COMMAND]);
+	if (info->max_segments <= GPGPU_OVERHEAD) {
+		dev_err(&device->vdev->dev,
+			"a command queue of %u descriptors is too short\n",
+			info->max_segments);
+		virtio_reset_device(device->vdev);
+		device->vdev->config->del_vqs(device->vdev);
+		return -EINVAL;
+	}
+	block = min(info->max_data_bytes,
+		    (u64)(info->max_segments - GPGPU_OVERHEAD) << PAGE_SHIFT);
+	info->max_block_bytes = block ? rounddown_pow_of_two(block) : 0;
+
+	/* From here on nothing fails: who may use the queues can rely on them. */
+	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
+	WRITE_ONCE(device->is_reset, false);
+	virtio_device_ready(device->vdev);
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
 		queue = &device->queues[i];
 		spin_lock_irqsave(&queue->lock, flags);
 		queue->vq = vqs[i];
 		queue->size = virtqueue_get_vring_size(vqs[i]);
+		queue->indirect = virtio_has_feature(device->vdev,
+						     VIRTIO_RING_F_INDIRECT_DESC);
 		queue->stopped = false;
 		virtqueue_disable_cb(vqs[i]);
 		spin_unlock_irqrestore(&queue->lock, flags);
 	}
-	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
-
-	info->max_segments = device->queues[GPGPU_QUEUE_COMMAND].size;
-	if (info->max_segments <= GPGPU_OVERHEAD) {
-		dev_err(&device->vdev->dev,
-			"a command queue of %u descriptors is too short\n",
-			info->max_segments);
-		device->vdev->config->del_vqs(device->vdev);
-		return -EINVAL;
-	}
-	info->max_block_bytes =
-		min(info->max_data_bytes,
-		    (u64)(info->max_segments - GPGPU_OVERHEAD) << PAGE_SHIFT);
-	if (info->max_block_bytes)
-		info->max_block_bytes =
-			rounddown_pow_of_two(info->max_block_bytes);
-
-	WRITE_ONCE(device->is_reset, false);
-	virtio_device_ready(device->vdev);
 	gpgpu_events_start(device);
 	return 0;
 }
@@ -219,9 +226,18 @@ static bool gpgpu_client_is_closing(struct gpgpu_client *client)
 	return test_bit(GPGPU_CLIENT_CLOSING, &client->flags);
 }
 
-static bool gpgpu_client_is_closed(struct gpgpu_client *client)
+/* Closed, or of no concern to whoever ends clients. */
+static bool gpgpu_client_is_let_be(struct gpgpu_client *client)
 {
-	return completion_done(&client->closed);
+	return completion_done(&client->closed) ||
+	       !gpgpu_client_is_closing(client);
+}
+
+/* Ending, or nothing that a device can know of. */
+static bool gpgpu_client_is_of_no_device(struct gpgpu_client *client)
+{
+	return gpgpu_client_is_closing(client) ||
+	       !test_bit(GPGPU_CLIENT_OPENING, &client->flags);
 }
 
 /* A client for which `is_past` does not hold yet, with a reference; or NULL. */
@@ -242,31 +258,11 @@ gpgpu_find_client(struct gpgpu_device *device,
 	return found;
 }
 
-/*
- * Ends all clients and takes the device out of service. Nothing reaches a
- * virtqueue or guest memory afterwards.
- */
-static void gpgpu_stop(struct gpgpu_device *device)
+/* Resets the device. Nothing reaches a virtqueue or guest memory afterwards. */
+static void gpgpu_reset(struct gpgpu_device *device)
 {
-	unsigned long timeout = jiffies +
-				msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms));
-	struct gpgpu_client *client;
 	unsigned long flags;
 	int i;
-
-	if (device->is_reset)	/* gpgpu_restore() failed */
-		return;
-	while ((client = gpgpu_find_client(device, gpgpu_client_is_closing))) {
-		gpgpu_client_start_close(client);
-		gpgpu_client_put(client);
-	}
-	/* A device that is still there lets go in its own order. */
-	while (time_before(jiffies, timeout) &&
-	       (client = gpgpu_find_client(device, gpgpu_client_is_closed))) {
-		wait_for_completion_timeout(&client->closed,
-					    timeout - jiffies);
-		gpgpu_client_put(client);
-	}
 
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
 		gpgpu_queue_stop(&device->queues[i]);
@@ -274,17 +270,153 @@ static void gpgpu_stop(struct gpgpu_device *device)
 	device->events_stopped = true;
 	spin_unlock_irqrestore(&device->event_lock, flags);
 
+	/* When this returns, the device has ended what wrote to memory (GPGPU-DEV-8). */
 	virtio_reset_device(device->vdev);
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
 		gpgpu_queue_drop(&device->queues[i]);
 	device->vdev->config->del_vqs(device->vdev);
-
 	WRITE_ONCE(device->is_reset, true);
-	wake_up_all(&device->reset_wait);
-	while ((client = gpgpu_find_client(device, gpgpu_client_is_closed))) {
+}
+
+/* Has the clients end for which `is_past` does not hold. */
+static void gpgpu_start_closing(struct gpgpu_device *device,
+				bool (*is_past)(struct gpgpu_client *client))
+{
+	struct gpgpu_client *client;
+
+	while ((client = gpgpu_find_client(device, is_past))) {
+		gpgpu_client_start_close(client);
+		gpgpu_client_put(client);
+	}
+}
+
+/* Waits for the clients that are ending. The device is reset. */
+static void gpgpu_finish_closing(struct gpgpu_device *device)
+{
+	struct gpgpu_client *client;
+
+	while ((client = gpgpu_find_client(device, gpgpu_client_is_let_be))) {
+		gpgpu_client_go_on_closing(client);
 		wait_for_completion(&client->closed);
 		gpgpu_client_put(client);
 	}
+}
+
+/* Ends all clients and takes the device out of service. */
+static void gpgpu_stop(struct gpgpu_device *device)
+{
+	unsigned long timeout = jiffies +
+				msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms));
+	struct gpgpu_client *client;
+	long left;
+
+	mutex_lock(&device->life);
+	device->is_out = true;
+	gpgpu_start_closing(device, gpgpu_client_is_closing);
+	if (device->is_reset) {
+		/* gpgpu_restore() has failed: there are no queues, but a status. */
+		virtio_reset_device(device->vdev);
+	} else {
+		/* A device that is still there lets go in its own order. */
+		while ((left = timeout - jiffies) > 0 &&
+		       (client = gpgpu_find_client(device,
+						   gpgpu_client_is_let_be))) {
+			wait_for_completion_timeout(&client->closed, left);
+			gpgpu_client_put(client);
+		}
+		gpgpu_reset(device);
+	}
+	gpgpu_finish_closing(device);
+	mutex_unlock(&device->life);
+}
+
+/* Whether another device has taken the place of the one that was started. */
+static bool gpgpu_is_replaced(struct gpgpu_device *device)
+{
+	struct virtio_device *vdev = device->vdev;
+	u64 instance;
+	u32 magic;
+
+	if (!device->instance)
+		return false;
+	/* A virtual machine monitor whose back end is away may show anything. */
+	virtio_cread_le(vdev, struct gpgpu_wire_config, magic, &magic);
+	virtio_cread_le(vdev, struct gpgpu_wire_config, instance, &instance);
+	return magic == GPGPU_MAGIC && instance &&
+	       instance != device->instance;
+}
+
+/* What the core does before a probe and after a suspend, for a device that was reset. */
+static int gpgpu_negotiate(struct virtio_device *vdev)
+{
+	int err;
+
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_ACKNOWLEDGE);
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_DRIVER);
+	err = vdev->config->finalize_features(vdev);
+	if (err)
+		return err;
+	virtio_add_status(vdev, VIRTIO_CONFIG_S_FEATURES_OK);
+	if (!(vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_FEATURES_OK))
+		return -ENODEV;
+	return 0;
+}
+
+/*
+ * Has a look at the device. One that has taken the place of another knows none of
+ * the clients and none of the chains that the other one had: these end with a
+ * reset, and it is set up again for new ones (GPGPU-DRV-36). May sleep.
+ */
+void gpgpu_device_look(struct gpgpu_device *device)
+{
+	struct device *dev;
+	int err;
+
+	mutex_lock(&device->life);
+	if (device->is_out || device->is_reset || !gpgpu_is_replaced(device))
+		goto unlock;
+	dev = &device->vdev->dev;
+	dev_notice(dev, "another device has taken the place of this one: its clients end\n");
+	gpgpu_reset(device);
+	gpgpu_start_closing(device, gpgpu_client_is_of_no_device);
+	gpgpu_finish_closing(device);
+	err = gpgpu_negotiate(device->vdev);
+	err = err ?: gpgpu_read_config(device);
+	err = err ?: gpgpu_start(device);
+	if (err)
+		dev_err(dev, "cannot start the device anew: %d\n", err);
+unlock:
+	mutex_unlock(&device->life);
+}
+
+static bool gpgpu_queue_is_busy(struct gpgpu_queue *queue)
+{
+	unsigned long flags;
+	bool busy;
+
+	spin_lock_irqsave(&queue->lock, flags);
+	busy = !queue->stopped && queue->sleepers;
+	spin_unlock_irqrestore(&queue->lock, flags);
+	return busy;
+}
+
+/* Looks again for as long as somebody waits for the device. */
+static void gpgpu_look_work(struct work_struct *work)
+{
+	struct gpgpu_device *device =
+		container_of(work, struct gpgpu_device, look.work);
+
+	gpgpu_device_look(device);
+	if (gpgpu_queue_is_busy(&device->queues[GPGPU_QUEUE_CONTROL]) ||
+	    gpgpu_queue_is_busy(&device->queues[GPGPU_QUEUE_COMMAND]))
+		queue_delayed_work(gpgpu_wq, &device->look, HZ);
+}
+
+static void gpgpu_config_changed(struct virtio_device *vdev)
+{
+	struct gpgpu_device *device = vdev->priv;
+
+	mod_delayed_work(gpgpu_wq, &device->look, 0);
 }
 
 static int gpgpu_validate(struct virtio_device *vdev)
@@ -307,6 +439,7 @@ static int gpgpu_probe(struct virtio_device *vdev)
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
 		spin_lock_init(&device->queues[i].lock);
 		INIT_LIST_HEAD(&device->queues[i].pending);
+		INIT_LIST_HEAD(&device->queues[i].in_flight);
 		device->queues[i].stopped = true;
 	}
 	spin_lock_init(&device->event_lock);
@@ -314,7 +447,8 @@ static int gpgpu_probe(struct virtio_device *vdev)
 	xa_init_flags(&device->clients, XA_FLAGS_LOCK_IRQ);
 	spin_lock_init(&device->list_lock);
 	INIT_LIST_HEAD(&device->list);
-	init_waitqueue_head(&device->reset_wait);
+	mutex_init(&device->life);
+	INIT_DELAYED_WORK(&device->look, gpgpu_look_work);
 	device->is_reset = true;
 	vdev->priv = device;
 
@@ -336,6 +470,7 @@ static int gpgpu_probe(struct virtio_device *vdev)
 		goto put;
 	device->index = err;
 
+	/* Nobody else knows of the device yet. */
 	err = gpgpu_start(device);
 	if (err)
 		goto free_index;
@@ -360,6 +495,7 @@ static int gpgpu_probe(struct virtio_device *vdev)
 
 stop:
 	gpgpu_stop(device);
+	cancel_delayed_work_sync(&device->look);
 free_index:
 	ida_free(&gpgpu_ida, device->index);
 put:
@@ -374,10 +510,19 @@ static void gpgpu_remove(struct virtio_device *vdev)
 
 	misc_deregister(&device->misc);
 	gpgpu_stop(device);
+	/* With the queues stopped, nothing starts it any more. */
+	cancel_delayed_work_sync(&device->look);
 	ida_free(&gpgpu_ida, device->index);
 	vdev->priv = NULL;
 	gpgpu_device_put(device);
 }
+
+/* A kernel that is started next must not find a device that writes to its memory. */
+static void gpgpu_shutdown(struct virtio_device *vdev)
+{
+	gpgpu_stop(vdev->priv);
+}
+GPGPU_DEFINE_SHUTDOWN(gpgpu_shutdown)
 
 #ifdef CONFIG_PM_SLEEP
 /* What a client has on the host cannot be saved: clients end, new ones work. */
@@ -392,8 +537,12 @@ static int gpgpu_restore(struct virtio_device *vdev)
 	struct gpgpu_device *device = vdev->priv;
 	int err;
 
+	mutex_lock(&device->life);
 	err = gpgpu_read_config(device);
-	return err ?: gpgpu_start(device);
+	err = err ?: gpgpu_start(device);
+	device->is_out = err;
+	mutex_unlock(&device->life);
+	return err;
 }
 #endif
 
@@ -411,6 +560,8 @@ static struct virtio_driver gpgpu_driver = {
 	.validate = gpgpu_validate,
 	.probe = gpgpu_probe,
 	.remove = gpgpu_remove,
+	.config_changed = gpgpu_config_changed,
+	GPGPU_SHUTDOWN(gpgpu_shutdown),
 #ifdef CONFIG_PM_SLEEP
 	.freeze = gpgpu_freeze,
 	.restore = gpgpu_restore,
@@ -434,8 +585,9 @@ module_init(gpgpu_init);
 static void __exit gpgpu_exit(void)
 {
 	unregister_virtio_driver(&gpgpu_driver);
-	destroy_workqueue(gpgpu_wq);
 	gpgpu_reap();
+	/* Drains it, with the works that its works queue. */
+	destroy_workqueue(gpgpu_wq);
 }
 module_exit(gpgpu_exit);
 

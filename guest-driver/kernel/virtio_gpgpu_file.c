@@ -1,87 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device: one client an open file. */
+/* The character device: one client an open file, and its ioctls. */
 #include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/poll.h>
-#include <linux/sched/mm.h>
-#include <linux/sched/signal.h>
-#include <linux/slab.h>
+#include <linux/sched.h>
 #include <linux/uaccess.h>
 
 #include "virtio_gpgpu_priv.h"
-
-static void gpgpu_client_release(struct kref *ref)
-{
-	struct gpgpu_client *client =
-		container_of(ref, struct gpgpu_client, ref);
-	struct gpgpu_device *device = client->device;
-
-	spin_lock(&device->list_lock);
-	list_del(&client->node);
-	spin_unlock(&device->list_lock);
-	xa_destroy(&client->regions_by_id);
-	xa_destroy(&client->interrupted);
-	xa_destroy(&client->paused);
-	mmdrop(client->mm);
-	kfree(client);
-	gpgpu_device_put(device);
-}
-
-void gpgpu_client_get(struct gpgpu_client *client)
-{
-	kref_get(&client->ref);
-}
-
-/* May sleep. */
-void gpgpu_client_put(struct gpgpu_client *client)
-{
-	kref_put(&client->ref, gpgpu_client_release);
-}
-
-/* The device says that the client's worker is gone. Any context. */
-void gpgpu_client_died(struct gpgpu_client *client)
-{
-	set_bit(GPGPU_CLIENT_DEAD, &client->flags);
-	wake_up(&client->wait);
-}
-
-/* What the device answered to a control request that is done. */
-static int gpgpu_control_answer(struct gpgpu_request *request, u32 *status,
-				u32 *value)
-{
-	struct gpgpu_wire_control_answer *answer = request->writable.data;
-
-	if (request->error)
-		return request->error;
-	if (request->used < sizeof(*answer))
-		return -EIO;
-	*status = le32_to_cpu(answer->status);
-	if (value)
-		*value = le32_to_cpu(answer->value);
-	return 0;
-}
-
-static struct gpgpu_request *gpgpu_control_new(struct gpgpu_client *client,
-					       enum gpgpu_control_kind kind,
-					       size_t bytes)
-{
-	struct gpgpu_wire_control *header;
-	struct gpgpu_request *request;
-
-	request = gpgpu_request_new(client, GPGPU_QUEUE_CONTROL, bytes,
-				    sizeof(struct gpgpu_wire_control_answer));
-	if (IS_ERR(request))
-		return request;
-	if (request->readable.nents + request->writable.nents >
-	    request->queue->size) {
-		gpgpu_request_put(request);
-		return ERR_PTR(-E2BIG);
-	}
-	header = request->readable.data;
-	header->kind = cpu_to_le32(kind);
-	header->client = cpu_to_le32(client->id);
-	return request;
-}
 
 /*
  * Queues a control request and waits until it is done. -EINTR: the caller was
@@ -92,7 +17,7 @@ static int gpgpu_control(struct gpgpu_request *request)
 {
 	int err;
 
-	err = gpgpu_request_submit(request);
+	err = gpgpu_request_submit(request, true);
 	if (err)
 		return err;
 	if (!gpgpu_request_wait(request, false))
@@ -100,171 +25,17 @@ static int gpgpu_control(struct gpgpu_request *request)
 	return gpgpu_request_cancel(request) ? -ECANCELED : -EINTR;
 }
 
-/*
- * Takes note of an answer to OPEN. Called by the thread that waited for it and
- * by the closing work, whichever comes first.
- */
-static int gpgpu_client_opened(struct gpgpu_client *client)
-{
-	struct gpgpu_device *device = client->device;
-	struct gpgpu_request *request;
-	u32 status, id;
-	int err = 0;
-
-	mutex_lock(&client->lock);
-	request = client->open_request;
-	client->open_request = NULL;
-	if (request)
-		err = gpgpu_control_answer(request, &status, &id);
-	if (request && !err && status == GPGPU_STATUS_OK) {
-		/* Without memory for the entry, the client misses its events. */
-		if (!id || xa_insert_irq(&device->clients, id, client,
-					 GFP_KERNEL) == -EBUSY) {
-			err = -EIO;
-		} else {
-			client->id = id;
-			smp_mb__before_atomic();	/* gpgpu_client_is_open() */
-			set_bit(GPGPU_CLIENT_OPEN, &client->flags);
-		}
-	}
-	mutex_unlock(&client->lock);
-	if (request)
-		gpgpu_request_put(request);
-	return err;
-}
-
-bool gpgpu_client_is_open(struct gpgpu_client *client)
-{
-	return test_bit_acquire(GPGPU_CLIENT_OPEN, &client->flags);
-}
-
-/* Waits for the device to let go of the client. */
-static void gpgpu_client_close_work(struct work_struct *work)
-{
-	struct gpgpu_client *client =
-		container_of(work, struct gpgpu_client, close_work);
-	struct gpgpu_device *device = client->device;
-	struct gpgpu_request *request;
-	struct gpgpu_region *region, *next;
-	struct gpgpu_wire_control *header;
-	LIST_HEAD(regions);
-	int err = 0;
-
-	mutex_lock(&client->lock);
-	request = client->open_request;
-	if (request)
-		kref_get(&request->ref);
-	mutex_unlock(&client->lock);
-	if (request) {
-		gpgpu_queue_drain(request->queue);
-		wait_for_completion(&request->done);
-		gpgpu_request_put(request);
-		gpgpu_client_opened(client);
-	}
-
-	request = client->close_request;
-	client->close_request = NULL;
-	if (gpgpu_client_is_open(client)) {
-		header = request->readable.data;
-		header->client = cpu_to_le32(client->id);
-		err = gpgpu_request_submit(request);
-		if (!err) {
-			gpgpu_queue_drain(request->queue);
-			wait_for_completion(&request->done);
-			err = request->error;
-		}
-		/* Without an answer, only a reset ends what the device may do. */
-		if (err)
-			wait_event(device->reset_wait,
-				   READ_ONCE(device->is_reset));
-		xa_lock_irq(&device->clients);
-		if (xa_load(&device->clients, client->id) == client)
-			__xa_erase(&device->clients, client->id);
-		xa_unlock_irq(&device->clients);
-	}
-	gpgpu_request_put(request);
-
-	mutex_lock(&client->lock);
-	list_splice_init(&client->regions, &regions);
-	list_for_each_entry_safe(region, next, &regions, node) {
-		list_del_init(&region->node);
-		gpgpu_region_put(region);
-	}
-	mutex_unlock(&client->lock);
-
-	gpgpu_queue_drain(&device->queues[GPGPU_QUEUE_COMMAND]);
-	wake_up(&client->wait);
-	complete_all(&client->closed);
-	gpgpu_client_put(client);
-}
-
-/* Ends the client; `closed` tells when the device has let go of it. */
-void gpgpu_client_start_close(struct gpgpu_client *client)
-{
-	struct gpgpu_device *device = client->device;
-
-	if (test_and_set_bit(GPGPU_CLIENT_CLOSING, &client->flags))
-		return;
-	gpgpu_queue_purge(&device->queues[GPGPU_QUEUE_CONTROL], client);
-	gpgpu_queue_purge(&device->queues[GPGPU_QUEUE_COMMAND], client);
-	wake_up(&client->wait);
-	gpgpu_client_get(client);
-	queue_work(gpgpu_wq, &client->close_work);
-}
-
 static int gpgpu_file_open(struct inode *inode, struct file *file)
 {
 	struct gpgpu_device *device =
 		container_of(file->private_data, struct gpgpu_device, misc);
-	struct gpgpu_request *request;
 	struct gpgpu_client *client;
 
-	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
-	if (!client)
-		return -ENOMEM;
-	kref_init(&client->ref);
-	init_waitqueue_head(&client->wait);
-	mutex_init(&client->lock);
-	INIT_LIST_HEAD(&client->regions);
-	xa_init(&client->regions_by_id);
-	xa_init_flags(&client->interrupted, XA_FLAGS_ALLOC1);
-	xa_init_flags(&client->paused, XA_FLAGS_ALLOC1);
-	INIT_WORK(&client->close_work, gpgpu_client_close_work);
-	init_completion(&client->closed);
-	client->files = current->files;
-	client->pid = task_tgid_nr(current);
-	client->mm = current->mm;
-	mmgrab(client->mm);
-	kref_get(&device->ref);
-	client->device = device;
-	spin_lock(&device->list_lock);
-	list_add_tail(&client->node, &device->list);
-	spin_unlock(&device->list_lock);
-
-	request = gpgpu_control_new(client, GPGPU_CONTROL_CLOSE,
-				    sizeof(struct gpgpu_wire_control));
-	if (IS_ERR(request)) {
-		gpgpu_client_put(client);
-		return PTR_ERR(request);
-	}
-	request->is_close = true;
-	client->close_request = request;
-
+	client = gpgpu_client_new(device);
+	if (IS_ERR(client))
+		return PTR_ERR(client);
 	file->private_data = client;
 	return nonseekable_open(inode, file);
-}
-
-/*
- * The process that opened the file exits: its client ends, even if a child
- * still holds the file.
- */
-static int gpgpu_file_flush(struct file *file, fl_owner_t id)
-{
-	struct gpgpu_client *client = file->private_data;
-
-	if (id == client->files && (current->flags & PF_EXITING))
-		gpgpu_client_start_close(client);
-	return 0;
 }
 
 static int gpgpu_file_release(struct inode *inode, struct file *file)
@@ -275,15 +46,10 @@ static int gpgpu_file_release(struct inode *inode, struct file *file)
 	unsigned long token;
 
 	gpgpu_client_start_close(client);
-	/*
-	 * Whoever waits for this process to end expects its GPU memory to be
-	 * free then; but a slow device must not hold it up for ever.
-	 */
-	wait_for_completion_timeout(&client->closed,
-				    msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms)));
+	gpgpu_client_wait_closed(client);
 	xa_for_each(&client->interrupted, token, request) {
 		xa_erase(&client->interrupted, token);
-		gpgpu_interrupt_over(client, request->left_pages);
+		gpgpu_interrupt_over(client, request->over);
 		gpgpu_request_put(request);
 	}
 	xa_for_each(&client->paused, token, transfer) {
@@ -325,6 +91,8 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 		return -EFAULT;
 	if (arg.reserved)
 		return -EINVAL;
+	/* A client of the device that is there, not of one that was. */
+	gpgpu_device_look(client->device);
 	if (test_and_set_bit(GPGPU_CLIENT_OPENING, &client->flags))
 		return -EISCONN;
 
@@ -334,6 +102,7 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 		clear_bit(GPGPU_CLIENT_OPENING, &client->flags);
 		return PTR_ERR(request);
 	}
+	request->for_close = true;
 	message = request->readable.data;
 	message->version = cpu_to_le32(arg.version);
 	message->pid = cpu_to_le32(client->pid);
@@ -389,7 +158,7 @@ static long gpgpu_ioctl_register(struct gpgpu_client *client,
 	if (!gpgpu_client_is_open(client))
 		return -ENOTCONN;
 
-	region = gpgpu_region_pin(client->mm, arg.address, arg.length,
+	region = gpgpu_region_pin(client, arg.address, arg.length,
 				  arg.flags & GPGPU_REGISTER_READ_ONLY,
 				  max_runs);
 	if (region == ERR_PTR(-E2BIG)) {
@@ -433,8 +202,10 @@ static long gpgpu_ioctl_register(struct gpgpu_client *client,
 	gpgpu_request_put(request);
 
 	mutex_lock(&client->lock);
+	/* The device has it: to fail for want of memory would be too late. */
 	if (!err && status == GPGPU_STATUS_OK && !list_empty(&region->node) &&
-	    (!id || xa_insert(&client->regions_by_id, id, region, GFP_KERNEL)))
+	    (!id || xa_insert(&client->regions_by_id, id, region,
+			      GFP_KERNEL | __GFP_NOFAIL)))
 		err = -EIO;
 	if (!keep && !list_empty(&region->node)) {
 		list_del_init(&region->node);
@@ -534,7 +305,6 @@ static long gpgpu_file_ioctl(struct file *file, unsigned int cmd,
 const struct file_operations gpgpu_fops = {
 	.owner = THIS_MODULE,
 	.open = gpgpu_file_open,
-	.flush = gpgpu_file_flush,
 	.release = gpgpu_file_release,
 	.poll = gpgpu_file_poll,
 	.unlocked_ioctl = gpgpu_file_ioctl,

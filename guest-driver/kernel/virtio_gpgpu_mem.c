@@ -8,6 +8,7 @@
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
+#include "virtio_gpgpu_compat.h"
 #include "virtio_gpgpu_priv.h"
 
 /* Pages that are pinned at a time: what one page of pointers holds. */
@@ -101,13 +102,22 @@ void gpgpu_pinner_free(struct gpgpu_pinner *pinner)
 	memset(pinner, 0, sizeof(*pinner));
 }
 
-/* How many pages from the first one on follow each other in physical memory. */
+/*
+ * Whether a page follows another one in physical memory and in the memory map:
+ * runs are unpinned by their first page, and without VMEMMAP a section's map
+ * need not follow that of the section before it.
+ */
+static bool gpgpu_follows(struct page *page, struct page *before)
+{
+	return page == before + 1 && page_to_pfn(page) == page_to_pfn(before) + 1;
+}
+
+/* How many pages from the first one on follow each other. */
 static unsigned int gpgpu_run_length(struct page **pages, unsigned int count)
 {
-	unsigned long pfn = page_to_pfn(pages[0]);
 	unsigned int i = 1;
 
-	while (i < count && page_to_pfn(pages[i]) == pfn + i)
+	while (i < count && gpgpu_follows(pages[i], pages[i - 1]))
 		i++;
 	return i;
 }
@@ -135,7 +145,7 @@ int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 	unsigned long at = pinner->next, stop = at + bytes;
 	struct scatterlist *sgl = pinner->scratch;
 	unsigned int gup = pinner->written ? FOLL_WRITE : 0;
-	unsigned long pfn = 0, end_pfn = 0;
+	struct page *first, *last = NULL;
 	unsigned int nents = 0, run;
 	size_t length;
 	int got;
@@ -148,8 +158,9 @@ int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 				      PFN_UP(stop) - PFN_DOWN(at)),
 				gup, pinner->pages);
 			if (got <= 0) {
+				pinner->err = got ?: -EFAULT;
 				if (!nents)
-					return got ?: -EFAULT;
+					return pinner->err;
 				break;
 			}
 			pinner->first = 0;
@@ -159,16 +170,16 @@ int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 				       pinner->count);
 		length = min(run * PAGE_SIZE - offset_in_page(at), stop - at);
 		run = PFN_UP(offset_in_page(at) + length);
-		pfn = page_to_pfn(pinner->pages[pinner->first]);
-		if (nents && pfn == end_pfn) {
+		first = pinner->pages[pinner->first];
+		if (nents && gpgpu_follows(first, last)) {
 			sgl[nents - 1].length += length;
 		} else {
 			if (nents == pinner->max_nents)
 				break;
-			sg_set_page(&sgl[nents++], pinner->pages[pinner->first],
-				    length, offset_in_page(at));
+			sg_set_page(&sgl[nents++], first, length,
+				    offset_in_page(at));
 		}
-		end_pfn = pfn + run;
+		last = pinner->pages[pinner->first + run - 1];
 		pinner->first += run;
 		pinner->count -= run;
 		at += length;
@@ -189,7 +200,7 @@ int gpgpu_pin_piece(struct gpgpu_pinner *pinner, size_t bytes,
 	return 0;
 }
 
-/* Pins memory in one piece: -EFAULT as gpgpu_pin_piece(), -E2BIG for too many runs. */
+/* Pins memory in one piece: errors as gpgpu_pin_piece(), or -E2BIG for too many runs. */
 int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
 		  bool written, unsigned int max_nents)
 {
@@ -201,7 +212,7 @@ int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
 		return err;
 	err = gpgpu_pin_piece(&pinner, bytes, pinned);
 	if (!err && pinned->bytes < bytes) {
-		err = pinner.count ? -E2BIG : -EFAULT;
+		err = pinner.count ? -E2BIG : pinner.err;
 		gpgpu_unpin(pinned);
 	}
 	gpgpu_pinner_free(&pinner);
@@ -229,15 +240,6 @@ unsigned long gpgpu_pinned_pages(const struct gpgpu_pinned *pinned)
 	return pages;
 }
 
-/* Whether a process has more pinned than it may: as RDMA counts it. */
-bool gpgpu_over_memlock(struct mm_struct *mm)
-{
-	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
-
-	return atomic64_read(&mm->pinned_vm) > limit &&
-	       READ_ONCE(gpgpu_memlock) && !capable(CAP_IPC_LOCK);
-}
-
 static void gpgpu_region_release(struct kref *ref)
 {
 	struct gpgpu_region *region =
@@ -252,7 +254,8 @@ static void gpgpu_region_release(struct kref *ref)
 			le64_to_cpu(run->length) >> PAGE_SHIFT, true);
 		cond_resched();
 	}
-	atomic64_sub(region->num_pages, &region->mm->pinned_vm);
+	if (region->client)
+		gpgpu_uncharge(region->client, region->num_pages);
 	kvfree(region->runs);
 	kfree(region);
 }
@@ -265,14 +268,14 @@ void gpgpu_region_put(struct gpgpu_region *region)
 
 /* Appends pages to the runs; returns how many of them found room. */
 static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
-			       int count, u32 max_runs, u64 *end)
+			       int count, u32 max_runs, struct page **last)
 {
 	int i;
 
 	for (i = 0; i < count; i++) {
 		u64 address = page_to_phys(pages[i]);
 
-		if (region->num_runs && address == *end) {
+		if (region->num_runs && gpgpu_follows(pages[i], *last)) {
 			le64_add_cpu(&region->runs[region->num_runs - 1].length,
 				     PAGE_SIZE);
 		} else {
@@ -284,7 +287,7 @@ static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
 				cpu_to_le64(PAGE_SIZE);
 			region->num_runs++;
 		}
-		*end = address + PAGE_SIZE;
+		*last = pages[i];
 	}
 	return i;
 }
@@ -293,18 +296,19 @@ static int gpgpu_region_append(struct gpgpu_region *region, struct page **pages,
  * Pins user memory until the last gpgpu_region_put(). The worker may write to all of
  * it, so it must be memory that the process may write to; read-only memory is
  * replaced by a copy that is the process's own (FOLL_FORCE), which a mapping
- * that is shared with others refuses. Returns -E2BIG for more runs than
- * `max_runs`.
+ * that is shared with others refuses. So does one of a file that is written back
+ * to storage: the file system could not tell when the device writes. Returns
+ * -E2BIG for more runs than `max_runs`.
  */
-struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
+struct gpgpu_region *gpgpu_region_pin(struct gpgpu_client *client, u64 address,
 				      u64 length, bool read_only, u32 max_runs)
 {
 	unsigned int gup = FOLL_WRITE | FOLL_LONGTERM |
 			   (read_only ? FOLL_FORCE : 0);
 	struct gpgpu_region *region;
-	struct page **pages = NULL;
+	struct page **pages = NULL, *last = NULL;
 	unsigned long left, batch;
-	u64 run_end = 0, end;
+	u64 end;
 	int got, kept, err;
 
 	if (!length || !IS_ALIGNED(address | length, PAGE_SIZE) ||
@@ -320,15 +324,11 @@ struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 		return ERR_PTR(-ENOMEM);
 	kref_init(&region->ref);
 	INIT_LIST_HEAD(&region->node);
-	region->mm = mm;
 	region->num_pages = length >> PAGE_SHIFT;
-	atomic64_add(region->num_pages, &mm->pinned_vm);
-	if (gpgpu_over_memlock(mm)) {
-		err = -ENOMEM;
-		goto unpin;
-	}
-
 	err = -ENOMEM;
+	if (!gpgpu_charge(client, region->num_pages, false))
+		goto unpin;
+	region->client = client;
 	region->runs = kvmalloc_array(min_t(u64, region->num_pages, max_runs),
 				      sizeof(*region->runs), GFP_KERNEL_ACCOUNT);
 	pages = kmalloc_array(GPGPU_PIN_BATCH, sizeof(*pages), GFP_KERNEL);
@@ -347,8 +347,13 @@ struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
 			err = got ?: -EFAULT;
 			goto unpin;
 		}
+		if (gpgpu_any_written_back(pages, got)) {
+			unpin_user_pages(pages, got);
+			err = -EFAULT;
+			goto unpin;
+		}
 		kept = gpgpu_region_append(region, pages, got, max_runs,
-					   &run_end);
+					   &last);
 		if (kept < got) {
 			unpin_user_pages(pages + kept, got - kept);
 			err = -E2BIG;

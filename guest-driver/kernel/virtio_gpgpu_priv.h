@@ -7,8 +7,10 @@
  * while it is queued, by its queue, so that memory which the device can reach
  * outlives a waiter that was killed.
  *
- * Locks, outermost first: gpgpu_client.lock (a mutex, never held across a
- * wait for the device), gpgpu_queue.lock, gpgpu_device.clients' own.
+ * Locks, outermost first: gpgpu_device.life (a mutex, held across a reset),
+ * gpgpu_client.lock (a mutex, never held across a wait for the device),
+ * gpgpu_queue.lock, gpgpu_device.clients' own. Nothing but `life` is held around
+ * gpgpu_device.list_lock, and nothing is taken below it.
  */
 #ifndef VIRTIO_GPGPU_PRIV_H
 #define VIRTIO_GPGPU_PRIV_H
@@ -20,6 +22,7 @@
 #include <linux/list.h>
 #include <linux/llist.h>
 #include <linux/miscdevice.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
@@ -32,6 +35,7 @@
 
 #include "virtio_gpgpu_wire.h"
 
+struct cred;
 struct file;
 struct mm_struct;
 
@@ -40,10 +44,11 @@ struct gpgpu_queue {
 	spinlock_t lock;		/* guards all of this but `size` */
 	struct virtqueue *vq;
 	struct list_head pending;	/* requests that wait for descriptors, oldest first */
-	unsigned int in_flight;		/* requests that the device holds */
-	unsigned int sleepers;		/* requests whose waiter wants an interrupt */
-	bool draining;			/* interrupts wanted until none is in flight */
+	struct list_head in_flight;	/* requests that the device holds */
+	unsigned int sleepers;		/* requests that want an interrupt */
+	unsigned int pollers;		/* threads that watch the virtqueue instead */
 	bool stopped;
+	bool indirect;			/* a chain takes one descriptor */
 	unsigned int size;		/* descriptors: the longest chain */
 };
 
@@ -66,8 +71,11 @@ struct gpgpu_device {
 	spinlock_t list_lock;		/* guards `list` */
 	struct list_head list;		/* all clients */
 
+	struct mutex life;		/* held to start and to reset the device */
+	u64 instance;			/* which one was started; 0: it does not say */
+	bool is_out;			/* of service: removed, suspended or shut down */
 	bool is_reset;			/* the device reaches no memory any more */
-	wait_queue_head_t reset_wait;
+	struct delayed_work look;	/* gpgpu_device_look() */
 };
 
 /* Bits of gpgpu_client.flags. */
@@ -76,6 +84,7 @@ enum {
 	GPGPU_CLIENT_OPEN,		/* `id` is valid */
 	GPGPU_CLIENT_DEAD,		/* the device said so */
 	GPGPU_CLIENT_CLOSING,		/* nothing but CLOSE may be queued any more */
+	GPGPU_CLIENT_OVER,		/* a call that was left is over the limit */
 };
 
 struct gpgpu_client {
@@ -83,7 +92,8 @@ struct gpgpu_client {
 	struct gpgpu_device *device;
 	struct list_head node;		/* in gpgpu_device.list */
 	struct mm_struct *mm;		/* of the process that opened the file; mmgrab()bed */
-	void *files;			/* that process's file table: compared, never followed */
+	struct mmu_notifier notifier;	/* the client ends with that address space */
+	const struct cred *cred;	/* of who opened the file */
 	pid_t pid;
 	unsigned long flags;
 	u32 id;
@@ -100,8 +110,13 @@ struct gpgpu_client {
 	u32 next_paused;
 	atomic_t num_interrupted;	/* of both */
 
+	/* Of the closing work, which never runs twice at a time. */
 	struct gpgpu_request *close_request;	/* made early: closing must not fail */
+	bool close_sent;
+	bool close_refused;
+	unsigned long close_by;		/* jiffies: nobody waits for `closed` longer */
 	struct work_struct close_work;
+	struct work_struct free_work;
 	struct completion closed;
 };
 
@@ -133,6 +148,7 @@ struct gpgpu_pinner {
 	struct page **pages;		/* pinned, and in no piece yet: */
 	unsigned int first;
 	unsigned int count;
+	int err;			/* why no more could be pinned, last time */
 };
 
 /* What goes into a chain on the command queue. */
@@ -162,16 +178,19 @@ struct gpgpu_request {
 	struct gpgpu_queue *queue;
 
 	/* Guarded by the queue's lock until `done`. */
-	struct list_head node;
+	struct list_head node;		/* in one of the queue's lists */
 	enum gpgpu_request_state state;
 	bool sleeper;
+	bool left;			/* by its thread: see gpgpu_request_leave() */
 	int error;			/* of the exchange: 0, or negative */
 	u32 used;			/* bytes that the device says it wrote */
 
 	struct completion done;		/* with `nowait`: queued, or failed */
 	struct llist_node dead_node;
+	bool polled;			/* its thread has watched for it */
 	bool nowait;
 	bool is_close;
+	bool for_close;			/* OPEN or CLOSE: the closing work goes on with it */
 
 	struct gpgpu_buffer readable;
 	struct gpgpu_buffer writable;
@@ -180,6 +199,7 @@ struct gpgpu_request {
 	struct scatterlist *sgs[4];
 	unsigned int num_readable;
 	unsigned int num_writable;
+	unsigned int segments;		/* descriptors, without an indirect table */
 
 	/* Where a command's results go. */
 	void __user *answer_ptr;
@@ -187,7 +207,9 @@ struct gpgpu_request {
 	void __user *out_ptr;
 	size_t out_copied;		/* bytes behind the answer that go to `out_ptr` */
 
-	unsigned long left_pages;	/* see gpgpu_may_interrupt() */
+	atomic_t unpinned;
+	unsigned long charged;		/* pages, once it was left */
+	bool over;			/* see gpgpu_may_interrupt() */
 };
 
 /*
@@ -198,7 +220,7 @@ struct gpgpu_request {
 struct gpgpu_region {
 	struct kref ref;
 	struct list_head node;		/* in gpgpu_client.regions */
-	struct mm_struct *mm;		/* whose pinned_vm counts it; the client holds it */
+	struct gpgpu_client *client;	/* who was charged, and outlives it */
 	unsigned long num_pages;
 	u32 num_runs;
 	struct gpgpu_wire_run *runs;
@@ -212,29 +234,48 @@ extern bool gpgpu_memlock;
 
 /* virtio_gpgpu_drv.c */
 void gpgpu_device_put(struct gpgpu_device *device);
+void gpgpu_device_look(struct gpgpu_device *device);
 
 /* virtio_gpgpu_queue.c */
 struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
 					enum gpgpu_queue_index index,
 					size_t readable, size_t writable);
-int gpgpu_request_submit(struct gpgpu_request *request);
+int gpgpu_request_submit(struct gpgpu_request *request, bool poll);
 int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible);
 bool gpgpu_request_cancel(struct gpgpu_request *request);
+void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages);
+void gpgpu_request_give_up(struct gpgpu_request *request);
+unsigned long gpgpu_request_pages(const struct gpgpu_request *request);
 void gpgpu_request_put(struct gpgpu_request *request);
 void gpgpu_queue_callback(struct virtqueue *vq);
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client);
-void gpgpu_queue_drain(struct gpgpu_queue *queue);
+void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client);
 void gpgpu_queue_stop(struct gpgpu_queue *queue);
 void gpgpu_queue_drop(struct gpgpu_queue *queue);
 void gpgpu_reap(void);
 
-/* virtio_gpgpu_file.c */
-extern const struct file_operations gpgpu_fops;
+/* virtio_gpgpu_client.c */
+struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device);
 bool gpgpu_client_is_open(struct gpgpu_client *client);
+int gpgpu_client_opened(struct gpgpu_client *client);
 void gpgpu_client_get(struct gpgpu_client *client);
 void gpgpu_client_put(struct gpgpu_client *client);
 void gpgpu_client_died(struct gpgpu_client *client);
 void gpgpu_client_start_close(struct gpgpu_client *client);
+void gpgpu_client_go_on_closing(struct gpgpu_client *client);
+void gpgpu_client_wait_closed(struct gpgpu_client *client);
+int gpgpu_control_answer(struct gpgpu_request *request, u32 *status, u32 *value);
+struct gpgpu_request *gpgpu_control_new(struct gpgpu_client *client,
+					enum gpgpu_control_kind kind,
+					size_t bytes);
+bool gpgpu_charge(struct gpgpu_client *client, unsigned long pages, bool force);
+void gpgpu_uncharge(struct gpgpu_client *client, unsigned long pages);
+bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
+			 bool *over);
+void gpgpu_interrupt_over(struct gpgpu_client *client, bool over);
+
+/* virtio_gpgpu_file.c */
+extern const struct file_operations gpgpu_fops;
 
 /* virtio_gpgpu_command.c */
 long gpgpu_ioctl_submit(struct gpgpu_client *client, void __user *argp);
@@ -242,8 +283,6 @@ struct gpgpu_request *gpgpu_command_new(struct gpgpu_client *client,
 					struct gpgpu_command *command,
 					void **stream);
 int gpgpu_command_answer(struct gpgpu_request *request, u32 *status, u32 *bytes);
-bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages);
-void gpgpu_interrupt_over(struct gpgpu_client *client, unsigned long pages);
 
 /* virtio_gpgpu_transfer.c */
 struct gpgpu_transfer_state;
@@ -264,8 +303,7 @@ int gpgpu_pin_all(struct gpgpu_pinned *pinned, u64 address, size_t bytes,
 		  bool written, unsigned int max_nents);
 void gpgpu_unpin(struct gpgpu_pinned *pinned);
 unsigned long gpgpu_pinned_pages(const struct gpgpu_pinned *pinned);
-bool gpgpu_over_memlock(struct mm_struct *mm);
-struct gpgpu_region *gpgpu_region_pin(struct mm_struct *mm, u64 address,
+struct gpgpu_region *gpgpu_region_pin(struct gpgpu_client *client, u64 address,
 				      u64 length, bool read_only, u32 max_runs);
 void gpgpu_region_put(struct gpgpu_region *region);
 

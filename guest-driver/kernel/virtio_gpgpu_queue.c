@@ -6,11 +6,15 @@
  * when there are descriptors, always under the queue's lock and always oldest
  * first: that is the one order in which the device sees requests.
  *
- * Interrupts are off unless somebody sleeps. Whoever takes the lock also takes
- * back what the device has finished, so that a stream of submissions without
- * waiters runs without any interrupt.
+ * Interrupts are off unless somebody sleeps, and nobody watches the virtqueue.
+ * While they are off, whoever takes the lock also takes back what the device has
+ * finished, so that a stream of submissions without waiters runs without any
+ * interrupt. While they are on, that is left to the interrupt: Linux switches a
+ * line off whose interrupts mostly find nothing.
  */
+#include <linux/freezer.h>
 #include <linux/ktime.h>
+#include <linux/preempt.h>
 #include <linux/processor.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -19,13 +23,37 @@
 
 #include "virtio_gpgpu_priv.h"
 
-/* Requests that nobody holds any more; freeing one may sleep, dropping it must not. */
+/*
+ * Requests that nobody holds any more; freeing one may sleep, dropping it must
+ * not. Letting go of pages can take long (they may be under writeback), so those
+ * that have any pinned are the work's alone, and no caller's.
+ */
 static LLIST_HEAD(gpgpu_dead);
+static LLIST_HEAD(gpgpu_dead_pinned);
+
+/* Requests that were left and are done, each with a reference. */
+static LLIST_HEAD(gpgpu_left);
+
+static bool gpgpu_request_has_pages(const struct gpgpu_request *request)
+{
+	return (request->pinned_in.sgl || request->pinned_out.sgl) &&
+	       !atomic_read(&request->unpinned);
+}
+
+/* Lets go of the user's pages, whoever comes first. May sleep. */
+static void gpgpu_request_unpin(struct gpgpu_request *request)
+{
+	if (atomic_xchg(&request->unpinned, 1))
+		return;
+	gpgpu_unpin(&request->pinned_in);
+	gpgpu_unpin(&request->pinned_out);
+	if (request->charged)
+		gpgpu_uncharge(request->client, request->charged);
+}
 
 static void gpgpu_request_free(struct gpgpu_request *request)
 {
-	gpgpu_unpin(&request->pinned_in);
-	gpgpu_unpin(&request->pinned_out);
+	gpgpu_request_unpin(request);
 	gpgpu_buffer_free(&request->readable);
 	gpgpu_buffer_free(&request->writable);
 	if (request->client)
@@ -33,35 +61,64 @@ static void gpgpu_request_free(struct gpgpu_request *request)
 	kfree(request);
 }
 
-/* Frees the requests that were dropped, whoever dropped them. May sleep. */
-void gpgpu_reap(void)
+static void gpgpu_request_release_now(struct kref *ref)
 {
-	struct llist_node *dead = llist_del_all(&gpgpu_dead);
+	gpgpu_request_free(container_of(ref, struct gpgpu_request, ref));
+}
+
+static void gpgpu_reap_list(struct llist_head *list)
+{
 	struct gpgpu_request *request, *next;
 
-	llist_for_each_entry_safe(request, next, dead, dead_node)
+	llist_for_each_entry_safe(request, next, llist_del_all(list), dead_node)
 		gpgpu_request_free(request);
 }
 
 static void gpgpu_reap_work(struct work_struct *work)
 {
-	gpgpu_reap();
+	struct gpgpu_request *request, *next;
+
+	llist_for_each_entry_safe(request, next, llist_del_all(&gpgpu_left),
+				  dead_node) {
+		gpgpu_request_unpin(request);
+		kref_put(&request->ref, gpgpu_request_release_now);
+	}
+	gpgpu_reap_list(&gpgpu_dead_pinned);
+	gpgpu_reap_list(&gpgpu_dead);
 }
 
 static DECLARE_WORK(gpgpu_reaper, gpgpu_reap_work);
 
+/* Frees the requests that were dropped, whoever dropped them. May sleep. */
+void gpgpu_reap(void)
+{
+	gpgpu_reap_list(&gpgpu_dead);
+	if (!llist_empty(&gpgpu_left) || !llist_empty(&gpgpu_dead_pinned))
+		queue_work(gpgpu_wq, &gpgpu_reaper);
+}
+
+/* Any context. */
 static void gpgpu_request_release(struct kref *ref)
 {
 	struct gpgpu_request *request =
 		container_of(ref, struct gpgpu_request, ref);
 
-	llist_add(&request->dead_node, &gpgpu_dead);
+	llist_add(&request->dead_node, gpgpu_request_has_pages(request) ?
+				       &gpgpu_dead_pinned : &gpgpu_dead);
 }
 
+/* May sleep. */
 void gpgpu_request_put(struct gpgpu_request *request)
 {
-	kref_put(&request->ref, gpgpu_request_release);
+	kref_put(&request->ref, gpgpu_request_release_now);
 	gpgpu_reap();
+}
+
+/* How many pages are pinned for a request that was not left. */
+unsigned long gpgpu_request_pages(const struct gpgpu_request *request)
+{
+	return gpgpu_pinned_pages(&request->pinned_in) +
+	       gpgpu_pinned_pages(&request->pinned_out);
 }
 
 /* A request with room for `readable` bytes to the device and `writable` bytes from it. */
@@ -91,10 +148,22 @@ struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
 	request->sgs[1] = request->writable.sgl;
 	request->num_readable = 1;
 	request->num_writable = 1;
+	request->segments = request->readable.nents + request->writable.nents;
 
 	gpgpu_client_get(client);
 	request->client = client;
 	return request;
+}
+
+/* Tells whoever waits for the request. Queue locked. */
+static void gpgpu_request_complete(struct gpgpu_request *request, int error)
+{
+	request->state = GPGPU_REQUEST_DONE;
+	request->error = error;
+	complete_all(&request->done);
+	if (request->for_close &&
+	    test_bit(GPGPU_CLIENT_CLOSING, &request->client->flags))
+		gpgpu_client_go_on_closing(request->client);
 }
 
 /* The device is done with the request, or never saw it. Queue locked. */
@@ -103,19 +172,33 @@ static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 {
 	struct gpgpu_wire_command_answer *answer = request->writable.data;
 	struct gpgpu_queue *queue = request->queue;
+	u32 status = GPGPU_STATUS_OK;
 
+	list_del_init(&request->node);
 	if (request->sleeper)
 		queue->sleepers--;
 	request->sleeper = false;
-	request->state = GPGPU_REQUEST_DONE;
-	request->error = error;
 	request->used = used;
 	/* Every answer of either queue starts with the status. */
-	if (!error && used >= sizeof(*answer) &&
-	    le32_to_cpu(answer->status) == GPGPU_STATUS_CLIENT_DEAD)
+	if (!error && used >= sizeof(*answer))
+		status = le32_to_cpu(answer->status);
+	if (status == GPGPU_STATUS_CLIENT_DEAD)
 		gpgpu_client_died(request->client);
-	complete_all(&request->done);
-	kref_put(&request->ref, gpgpu_request_release);
+	/* A device that never had the client may be in the place of one that had. */
+	if (status == GPGPU_STATUS_NO_CLIENT)
+		mod_delayed_work(gpgpu_wq, &request->client->device->look, 0);
+	gpgpu_request_complete(request, error);
+	if (request->left && gpgpu_request_has_pages(request))
+		llist_add(&request->dead_node, &gpgpu_left);
+	else
+		kref_put(&request->ref, gpgpu_request_release);
+}
+
+/* Whether adding the request would not fail for want of descriptors. */
+static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
+				 const struct gpgpu_request *request)
+{
+	return queue->vq->num_free >= (queue->indirect ? 1 : request->segments);
 }
 
 /* Moves pending requests into the virtqueue. Queue locked. */
@@ -128,24 +211,32 @@ static bool gpgpu_queue_push(struct gpgpu_queue *queue)
 	while (!list_empty(&queue->pending)) {
 		request = list_first_entry(&queue->pending,
 					   struct gpgpu_request, node);
+		/* Adding to a full virtqueue notifies the device, under the lock. */
+		if (!list_empty(&queue->in_flight) &&
+		    !gpgpu_queue_has_room(queue, request))
+			break;
 		err = virtqueue_add_sgs(queue->vq, request->sgs,
 					request->num_readable,
 					request->num_writable, request,
 					GFP_ATOMIC);
-		if (err == -ENOSPC && queue->in_flight)
+		if (err == -ENOSPC && !list_empty(&queue->in_flight))
 			break;
-		list_del_init(&request->node);
 		if (err) {
 			gpgpu_request_finish(request, err, 0);
 			continue;
 		}
 		request->state = GPGPU_REQUEST_QUEUED;
-		queue->in_flight++;
+		list_move_tail(&request->node, &queue->in_flight);
 		added = true;
 		if (request->nowait)
 			complete_all(&request->done);
 	}
 	return added;
+}
+
+static bool gpgpu_queue_wants_interrupts(const struct gpgpu_queue *queue)
+{
+	return queue->sleepers && !queue->pollers;
 }
 
 /*
@@ -160,14 +251,10 @@ static bool gpgpu_queue_service(struct gpgpu_queue *queue)
 
 	do {
 		virtqueue_disable_cb(queue->vq);
-		while ((request = virtqueue_get_buf(queue->vq, &used))) {
-			queue->in_flight--;
+		while ((request = virtqueue_get_buf(queue->vq, &used)))
 			gpgpu_request_finish(request, 0, used);
-		}
-		if (!queue->in_flight)
-			queue->draining = false;
 		added |= gpgpu_queue_push(queue);
-	} while ((queue->sleepers || queue->draining) &&
+	} while (gpgpu_queue_wants_interrupts(queue) &&
 		 !virtqueue_enable_cb(queue->vq));
 
 	return added && virtqueue_kick_prepare(queue->vq);
@@ -210,18 +297,63 @@ void gpgpu_queue_callback(struct virtqueue *vq)
 	if (!queue->stopped)
 		notify = gpgpu_queue_service(queue);
 	gpgpu_queue_unlock(queue, flags, notify);
-	if (!llist_empty(&gpgpu_dead))
+	if (!llist_empty(&gpgpu_dead) || !llist_empty(&gpgpu_left) ||
+	    !llist_empty(&gpgpu_dead_pinned))
 		queue_work(gpgpu_wq, &gpgpu_reaper);
 }
 
-/* Queues a request behind all that were queued before it. On failure it is done at once. */
-int gpgpu_request_submit(struct gpgpu_request *request)
+/*
+ * Watches the virtqueue for a while: where interrupts are slow, answers that
+ * come quickly come much quicker this way. There are no interrupts meanwhile,
+ * also for others that sleep, so this is not to be preempted. `polling`: the
+ * caller is among the queue's pollers already.
+ */
+static void gpgpu_request_poll(struct gpgpu_request *request, bool polling)
+{
+	struct gpgpu_queue *queue = request->queue;
+	u64 end = ktime_get_ns() + (u64)READ_ONCE(gpgpu_poll_us) * NSEC_PER_USEC;
+	unsigned long flags;
+	bool notify;
+
+	request->polled = true;
+	while (!completion_done(&request->done) && ktime_get_ns() < end &&
+	       !need_resched() && !signal_pending(current)) {
+		rcu_read_lock();
+		if (!spin_trylock_irqsave(&queue->lock, flags)) {
+			rcu_read_unlock();
+			cpu_relax();
+			continue;
+		}
+		queue->pollers += !polling;
+		polling = true;
+		notify = !queue->stopped && gpgpu_queue_service(queue);
+		gpgpu_queue_unlock(queue, flags, notify);
+		cpu_relax();
+	}
+	if (polling) {
+		flags = gpgpu_queue_lock(queue);
+		queue->pollers--;
+		notify = !queue->stopped && gpgpu_queue_wants_interrupts(queue) &&
+			 gpgpu_queue_service(queue);
+		gpgpu_queue_unlock(queue, flags, notify);
+	}
+}
+
+/*
+ * Queues a request behind all that were queued before it. On failure it is done
+ * at once. `poll`: the caller has nothing to do but to wait for it.
+ */
+int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 {
 	struct gpgpu_queue *queue = request->queue;
 	bool notify = false;
 	unsigned long flags;
 	int err = 0;
 
+	/* On PREEMPT_RT, the lock sleeps. */
+	poll &= READ_ONCE(gpgpu_poll_us) && !IS_ENABLED(CONFIG_PREEMPT_RT);
+	if (poll)
+		preempt_disable();
 	flags = gpgpu_queue_lock(queue);
 	/*
 	 * Under the lock, so that no chain of a client follows its CLOSE:
@@ -231,43 +363,40 @@ int gpgpu_request_submit(struct gpgpu_request *request)
 	    (test_bit(GPGPU_CLIENT_CLOSING, &request->client->flags) &&
 	     !request->is_close)) {
 		err = -ENODEV;
-		request->state = GPGPU_REQUEST_DONE;
-		request->error = err;
-		complete_all(&request->done);
+		gpgpu_request_complete(request, err);
 	} else {
 		kref_get(&request->ref);
 		request->state = GPGPU_REQUEST_PENDING;
 		list_add_tail(&request->node, &queue->pending);
-		notify = gpgpu_queue_service(queue);
+		/* Before the device could interrupt for it. */
+		queue->pollers += poll;
+		if (gpgpu_queue_wants_interrupts(queue))
+			notify = gpgpu_queue_push(queue) &&
+				 virtqueue_kick_prepare(queue->vq);
+		else
+			notify = gpgpu_queue_service(queue);
 	}
 	gpgpu_queue_unlock(queue, flags, notify);
+	if (poll) {
+		if (!err)
+			gpgpu_request_poll(request, true);
+		preempt_enable();
+	}
 	gpgpu_reap();
 	return err;
 }
 
 /*
- * Watches the virtqueue for a while: where interrupts are slow, answers that
- * come quickly come much quicker this way.
+ * Has the device interrupt when it is done with the request, and has a look at
+ * the device while it is not (GPGPU-DRV-35). Queue locked.
  */
-static void gpgpu_request_poll(struct gpgpu_request *request)
+static void gpgpu_request_want_interrupt(struct gpgpu_request *request)
 {
-	struct gpgpu_queue *queue = request->queue;
-	u64 end = ktime_get_ns() + (u64)READ_ONCE(gpgpu_poll_us) * NSEC_PER_USEC;
-	bool notify;
-	unsigned long flags;
-
-	while (!completion_done(&request->done) && ktime_get_ns() < end &&
-	       !need_resched() && !signal_pending(current)) {
-		rcu_read_lock();
-		if (!spin_trylock_irqsave(&queue->lock, flags)) {
-			rcu_read_unlock();
-			cpu_relax();
-			continue;
-		}
-		notify = !queue->stopped && gpgpu_queue_service(queue);
-		gpgpu_queue_unlock(queue, flags, notify);
-		cpu_relax();
-	}
+	if (request->sleeper || request->state == GPGPU_REQUEST_DONE)
+		return;
+	request->sleeper = true;
+	request->queue->sleepers++;
+	queue_delayed_work(gpgpu_wq, &request->client->device->look, HZ);
 }
 
 /*
@@ -280,13 +409,15 @@ int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible)
 	bool notify = false;
 	unsigned long flags;
 
-	gpgpu_request_poll(request);
+	if (!request->polled && !IS_ENABLED(CONFIG_PREEMPT_RT)) {
+		preempt_disable();
+		gpgpu_request_poll(request, false);
+		preempt_enable();
+	}
 	if (!completion_done(&request->done)) {
 		flags = gpgpu_queue_lock(queue);
-		if (!queue->stopped && !request->sleeper &&
-		    request->state != GPGPU_REQUEST_DONE) {
-			request->sleeper = true;
-			queue->sleepers++;
+		if (!queue->stopped) {
+			gpgpu_request_want_interrupt(request);
 			notify = gpgpu_queue_service(queue);
 		}
 		gpgpu_queue_unlock(queue, flags, notify);
@@ -294,7 +425,9 @@ int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible)
 	gpgpu_reap();
 	if (interruptible)
 		return wait_for_completion_interruptible(&request->done);
-	return wait_for_completion_killable(&request->done);
+	/* A device that stalls does not keep the system from being suspended. */
+	return wait_for_completion_state(&request->done,
+					 TASK_KILLABLE | TASK_FREEZABLE);
 }
 
 /* Takes a request back that the device has not been given. False: too late. */
@@ -306,12 +439,49 @@ bool gpgpu_request_cancel(struct gpgpu_request *request)
 
 	flags = gpgpu_queue_lock(queue);
 	if (request->state == GPGPU_REQUEST_PENDING) {
-		list_del_init(&request->node);
 		gpgpu_request_finish(request, -ECANCELED, 0);
 		cancelled = true;
 	}
 	gpgpu_queue_unlock(queue, flags, false);
 	return cancelled;
+}
+
+/*
+ * Nobody is in a call for the request any more: its pages, charged already, are
+ * let go as soon as the device is done with it, whoever comes back for it. Called
+ * once, by the thread that leaves it.
+ */
+void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages)
+{
+	struct gpgpu_queue *queue = request->queue;
+	bool notify = false, done;
+	unsigned long flags;
+
+	flags = gpgpu_queue_lock(queue);
+	request->left = true;
+	request->charged = pages;
+	done = request->state == GPGPU_REQUEST_DONE;
+	if (!done && !queue->stopped) {
+		gpgpu_request_want_interrupt(request);
+		notify = gpgpu_queue_service(queue);
+	}
+	gpgpu_queue_unlock(queue, flags, notify);
+	if (done)
+		gpgpu_request_unpin(request);
+	gpgpu_reap();
+}
+
+/* The request's thread, which holds it, is killed and drops it. */
+void gpgpu_request_give_up(struct gpgpu_request *request)
+{
+	unsigned long pages;
+
+	if (!gpgpu_request_cancel(request) && !request->left) {
+		pages = gpgpu_request_pages(request);
+		gpgpu_charge(request->client, pages, true);
+		gpgpu_request_leave(request, pages);
+	}
+	gpgpu_request_put(request);
 }
 
 /*
@@ -328,22 +498,27 @@ void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 	list_for_each_entry_safe(request, next, &queue->pending, node) {
 		if (request->client != client || request->is_close)
 			continue;
-		list_del_init(&request->node);
 		gpgpu_request_finish(request, -ENODEV, 0);
 	}
 	spin_unlock_irqrestore(&queue->lock, flags);
 	gpgpu_reap();
 }
 
-/* Takes back whatever is still in flight as soon as the device returns it. */
-void gpgpu_queue_drain(struct gpgpu_queue *queue)
+/* Takes back what there is of a client as soon as the device returns it. */
+void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
+	struct gpgpu_request *request;
 	bool notify = false;
 	unsigned long flags;
 
 	flags = gpgpu_queue_lock(queue);
-	if (!queue->stopped && queue->in_flight) {
-		queue->draining = true;
+	if (!queue->stopped) {
+		list_for_each_entry(request, &queue->in_flight, node)
+			if (request->client == client)
+				gpgpu_request_want_interrupt(request);
+		list_for_each_entry(request, &queue->pending, node)
+			if (request->client == client)
+				gpgpu_request_want_interrupt(request);
 		notify = gpgpu_queue_service(queue);
 	}
 	gpgpu_queue_unlock(queue, flags, notify);
@@ -368,15 +543,11 @@ void gpgpu_queue_drop(struct gpgpu_queue *queue)
 	unsigned long flags;
 
 	spin_lock_irqsave(&queue->lock, flags);
-	while ((request = virtqueue_detach_unused_buf(queue->vq))) {
-		queue->in_flight--;
+	while ((request = virtqueue_detach_unused_buf(queue->vq)))
 		gpgpu_request_finish(request, -ENODEV, 0);
-	}
-	list_for_each_entry_safe(request, next, &queue->pending, node) {
-		list_del_init(&request->node);
+	list_for_each_entry_safe(request, next, &queue->pending, node)
 		gpgpu_request_finish(request, -ENODEV, 0);
-	}
-	queue->draining = false;
+	queue->vq = NULL;
 	spin_unlock_irqrestore(&queue->lock, flags);
 	gpgpu_reap();
 }

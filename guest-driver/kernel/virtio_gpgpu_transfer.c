@@ -31,7 +31,7 @@ struct gpgpu_transfer_state {
 	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
 	unsigned int first;
 	unsigned int count;
-	unsigned long left_pages;	/* see gpgpu_may_interrupt() */
+	bool over;			/* see gpgpu_may_interrupt() */
 
 	int send_err;			/* no more blocks: one could not be sent */
 	bool failed;			/* no more blocks: one has failed */
@@ -50,8 +50,7 @@ void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 	for (; transfer->count; transfer->count--) {
 		request = transfer->blocks[transfer->first];
 		transfer->first = (transfer->first + 1) % GPGPU_MAX_BLOCKS;
-		gpgpu_request_cancel(request);
-		gpgpu_request_put(request);
+		gpgpu_request_give_up(request);
 	}
 	gpgpu_pinner_free(&transfer->pinner);
 	kfree(transfer);
@@ -60,7 +59,7 @@ void gpgpu_transfer_free(struct gpgpu_transfer_state *transfer)
 /* The same for one that was paused, and is not taken up again. */
 void gpgpu_transfer_abandon(struct gpgpu_transfer_state *transfer)
 {
-	gpgpu_interrupt_over(transfer->client, transfer->left_pages);
+	gpgpu_interrupt_over(transfer->client, transfer->over);
 	gpgpu_transfer_free(transfer);
 }
 
@@ -171,7 +170,7 @@ static int gpgpu_transfer_send(struct gpgpu_transfer_state *transfer)
 	if (IS_ERR(request))
 		return PTR_ERR(request);
 	memcpy(stream, transfer->stream, arg->stream_bytes);
-	err = gpgpu_request_submit(request);
+	err = gpgpu_request_submit(request, false);
 	if (err) {
 		gpgpu_request_put(request);
 		return err;
@@ -245,51 +244,48 @@ static int gpgpu_transfer_run(struct gpgpu_transfer_state *transfer,
 	return 0;
 }
 
-/*
- * Lets go of the pages that the device is done with, and of those that it has
- * not been given. Returns how many stay pinned.
- */
-static unsigned long gpgpu_transfer_let_go(struct gpgpu_transfer_state *transfer)
+static struct gpgpu_request *
+gpgpu_transfer_nth(const struct gpgpu_transfer_state *transfer, unsigned int i)
 {
-	struct gpgpu_request *request;
-	unsigned long pages = 0;
-	unsigned int i;
-
-	gpgpu_pinner_let_go(&transfer->pinner);
-	for (i = 0; i < transfer->count; i++) {
-		request = transfer->blocks[(transfer->first + i) %
-					   GPGPU_MAX_BLOCKS];
-		if (completion_done(&request->done)) {
-			gpgpu_unpin(&request->pinned_in);
-			gpgpu_unpin(&request->pinned_out);
-		}
-		pages += gpgpu_pinned_pages(&request->pinned_in) +
-			 gpgpu_pinned_pages(&request->pinned_out);
-	}
-	return pages;
+	return transfer->blocks[(transfer->first + i) % GPGPU_MAX_BLOCKS];
 }
 
-/* As gpgpu_submit_interrupt(). */
+/* As gpgpu_submit_interrupt(). Pages that no block holds yet are let go. */
 static int gpgpu_transfer_pause(struct gpgpu_transfer_state *transfer,
 				struct gpgpu_transfer __user *user)
 {
 	struct gpgpu_client *client = transfer->client;
-	unsigned long pages = gpgpu_transfer_let_go(transfer);
+	struct gpgpu_request *request;
+	unsigned long pages = 0;
+	unsigned int i;
+	bool over;
 	u32 token;
 
-	if (!gpgpu_may_interrupt(client, pages))
-		return 0;
-	transfer->left_pages = pages;
-	if (xa_alloc_cyclic(&client->paused, &token, transfer, xa_limit_32b,
-			    &client->next_paused, GFP_KERNEL_ACCOUNT) < 0) {
-		gpgpu_interrupt_over(client, pages);
-		return 0;
+	gpgpu_pinner_let_go(&transfer->pinner);
+	for (i = 0; i < transfer->count; i++) {
+		request = gpgpu_transfer_nth(transfer, i);
+		if (!request->left)
+			pages += gpgpu_request_pages(request);
 	}
+	if (!gpgpu_may_interrupt(client, pages, &over))
+		return 0;
+	transfer->over = over;
+	for (i = 0; i < transfer->count; i++) {
+		request = gpgpu_transfer_nth(transfer, i);
+		if (!request->left)
+			gpgpu_request_leave(request,
+					    gpgpu_request_pages(request));
+	}
+	if (xa_alloc_cyclic(&client->paused, &token, transfer, xa_limit_32b,
+			    &client->next_paused, GFP_KERNEL_ACCOUNT) < 0)
+		goto over;
 	if (!put_user(token, &user->token))
 		return -ERESTARTSYS;
-	if (xa_erase(&client->paused, token))
-		gpgpu_transfer_abandon(transfer);
-	return -EFAULT;
+	if (!xa_erase(&client->paused, token))
+		return -EFAULT;
+over:
+	gpgpu_interrupt_over(client, over);
+	return 0;
 }
 
 long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp)
@@ -309,7 +305,7 @@ long gpgpu_ioctl_transfer(struct gpgpu_client *client, void __user *argp)
 			   xa_erase(&client->paused, arg.token);
 		if (!transfer)
 			return -ENOENT;
-		gpgpu_interrupt_over(client, transfer->left_pages);
+		gpgpu_interrupt_over(client, transfer->over);
 	} else {
 		transfer = gpgpu_transfer_new(client, &arg);
 		if (IS_ERR(transfer))

@@ -30,7 +30,8 @@ struct gpgpu_wire_config {
 	__le32 max_answer_bytes;
 	__le32 max_runs;
 	__le64 max_data_bytes;
-	__le64 reserved[3];
+	__le64 instance;
+	__le64 reserved[2];
 };
 
 enum gpgpu_control_kind {

@@ -5,8 +5,8 @@
  * One open file is one client of the device: one CUDA process. It belongs to
  * the address space that opened it. Every ioctl() from another one, such as a
  * child after fork() or a program after execve(), fails with EPERM, and the
- * client ends when the process that opened the file exits, whoever else still
- * holds the file. Open it with O_CLOEXEC, and use MADV_DONTFORK on memory that
+ * client ends with that address space, when the process that opened the file
+ * exits or executes another program, whoever else still holds the file. Open it with O_CLOEXEC, and use MADV_DONTFORK on memory that
  * you register.
  *
  * Every ioctl() returns 0 when the device answered. What it answered is then
@@ -135,11 +135,11 @@ struct gpgpu_open {
  * then restarted by the kernel (SA_RESTART), or fails with EINTR and has to be
  * made again with the same structure: either way it goes on waiting for what
  * is under way, and nothing runs twice. A submission that was interrupted with
- * @token still 0 has not been queued. An interrupted submission that is never
- * taken up again keeps its memory pinned until the file is closed; that counts
- * against RLIMIT_MEMLOCK. Where there is no room below the limit, the signal
- * does not interrupt, unless the client has no other interrupted call. ENOENT:
- * @token is not that of an interrupted submission.
+ * @token still 0 has not been queued. An interrupted submission keeps its memory
+ * pinned until the device is done with it; that counts against RLIMIT_MEMLOCK.
+ * Where there is no room below the limit, the signal does not interrupt, unless
+ * the process has no other call like that, nor where @token cannot be written.
+ * ENOENT: @token is not that of an interrupted submission.
  */
 struct gpgpu_submit {
 	__u64 stream_ptr;
@@ -218,9 +218,10 @@ struct gpgpu_transfer {
  *	fragmented. Anything but OK leaves nothing pinned.
  * @reserved: zero
  *
- * The memory stays pinned, and counts against RLIMIT_MEMLOCK (ENOMEM when
- * over it, without CAP_IPC_LOCK), until GPGPU_IOC_UNREGISTER or the end of the
- * client. Unmapping it does not unpin it. Only a fatal signal ends the wait.
+ * The memory stays pinned, and counts against RLIMIT_MEMLOCK of the process and
+ * of its user (ENOMEM when over it, without CAP_IPC_LOCK), until
+ * GPGPU_IOC_UNREGISTER or the end of the client. EFAULT: the caller may not
+ * write to it, or it is a shared mapping of a file on storage. Unmapping it does not unpin it. Only a fatal signal ends the wait.
  */
 struct gpgpu_register {
 	__u64 address;

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Clients: their beginning, what they are charged, and their end. */
+#include <linux/cred.h>
+#include <linux/jiffies.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/user.h>
+#include <linux/slab.h>
+
+#include "virtio_gpgpu_priv.h"
+
+/* Calls under way that one client may leave; more wait for a fatal signal alone. */
+#define GPGPU_MAX_INTERRUPTED	256
+
+/* Waits until no notifier of the client runs, which takes a while. */
+static void gpgpu_client_free_work(struct work_struct *work)
+{
+	struct gpgpu_client *client =
+		container_of(work, struct gpgpu_client, free_work);
+
+	mmu_notifier_unregister(&client->notifier, client->mm);
+	xa_destroy(&client->regions_by_id);
+	xa_destroy(&client->interrupted);
+	xa_destroy(&client->paused);
+	mmdrop(client->mm);
+	put_cred(client->cred);
+	gpgpu_device_put(client->device);
+	kfree(client);
+}
+
+static void gpgpu_client_release(struct kref *ref)
+{
+	struct gpgpu_client *client =
+		container_of(ref, struct gpgpu_client, ref);
+
+	spin_lock(&client->device->list_lock);
+	list_del(&client->node);
+	spin_unlock(&client->device->list_lock);
+	queue_work(gpgpu_wq, &client->free_work);
+}
+
+void gpgpu_client_get(struct gpgpu_client *client)
+{
+	kref_get(&client->ref);
+}
+
+/* Process context. */
+void gpgpu_client_put(struct gpgpu_client *client)
+{
+	kref_put(&client->ref, gpgpu_client_release);
+}
+
+/* The device says that the client's worker is gone. Any context. */
+void gpgpu_client_died(struct gpgpu_client *client)
+{
+	set_bit(GPGPU_CLIENT_DEAD, &client->flags);
+	wake_up(&client->wait);
+}
+
+/* What the device answered to a control request that is done. */
+int gpgpu_control_answer(struct gpgpu_request *request, u32 *status, u32 *value)
+{
+	struct gpgpu_wire_control_answer *answer = request->writable.data;
+
+	if (request->error)
+		return request->error;
+	if (request->used < sizeof(*answer))
+		return -EIO;
+	*status = le32_to_cpu(answer->status);
+	if (value)
+		*value = le32_to_cpu(answer->value);
+	return 0;
+}
+
+struct gpgpu_request *gpgpu_control_new(struct gpgpu_client *client,
+					enum gpgpu_control_kind kind,
+					size_t bytes)
+{
+	struct gpgpu_wire_control *header;
+	struct gpgpu_request *request;
+
+	request = gpgpu_request_new(client, GPGPU_QUEUE_CONTROL, bytes,
+				    sizeof(struct gpgpu_wire_control_answer));
+	if (IS_ERR(request))
+		return request;
+	if (request->segments > request->queue->size) {
+		gpgpu_request_put(request);
+		return ERR_PTR(-E2BIG);
+	}
+	header = request->readable.data;
+	header->kind = cpu_to_le32(kind);
+	header->client = cpu_to_le32(client->id);
+	return request;
+}
+
+/*
+ * Takes note of an answer to OPEN. Called by the thread that waited for it and
+ * by the closing work, whichever comes first.
+ */
+int gpgpu_client_opened(struct gpgpu_client *client)
+{
+	struct gpgpu_device *device = client->device;
+	struct gpgpu_request *request;
+	u32 status, id;
+	int err = 0;
+
+	mutex_lock(&client->lock);
+	request = client->open_request;
+	client->open_request = NULL;
+	if (request)
+		err = gpgpu_control_answer(request, &status, &id);
+	if (request && !err && status == GPGPU_STATUS_OK) {
+		/* Without memory for the entry, the client misses its events. */
+		if (!id || xa_insert_irq(&device->clients, id, client,
+					 GFP_KERNEL) == -EBUSY) {
+			err = -EIO;
+		} else {
+			client->id = id;
+			smp_mb__before_atomic();	/* gpgpu_client_is_open() */
+			set_bit(GPGPU_CLIENT_OPEN, &client->flags);
+		}
+	}
+	mutex_unlock(&client->lock);
+	if (request)
+		gpgpu_request_put(request);
+	return err;
+}
+
+bool gpgpu_client_is_open(struct gpgpu_client *client)
+{
+	return test_bit_acquire(GPGPU_CLIENT_OPEN, &client->flags);
+}
+
+/*
+ * Whether the device reaches the client's regions no more: it said so, or was
+ * reset. Any other answer says nothing about them (GPGPU-DRV-15), NO_CLIENT
+ * least of all: the device gave the client its number.
+ */
+static bool gpgpu_client_is_let_go(struct gpgpu_client *client)
+{
+	u32 status = 0;
+	int err;
+
+	if (READ_ONCE(client->device->is_reset))
+		return true;
+	err = gpgpu_control_answer(client->close_request, &status, NULL);
+	if (!err && status == GPGPU_STATUS_OK)
+		return true;
+	if (!client->close_refused)
+		pr_warn_ratelimited("virtio_gpgpu: the device did not close client %u of process %d (status %u, %d): its memory stays pinned until a reset\n",
+				    client->id, client->pid, status, err);
+	client->close_refused = true;
+	return false;
+}
+
+/*
+ * Goes on with closing as far as it can without waiting: with OPEN, with CLOSE
+ * and with a reset it is queued again. Returns whether the client is closed.
+ */
+static bool gpgpu_client_close(struct gpgpu_client *client)
+{
+	struct gpgpu_device *device = client->device;
+	struct gpgpu_queue *control = &device->queues[GPGPU_QUEUE_CONTROL];
+	struct gpgpu_queue *command = &device->queues[GPGPU_QUEUE_COMMAND];
+	struct gpgpu_request *request = client->close_request;
+	struct gpgpu_wire_control *header;
+	struct gpgpu_region *region, *next;
+	bool opening;
+
+	gpgpu_queue_purge(control, client);
+	gpgpu_queue_purge(command, client);
+
+	/* Before the look: an OPEN that is done later has this run again. */
+	gpgpu_queue_collect(control, client);
+	mutex_lock(&client->lock);
+	opening = client->open_request &&
+		  !completion_done(&client->open_request->done);
+	mutex_unlock(&client->lock);
+	if (opening)
+		return false;
+	gpgpu_client_opened(client);
+
+	if (gpgpu_client_is_open(client)) {
+		if (!client->close_sent) {
+			client->close_sent = true;
+			header = request->readable.data;
+			header->client = cpu_to_le32(client->id);
+			gpgpu_request_submit(request, false);
+			gpgpu_queue_collect(control, client);
+		}
+		if (!completion_done(&request->done) ||
+		    !gpgpu_client_is_let_go(client))
+			return false;
+		xa_lock_irq(&device->clients);
+		if (xa_load(&device->clients, client->id) == client)
+			__xa_erase(&device->clients, client->id);
+		xa_unlock_irq(&device->clients);
+	}
+	client->close_request = NULL;
+	gpgpu_request_put(request);
+
+	mutex_lock(&client->lock);
+	list_for_each_entry_safe(region, next, &client->regions, node) {
+		list_del_init(&region->node);
+		gpgpu_region_put(region);
+	}
+	mutex_unlock(&client->lock);
+
+	gpgpu_queue_collect(command, client);
+	return true;
+}
+
+static void gpgpu_client_close_work(struct work_struct *work)
+{
+	struct gpgpu_client *client =
+		container_of(work, struct gpgpu_client, close_work);
+
+	if (!completion_done(&client->closed) && gpgpu_client_close(client)) {
+		wake_up(&client->wait);
+		complete_all(&client->closed);
+		gpgpu_client_put(client);
+	}
+	gpgpu_client_put(client);
+}
+
+/* Something has come about that the closing work may wait for. Any context. */
+void gpgpu_client_go_on_closing(struct gpgpu_client *client)
+{
+	gpgpu_client_get(client);
+	if (!queue_work(gpgpu_wq, &client->close_work))
+		/* Never the last: the caller has one. */
+		gpgpu_client_put(client);
+}
+
+/* Ends the client; `closed` tells when the device has let go of it. Does not sleep. */
+void gpgpu_client_start_close(struct gpgpu_client *client)
+{
+	if (test_bit(GPGPU_CLIENT_CLOSING, &client->flags))
+		return;
+	client->close_by = jiffies +
+			   msecs_to_jiffies(READ_ONCE(gpgpu_close_timeout_ms));
+	if (test_and_set_bit(GPGPU_CLIENT_CLOSING, &client->flags))
+		return;
+	wake_up(&client->wait);
+	gpgpu_client_get(client);	/* until it is closed */
+	gpgpu_client_go_on_closing(client);
+}
+
+/*
+ * Whoever waits for a process to end expects its GPU memory to be free then; but
+ * a slow device must not hold it up for ever. The time is counted from the start
+ * of the closing, so that it is spent once for all files of a process.
+ */
+void gpgpu_client_wait_closed(struct gpgpu_client *client)
+{
+	long left = READ_ONCE(client->close_by) - jiffies;
+
+	if (left > 0)
+		wait_for_completion_timeout(&client->closed, left);
+}
+
+/*
+ * The address space ends: its process has exited or executed another program.
+ * Nobody can use the client any more, whoever holds the file.
+ */
+static void gpgpu_client_mm_release(struct mmu_notifier *notifier,
+				    struct mm_struct *mm)
+{
+	gpgpu_client_start_close(container_of(notifier, struct gpgpu_client,
+					      notifier));
+}
+
+static const struct mmu_notifier_ops gpgpu_client_mm_ops = {
+	.release = gpgpu_client_mm_release,
+};
+
+/* A client of the current process, with a reference. */
+struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
+{
+	struct gpgpu_request *request;
+	struct gpgpu_client *client;
+	int err;
+
+	if (!current->mm)
+		return ERR_PTR(-EPERM);
+	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
+	if (!client)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&client->ref);
+	init_waitqueue_head(&client->wait);
+	mutex_init(&client->lock);
+	INIT_LIST_HEAD(&client->node);
+	INIT_LIST_HEAD(&client->regions);
+	xa_init(&client->regions_by_id);
+	xa_init_flags(&client->interrupted, XA_FLAGS_ALLOC1);
+	xa_init_flags(&client->paused, XA_FLAGS_ALLOC1);
+	INIT_WORK(&client->close_work, gpgpu_client_close_work);
+	INIT_WORK(&client->free_work, gpgpu_client_free_work);
+	init_completion(&client->closed);
+	client->pid = task_tgid_nr(current);
+	client->mm = current->mm;
+	client->notifier.ops = &gpgpu_client_mm_ops;
+	err = mmu_notifier_register(&client->notifier, client->mm);
+	if (err) {
+		kfree(client);
+		return ERR_PTR(err);
+	}
+	mmgrab(client->mm);
+	client->cred = get_current_cred();
+	kref_get(&device->ref);
+	client->device = device;
+
+	request = gpgpu_control_new(client, GPGPU_CONTROL_CLOSE,
+				    sizeof(struct gpgpu_wire_control));
+	if (IS_ERR(request)) {
+		/* There is nothing to close. */
+		set_bit(GPGPU_CLIENT_CLOSING, &client->flags);
+		gpgpu_client_put(client);
+		return ERR_CAST(request);
+	}
+	request->is_close = true;
+	request->for_close = true;
+	client->close_request = request;
+	spin_lock(&device->list_lock);
+	list_add_tail(&client->node, &device->list);
+	spin_unlock(&device->list_lock);
+	return client;
+}
+
+/*
+ * Counts pages that stay pinned while no thread is in a call for them: against
+ * RLIMIT_MEMLOCK of the process, as RDMA does, and of its user, as io_uring does,
+ * or a process could have its children pin for it. `force`: even above the limit.
+ */
+bool gpgpu_charge(struct gpgpu_client *client, unsigned long pages, bool force)
+{
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	unsigned long of_user, of_process;
+
+	of_user = atomic_long_add_return(pages, &client->cred->user->locked_vm);
+	of_process = atomic64_add_return(pages, &client->mm->pinned_vm);
+	if (force || (of_user <= limit && of_process <= limit) ||
+	    !READ_ONCE(gpgpu_memlock) || capable(CAP_IPC_LOCK))
+		return true;
+	gpgpu_uncharge(client, pages);
+	return false;
+}
+
+void gpgpu_uncharge(struct gpgpu_client *client, unsigned long pages)
+{
+	atomic_long_sub(pages, &client->cred->user->locked_vm);
+	atomic64_sub(pages, &client->mm->pinned_vm);
+}
+
+/* Makes this client the one of its process that has a call over the limit. */
+static bool gpgpu_client_may_be_over(struct gpgpu_client *client)
+{
+	struct gpgpu_device *device = client->device;
+	struct gpgpu_client *other;
+	bool may = true;
+
+	spin_lock(&device->list_lock);
+	list_for_each_entry(other, &device->list, node)
+		if (other->mm == client->mm &&
+		    test_bit(GPGPU_CLIENT_OVER, &other->flags))
+			may = false;
+	if (may)
+		set_bit(GPGPU_CLIENT_OVER, &client->flags);
+	spin_unlock(&device->list_lock);
+	return may;
+}
+
+/*
+ * Whether one more call may be left under way, with so many pages pinned; if so,
+ * it is counted until gpgpu_interrupt_over(), and the pages are charged. A call
+ * that a thread is in pins what it needs. Calls that were left have no thread
+ * that bounds their number, so all but one of a process need room below the limit.
+ */
+bool gpgpu_may_interrupt(struct gpgpu_client *client, unsigned long pages,
+			 bool *over)
+{
+	*over = false;
+	if (atomic_inc_return(&client->num_interrupted) > GPGPU_MAX_INTERRUPTED)
+		goto no;
+	if (!pages || gpgpu_charge(client, pages, false))
+		return true;
+	if (gpgpu_client_may_be_over(client)) {
+		gpgpu_charge(client, pages, true);
+		*over = true;
+		return true;
+	}
+no:
+	atomic_dec(&client->num_interrupted);
+	return false;
+}
+
+/* The call was taken up again, or given up. */
+void gpgpu_interrupt_over(struct gpgpu_client *client, bool over)
+{
+	if (over)
+		clear_bit(GPGPU_CLIENT_OVER, &client->flags);
+	atomic_dec(&client->num_interrupted);
+}

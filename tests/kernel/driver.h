@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+/*
+ * Tests of the guest's kernel driver, on the device of src/: each makes the device misbehave and looks at what the driver
+ * makes of it. What they share.
+ */
+#ifndef DRIVER_TESTS_H
+#define DRIVER_TESTS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/virtio_gpgpu.h>
+
+#define PAGE 4096ul
+#define DEVICE "/dev/virtio-gpgpu"
+#define SYSFS "/sys/module/virtio_gpgpu/parameters/"
+
+/* As in src/device.rs. */
+enum { RELEASE = 1, CLOSE_STATUS, CLOSE_BYTES, CLOSE_HOLD, CLOSES, NOTIFICATIONS, HELD, OPEN_HOLD, NO_MAGIC,
+       REPLACE, STOPS, CLIENTS, REGIONS };
+enum { ECHO, HOLD, USED };
+#define TOLD 0x01000000u
+
+#define CHECK(condition) ((condition) ? (void)0 : fail(__FILE_NAME__, __LINE__, "%s", #condition))
+#define CHECK_EQ(a, b)                                                                      \
+	do {                                                                                \
+		long long a_ = (a), b_ = (b);                                               \
+		if (a_ != b_)                                                               \
+			fail(__FILE_NAME__, __LINE__, "%s is %lld, not %s, %lld", #a, a_, #b, b_);         \
+	} while (0)
+/* What comes about by itself, sooner or later; the limit is a watchdog alone. */
+#define UNTIL(condition)                                                                    \
+	do {                                                                                \
+		time_t end_ = time(NULL) + 60;                                              \
+		while (!(condition)) {                                                      \
+			if (time(NULL) > end_)                                              \
+				fail(__FILE_NAME__, __LINE__, "never: %s", #condition);                    \
+			usleep(1000);                                                       \
+		}                                                                           \
+	} while (0)
+
+/* The file for tell(); -1 has it open another. */
+extern int orders;
+
+struct call {
+	int fd;
+	uint32_t stream[2];
+	size_t in_bytes;
+	uint32_t answer_bytes;
+	uint32_t flags;
+	int transfer;
+	/* What became of it. */
+	int error;
+	struct gpgpu_submit submit;
+	struct gpgpu_transfer move;
+	pthread_t thread;
+	pid_t tid;
+	volatile int over;
+	char answer[256];
+	void *data;
+};
+
+/* Says why, and ends the test. */
+void fail(const char *file, int line, const char *format, ...)
+	__attribute__((format(printf, 3, 4), noreturn));
+int open_file(void);
+/* Gives the status. */
+unsigned int open_client(int fd, uint64_t family);
+int new_client(void);
+/* Tells the device something, over a file that never becomes a client. */
+unsigned int tell(unsigned int verb, uint32_t argument);
+void device_behaves(void);
+void write_file(const char *path, const char *text);
+/* Pages that are pinned in the whole system. */
+long pinned(void);
+/* A number of /proc/self/status. */
+long status_of(const char *name);
+void *memory(size_t bytes);
+/* As ioctl(). */
+int register_memory(int fd, void *address, size_t bytes);
+/* Makes the call, or makes it again after it was interrupted. Returns an errno. */
+int call(struct call *call);
+/* In a thread of its own. */
+void start_call(struct call *made);
+/* SIGUSR1 interrupts calls from here on. */
+void catch_signals(void);
+char thread_state(pid_t tid);
+void drop_privileges(size_t memlock);
+/* Runs `body` in a child, and gives what it ended with. */
+int in_child(void (*body)(void));
+/* A call that comes back at once. */
+int echo(int fd);
+/* Starts a call, and interrupts it once the device holds so many chains of it under `key`. */
+void interrupt_call(struct call *made, unsigned int key, unsigned int chains);
+
+/* The tests. */
+void close_refused(void);
+void close_no_client(void);
+void close_short(void);
+void close_held(void);
+void close_held_many(void);
+void killed_while_opening(void);
+void ends_with_exec(void);
+void ends_with_its_opener(void);
+void outlives_a_thread(void);
+void many_at_once(void);
+void interrupted_submission(void);
+void interrupted_transfer(void);
+void one_over_the_limit(void);
+void token_without_place(void);
+void user_is_charged(void);
+void process_is_charged(void);
+void file_mappings(void);
+void answer_past_the_used_length(void);
+void pollers_beside_a_sleeper(void);
+void interrupts_after_a_close(void);
+void full_virtqueue(void);
+void removed(void);
+void suspended(void);
+void not_restored(void);
+void storm(void);
+void replaced_under_a_call(void);
+void replaced_between_calls(void);
+void replaced_before_an_open(void);
+void replaced_before_a_close(void);
+void replaced_and_says_nothing(void);
+
+/* The program that the test of exec becomes. */
+int executed(char **argv);
+
+#endif /* DRIVER_TESTS_H */

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The device, its state and what it can be told.
+//!
+//! It is told by OPENs whose `api_family` begins with [`ORDER`]: they open nothing, and the status of their answer is
+//! [`TOLD`] plus a number. Orders go over the control queue, so that they pass where the command queue is full. The verbs are
+//! [`order`]'s. Any other OPEN opens a client.
+//!
+//! What a stream's first word says is done with its chain: see [`verb`].
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpgpu_protocol::layout::{
+    COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, Config, MAX_QUEUE_SIZE, NUM_QUEUES, control,
+    status,
+};
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::{VhostUserBackendMut, VringRwLock, VringT};
+use virtio_bindings::{
+    virtio_config::VIRTIO_F_VERSION_1,
+    virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
+};
+use virtio_queue::{DescriptorChain, QueueOwnedT};
+use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
+use vmm_sys_util::{
+    epoll::EventSet,
+    event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
+};
+use zerocopy::{FromBytes, IntoBytes, little_endian::U32};
+
+/// The upper 16 bits of an OPEN's `api_family` that is an order. The next 16 are the verb, the lower 32 its argument.
+const ORDER: u64 = 0x0bad;
+/// What an order's answer adds to its number, to tell it from a status.
+const TOLD: u32 = 0x0100_0000;
+
+/// What the device can be told.
+mod order {
+    /// Returns all chains that are held under this key, or under any if it is 0; answers how many.
+    pub const RELEASE: u16 = 1;
+    /// How later CLOSEs are answered: with this status, if it is below 0x100.
+    pub const CLOSE_STATUS: u16 = 2;
+    /// Later CLOSEs are answered with so many bytes, at most 8.
+    pub const CLOSE_BYTES: u16 = 3;
+    /// Later CLOSEs are held under this key; 0: they are answered.
+    pub const CLOSE_HOLD: u16 = 4;
+    /// How many CLOSEs there have been.
+    pub const CLOSES: u16 = 5;
+    /// How often the driver has notified the device of the command queue.
+    pub const NOTIFICATIONS: u16 = 6;
+    /// How many chains are held under this key.
+    pub const HELD: u16 = 7;
+    /// Later OPENs, but for orders, are held under this key; 0: they are answered.
+    pub const OPEN_HOLD: u16 = 8;
+    /// So many reads of the configuration show no magic.
+    pub const NO_MAGIC: u16 = 9;
+    /// From now on it is another device, of this number: it has no client, forgets the chains that it holds, and shows the number.
+    pub const REPLACE: u16 = 10;
+    /// How often the driver has stopped the device.
+    pub const STOPS: u16 = 11;
+    /// How many clients are open.
+    pub const CLIENTS: u16 = 12;
+    /// How many regions they have.
+    pub const REGIONS: u16 = 13;
+}
+
+/// What a stream's first word can say; the second is its argument. With any other word, 0 for instance, the chain is answered
+/// with all that it asks for, as zeros.
+mod verb {
+    /// Hold the chain under a key, and answer it like that in the end.
+    pub const HOLD: u32 = 1;
+    /// Answer it like that, with a used length of so many bytes.
+    pub const USED: u32 = 2;
+}
+
+type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
+type Chain = DescriptorChain<Memory>;
+
+/// A chain with the answer that it will be returned with.
+struct Held {
+    queue: usize,
+    key: u32,
+    chain: Chain,
+    answer: Vec<u8>,
+    used: u32,
+}
+
+/// See the module's page.
+pub struct Device {
+    memory: GuestMemoryAtomic<GuestMemoryMmap>,
+    config: Config,
+    next_client: u32,
+    next_region: u32,
+    /// Open clients, with how many regions each has.
+    clients: BTreeMap<u32, u32>,
+    held: Vec<Held>,
+    close_status: u32,
+    close_bytes: u32,
+    close_hold: u32,
+    open_hold: u32,
+    closes: u32,
+    notifications: u32,
+    stops: u32,
+    no_magic: AtomicU32,
+}
+
+impl Device {
+    /// A device that does nothing wrong so far.
+    pub fn new(memory: GuestMemoryAtomic<GuestMemoryMmap>) -> Self {
+        Self {
+            memory,
+            config: Config::current().of_instance(1),
+            next_client: 1,
+            next_region: 1,
+            clients: BTreeMap::new(),
+            held: Vec::new(),
+            close_status: status::OK,
+            close_bytes: 8,
+            close_hold: 0,
+            open_hold: 0,
+            closes: 0,
+            notifications: 0,
+            stops: 0,
+            no_magic: AtomicU32::new(0),
+        }
+    }
+
+    /// Carries out an order and returns its number.
+    fn obey(&mut self, verb: u16, argument: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
+        match verb {
+            order::RELEASE => return self.release(argument, vrings),
+            order::CLOSE_STATUS => self.close_status = argument,
+            order::CLOSE_BYTES => self.close_bytes = argument.min(8),
+            order::CLOSE_HOLD => self.close_hold = argument,
+            order::CLOSES => return Ok(self.closes),
+            order::NOTIFICATIONS => return Ok(self.notifications),
+            order::HELD => {
+                return Ok(self.held.iter().filter(|held| held.key == argument).count() as u32);
+            }
+            order::OPEN_HOLD => self.open_hold = argument,
+            order::REPLACE => {
+                self.config.instance = u64::from(argument).into();
+                self.clients.clear();
+                self.held.clear();
+            }
+            order::CLIENTS => return Ok(self.clients.len() as u32),
+            order::REGIONS => return Ok(self.clients.values().sum()),
+            order::STOPS => return Ok(self.stops),
+            order::NO_MAGIC => self.no_magic.store(argument, Ordering::Relaxed),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        Ok(0)
+    }
+
+    fn release(&mut self, key: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
+        let all = std::mem::take(&mut self.held);
+        let (released, held) = all
+            .into_iter()
+            .partition(|held| key == 0 || held.key == key);
+        self.held = held;
+        let released: Vec<Held> = released;
+        for held in &released {
+            self.finish(held, vrings)?;
+        }
+        Ok(released.len() as u32)
+    }
+
+    /// Writes the answer of a chain and returns it to the driver.
+    fn finish(&self, held: &Held, vrings: &[VringRwLock]) -> io::Result<()> {
+        let memory = self.memory.memory();
+        let mut writer = held
+            .chain
+            .clone()
+            .writer(&memory)
+            .map_err(io::Error::other)?;
+        let bytes = writer.available_bytes().min(held.answer.len());
+        writer.write_all(&held.answer[..bytes])?;
+        let vring = &vrings[held.queue];
+        vring
+            .add_used(held.chain.head_index(), held.used)
+            .map_err(io::Error::other)?;
+        if vring.needs_notification().map_err(io::Error::other)? {
+            vring.signal_used_queue()?;
+        }
+        Ok(())
+    }
+
+    /// Answers a chain now, or when the key is released, if there is one.
+    fn answer(&mut self, held: Held, vrings: &[VringRwLock]) -> io::Result<()> {
+        if held.key == 0 {
+            self.finish(&held, vrings)
+        } else {
+            self.held.push(held);
+            Ok(())
+        }
+    }
+
+    fn control(&mut self, chain: Chain, vrings: &[VringRwLock]) -> io::Result<()> {
+        let request = readable(&chain, &self.memory.memory())?;
+        let word = |at: usize| {
+            request.get(at..at + 4).map_or(0, |bytes| {
+                u32::from_le_bytes(bytes.try_into().unwrap_or_default())
+            })
+        };
+        let (kind, client) = (word(0), word(4));
+        let (mut code, mut value, mut used, mut key) = (status::OK, 0, 8, 0);
+        match kind {
+            control::OPEN if word(20) >> 16 == ORDER as u32 => {
+                code = TOLD + self.obey(word(20) as u16, word(16), vrings)?;
+            }
+            control::OPEN => {
+                value = self.next_client;
+                self.next_client += 1;
+                self.clients.insert(value, 0);
+                key = self.open_hold;
+            }
+            control::CLOSE => {
+                self.closes += 1;
+                if self.clients.remove(&client).is_some() {
+                    (code, used, key) = (self.close_status, self.close_bytes, self.close_hold);
+                } else {
+                    code = status::NO_CLIENT;
+                }
+            }
+            control::REGISTER => {
+                value = self.next_region;
+                self.next_region += 1;
+                *self.clients.entry(client).or_default() += 1;
+            }
+            control::UNREGISTER => {
+                if let Some(regions) = self.clients.get_mut(&client) {
+                    *regions = regions.saturating_sub(1);
+                }
+            }
+            _ => code = status::UNKNOWN_REQUEST,
+        }
+        let answer = [U32::new(code), U32::new(value)].as_bytes().to_vec();
+        let held = Held {
+            queue: CONTROL_QUEUE,
+            key,
+            chain,
+            answer,
+            used,
+        };
+        self.answer(held, vrings)
+    }
+
+    fn command(&mut self, chain: Chain, vrings: &[VringRwLock]) -> io::Result<()> {
+        let request = readable(&chain, &self.memory.memory())?;
+        let Ok((header, stream)) = CommandHeader::read_from_prefix(&request) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let word = |at: usize| {
+            stream.get(at..at + 4).map_or(0, |bytes| {
+                u32::from_le_bytes(bytes.try_into().unwrap_or_default())
+            })
+        };
+        let known = self.clients.contains_key(&header.client.get());
+        let (code, written, out) = if known {
+            let out = header.out_bytes.get() as usize;
+            (status::OK, header.answer_bytes.get(), out)
+        } else {
+            (status::NO_CLIENT, 0, 0)
+        };
+        let mut answer = [U32::new(code), U32::new(written)].as_bytes().to_vec();
+        answer.resize(8 + written as usize + out, 0);
+        let (mut used, mut key) = (answer.len() as u32, 0);
+        match word(0) {
+            verb::HOLD if known => key = word(4),
+            verb::USED if known => used = word(4),
+            _ => {}
+        }
+        let held = Held {
+            queue: COMMAND_QUEUE,
+            key,
+            chain,
+            answer,
+            used,
+        };
+        self.answer(held, vrings)
+    }
+
+    fn serve(&mut self, queue: usize, vrings: &[VringRwLock]) -> io::Result<()> {
+        let vring = &vrings[queue];
+        loop {
+            vring.disable_notification().map_err(io::Error::other)?;
+            loop {
+                let memory = self.memory.memory();
+                let next = vring
+                    .get_mut()
+                    .get_queue_mut()
+                    .iter(memory)
+                    .map_err(io::Error::other)?
+                    .next();
+                let Some(chain) = next else { break };
+                match queue {
+                    CONTROL_QUEUE => self.control(chain, vrings)?,
+                    COMMAND_QUEUE => self.command(chain, vrings)?,
+                    // Buffers for events: there are none.
+                    _ => {}
+                }
+            }
+            if !vring.enable_notification().map_err(io::Error::other)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// All that the driver has written into a chain.
+fn readable(chain: &Chain, memory: &Memory) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut reader = chain.clone().reader(memory).map_err(io::Error::other)?;
+    reader.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl VhostUserBackendMut for Device {
+    type Bitmap = ();
+    type Vring = VringRwLock;
+
+    fn num_queues(&self) -> usize {
+        NUM_QUEUES
+    }
+
+    fn max_queue_size(&self) -> usize {
+        MAX_QUEUE_SIZE
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+    }
+
+    fn set_event_idx(&mut self, _enabled: bool) {
+        // The rings keep it.
+    }
+
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let mut config = self.config;
+        if self.no_magic.load(Ordering::Relaxed) > 0 {
+            self.no_magic.fetch_sub(1, Ordering::Relaxed);
+            config.magic = 0.into();
+        }
+        let rest = config.as_bytes().iter().skip(offset as usize);
+        let mut bytes: Vec<u8> = rest.take(size as usize).copied().collect();
+        bytes.resize(size as usize, 0);
+        bytes
+    }
+
+    fn set_config(&mut self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn update_memory(&mut self, memory: GuestMemoryAtomic<GuestMemoryMmap>) -> io::Result<()> {
+        self.memory = memory;
+        Ok(())
+    }
+
+    fn stop_vring(&mut self, queue: u32) -> io::Result<()> {
+        if queue as usize == CONTROL_QUEUE {
+            self.stops += 1;
+            println!("stopped, {} clients open", self.clients.len());
+            // Orders of how to answer outlive a reset, so that a test can have it go wrong.
+            self.clients.clear();
+        }
+        self.held.retain(|held| held.queue != queue as usize);
+        Ok(())
+    }
+
+    fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
+        new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()
+    }
+
+    fn handle_event(
+        &mut self,
+        event: u16,
+        _set: EventSet,
+        vrings: &[VringRwLock],
+        _thread: usize,
+    ) -> io::Result<()> {
+        let queue = usize::from(event);
+        if queue >= NUM_QUEUES {
+            return Ok(());
+        }
+        self.notifications += u32::from(queue == COMMAND_QUEUE);
+        // An error would end the thread: the guest's test notices what it does not get.
+        if let Err(error) = self.serve(queue, vrings) {
+            println!("queue {queue}: {error}");
+        }
+        Ok(())
+    }
+}
