@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device as VMMs and drivers see it: the supervisor and its device processes are the real ones,
 //! the workers a program that calls no CUDA.
 
@@ -5,6 +6,12 @@
 // Some of it is for the tests of the mover.
 #[allow(dead_code)]
 mod guest;
+#[path = "device/life.rs"]
+mod life;
+#[path = "statements/tracer.rs"]
+// Some of it is for the tests of statements.
+#[allow(dead_code)]
+mod tracer_process;
 #[path = "device/warm.rs"]
 mod warm;
 #[path = "device/worker.rs"]
@@ -47,6 +54,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 fn fake_worker() {
     if let Ok(mode) = std::env::var(worker::MODE) {
         worker::run(&mode);
+    }
+}
+
+/// Not a test of its own: a process that holds another one.
+#[test]
+fn tracer() {
+    if let Ok(held) = std::env::var(tracer_process::HELD) {
+        tracer_process::run(&held);
     }
 }
 
@@ -170,8 +185,9 @@ fn a_vm_of_qemu() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::qemu());
     for _ in 0..16 {
-        let config = guest.config(0, 64);
-        assert_eq!(Config::read_from_bytes(&config).unwrap(), Config::current());
+        let config = Config::read_from_bytes(&guest.config(0, 64)).unwrap();
+        assert_ne!(config.instance.get(), 0);
+        assert_eq!(config.of_instance(0), Config::current());
     }
     let client = guest.open();
     echoes(&mut guest, client);
@@ -193,7 +209,8 @@ fn a_vm_of_cloud_hypervisor() {
     let host = Host::new("normal");
     for _ in 0..3 {
         let mut guest = host.boot(Vmm::cloud_hypervisor());
-        let whole = Config::current();
+        let shown = Config::read_from_bytes(&guest.config(0, 64)).unwrap();
+        let whole = Config::current().of_instance(shown.instance.get());
         for (offset, size) in [(0, 4), (4, 4), (8, 8), (63, 1), (64, 8), (200, 4)] {
             let mut expected = vec![0; size as usize];
             for (at, byte) in expected.iter_mut().enumerate() {
@@ -341,7 +358,7 @@ fn the_limit_of_clients_is_shown_and_answered() {
     let host = Host::with_policy("normal", 8, 0, |vm| vm.max_clients = 1024);
     let mut guest = host.boot(Vmm::qemu());
     let config = Config::read_from_bytes(&guest.config(0, 64)).unwrap();
-    assert_eq!(config, Config::current());
+    assert_eq!(config.of_instance(0), Config::current());
 }
 
 /// GPGPU-DEV-11, GPGPU-DEV-14, GPGPU-DEV-17, GPGPU-DEV-26, GPGPU-DEV-64.
@@ -874,6 +891,11 @@ fn pitfall_82_staging_that_is_full_keeps_the_order() {
 /// The worker of a client that cannot be asked, found by what the test's host has started.
 fn pid_of_worker(host: &Host, client: u32) -> Pid {
     // Workers are started in the order of their clients.
+    pids_of(host, b"fake_worker")[client as usize - 1]
+}
+
+/// The processes of the first VM with this argument, oldest first.
+fn pids_of(host: &Host, argument: &[u8]) -> Vec<Pid> {
     let mut found: Vec<i32> = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -881,12 +903,12 @@ fn pid_of_worker(host: &Host, client: u32) -> Pid {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let arguments: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
             let socket = host.socket(0);
-            arguments.contains(&&b"fake_worker"[..])
+            arguments.contains(&argument)
                 && arguments.contains(&socket.as_os_str().as_encoded_bytes())
         })
         .collect();
     found.sort_unstable();
-    Pid::from_raw(found[client as usize - 1])
+    found.into_iter().map(Pid::from_raw).collect()
 }
 
 /// A worker that does not read fills its channel, and nobody else waits for that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Large data by way of a mover: the supervisor, the device processes and the mover are the real ones, on the
 //! software GPU; the workers have device memory there and do what they are told.
 //!
@@ -10,14 +11,15 @@ mod back_end;
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
+#[path = "mover/host.rs"]
+// Some of it is for the tests of what writes to a guest's memory.
+#[allow(dead_code)]
+mod host;
 #[path = "mover/worker.rs"]
 mod worker;
 
 use std::{
     fs,
-    os::unix::{fs::symlink, io::OwnedFd, net::UnixStream},
-    path::{Path, PathBuf},
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -26,18 +28,12 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use vhost_device_gpgpu::{
-    policy::VmPolicy,
-    supervisor::{self, Program, Supervisor},
-};
 use zerocopy::IntoBytes;
 
-use back_end::program;
 use guest::{Guest, Vmm, split};
+use host::{Host, on_gpu, wait_for};
 use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE, PEEK, UNEXPORT};
 
-/// A watchdog for what never comes.
-const LIMIT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 const GPU_BYTES: u64 = 16 << 20;
 
@@ -49,127 +45,32 @@ fn fake_worker() {
     }
 }
 
-/// Whether to run on a GPU in place of the software GPU.
-fn on_gpu() -> bool {
-    std::env::var_os("VIRTIO_GPGPU_TEST_GPU").is_some_and(|gpu| gpu == "cuda")
+/// A host whose workers do what they are told.
+fn start() -> Option<Host> {
+    let own = std::env::current_exe().unwrap();
+    let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
+    Host::new(&own, &test, &[(worker::MODE, "1")], true)
 }
 
-/// The software GPU's library, if there is one.
-fn software_gpu() -> Option<PathBuf> {
-    let staged = std::env::var_os("VIRTIO_GPGPU_STAGE")
-        .map(|stage| Path::new(&stage).join("software-gpu/libcuda.so.1"));
-    let built = || {
-        let own = std::env::current_exe().ok()?;
-        Some(own.parent()?.parent()?.join("libsoftware_gpu.so"))
-    };
-    let found = staged.or_else(built).filter(|library| library.exists());
-    if found.is_none() {
-        eprintln!("skipped: there is no software GPU; run cargo xtask test");
-    }
-    found
+fn boot(host: &Host, number: usize) -> Guest {
+    let mut vmm = Vmm::qemu();
+    vmm.regions = vec![(0, 192 << 20, 0)];
+    Guest::boot(&host.socket(number), vmm)
 }
 
-/// A supervisor in a thread, with movers; it ends when this is dropped.
-struct Host {
-    directory: tempfile::TempDir,
-    stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-    children: PathBuf,
-}
-
-impl Host {
-    fn new() -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        if !on_gpu() {
-            let library = software_gpu()?;
-            for name in ["libcuda.so.1", "libcuda.so"] {
-                symlink(&library, directory.path().join(name)).unwrap();
-            }
-        }
-        let role = |program: &Path, arguments: &[&str], variables: &[(&str, &str)]| {
-            let mut path = directory.path().to_str().unwrap().to_owned();
-            if let Ok(others) = std::env::var("LD_LIBRARY_PATH") {
-                path = format!("{path}:{others}");
-            }
-            Program {
-                program: program.into(),
-                arguments: arguments.iter().map(Into::into).collect(),
-                environment: variables
-                    .iter()
-                    .chain(&[("LD_LIBRARY_PATH", &path[..])])
-                    .map(|(name, value)| (name.into(), value.into()))
-                    .collect(),
-            }
+fn stop_mover(host: &Host) -> Stopped {
+    let mover = host.mover();
+    kill(mover, Signal::SIGSTOP).unwrap();
+    // Each of its threads stops when it sees the signal.
+    wait_for("a mover that stands still", || {
+        let threads = fs::read_dir(format!("/proc/{mover}/task")).unwrap();
+        let stopped = |thread: fs::DirEntry| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
         };
-        let own = std::env::current_exe().unwrap();
-        let test = ["--exact", "fake_worker", "--nocapture", "--quiet"];
-        let config = supervisor::Config {
-            vms: ["vm0", "vm1"]
-                .map(|name| VmPolicy::new(directory.path().join(name)))
-                .to_vec(),
-            gpus: 0,
-            max_connections: 8,
-            device: role(&program(), &["device-process"], &[]),
-            worker: role(&own, &test, &[(worker::MODE, "1")]),
-            mover: Some(role(&program(), &["mover-process"], &[])),
-            warm_workers: 0,
-            cache: None,
-            scheduler: true,
-            context_costs: Vec::new(),
-        };
-        let supervisor = Supervisor::new(config).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            use std::os::fd::AsFd;
-            tell.send(nix::unistd::gettid()).unwrap();
-            supervisor.run(theirs.as_fd()).unwrap();
-        });
-        let id = told.recv().unwrap();
-        Some(Self {
-            directory,
-            stop: Some(ours.into()),
-            thread: Some(thread),
-            children: format!("/proc/self/task/{id}/children").into(),
-        })
-    }
-
-    fn boot(&self, number: usize) -> Guest {
-        let socket = self.directory.path().join(format!("vm{number}"));
-        let mut vmm = Vmm::qemu();
-        vmm.regions = vec![(0, 192 << 20, 0)];
-        Guest::boot(&socket, vmm)
-    }
-
-    /// The mover, once there is one.
-    fn mover(&self) -> Pid {
-        wait_for("a mover", || {
-            let children = fs::read_to_string(&self.children).unwrap();
-            let mut children = children.split_whitespace();
-            let is_mover = |pid: &&str| {
-                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&line).contains("mover-process")
-            };
-            let pid = children.find(is_mover)?;
-            Some(Pid::from_raw(pid.parse().unwrap()))
-        })
-    }
-
-    fn stop_mover(&self) -> Stopped {
-        let mover = self.mover();
-        kill(mover, Signal::SIGSTOP).unwrap();
-        Stopped(mover)
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking());
-        }
-    }
+        threads.map(Result::unwrap).all(stopped).then_some(())
+    });
+    Stopped(mover)
 }
 
 /// A mover that does nothing for now.
@@ -178,18 +79,6 @@ struct Stopped(Pid);
 impl Drop for Stopped {
     fn drop(&mut self) {
         let _ = kill(self.0, Signal::SIGCONT);
-    }
-}
-
-/// Waits until something is there.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never comes");
-        std::thread::yield_now();
     }
 }
 
@@ -213,7 +102,7 @@ struct Session {
 
 impl Session {
     fn new(host: &Host, number: usize) -> Self {
-        let mut guest = host.boot(number);
+        let mut guest = boot(host, number);
         let client = guest.open();
         let mut this = Self { guest, client };
         this.small(&[EXPORT, 1, GPU_BYTES]);
@@ -296,7 +185,7 @@ fn scattered(start: u64, count: u64, each: u32, gap: u64) -> Vec<(u64, u32)> {
 
 #[test]
 fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     session.guest.indirect = true;
     let most = MAX_DATA_BYTES as u64;
@@ -334,7 +223,7 @@ fn pitfall_8_large_data_of_any_shape_arrives_both_ways() {
 
 #[test]
 fn small_data_and_what_cannot_be_moved_is_staged() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     session.guest.indirect = true;
     let a = session.guest.alloc(8 * MIB);
@@ -359,7 +248,7 @@ fn small_data_and_what_cannot_be_moved_is_staged() {
 /// More than a worker may hold of anything ends its client, and costs nobody else anything.
 #[test]
 fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut other = Session::new(&host, 1);
     let from = other.guest.alloc(MIB);
     let to = other.guest.alloc(MIB);
@@ -383,7 +272,7 @@ fn pitfall_81_a_worker_cannot_name_what_it_has_not_exported() {
 /// GPGPU-DEV-23: the device touches what the guest has, and nothing else.
 #[test]
 fn pitfall_81_buffers_outside_the_guests_memory_are_not_moved() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     let a = session.guest.alloc(MIB);
     let end = 192u64 << 20;
@@ -400,7 +289,7 @@ fn pitfall_81_buffers_outside_the_guests_memory_are_not_moved() {
 
 #[test]
 fn a_mover_killed_in_mid_copy_costs_no_data() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     let a = session.guest.alloc(4 * MIB);
     let b = session.guest.alloc(4 * MIB);
@@ -410,7 +299,7 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
     for to_guest in [false, true] {
         let at = if to_guest { b } else { a };
         // Stopped, it has these moves and does not answer.
-        let stopped = host.stop_mover();
+        let stopped = stop_mover(&host);
         let heads: Vec<u16> = parts(at)
             .enumerate()
             .map(|(part, buffers)| {
@@ -432,10 +321,10 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
 /// The guest may use its pages for something else once a chain has come back, or its client is closed.
 #[test]
 fn pitfall_88_pages_are_the_movers_until_it_is_done() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     let at = session.guest.alloc(MIB);
-    let stopped = host.stop_mover();
+    let stopped = stop_mover(&host);
     let copy = session.post(&[COPY, 1, 0], &[(at, MIB as u32)], true);
     // The worker has answered the copy before this.
     assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
@@ -458,13 +347,13 @@ fn pitfall_88_pages_are_the_movers_until_it_is_done() {
 /// A VM that is stopped is not written to.
 #[test]
 fn a_stopped_ring_has_nothing_under_way() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     let (a, b) = (session.guest.alloc(MIB), session.guest.alloc(MIB));
     let data = pattern(MIB, 5);
     session.guest.write(a, &data);
     session.run(&[COPY, 1, 0], &[(a, MIB as u32)], false);
-    let stopped = host.stop_mover();
+    let stopped = stop_mover(&host);
     let head = session.post(&[COPY, 1, 0], &[(b, MIB as u32)], true);
     assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
     let go_on = std::thread::spawn(move || drop(stopped));
@@ -486,7 +375,7 @@ fn a_stopped_ring_has_nothing_under_way() {
 
 #[test]
 fn pitfall_62_device_memory_that_is_given_back_is_not_kept() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     if on_gpu() {
         return is_free_again(&mut session);
@@ -541,7 +430,7 @@ fn is_free_again(session: &mut Session) {
 /// A guest's kernels run in its worker: what the mover has registered must be out of their reach.
 #[test]
 fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     let maps = fs::read_to_string(format!("/proc/{}/maps", host.mover())).unwrap();
     let mapped = maps
@@ -563,7 +452,7 @@ fn pitfall_64_a_kernel_cannot_reach_guest_memory_that_the_mover_has() {
 #[test]
 #[ignore = "measures, and says nothing on the software GPU"]
 fn measure() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut session = Session::new(&host, 0);
     session.guest.indirect = true;
     let blocks = 8;
@@ -617,7 +506,7 @@ fn measure() {
 
 #[test]
 fn many_copies_of_two_vms_at_a_time() {
-    let Some(host) = Host::new() else { return };
+    let Some(host) = start() else { return };
     let mut sessions = [Session::new(&host, 0), Session::new(&host, 1)];
     for session in &mut sessions {
         session.guest.indirect = true;

@@ -1,15 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device as the vhost-user library sees it.
+//!
+//! The library has a thread for the messages of the VMM, and one for the rings and for all else that the device listens to: one,
+//! since every event is handled under the lock of the device's state.
+//!
+//! A VMM that stops or disables a ring takes the answer for the word that the guest's memory is its own. So both are answered when
+//! nothing writes for chains any more, and no closed client's worker is left. The library would have the device wait until all it
+//! has accepted is completed; it does not, for a command may wait for the GPU, or for another command of its guest, for as long as
+//! it likes. What is under way goes on where the ring does, and is forgotten where the driver has reset the device.
 
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
 use gpgpu_protocol::layout::{Config, MAX_QUEUE_SIZE, NUM_QUEUES};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
@@ -24,37 +33,35 @@ use zerocopy::IntoBytes;
 use super::{
     lost_pages,
     queue::{Memory, Restart},
+    ring::Ring,
     vm::Vm,
 };
 use crate::ipc::{self, device::ToDevice};
 
+/// Below this an event is a ring's.
+const QUEUE_EVENTS: u16 = NUM_QUEUES as u16;
 /// A message of the supervisor. The library keeps the numbers up to [`NUM_QUEUES`] for itself.
 pub const LINK_EVENT: u16 = 8;
 /// Time to look at clients that are being opened.
 pub const TIMER_EVENT: u16 = 9;
+/// The device has more to do.
+pub const AGAIN_EVENT: u16 = 10;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
 /// How often the state looks at the clock while something is waited for.
 const TICK: Duration = Duration::from_secs(1);
 
-/// See the module's page.
-pub struct Backend {
+/// The device's state, behind locks that threads get in turn.
+struct Shared {
     vm: Mutex<Vm>,
-    config: Config,
+    /// Held while one waits for the state, so that a thread that wants it again and again does not get it before.
+    turn: Mutex<()>,
 }
 
-impl Backend {
-    /// A back end for a device with this configuration space.
-    pub fn new(vm: Vm, config: Config) -> Self {
-        Self {
-            vm: Mutex::new(vm),
-            config,
-        }
-    }
-
-    /// The device's state.
-    pub fn lock(&self) -> MutexGuard<'_, Vm> {
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vm> {
+        let _turn = self.turn.lock();
         // A panic in one thread must not end the VM: the state is as good as it was.
         self.vm
             .lock()
@@ -65,14 +72,56 @@ impl Backend {
     fn with(&self, act: impl FnOnce(&mut Vm)) {
         let mut vm = self.lock();
         act(&mut vm);
-        let mut more = vm.settle();
-        while more {
-            // A driver that never stops making chains available does not keep others out.
-            drop(vm);
-            std::thread::yield_now();
-            vm = self.lock();
-            more = vm.resume();
+        if vm.settle() {
+            vm.watch.again();
         }
+        if lost_pages::are_left() {
+            // Pages of the rings themselves, whose loss is the guest's.
+            lost_pages::restore();
+        }
+    }
+
+    /// Comes to rest: a ring was stopped or disabled. See the module's page.
+    fn rest(&self) {
+        self.with(|vm| {
+            vm.cancel_moves();
+            // A VMM may tell of a reset by nothing but this, and the driver has closed its clients before: so their workers
+            // have to be gone. Those of clients that are open go on, for the ring may go on too.
+            wait_while(vm, Vm::is_ending);
+        });
+    }
+}
+
+/// See the module's page.
+pub struct Backend {
+    shared: Arc<Shared>,
+    config: Config,
+    exit: Mutex<Option<(EventConsumer, EventNotifier)>>,
+}
+
+impl Backend {
+    /// A back end for a device with this configuration space.
+    ///
+    /// # Errors
+    /// The host is out of file descriptors.
+    pub fn new(vm: Vm, config: Config) -> io::Result<Self> {
+        let (vm, turn) = (Mutex::new(vm), Mutex::new(()));
+        // Made here, where its failure is an error: the library's thread would never end without.
+        let exit = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
+        Ok(Self {
+            shared: Arc::new(Shared { vm, turn }),
+            config,
+            exit: Mutex::new(Some(exit)),
+        })
+    }
+
+    /// The device's state.
+    pub fn lock(&self) -> MutexGuard<'_, Vm> {
+        self.shared.lock()
+    }
+
+    fn with(&self, act: impl FnOnce(&mut Vm)) {
+        self.shared.with(act);
     }
 
     fn hear_supervisor(&self) {
@@ -137,7 +186,7 @@ pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
 
 impl VhostUserBackend for Backend {
     type Bitmap = ();
-    type Vring = VringRwLock;
+    type Vring = Ring;
 
     fn num_queues(&self) -> usize {
         NUM_QUEUES
@@ -184,35 +233,26 @@ impl VhostUserBackend for Backend {
     }
 
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
-        let mut vm = self.lock();
+        // Before the lock, which a thread may hold that waits for this.
         lost_pages::watch(&memory.memory().into_inner());
-        vm.memory = memory;
+        self.with(|vm| vm.memory_changed(memory));
         Ok(())
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {
-        (0..NUM_QUEUES).map(|queue| 1 << queue).collect()
+        vec![(1 << NUM_QUEUES) - 1]
     }
 
     fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
-        // A new pair each time: the library does not consume the event, so another thread of the
-        // same pair would end at once.
-        new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)
-            .inspect_err(|error| tracing::error!("No exit event: {error}"))
-            .ok()
+        // The library asks once for each thread, of which there is one.
+        self.exit.lock().ok()?.take()
     }
 
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
-        self.with(|vm| {
-            if let Some(queue) = vm.queues.get_mut(queue as usize) {
-                queue.stop();
-            }
-            // Once this is answered the device writes no more for the ring's chains, and neither may a mover. A VMM may
-            // tell of a reset by nothing but this, and the driver has closed its clients before: so their workers have to
-            // be gone. Those of clients that are open go on, for the ring may go on too.
-            vm.cancel_moves();
-            wait_while(vm, Vm::is_ending);
-        });
+        if let Some(queue) = self.lock().queues.get_mut(queue as usize) {
+            queue.stop();
+        }
+        self.shared.rest();
         Ok(())
     }
 
@@ -220,17 +260,11 @@ impl VhostUserBackend for Backend {
         &self,
         event: u16,
         _set: EventSet,
-        vrings: &[VringRwLock],
-        thread: usize,
+        rings: &[Ring],
+        _thread: usize,
     ) -> io::Result<()> {
         // An error or a panic would end the thread, and the VM would wait for ever.
-        let lost = lost_pages::count();
-        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(event, vrings, thread)));
-        if lost_pages::count() != lost {
-            // Pages of the rings themselves, whose loss is the guest's.
-            let _vm = self.lock();
-            lost_pages::restore();
-        }
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(event, rings)));
         if handled.is_err() {
             tracing::error!("A bug: handling event {event} panicked");
         }
@@ -239,17 +273,11 @@ impl VhostUserBackend for Backend {
 }
 
 impl Backend {
-    fn handle(&self, event: u16, vrings: &[VringRwLock], thread: usize) {
+    fn handle(&self, event: u16, rings: &[Ring]) {
         match event {
-            0 => self.with(|vm| {
-                let (Some(queue), Some(vring)) = (vm.queues.get_mut(thread), vrings.first()) else {
-                    return;
-                };
-                if queue.attach(vring) == Restart::Reset {
-                    // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
-                    vm.reset();
-                }
-                vm.process(thread);
+            0..QUEUE_EVENTS => self.kicked(usize::from(event), rings),
+            AGAIN_EVENT => self.with(|vm| {
+                vm.resume();
             }),
             LINK_EVENT => self.hear_supervisor(),
             TIMER_EVENT => self.with(|vm| vm.tick(Instant::now())),
@@ -258,6 +286,29 @@ impl Backend {
             }
             _ => {}
         }
+    }
+
+    /// A ring was started, enabled or kicked.
+    fn kicked(&self, number: usize, rings: &[Ring]) {
+        let Some(ring) = rings.get(number) else {
+            return;
+        };
+        ring.when_disabled(|| {
+            // Weak, for the state has the ring.
+            let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+            move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.rest();
+                }
+            }
+        });
+        self.with(|vm| {
+            if vm.queues[number].attach(ring) == Restart::Reset {
+                // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
+                vm.reset();
+            }
+            vm.process(number);
+        });
     }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Pages of guest memory that cannot be had: what backs the memory is a file system that is full, or a pool of huge pages
 //! that is empty.
 //!
@@ -7,11 +8,13 @@
 //! guest's. Ranges that are not guest memory are none of the handler's business; there, the signal ends the process.
 
 use std::{
+    collections::BTreeMap,
     ffi::{c_int, c_void},
+    fs::File,
     io,
     num::NonZeroUsize,
     sync::{
-        Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -26,10 +29,12 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
 use crate::log_limit::LogLimit;
 
-/// More regions than a VMM can describe, twice: those before a change and those after.
-const MAX_REGIONS: usize = 1024;
+/// Four times the regions that a VMM may add (509): chains that are under way keep those that were removed.
+const MAX_REGIONS: usize = 2048;
 /// More pages than one copy touches.
 const MAX_PAGES: usize = 2048;
+/// How often the handler looks for a region that it does not know yet, and the milliseconds between.
+const LOOKS: u32 = 1000;
 
 /// A range of addresses that the handler may mend. An end of 0 says that there is none.
 struct Range {
@@ -38,7 +43,31 @@ struct Range {
     page: AtomicUsize,
 }
 
-/// What the handler reads, and nothing else: it must not wait.
+impl Range {
+    /// Start, end and the size of pages.
+    fn get(&self) -> Option<(usize, usize, usize)> {
+        let end = self.end.load(Ordering::Acquire);
+        let (start, page) = (
+            self.start.load(Ordering::Acquire),
+            self.page.load(Ordering::Acquire),
+        );
+        // The same end twice: nobody has put another range here meanwhile.
+        (end != 0 && end == self.end.load(Ordering::Acquire)).then_some((start, end, page))
+    }
+
+    fn set(&self, start: usize, end: usize, page: usize) {
+        self.clear();
+        self.start.store(start, Ordering::Release);
+        self.page.store(page, Ordering::Release);
+        self.end.store(end, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        self.end.store(0, Ordering::SeqCst);
+    }
+}
+
+/// What the handler reads, and nothing else: it must not wait for a lock.
 static RANGES: [Range; MAX_REGIONS] = [const {
     Range {
         start: AtomicUsize::new(0),
@@ -49,11 +78,13 @@ static RANGES: [Range; MAX_REGIONS] = [const {
 /// The pages in whose place there are others.
 static PAGES: [AtomicUsize; MAX_PAGES] = [const { AtomicUsize::new(0) }; MAX_PAGES];
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// How many of them are the guest's again.
+static RESTORED: AtomicU64 = AtomicU64::new(0);
 
-/// The memories that are in use, with how many ranges each has in [`RANGES`], in order.
-static MEMORIES: Mutex<Vec<(Weak<GuestMemoryMmap>, usize)>> = Mutex::new(Vec::new());
+/// The memories that are in use: the last one, and those that chains under way were taken with.
+static MEMORIES: Mutex<Vec<Weak<GuestMemoryMmap>>> = Mutex::new(Vec::new());
 
-fn memories() -> MutexGuard<'static, Vec<(Weak<GuestMemoryMmap>, usize)>> {
+fn memories() -> MutexGuard<'static, Vec<Weak<GuestMemoryMmap>>> {
     MEMORIES
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -70,7 +101,7 @@ pub fn install() -> io::Result<()> {
         SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK,
         SigSet::empty(),
     );
-    // SAFETY: the handler reads atomics and calls mmap alone, which the kernel carries out without a lock of this process.
+    // SAFETY: the handler reads atomics and calls mmap and poll alone, which the kernel carries out without a lock of this process.
     unsafe { sigaction(Signal::SIGBUS, &action)? };
     Ok(())
 }
@@ -80,47 +111,63 @@ pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
+/// Whether there are pages in the place of the guest's: somebody touched one who does not ask.
+pub fn are_left() -> bool {
+    count() != RESTORED.load(Ordering::Relaxed)
+}
+
 /// Takes note of a VM's memory; a memory that nobody holds any more is forgotten.
-pub fn watch(memory: &std::sync::Arc<GuestMemoryMmap>) {
+///
+/// Memories have regions in common: each that a VMM adds or removes one region makes a memory of the others and that one. A region
+/// is therefore one range, in however many memories it is, and a range stays in its place as long as one of them has it.
+pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     let mut memories = memories();
-    let known = |(known, _): &(Weak<GuestMemoryMmap>, usize)| {
-        known.as_ptr() == std::sync::Arc::as_ptr(memory)
-    };
-    if memories.iter().any(known) {
-        return;
+    memories.retain(|known| known.strong_count() > 0);
+    if !memories
+        .iter()
+        .any(|known| known.as_ptr() == Arc::as_ptr(memory))
+    {
+        memories.push(Arc::downgrade(memory));
     }
-    memories.retain(|(memory, _)| memory.strong_count() > 0);
-    memories.push((std::sync::Arc::downgrade(memory), 0));
-    // Written anew as a whole: no access of this process is under way that the caller could not wait for, as it holds the lock of
-    // the device's state.
-    let mut at = 0;
-    for (memory, ranges) in memories.iter_mut() {
-        *ranges = 0;
-        let Some(memory) = memory.upgrade() else {
+    let held: Vec<_> = memories.iter().filter_map(Weak::upgrade).collect();
+    let regions = held.iter().flat_map(|memory| memory.iter());
+    // By their addresses in this process, at which there is one at a time.
+    let mut wanted: BTreeMap<usize, (usize, &File)> = regions
+        .filter_map(|region| {
+            let start = region.as_ptr() as usize;
+            let end = start + region.len() as usize;
+            Some((start, (end, region.file_offset()?.file())))
+        })
+        .collect();
+    for range in &RANGES {
+        let Some((start, end, _)) = range.get() else {
             continue;
         };
-        for region in memory.iter() {
-            let Some(range) = RANGES.get(at) else { break };
-            let (Some(file), start) = (region.file_offset(), region.as_ptr() as usize) else {
-                continue;
-            };
-            range.end.store(0, Ordering::Release);
-            range.start.store(start, Ordering::Release);
-            range.page.store(page_bytes(file.file()), Ordering::Release);
-            range
-                .end
-                .store(start + region.len() as usize, Ordering::Release);
-            at += 1;
-            *ranges += 1;
+        match wanted.remove(&start) {
+            // What lies there may be another region than before, in a file of another kind.
+            Some((same, file)) if same == end => {
+                range.page.store(page_bytes(file), Ordering::Release);
+            }
+            Some(other) => {
+                range.clear();
+                wanted.insert(start, other);
+            }
+            None => range.clear(),
         }
     }
-    for range in &RANGES[at..] {
-        range.end.store(0, Ordering::Release);
+    let mut free = RANGES.iter().filter(|range| range.get().is_none());
+    for (start, (end, file)) in wanted {
+        let Some(range) = free.next() else {
+            return tracing::error!(
+                "More than {MAX_REGIONS} regions of guest memory: a page of the newest that cannot be had ends the VM"
+            );
+        };
+        range.set(start, end, page_bytes(file));
     }
 }
 
 /// The size of the pages that a file's mappings consist of.
-fn page_bytes(file: &std::fs::File) -> usize {
+fn page_bytes(file: &File) -> usize {
     match fstatfs(file) {
         Ok(system) if system.filesystem_type() == HUGETLBFS_MAGIC => system.block_size() as usize,
         _ => PAGE_BYTES as usize,
@@ -130,6 +177,7 @@ fn page_bytes(file: &std::fs::File) -> usize {
 /// Maps the guest's pages again where others are in their place, and says so in the log. Until then what is written there is lost.
 pub fn restore() {
     let memories = memories();
+    RESTORED.store(count(), Ordering::Relaxed);
     let mut restored = 0;
     for page in &PAGES {
         let address = page.swap(0, Ordering::AcqRel);
@@ -139,7 +187,7 @@ pub fn restore() {
         restored += 1;
         let mapped = memories
             .iter()
-            .filter_map(|(memory, _)| memory.upgrade())
+            .filter_map(Weak::upgrade)
             .find_map(|memory| remap(&memory, address));
         if !matches!(mapped, Some(Ok(())) | None) {
             // It stays zeros, and the next access to it is lost without a word; there is nothing better to do.
@@ -152,7 +200,7 @@ pub fn restore() {
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     if restored > 0 && limit.get_or_insert_default().allow() {
         tracing::error!(
-            "{restored} pages of the guest's memory cannot be had: what backs it is full. What needed them was refused"
+            "{restored} pages of the guest's memory cannot be had: what backs it is full, or the host's memory is at fault. What needed them was refused"
         );
     }
 }
@@ -186,26 +234,49 @@ fn remap(memory: &GuestMemoryMmap, address: usize) -> Option<nix::Result<()>> {
 extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel passes a valid one.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == libc::BUS_ADRERR && replace(address) {
-        return;
+    match code {
+        // The kernel has found a fault in a page that nobody touches now.
+        libc::BUS_MCEERR_AO => return,
+        // A page that cannot be had, and one that the machine has lost, whose next access comes here too.
+        libc::BUS_ADRERR | libc::BUS_MCEERR_AR if replace(address) => return,
+        _ => {}
     }
     // The access is made again, and ends the process as it would have.
     // SAFETY: sets a disposition, nothing else.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
+/// The size of the pages of the region with this address.
+fn page_bytes_at(address: usize) -> Option<usize> {
+    let mut ranges = RANGES.iter().filter_map(Range::get);
+    ranges.find_map(|(start, end, page)| (start <= address && address < end).then_some(page))
+}
+
 /// Puts zeros in the place of the page with this address; `false` if it is not guest memory, or there were too many.
 fn replace(address: usize) -> bool {
-    let found = RANGES.iter().find_map(|range| {
-        let (start, end) = (
-            range.start.load(Ordering::Acquire),
-            range.end.load(Ordering::Acquire),
-        );
-        (start <= address && address < end).then(|| range.page.load(Ordering::Acquire))
-    });
-    let Some(bytes) = found.filter(|bytes| bytes.is_power_of_two()) else {
+    // SAFETY: reads and writes the errno of this thread, which the calls below may change under the code that was interrupted.
+    let error = unsafe { *libc::__errno_location() };
+    let mut found = page_bytes_at(address);
+    // The vhost-user library lets its threads at new memory before it says that there is some.
+    for _ in 0..LOOKS {
+        if found.is_some() {
+            break;
+        }
+        // SAFETY: waits for a millisecond, and for nothing else.
+        unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };
+        found = page_bytes_at(address);
+    }
+    let replaced = found.is_some_and(|bytes| replace_page(address, bytes));
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = error };
+    replaced
+}
+
+/// Puts zeros in the place of the page of so many bytes with this address.
+fn replace_page(address: usize, bytes: usize) -> bool {
+    if !bytes.is_power_of_two() {
         return false;
-    };
+    }
     let page = address & !(bytes - 1);
     let noted = PAGES.iter().any(|place| {
         place
@@ -216,8 +287,6 @@ fn replace(address: usize) -> bool {
         return false;
     }
     COUNT.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: reads and writes the errno of this thread, which the call below may change under the code that was interrupted.
-    let error = unsafe { *libc::__errno_location() };
     // SAFETY: the page is guest memory, which may change at any time, and which nothing but copies of its bytes ever reads.
     let mapped = unsafe {
         libc::mmap(
@@ -229,29 +298,34 @@ fn replace(address: usize) -> bool {
             0,
         )
     };
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = error };
     mapped != libc::MAP_FAILED
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, sync::Arc};
+    use std::os::unix::fs::FileExt;
 
     use vm_memory::{Bytes, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 
     use super::*;
 
+    /// What the tests count is the whole process's.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    fn region(file: &File, at: u64, pages: u64) -> GuestRegionMmap {
+        let offset = FileOffset::new(file.try_clone().unwrap(), at);
+        let map = MmapRegion::from_file(offset, (pages * PAGE_BYTES) as usize);
+        GuestRegionMmap::new(map.unwrap(), GuestAddress(at)).unwrap()
+    }
+
     /// Memory whose file has fewer pages than its region: those beyond are as those of a full file system.
-    fn memory(file: &File, pages: usize) -> Arc<GuestMemoryMmap> {
-        let offset = FileOffset::new(file.try_clone().unwrap(), 0);
-        let map = MmapRegion::from_file(offset, pages * PAGE_BYTES as usize);
-        let region = GuestRegionMmap::new(map.unwrap(), GuestAddress(0)).unwrap();
-        Arc::new(GuestMemoryMmap::from_regions(vec![region]).unwrap())
+    fn memory(file: &File, pages: u64) -> Arc<GuestMemoryMmap> {
+        Arc::new(GuestMemoryMmap::from_regions(vec![region(file, 0, pages)]).unwrap())
     }
 
     #[test]
     fn pitfall_62_a_page_that_cannot_be_had_is_noticed_and_comes_back() {
+        let _one = ONE_AT_A_TIME.lock();
         install().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE_BYTES).unwrap();
@@ -267,7 +341,9 @@ mod tests {
             before + 1,
             "the second access finds the page of zeros"
         );
+        assert!(are_left());
         restore();
+        assert!(!are_left());
         // Still not there.
         memory.write_obj(8u64, at).unwrap();
         assert_eq!(count(), before + 2);
@@ -276,7 +352,6 @@ mod tests {
         assert_eq!(memory.read_obj::<u64>(at).unwrap(), 0);
         memory.write_obj(9u64, at).unwrap();
         assert_eq!(count(), before + 2);
-        use std::os::unix::fs::FileExt;
         let mut word = [0; 8];
         file.read_exact_at(&mut word, 2 * PAGE_BYTES).unwrap();
         assert_eq!(
@@ -284,5 +359,108 @@ mod tests {
             9,
             "it is the guest's own page again"
         );
+    }
+
+    /// Regions that are added one by one are protected, each of them, while chains hold memories from before; and so are those that
+    /// come in the place of others that were removed.
+    #[test]
+    fn pitfall_62_each_of_many_regions_that_come_one_by_one_is_protected() {
+        const COUNT: u64 = 512;
+        let _one = ONE_AT_A_TIME.lock();
+        install().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * COUNT * PAGE_BYTES).unwrap();
+        let mut memory = Arc::new(GuestMemoryMmap::new());
+        let mut held = Vec::new();
+        for number in 0..2 * COUNT {
+            let added = Arc::new(region(&file, number * PAGE_BYTES, 1));
+            let mut next = memory.insert_region(added).unwrap();
+            if let Some(oldest) = number.checked_sub(COUNT) {
+                let at = GuestAddress(oldest * PAGE_BYTES);
+                next = next.remove_region(at, PAGE_BYTES).unwrap().0;
+            }
+            memory = Arc::new(next);
+            watch(&memory);
+            if number % 64 == 0 {
+                held.push(Arc::clone(&memory));
+            }
+        }
+        file.set_len(0).unwrap();
+        let before = count();
+        for number in COUNT..2 * COUNT {
+            let at = GuestAddress(number * PAGE_BYTES);
+            assert_eq!(memory.read_obj::<u64>(at).unwrap(), 0, "region {number}");
+        }
+        assert_eq!(count(), before + COUNT);
+        // What was removed is a chain's as long as it holds it.
+        assert_eq!(held[0].read_obj::<u64>(GuestAddress(0)).unwrap(), 0);
+        assert_eq!(count(), before + COUNT + 1);
+        restore();
+        let ranges = || RANGES.iter().filter_map(Range::get).count();
+        assert!(ranges() as u64 >= COUNT);
+        drop((held, memory));
+        let last = super::tests::memory(&file, 1);
+        watch(&last);
+        assert!((ranges() as u64) < COUNT, "what nobody holds is forgotten");
+    }
+
+    /// The library's threads may reach new memory before it is watched.
+    #[test]
+    fn a_page_that_is_lost_before_its_memory_is_watched_is_noticed() {
+        let _one = ONE_AT_A_TIME.lock();
+        install().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let memory = memory(&file, 1);
+        let before = count();
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| memory.read_obj::<u64>(GuestAddress(0)).unwrap());
+            watch(&memory);
+            assert_eq!(read.join().unwrap(), 0);
+        });
+        assert_eq!(count(), before + 1);
+        restore();
+    }
+
+    /// The machine has lost a page: no test can have that happen, so the handler is called as the kernel calls it.
+    #[test]
+    fn a_page_that_the_machine_has_lost_ends_nothing() {
+        let _one = ONE_AT_A_TIME.lock();
+        install().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        let memory = memory(&file, 1);
+        watch(&memory);
+        memory.write_obj(7u64, GuestAddress(0)).unwrap();
+        let before = count();
+        let signal = |code: c_int, address: *mut u8| {
+            let mut bytes = [0u64; size_of::<libc::siginfo_t>() / 8];
+            // SAFETY: the first three fields of `siginfo_t` are integers, and a fault's address follows at 16 bytes.
+            unsafe {
+                let info = bytes.as_mut_ptr().cast::<c_int>();
+                info.write(libc::SIGBUS);
+                info.add(2).write(code);
+                bytes.as_mut_ptr().add(2).write(address as u64);
+                on_sigbus(
+                    libc::SIGBUS,
+                    bytes.as_mut_ptr().cast(),
+                    std::ptr::null_mut(),
+                );
+            }
+        };
+        let page = memory.iter().next().unwrap().as_ptr();
+        signal(libc::BUS_MCEERR_AO, page);
+        assert_eq!(memory.read_obj::<u64>(GuestAddress(0)).unwrap(), 7);
+        signal(libc::BUS_MCEERR_AR, page);
+        assert_eq!(count(), before + 1);
+        assert_eq!(memory.read_obj::<u64>(GuestAddress(0)).unwrap(), 0);
+        restore();
+        assert_eq!(memory.read_obj::<u64>(GuestAddress(0)).unwrap(), 7);
+        // SAFETY: asks for a disposition.
+        let now = unsafe {
+            let mut now = std::mem::zeroed::<libc::sigaction>();
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut now);
+            now.sa_sigaction
+        };
+        assert_ne!(now, libc::SIG_DFL, "the next one is taken too");
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device process: one for each connection of a VMM.
 //!
 //! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows
@@ -23,12 +24,14 @@ mod memory;
 mod movers;
 pub mod queue;
 mod reset;
+pub mod ring;
 pub mod runs;
 pub mod staging;
 pub mod vm;
 pub mod watch;
 
 use std::{
+    hash::{BuildHasher, RandomState},
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -47,7 +50,7 @@ use crate::ipc::{
 use backend::{Backend, LINK_EVENT};
 pub use front_end::FrontEnd;
 use vm::Vm;
-use watch::{Loops, Watch};
+use watch::{Loop, Watch};
 
 /// Why a device process ends.
 #[derive(Debug, thiserror::Error)]
@@ -89,18 +92,19 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
 
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
     let vm = Vm::new(memory.clone(), link, Box::new(Nothing));
-    let config = Config::with_clients(max_clients);
-    let backend = Arc::new(Backend::new(vm, config));
+    let config = Config::with_clients(max_clients).of_instance(instance());
+    let backend = Backend::new(vm, config);
+    let backend = Arc::new(backend.map_err(|error| Error::Io("Setting up an event", error))?);
     let mut daemon = VhostUserDaemon::new("vhost-user".to_owned(), Arc::clone(&backend), memory)
         .map_err(Error::VhostUser)?;
     let handlers = daemon.get_epoll_handlers();
-    let [control, command, _] = &handlers[..] else {
+    let [handler] = &handlers[..] else {
         return Err(Error::NothingToServe);
     };
-    let loops = Loops::new(control, Arc::clone(command))
-        .map_err(|error| Error::Io("Setting up a timer", error))?;
-    backend.lock().set_watch(Box::new(loops));
-    control
+    let events =
+        Loop::new(Arc::clone(handler)).map_err(|error| Error::Io("Setting up a timer", error))?;
+    backend.lock().set_watch(Box::new(events));
+    handler
         .register_listener(link_events.as_raw_fd(), EventSet::IN, u64::from(LINK_EVENT))
         .map_err(|error| Error::Io("Watching the link", error))?;
 
@@ -122,7 +126,13 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     // The process ends: the workers see their channels closed, and the supervisor ends them.
 }
 
-/// Stands in for the event loops before they exist; no client does either, then.
+/// A number that no other device process has: a VMM may connect to another one under a driver that has clients of this one.
+fn instance() -> u64 {
+    // The keys are random, of each process.
+    RandomState::new().hash_one(std::process::id()).max(1)
+}
+
+/// Stands in for the event loop before it exists; no client does either, then.
 struct Nothing;
 
 impl Watch for Nothing {
@@ -133,6 +143,8 @@ impl Watch for Nothing {
     fn remove(&self, _: BorrowedFd<'_>, _: usize, _: bool) {}
 
     fn tick(&self, _: bool) {}
+
+    fn again(&self) {}
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The device's side of the movers: large data goes between the guest's pages and device memory without
 //! passing through this process or the worker.
 //!
@@ -9,7 +10,7 @@
 //! as the same bytes go to the same places.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     fs::File,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
@@ -18,7 +19,7 @@ use std::{
 
 use gpgpu_protocol::layout::{COMMAND_QUEUE, CommandAnswer, CommandHeader, status};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use vm_memory::GuestAddressSpace;
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion};
 
 use super::{
     client::{Export, InFlight, Phase},
@@ -180,13 +181,15 @@ pub struct Movers {
     /// Clients whose workers are gone and that have moves under way, and the signals.
     late: HashMap<u32, u32>,
     ticking: bool,
+    /// Whether movers may know of memory that the VMM has removed.
+    know_removed: bool,
 }
 
 impl Movers {
-    /// Whether there is a mover, and one can be asked to move parts of this memory.
-    pub fn serve(&self, memory: &Memory) -> bool {
+    /// Whether there is a mover.
+    pub fn serve(&self) -> bool {
         let ready = |mover: &Mover| mover.open().is_some_and(|link| link.ready);
-        self.by_gpu.values().any(ready) && runs::all_in_files(&memory.memory())
+        self.by_gpu.values().any(ready)
     }
 
     /// Whether moves are under way.
@@ -208,6 +211,33 @@ impl Movers {
 }
 
 impl Vm {
+    /// Notes that the VMM has added or removed memory.
+    pub(super) fn memory_changed(&mut self, memory: Memory) {
+        self.memory = memory;
+        self.movers.know_removed = true;
+    }
+
+    /// Has movers let go of memory that was removed, once no chain lies in it any more: an idle mover has it mapped, and pinned
+    /// for its GPU.
+    pub(super) fn forget_removed_memory(&mut self) {
+        if !std::mem::take(&mut self.movers.know_removed) {
+            return;
+        }
+        let memory = self.memory.memory();
+        let backing = memory.iter().filter_map(|region| region.file_offset());
+        let files: HashSet<_> = backing.map(|at| Arc::as_ptr(at.arc())).collect();
+        let removed = |part: &Part| !files.contains(&Arc::as_ptr(&part.file));
+        for mover in self.movers.by_gpu.values_mut() {
+            if let State::Open(link) = &mut mover.state
+                && link.files.iter().flatten().any(removed)
+            {
+                link.forget_unused();
+                self.movers.know_removed |= link.files.iter().flatten().any(removed);
+            }
+        }
+        self.pump_movers();
+    }
+
     /// Asks for the mover of a GPU, now and whenever it is gone and there is use for it.
     pub(super) fn want_mover(&mut self, gpu: u32) {
         if self.movers.wanted.insert(gpu) {
@@ -565,6 +595,8 @@ impl Vm {
                     (&chain.writable, before, header.out_bytes.get())
                 }
             };
+            // The chain's memory may be one from before a change, of which the mover is told only now.
+            movers.know_removed |= !std::ptr::eq(&*chain.memory, &*self.memory.memory());
             let resolved =
                 runs::resolve(&chain.memory, segments, at, bytes, |part| link.number(part));
             let Ok(runs) = resolved else {

@@ -1,19 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A virtqueue: taking chains off it and giving them back.
 //!
-//! Nothing is written to the guest for a chain unless its ring is running, and the ring's lock is
+//! Nothing is written to the ring or to a chain's buffers unless the ring is running, and the ring's lock is
 //! held while it is: a VMM that stops or disables a ring takes that lock too, so that once its
-//! request is answered the device writes no more. What completes meanwhile waits until the ring
-//! runs again, or is forgotten where the driver has reset the device.
+//! request is answered this process writes no more; a mover's copies end before the answer ([`super::backend`]). What completes
+//! meanwhile waits until the ring runs again, or is forgotten where the driver has reset the device.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use gpgpu_protocol::layout::{CommandAnswer, ControlAnswer};
-use vhost_user_backend::{VringRwLock, VringT};
+use gpgpu_protocol::layout::{CommandAnswer, ControlAnswer, EVENT_QUEUE};
+use vhost_user_backend::{VringState, VringStateMutGuard, VringT};
 use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use zerocopy::IntoBytes;
 
-use super::{chain::Chain, staging::Block};
+use super::{chain::Chain, ring::Ring, staging::Block};
 
 /// How many chains are taken off a queue before others get a chance at the device's lock.
 const BATCH: usize = 1024;
@@ -132,29 +133,32 @@ pub enum Restart {
     Reset,
 }
 
+/// Whether chains may be taken and given back, as far as the device knows.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The VMM has not started it yet.
+    #[default]
+    New,
+    /// It was started.
+    Started,
+    /// It was stopped at these indices of the available and the used ring.
+    Stopped(u16, u16),
+}
+
 /// See the module's page.
 #[derive(Debug, Default)]
 pub struct Queue {
     index: usize,
-    vring: Option<Vring>,
+    ring: Option<Ring>,
+    standing: Standing,
     /// Counts resets: a chain of an earlier generation is the device's no more.
     generation: u64,
     outstanding: usize,
     parked: VecDeque<(Chain, Answer)>,
-    stopped_at: Option<u16>,
     /// Whether the driver has not been told of a used chain yet.
     unannounced: bool,
     /// Whether chains were left on the ring because as many are under way as it can hold.
     stalled: bool,
-}
-
-/// [`VringRwLock`], which has no `Debug` of its own.
-struct Vring(VringRwLock);
-
-impl std::fmt::Debug for Vring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Vring")
-    }
 }
 
 impl Queue {
@@ -167,20 +171,28 @@ impl Queue {
     }
 
     /// Notes the ring, which has been started, enabled or kicked.
-    pub fn attach(&mut self, vring: &VringRwLock) -> Restart {
-        if self.vring.is_none() {
-            self.vring = Some(Vring(vring.clone()));
-        }
-        if !self.running() {
+    pub fn attach(&mut self, ring: &Ring) -> Restart {
+        let ring = self.ring.get_or_insert_with(|| ring.clone());
+        let mut state = ring.get_mut();
+        if !runs(&state) {
             return Restart::None;
         }
-        match self.stopped_at.take() {
-            // A ring that is set up anew starts at 0, one that goes on at the index that the VMM was
-            // given. One that goes on at 0 is told apart only if nothing of it is under way, and
-            // then it does not matter to the queue which it is.
-            Some(stopped_at)
-                if vring.queue_next_avail() == 0 && (stopped_at != 0 || self.outstanding > 0) =>
-            {
+        let queue = state.get_queue_mut();
+        let (available, used) = (queue.next_avail(), queue.next_used());
+        let before = std::mem::replace(&mut self.standing, Standing::Started);
+        if before == Standing::Started {
+            return Restart::None;
+        }
+        // An event's chain is given back as soon as it is taken. So what is in the available ring from there on is the driver's
+        // buffers, wherever the VMM has the device begin: Cloud Hypervisor, which connects anew in the middle of a driver's life,
+        // has it begin after all that is there.
+        if self.index == EVENT_QUEUE && self.outstanding == 0 {
+            queue.set_next_avail(used);
+        }
+        // A ring that is set up anew begins at 0; one that goes on has both indices where they were. The used ring's is the one
+        // in the guest's memory, so that it tells even where the VMM's is 0 again after 2^16 chains.
+        match before {
+            Standing::Stopped(at, had_used) if (at, had_used) != (available, used) => {
                 Restart::Reset
             }
             _ => Restart::None,
@@ -189,8 +201,12 @@ impl Queue {
 
     /// Notes that the ring was stopped.
     pub fn stop(&mut self) {
-        if let Some(Vring(vring)) = &self.vring {
-            self.stopped_at = Some(vring.queue_next_avail());
+        if let Some(ring) = &self.ring
+            && self.standing == Standing::Started
+        {
+            let state = ring.get_ref();
+            let queue = state.get_queue();
+            self.standing = Standing::Stopped(queue.next_avail(), queue.next_used());
         }
         self.unannounced = false;
     }
@@ -200,16 +216,19 @@ impl Queue {
         self.generation += 1;
         self.outstanding = 0;
         self.parked.clear();
-        self.stopped_at = None;
         self.stalled = false;
         self.unannounced = false;
+        if matches!(self.standing, Standing::Stopped(..)) {
+            self.standing = Standing::New;
+        }
     }
 
-    fn running(&self) -> bool {
-        self.vring.as_ref().is_some_and(|Vring(vring)| {
-            let state = vring.get_ref();
-            state.is_enabled() && state.get_queue().ready()
-        })
+    /// The ring, locked, if it runs and what it has been through was looked at.
+    fn running(&self) -> Option<<Ring as VringStateMutGuard<'_, Memory>>::G> {
+        let ring = self.ring.as_ref()?;
+        let state = ring.get_mut();
+        let runs = self.standing == Standing::Started && runs(&state);
+        runs.then_some(state)
     }
 
     /// Calls `take` with chains of the ring, until there are none, too many are under way or a
@@ -249,17 +268,11 @@ impl Queue {
     /// The next chain.
     pub fn pop(&mut self, memory: &Memory) -> Option<Chain> {
         self.stalled = false;
-        if self.stopped_at.is_some() {
-            return None;
-        }
-        let Vring(vring) = self.vring.as_ref()?;
-        let mut state = vring.get_mut();
-        if !state.is_enabled() || !state.get_queue().ready() {
-            return None;
-        }
+        let mut state = self.running()?;
         // A driver cannot have more chains under way than the ring has descriptors, unless it makes
         // the same one available again and again.
         if self.outstanding >= usize::from(state.get_queue().size()) {
+            drop(state);
             self.stalled = true;
             return None;
         }
@@ -267,6 +280,7 @@ impl Queue {
         let chain = state
             .get_queue_mut()
             .pop_descriptor_chain(Arc::clone(&memory))?;
+        drop(state);
         self.outstanding += 1;
         Some(Chain::new(chain, memory, self.index, self.generation))
     }
@@ -274,13 +288,9 @@ impl Queue {
     /// Asks the driver to kick when it makes chains available, or not to; `true` says that there are
     /// some already.
     pub fn notify_me(&mut self, wanted: bool) -> bool {
-        let Some(Vring(vring)) = self.vring.as_ref() else {
+        let Some(mut state) = self.running() else {
             return false;
         };
-        let mut state = vring.get_mut();
-        if !state.is_enabled() || !state.get_queue().ready() {
-            return false;
-        }
         if wanted {
             state.enable_notification().unwrap_or(false)
         } else {
@@ -312,31 +322,26 @@ impl Queue {
 
     /// Writes an answer, or hands it back if the ring does not run.
     fn write(&mut self, chain: Chain, answer: Answer) -> Option<(Chain, Answer)> {
-        let Some(Vring(vring)) = self.vring.as_ref() else {
+        let Some(mut state) = self.running() else {
             return Some((chain, answer));
         };
-        let mut state = vring.get_mut();
-        if self.stopped_at.is_some() || !state.is_enabled() || !state.get_queue().ready() {
-            return Some((chain, answer));
-        }
         let used = answer.write(&chain);
         // This fails where the driver has put the ring outside its memory, or has made available a
         // descriptor that does not exist: it waits for an answer that it cannot get.
         let _ = state.add_used(chain.head, used);
+        drop(state);
         self.outstanding -= 1;
         self.unannounced = true;
         None
     }
 
-    /// Interrupts the driver where chains were given back and it wants to know.
+    /// Interrupts the driver where chains were given back and it wants to know. A VMM need not have said how.
     pub fn announce(&mut self) {
         if !std::mem::take(&mut self.unannounced) {
             return;
         }
-        let Some(Vring(vring)) = self.vring.as_ref() else {
-            return;
-        };
-        let mut state = vring.get_mut();
+        let Some(ring) = &self.ring else { return };
+        let mut state = ring.get_mut();
         if state.needs_notification().unwrap_or(true) {
             let _ = state.signal_used_queue();
         }
@@ -344,19 +349,24 @@ impl Queue {
 
     /// Whether chains were left on the ring for which there may be room now.
     pub fn has_room_again(&self) -> bool {
-        let Some(Vring(vring)) = self.vring.as_ref() else {
-            return false;
-        };
-        self.stalled && self.outstanding < usize::from(vring.get_ref().get_queue().size())
+        self.stalled
+            && self
+                .running()
+                .is_some_and(|state| self.outstanding < usize::from(state.get_queue().size()))
     }
 
     /// Whether the device may write to the guest for this queue's chains.
     pub fn may_write(&self) -> bool {
-        self.stopped_at.is_none() && self.running()
+        self.running().is_some()
     }
 
     /// How many chains were taken and not given back.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
+}
+
+/// Whether a ring is started and enabled.
+fn runs(state: &VringState) -> bool {
+    state.is_enabled() && state.get_queue().ready()
 }

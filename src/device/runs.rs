@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a chain's buffers to runs of the files that back the guest's memory: what a mover is told.
 
 use std::{fs::File, sync::Arc};
@@ -37,11 +38,6 @@ pub enum Error {
     /// More runs than one move has, or a file too many.
     #[error("Too many pieces")]
     TooMany,
-}
-
-/// Whether every region of a memory lies in a file.
-pub fn all_in_files(memory: &GuestMemoryMmap) -> bool {
-    memory.num_regions() > 0 && memory.iter().all(|region| region.file_offset().is_some())
 }
 
 /// Resolves `len` bytes from `offset` of one direction of a chain; `number` names a part to the mover. Stretches that
@@ -205,7 +201,6 @@ mod tests {
     #[test]
     fn memory_that_is_in_no_file_cannot_be_moved() {
         let memory = GuestMemoryMmap::from_regions(vec![region(0, 0, 0x4000, false)]).unwrap();
-        assert!(!all_in_files(&memory));
         assert_eq!(of(&memory, &[(0, 16)], 0, 16), Err(Error::NoFile));
     }
 }

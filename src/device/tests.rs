@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state machine without a VMM: rings in memory, and a supervisor, workers and movers that say what a test has them say.
 
 use std::{
@@ -15,7 +16,11 @@ use gpgpu_protocol::{
         MAX_CLIENTS, MAX_RUNS, NUM_QUEUES, Open, Register, Run, VERSION, control, status,
     },
 };
-use vhost_user_backend::{VringRwLock, VringT};
+use nix::sys::{
+    socket::{setsockopt, sockopt::ReceiveTimeout},
+    time::{TimeVal, TimeValLike},
+};
+use vhost_user_backend::VringT;
 use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap,
@@ -27,6 +32,7 @@ use super::{
     client::MOVER_BYTES,
     control::MAX_RUNS_UNDER_WAY,
     queue::{Memory, Queue},
+    ring::Ring,
     vm::Vm,
     watch::Watch,
 };
@@ -61,8 +67,8 @@ fn guest_memory() -> Memory {
 }
 
 /// The ring of a queue, set up and running.
-fn ring(memory: &Memory, queue: usize) -> VringRwLock {
-    let ring = VringRwLock::new(memory.clone(), ENTRIES).unwrap();
+fn ring(memory: &Memory, queue: usize) -> Ring {
+    let ring = Ring::new(memory.clone(), ENTRIES).unwrap();
     let base = queue as u64 * RING_BYTES;
     ring.set_queue_info(base, base + AVAIL, base + USED)
         .unwrap();
@@ -92,11 +98,14 @@ impl Watch for Arc<Mutex<Asked>> {
     fn tick(&self, wanted: bool) {
         self.lock().unwrap().clock = wanted;
     }
+
+    fn again(&self) {}
 }
 
 /// A device and all that it talks to.
 struct Rig {
     memory: Memory,
+    rings: [Ring; NUM_QUEUES],
     vm: Vm,
     supervisor: SupervisorEnd,
     asked: Arc<Mutex<Asked>>,
@@ -112,11 +121,13 @@ impl Rig {
         let asked = Arc::<Mutex<Asked>>::default();
         let watch = Box::new(Arc::clone(&asked));
         let mut vm = Vm::new(memory.clone(), DeviceEnd::new(theirs), watch);
-        for (queue, state) in vm.queues.iter_mut().enumerate() {
-            state.attach(&ring(&memory, queue));
+        let rings = std::array::from_fn(|queue| ring(&memory, queue));
+        for (state, ring) in vm.queues.iter_mut().zip(&rings) {
+            state.attach(ring);
         }
         Self {
             memory,
+            rings,
             vm,
             supervisor: SupervisorEnd::new(ours),
             asked,
@@ -453,6 +464,8 @@ impl Copying {
         let device = file(MOVER_BYTES);
         worker.export(1, MOVER_BYTES, 0, device.as_fd()).unwrap();
         let (ours, channel) = ipc::pair().unwrap();
+        // What never comes is a failure, and not a wait.
+        setsockopt(&ours, ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
         let mover = MoverEnd::new(ours);
         rig.vm
             .supervisor_says(ToDevice::MoverStarted { gpu: 0, channel });
@@ -553,3 +566,4 @@ fn the_end_of_a_client_waits_for_its_moves() {
 }
 
 mod resets;
+mod rings;

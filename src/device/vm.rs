@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state of a VM's device: its queues and its clients.
 //!
 //! One lock guards it. Nothing waits while it is held: what takes time is asked for, and carried on
@@ -49,7 +50,7 @@ pub(super) enum Speaker {
 /// See the module's page.
 pub struct Vm {
     /// The guest's memory, as the VMM last described it.
-    pub memory: Memory,
+    pub(super) memory: Memory,
     /// The three virtqueues.
     pub queues: [Queue; NUM_QUEUES],
     pub(super) clients: HashMap<u32, Client>,
@@ -134,9 +135,10 @@ impl Vm {
     }
 
     /// Takes up what completions have made room for, and tells the driver of them; `true` says that
-    /// [`Self::resume`] has more to do once others have had the lock.
+    /// [`Self::resume`] has more to do once others have had their turn.
     pub fn settle(&mut self) -> bool {
         self.end_reset();
+        self.forget_removed_memory();
         for queue in [CONTROL_QUEUE, COMMAND_QUEUE] {
             if self.queues[queue].has_room_again() {
                 self.drain(queue);
@@ -409,7 +411,7 @@ impl Vm {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let movable = self.movers.serve(&self.memory);
+        let movable = self.movers.serve();
         let queues = &mut self.queues;
         let pumped = client.pump(&mut self.next_seq, movable, |chain, status| {
             queues[chain.queue].complete(chain, Answer::refusal(status));

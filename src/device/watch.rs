@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Which channels the event loop listens to.
 
 use std::{
@@ -8,9 +9,13 @@ use std::{
 };
 
 use vhost_user_backend::VringEpollHandler;
-use vmm_sys_util::{epoll::EventSet, timerfd::TimerFd};
+use vmm_sys_util::{
+    epoll::EventSet,
+    event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
+    timerfd::TimerFd,
+};
 
-use super::backend::{Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
+use super::backend::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
 
 /// How often clients that are being opened are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -26,28 +31,33 @@ pub trait Watch: Send {
     fn remove(&self, channel: BorrowedFd<'_>, slot: usize, room: bool);
     /// Says whether the device's state wants to look at the clock from time to time.
     fn tick(&self, wanted: bool);
+    /// Has the device's state go on with what it has left, once others have had their turn.
+    fn again(&self);
 }
 
-/// The event loop of the command queue's thread, and a timer in that of the control queue's.
-pub struct Loops {
-    command: Arc<VringEpollHandler<Arc<Backend>>>,
+/// The event loop of the vhost-user library, with a timer and a word to itself.
+pub struct Loop {
+    handler: Arc<VringEpollHandler<Arc<Backend>>>,
     timer: Mutex<TimerFd>,
+    again: (EventConsumer, EventNotifier),
 }
 
-impl Loops {
-    /// Takes the two loops, and adds the timer.
+impl Loop {
+    /// Adds the two to the loop.
     ///
     /// # Errors
     /// The host is out of memory or file descriptors.
-    pub fn new(
-        control: &VringEpollHandler<Arc<Backend>>,
-        command: Arc<VringEpollHandler<Arc<Backend>>>,
-    ) -> io::Result<Self> {
+    pub fn new(handler: Arc<VringEpollHandler<Arc<Backend>>>) -> io::Result<Self> {
         let timer = TimerFd::new()?;
-        control.register_listener(timer.as_raw_fd(), EventSet::IN, u64::from(TIMER_EVENT))?;
+        handler.register_listener(timer.as_raw_fd(), EventSet::IN, u64::from(TIMER_EVENT))?;
+        let again = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
+        // Each word is an event, so that nobody has to read it.
+        let once = EventSet::IN | EventSet::EDGE_TRIGGERED;
+        handler.register_listener(again.0.as_raw_fd(), once, u64::from(AGAIN_EVENT))?;
         Ok(Self {
-            command,
+            handler,
             timer: Mutex::new(timer),
+            again,
         })
     }
 
@@ -64,10 +74,10 @@ impl Loops {
     }
 }
 
-impl Watch for Loops {
+impl Watch for Loop {
     fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()> {
         let fd = channel.as_raw_fd();
-        self.command
+        self.handler
             .register_listener(fd, Self::events(room), Self::data(slot))
     }
 
@@ -75,7 +85,7 @@ impl Watch for Loops {
         let fd = channel.as_raw_fd();
         // This fails only for a channel that is not watched.
         let _ = self
-            .command
+            .handler
             .unregister_listener(fd, Self::events(room), Self::data(slot));
     }
 
@@ -90,5 +100,10 @@ impl Watch for Loops {
         } else {
             timer.clear()
         };
+    }
+
+    fn again(&self) {
+        // This fails only after 2^64 words.
+        let _ = self.again.1.notify();
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A VMM and the guest driver in it: a vhost-user front end with memory and virtqueues of its own.
 
 use std::{
@@ -37,6 +38,9 @@ use vm_memory::{
 };
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+#[path = "front_end.rs"]
+mod front_end;
 
 /// Where the rings lie in the first region, and where buffers begin.
 const RING_BYTES: u64 = 0x1_0000;
@@ -94,6 +98,15 @@ impl Vmm {
             mem_slots: true,
             directory: None,
         }
+    }
+}
+
+impl Vmm {
+    /// Memory for a VM.
+    fn memory(&self) -> GuestMemoryMmap {
+        let places = self.regions.iter();
+        let regions = places.map(|&place| region(self.directory.as_deref(), place));
+        GuestMemoryMmap::from_regions(regions.collect()).unwrap()
     }
 }
 
@@ -168,11 +181,7 @@ fn region(directory: Option<&Path>, (address, bytes, offset): (u64, u64, u64)) -
 impl Guest {
     /// Connects, and brings the device up to where its driver is ready.
     pub fn boot(socket: &Path, vmm: Vmm) -> Self {
-        let regions = vmm
-            .regions
-            .iter()
-            .map(|&place| region(vmm.directory.as_deref(), place));
-        let memory = GuestMemoryMmap::from_regions(regions.collect()).unwrap();
+        let memory = vmm.memory();
         let mut frontend = Frontend::connect(socket, 3).unwrap();
         frontend.set_owner().unwrap();
         let offered = frontend.get_features().unwrap();
@@ -222,11 +231,7 @@ impl Guest {
     }
 
     fn set_memory(&mut self) {
-        let infos: Vec<_> = self
-            .memory
-            .iter()
-            .map(|region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap())
-            .collect();
+        let infos = self.memory_infos();
         if self.vmm.mem_slots {
             assert!(self.frontend.get_max_mem_slots().unwrap() >= infos.len() as u64);
             for info in &infos {
@@ -237,29 +242,34 @@ impl Guest {
         }
     }
 
+    fn memory_infos(&self) -> Vec<VhostUserMemoryRegionInfo> {
+        let regions = self.memory.iter();
+        regions
+            .map(|region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap())
+            .collect()
+    }
+
+    fn ring_config(&self, queue: usize) -> VringConfigData {
+        let ring = &self.rings[queue];
+        VringConfigData {
+            queue_max_size: 1024,
+            queue_size: ring.size,
+            flags: 0,
+            desc_table_addr: self.host_address(ring.base),
+            avail_ring_addr: self.host_address(ring.base + 0x5000),
+            used_ring_addr: self.host_address(ring.base + 0x8000),
+            log_addr: None,
+        }
+    }
+
     fn host_address(&self, address: u64) -> u64 {
         self.memory.get_host_address(GuestAddress(address)).unwrap() as u64
     }
 
     /// Starts a ring at an index of the available ring.
     pub fn start_ring(&mut self, queue: usize, base: u16) {
-        let ring = &self.rings[queue];
-        let size = ring.size;
-        let config = VringConfigData {
-            queue_max_size: 1024,
-            queue_size: size,
-            flags: 0,
-            desc_table_addr: self.host_address(ring.base),
-            avail_ring_addr: self.host_address(ring.base + 0x5000),
-            used_ring_addr: self.host_address(ring.base + 0x8000),
-            log_addr: None,
-        };
-        self.frontend.set_vring_num(queue, size).unwrap();
-        self.frontend.set_vring_base(queue, base).unwrap();
-        self.frontend.set_vring_addr(queue, &config).unwrap();
-        self.frontend.set_vring_call(queue, &ring.call).unwrap();
-        self.frontend.set_vring_kick(queue, &ring.kick).unwrap();
-        self.frontend.set_vring_enable(queue, true).unwrap();
+        self.set_call(queue);
+        self.start_silent_ring(queue, base);
     }
 
     /// Stops a ring; where it is to go on.
@@ -269,6 +279,14 @@ impl Guest {
 
     /// The guest's driver starts from nothing: its rings are empty, its chains forgotten.
     pub fn reset_driver(&mut self) {
+        self.clear_driver();
+        for queue in 0..3 {
+            self.start_ring(queue, 0);
+        }
+    }
+
+    /// The same, without a ring that is started.
+    pub fn clear_driver(&mut self) {
         self.set_features();
         for queue in 0..3 {
             let size = self.vmm.queue_size;
@@ -282,7 +300,6 @@ impl Guest {
             let base = ring.base;
             let zeros = vec![0; RING_BYTES as usize];
             self.memory.write_slice(&zeros, GuestAddress(base)).unwrap();
-            self.start_ring(queue, 0);
         }
     }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Resets, stops of rings and ends of connections: what is answered only once nothing writes to the guest's memory.
 
 use std::{
@@ -6,14 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, Config, control, status};
-use vhost_user_backend::VhostUserBackend;
+use gpgpu_protocol::layout::{
+    COMMAND_QUEUE, CONTROL_QUEUE, Config, EVENT_QUEUE, NUM_QUEUES, control, status,
+};
+use vhost_user_backend::{VhostUserBackend, VringT};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
+use vmm_sys_util::epoll::EventSet;
 
 use super::{Copying, GUEST_BYTES, RING_BYTES, Rig, USED, header};
 use crate::{
     device::{
         backend::{self, Backend},
+        ring::Ring,
         vm::Vm,
     },
     ipc::{
@@ -63,23 +68,46 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 enum Asks {
     Reset,
     StopOfTheRing,
+    /// As Cloud Hypervisor does where a VM is paused.
+    RingsDisabled,
     EndOfTheConnection,
 }
 
 /// A VMM that asks for something, in a thread of its own; what comes back is the answer.
-fn ask(vm: Vm, what: Asks) -> mpsc::Receiver<Backend> {
+fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend> {
     let (answered, answer) = mpsc::channel();
+    let rings = rings.clone();
     thread::spawn(move || {
-        let backend = Backend::new(vm, Config::current());
+        let backend = Backend::new(vm, Config::current()).unwrap();
+        kick(&backend, &rings);
         match what {
             Asks::Reset => backend.reset_device(),
             Asks::StopOfTheRing => backend.stop_vring(COMMAND_QUEUE as u32).unwrap(),
+            // The command queue first: what completes on a ring that still runs is given back.
+            Asks::RingsDisabled => [COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE]
+                .iter()
+                .for_each(|&queue| rings[queue].set_enabled(false)),
             Asks::EndOfTheConnection => backend::finish(&mut backend.lock()),
         }
         let _ = answered.send(backend);
     });
     answer
 }
+
+/// Kicks all rings, or has the library tell that they were enabled.
+fn kick(backend: &Backend, rings: &[Ring; NUM_QUEUES]) {
+    for queue in 0..NUM_QUEUES as u16 {
+        let event = backend.handle_event(queue, EventSet::IN, rings, 0);
+        event.unwrap();
+    }
+}
+
+const ALL: [Asks; 4] = [
+    Asks::Reset,
+    Asks::StopOfTheRing,
+    Asks::RingsDisabled,
+    Asks::EndOfTheConnection,
+];
 
 /// Does the same for each of them, beside each other: each takes a while.
 fn at_once(all: &[Asks], test: impl Fn(Asks) + Sync) {
@@ -98,16 +126,16 @@ fn close(client: u32, kill: bool) -> ToSupervisor {
 
 const LAST_WRITE: u64 = GUEST_BYTES - 8;
 
-/// A reset, the stop of a ring after a client was closed, and the end of a connection are answered once the worker has ended,
+/// A reset, the stop of a ring or its being disabled after a client was closed, and the end of a connection are answered once the worker has ended,
 /// however long that takes: until then it may write to the guest's memory.
 /// GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_worker() {
-    let all = [Asks::Reset, Asks::StopOfTheRing, Asks::EndOfTheConnection];
-    at_once(&all, |what| {
+    at_once(&ALL, |what| {
+        let is_stop = matches!(what, Asks::StopOfTheRing | Asks::RingsDisabled);
         let mut rig = Rig::new();
         let (client, worker) = rig.served();
-        if what == Asks::StopOfTheRing {
+        if is_stop {
             // As a driver does before it resets the device.
             rig.send(CONTROL_QUEUE, &header(control::CLOSE, client), 0);
         }
@@ -115,12 +143,12 @@ fn a_reset_is_answered_after_the_last_write_of_a_worker() {
             .next()
             .is_some_and(|asked| asked != close(client, false))
         {}
-        let answer = ask(rig.vm, what);
+        let answer = ask(rig.vm, &rig.rings, what);
         // The device lets go of the channel, and the supervisor ends the worker.
         assert!(matches!(worker.recv(), Ok(None) | Err(ipc::Error::Closed)));
         let early = answer.recv_timeout(NO_ANSWER);
         assert!(early.is_err(), "{what:?} is answered while the worker runs");
-        if what != Asks::StopOfTheRing {
+        if !is_stop {
             let close = close(client, what == Asks::Reset);
             assert_eq!(rig.supervisor.recv().unwrap(), Some(close));
         }
@@ -139,13 +167,12 @@ fn a_reset_is_answered_after_the_last_write_of_a_worker() {
     });
 }
 
-/// A reset, a ring's stop and the end of a connection are answered once the mover has ended the move that is under way, and
+/// A reset, a ring's stop or its being disabled and the end of a connection are answered once the mover has ended the move that is under way, and
 /// the mover is told not to begin others.
 /// GPGPU-DEV-8.
 #[test]
 fn a_reset_is_answered_after_the_last_write_of_a_mover() {
-    let all = [Asks::Reset, Asks::StopOfTheRing, Asks::EndOfTheConnection];
-    at_once(&all, |what| {
+    at_once(&ALL, |what| {
         let Copying {
             mut rig,
             client,
@@ -154,7 +181,7 @@ fn a_reset_is_answered_after_the_last_write_of_a_mover() {
             ..
         } = Copying::new();
         rig.worker_exits(client);
-        let answer = ask(rig.vm, what);
+        let answer = ask(rig.vm, &rig.rings, what);
         let mut buffer = Vec::new();
         let told = std::iter::from_fn(|| mover.recv(&mut buffer).ok());
         let cancelled = told.into_iter().any(|told| matches!(told, ToMover::Cancel));
@@ -210,7 +237,7 @@ fn a_reset_is_answered_once_a_mover_that_is_given_up_has_left() {
             let told = ToDevice::MoverExited { gpu: 0 };
             rig.supervisor.send(&told).unwrap();
         }
-        let answer = ask(rig.vm, Asks::Reset);
+        let answer = ask(rig.vm, &rig.rings, Asks::Reset);
         if leaves {
             mover.leave();
         }
@@ -246,7 +273,7 @@ fn a_mover_that_has_left_is_asked_for_again() {
     let next = MoverEnd::new(ours);
     next.send(FromMover::Ready);
     rig.hear();
-    assert!(rig.vm.movers.serve(&rig.memory));
+    assert!(rig.vm.movers.serve());
 }
 
 /// A driver that starts anew without a word from its VMM gets no answer until what its predecessor had has ended, and then

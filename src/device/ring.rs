@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A virtqueue's ring as the vhost-user library has it, with a word to the device when the VMM disables it.
+//!
+//! The library asks the device to come to rest where a ring is stopped, and has no such hook where one is disabled. Cloud Hypervisor
+//! pauses a VM by disabling its rings, and takes the answer for the word that nothing writes to the guest's memory any more. The
+//! library lets its back end choose the type of rings, though, and that is where it is told.
+
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, OnceLock},
+};
+
+use vhost_user_backend::{VringRwLock, VringStateGuard, VringStateMutGuard, VringT};
+use virtio_queue::{Error, QueueT};
+
+use super::queue::Memory;
+
+type Result<T> = std::result::Result<T, Error>;
+type Rest = Box<dyn Fn() + Send + Sync>;
+
+/// See the module's page. Clones are the same ring.
+#[derive(Clone)]
+pub struct Ring {
+    inner: VringRwLock,
+    rest: Arc<OnceLock<Rest>>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ring")
+    }
+}
+
+impl Ring {
+    /// Has called what `rest` makes whenever the ring has been disabled, before the VMM is answered. The first such wish counts.
+    pub fn when_disabled<R: Fn() + Send + Sync + 'static>(&self, rest: impl FnOnce() -> R) {
+        self.rest.get_or_init(|| Box::new(rest()));
+    }
+}
+
+impl<'a> VringStateGuard<'a, Memory> for Ring {
+    type G = <VringRwLock as VringStateGuard<'a, Memory>>::G;
+}
+
+impl<'a> VringStateMutGuard<'a, Memory> for Ring {
+    type G = <VringRwLock as VringStateMutGuard<'a, Memory>>::G;
+}
+
+impl VringT<Memory> for Ring {
+    fn new(memory: Memory, max_queue_size: u16) -> Result<Self> {
+        Ok(Self {
+            inner: VringRwLock::new(memory, max_queue_size)?,
+            rest: Arc::default(),
+        })
+    }
+
+    fn get_ref(&self) -> <Self as VringStateGuard<'_, Memory>>::G {
+        self.inner.get_ref()
+    }
+
+    fn get_mut(&self) -> <Self as VringStateMutGuard<'_, Memory>>::G {
+        self.inner.get_mut()
+    }
+
+    fn add_used(&self, head: u16, len: u32) -> Result<()> {
+        self.inner.add_used(head, len)
+    }
+
+    fn signal_used_queue(&self) -> io::Result<()> {
+        self.inner.signal_used_queue()
+    }
+
+    fn enable_notification(&self) -> Result<bool> {
+        self.inner.enable_notification()
+    }
+
+    fn disable_notification(&self) -> Result<()> {
+        self.inner.disable_notification()
+    }
+
+    fn needs_notification(&self) -> Result<bool> {
+        self.inner.needs_notification()
+    }
+
+    fn set_enabled(&self, enabled: bool) {
+        self.inner.set_enabled(enabled);
+        if !enabled && let Some(rest) = self.rest.get() {
+            rest();
+        }
+    }
+
+    fn set_queue_info(&self, descriptors: u64, available: u64, used: u64) -> Result<()> {
+        self.inner.set_queue_info(descriptors, available, used)
+    }
+
+    fn queue_next_avail(&self) -> u16 {
+        self.inner.queue_next_avail()
+    }
+
+    fn set_queue_next_avail(&self, base: u16) {
+        self.inner.set_queue_next_avail(base);
+    }
+
+    fn set_queue_next_used(&self, index: u16) {
+        self.inner.set_queue_next_used(index);
+    }
+
+    fn queue_used_idx(&self) -> Result<u16> {
+        self.inner.queue_used_idx()
+    }
+
+    fn set_queue_size(&self, entries: u16) {
+        self.inner.set_queue_size(entries);
+        if self.get_ref().get_queue().size() != entries {
+            // The library goes on with the size from before. Nobody but the VMM can say this, once for each start of a ring.
+            tracing::error!(
+                "A virtqueue of {entries} entries: the number has to be a power of two"
+            );
+        }
+    }
+
+    fn set_queue_event_idx(&self, enabled: bool) {
+        self.inner.set_queue_event_idx(enabled);
+    }
+
+    fn set_queue_ready(&self, ready: bool) {
+        self.inner.set_queue_ready(ready);
+    }
+
+    fn set_kick(&self, file: Option<File>) {
+        self.inner.set_kick(file);
+    }
+
+    fn read_kick(&self) -> io::Result<bool> {
+        self.inner.read_kick()
+    }
+
+    fn set_call(&self, file: Option<File>) {
+        self.inner.set_call(file);
+    }
+
+    fn set_err(&self, file: Option<File>) {
+        self.inner.set_err(file);
+    }
+}

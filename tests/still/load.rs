@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Processes of a guest that have as much under way as they may: copies in both directions, of which a mover carries the large ones,
+//! kernels and copies that write to registered memory, and small commands.
+
+use std::ops::Range;
+
+use gpgpu_protocol::{
+    api::{Request, request},
+    cuda::CUDA_SUCCESS,
+    layout::{COMMAND_QUEUE, StreamAnswer, status},
+};
+use vm_memory::{Bytes, GuestAddress};
+use zerocopy::FromBytes;
+
+use crate::{
+    client::{Client, command, launch},
+    guest::{Guest, Used, split},
+    memory::{CHUNK, bytes},
+};
+
+const PAGE: u64 = 4096;
+/// A large copy, which is a mover's, and a small one.
+const LARGE: u64 = 512 << 10;
+const SMALL: u64 = CHUNK;
+/// Buffers of each kind; large copies of each direction: a process has 16 under way at most, and a VM 32.
+const BUFFERS: u64 = 4;
+const COPIES: u64 = 8;
+/// Where a process has its buffers: data from the GPU, data for it, both once more for small copies, and registered memory.
+const OUT: u64 = 0;
+const IN: u64 = OUT + BUFFERS * LARGE;
+const SMALL_OUT: u64 = IN + BUFFERS * LARGE;
+const SMALL_IN: u64 = SMALL_OUT + BUFFERS * SMALL;
+const PINNED: u64 = SMALL_IN + BUFFERS * SMALL;
+/// Kernels write to the first half of it, copies to the other.
+const PINNED_BYTES: u64 = 2 * CHUNK;
+const PROCESS_BYTES: u64 = PINNED + PINNED_BYTES;
+/// What `busy` counts in, behind the data in device memory.
+const COUNTER: u64 = COPIES * LARGE + BUFFERS * SMALL;
+/// Where registered memory is in the address space of a process, whatever its place in the guest's memory.
+const ADDRESS: u64 = 1 << 44;
+const ANSWER_BYTES: u32 = 64;
+
+/// How many processes a load is.
+pub const PROCESSES: u64 = 2;
+/// How much memory they take.
+pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES;
+
+/// What is in a buffer of a process, or in the device memory that it is copied from.
+fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
+    bytes(!seed, place, count as usize)
+}
+
+/// The parts of a buffer, in the order in which data goes there: in every other buffer pages that do not follow on each other.
+fn parts(buffer: u64, at: u64) -> Vec<(u64, u32)> {
+    let count = LARGE / PAGE;
+    match buffer % 2 {
+        0 => vec![(at, LARGE as u32)],
+        _ => (0..count)
+            .map(|page| (at + (page * 7 + 3) % count * PAGE, PAGE as u32))
+            .collect(),
+    }
+}
+
+fn post<R: Request>(
+    guest: &mut Guest,
+    process: &Process,
+    request: &R,
+    (buffers, to_guest): (&[(u64, u32)], bool),
+) -> u16 {
+    let stream = command(request, process.context);
+    let head = guest.post_buffers(process.id, &stream, ANSWER_BYTES, buffers, to_guest);
+    // Data is looked at where it is.
+    guest.trim(COMMAND_QUEUE, head, 2 * ANSWER_BYTES);
+    head
+}
+
+fn check(used: &Used) {
+    let (status, answer, _) = split(used, ANSWER_BYTES);
+    assert_eq!(status, status::OK);
+    let (head, _) = StreamAnswer::read_from_prefix(&answer).unwrap();
+    assert_eq!(head.result.get(), CUDA_SUCCESS);
+}
+
+/// A process of the guest.
+struct Process {
+    id: u32,
+    context: u64,
+    /// Where its buffers are.
+    at: u64,
+    streams: [u64; 2],
+    busy: u64,
+    scribble: u64,
+    /// Device memory that is copied from, and to.
+    source: u64,
+    sink: u64,
+    /// Registered memory, as kernels see it.
+    pinned: u64,
+}
+
+impl Process {
+    fn open(guest: &mut Guest, at: u64) -> Self {
+        guest.write(at + OUT, &data(0, at, BUFFERS * LARGE));
+        guest.write(at + PINNED, &[0; PINNED_BYTES as usize]);
+        let mut client = Client::open(guest);
+        let context = client.context();
+        let [busy, scribble] = [(1, "busy"), (2, "scribble")]
+            .map(|(serial, name)| client.function(serial, name, context, context));
+        let streams = [1, 2].map(|serial| client.stream(serial, context));
+        let source = client.alloc((BUFFERS * LARGE) as usize, context);
+        let sink = client.alloc((COUNTER + PAGE) as usize, context);
+        let id = client.id();
+        let runs = [(at + PINNED, PINNED_BYTES)];
+        let registered = client.guest().register(id, ADDRESS, PINNED_BYTES, &runs);
+        registered.expect("not registered");
+        let register = request::cuMemHostRegister_v2 {
+            address: ADDRESS,
+            bytes: PINNED_BYTES as usize,
+            flags: 0,
+            device: true,
+        };
+        let pinned = client.works(&register, context, &[], 0).0.device;
+        let this = Self {
+            id,
+            context,
+            at,
+            streams,
+            busy,
+            scribble,
+            source,
+            sink,
+            pinned,
+        };
+        let whole = [(at + OUT, (BUFFERS * LARGE) as u32)];
+        let head = this.copy_in(guest, source, &whole);
+        check(&guest.wait(COMMAND_QUEUE, head));
+        this
+    }
+
+    fn copy_in(&self, guest: &mut Guest, dst: u64, from: &[(u64, u32)]) -> u16 {
+        let copy = request::gpgpuCopyIn {
+            dst,
+            hStream: 0,
+            synchronous: true,
+        };
+        post(guest, self, &copy, (from, false))
+    }
+
+    fn copy_out(&self, guest: &mut Guest, src: u64, to: &[(u64, u32)]) -> u16 {
+        let copy = request::gpgpuCopyOut { src, hStream: 0 };
+        post(guest, self, &copy, (to, true))
+    }
+
+    /// Has a kernel write to registered memory until it is told to stop.
+    fn scribble(&self, guest: &mut Guest, seed: u64) -> u16 {
+        guest.write(self.at + PINNED, &[0; 64]);
+        let scribble = launch(self.scribble, self.streams[0], self.pinned, seed as u32);
+        post(guest, self, &scribble, (&[], false))
+    }
+
+    /// Makes the data of a round.
+    fn prepare(&self, guest: &Guest, seed: u64) {
+        guest.write(self.at + OUT, &vec![0; (BUFFERS * LARGE) as usize]);
+        guest.write(self.at + SMALL_OUT, &vec![0; (BUFFERS * SMALL) as usize]);
+        guest.write(self.at + IN, &data(seed, self.at, BUFFERS * LARGE));
+        guest.write(self.at + SMALL_IN, &data(seed, !self.at, BUFFERS * SMALL));
+    }
+
+    /// Sends a part of the work.
+    fn work(&self, guest: &mut Guest, part: u64, registered: bool) -> Vec<u16> {
+        let buffer = part % BUFFERS;
+        let large = buffer * LARGE;
+        let small = buffer * SMALL;
+        let at = |place: u64| vec![(self.at + place + small, SMALL as u32)];
+        let turn = launch(self.busy, self.streams[1], self.sink + COUNTER, 100);
+        let sink = self.sink + COPIES * LARGE;
+        let mut heads = vec![
+            self.copy_out(
+                guest,
+                self.source + large,
+                &parts(buffer, self.at + OUT + large),
+            ),
+            self.copy_in(
+                guest,
+                self.sink + part * LARGE,
+                &parts(buffer, self.at + IN + large),
+            ),
+            self.copy_out(guest, self.source + large, &at(SMALL_OUT)),
+            self.copy_in(guest, sink + small, &at(SMALL_IN)),
+        ];
+        if registered {
+            heads.push(post(guest, self, &turn, (&[], false)));
+            let copy = request::cuMemcpyAsync {
+                dst: ADDRESS + CHUNK,
+                src: self.source + large,
+                ByteCount: CHUNK as usize,
+                hStream: self.streams[1],
+            };
+            heads.push(post(guest, self, &copy, (&[], false)));
+        }
+        heads
+    }
+
+    fn holds(&self, guest: &Guest, parts: &[(u64, u32)], expected: &[u8]) {
+        let mut found = vec![0; expected.len()];
+        let mut rest = &mut found[..];
+        for &(at, len) in parts {
+            let (part, after) = rest.split_at_mut(len as usize);
+            guest.memory.read_slice(part, GuestAddress(at)).unwrap();
+            rest = after;
+        }
+        assert!(found == expected, "wrong data at {:#x}", parts[0].0);
+    }
+
+    /// Checks what the work of a round has brought.
+    fn check(&self, guest: &mut Guest, seed: u64) {
+        let source = data(0, self.at, BUFFERS * LARGE);
+        let from = |data: &[u8], buffer: u64, each: u64| {
+            let start = (buffer * each) as usize;
+            data[start..start + each as usize].to_vec()
+        };
+        for buffer in 0..BUFFERS {
+            let at = parts(buffer, self.at + OUT + buffer * LARGE);
+            self.holds(guest, &at, &from(&source, buffer, LARGE));
+            let at = [(self.at + SMALL_OUT + buffer * SMALL, SMALL as u32)];
+            self.holds(
+                guest,
+                &at,
+                &source[(buffer * LARGE) as usize..][..SMALL as usize],
+            );
+        }
+        // What came in goes out again. It went in by parts in some order.
+        let came = data(seed, self.at, BUFFERS * LARGE);
+        for copy in 0..COPIES {
+            let buffer = copy % BUFFERS;
+            let to = parts(buffer, self.at + OUT + buffer * LARGE);
+            let head = self.copy_out(guest, self.sink + copy * LARGE, &to);
+            check(&guest.wait(COMMAND_QUEUE, head));
+            let whole = [(self.at + OUT + buffer * LARGE, LARGE as u32)];
+            self.holds(guest, &whole, &from(&came, buffer, LARGE));
+        }
+        let came = data(seed, !self.at, BUFFERS * SMALL);
+        let small = self.at + SMALL_OUT;
+        let sink = self.sink + COPIES * LARGE;
+        let head = self.copy_out(guest, sink, &[(small, (BUFFERS * SMALL) as u32)]);
+        check(&guest.wait(COMMAND_QUEUE, head));
+        self.holds(guest, &[(small, (BUFFERS * SMALL) as u32)], &came);
+    }
+}
+
+/// See the module's page.
+pub struct Load {
+    processes: Vec<Process>,
+    posted: Vec<u16>,
+    /// Where buffers of commands begin.
+    mark: u64,
+    registered: bool,
+}
+
+impl Load {
+    /// Opens the processes, which have their buffers in [`LOAD_BYTES`] from here on. `registered` says whether anything is to write to
+    /// registered memory.
+    pub fn open(guest: &mut Guest, at: u64, registered: bool) -> Self {
+        guest.indirect = true;
+        let places = (0..PROCESSES).map(|process| at + process * PROCESS_BYTES);
+        let processes = places.map(|at| Process::open(guest, at)).collect();
+        Self {
+            processes,
+            posted: Vec::new(),
+            mark: guest.alloc(0),
+            registered,
+        }
+    }
+
+    /// The numbers of the clients.
+    pub fn clients(&self) -> Vec<u32> {
+        self.processes.iter().map(|process| process.id).collect()
+    }
+
+    /// The memory that the processes have registered.
+    pub fn pinned(&self) -> Vec<Range<u64>> {
+        let pinned = |process: &Process| {
+            let at = process.at + PINNED;
+            at..at + PINNED_BYTES
+        };
+        self.processes.iter().map(pinned).collect()
+    }
+
+    /// The memory that the device reads for commands that it has taken, with the places of their answers between.
+    pub fn read(&self) -> Vec<Range<u64>> {
+        let of_process = |process: &Process| {
+            let at = |place: u64| process.at + place;
+            [at(IN)..at(SMALL_OUT), at(SMALL_IN)..at(PINNED)]
+        };
+        let data = self.processes.iter().flat_map(of_process);
+        data.chain([self.commands()]).collect()
+    }
+
+    /// Where commands, their answers and lists of their buffers are.
+    fn commands(&self) -> Range<u64> {
+        self.mark & !(CHUNK - 1)..self.processes[0].at
+    }
+
+    /// Sends all the work of a round at once, and waits until a part of it was answered, another in each round.
+    pub fn work(&mut self, guest: &mut Guest, round: u64) {
+        guest.forget_buffers(self.mark);
+        guest.forget_order(COMMAND_QUEUE);
+        // An answer that comes later than it may is seen.
+        let bytes = (self.processes[0].at - self.mark) as usize;
+        guest.write(self.mark, &vec![0; bytes]);
+        for process in &self.processes {
+            process.prepare(guest, round);
+        }
+        if self.registered {
+            for process in &self.processes[..1] {
+                let head = process.scribble(guest, round);
+                check(&guest.wait(COMMAND_QUEUE, head));
+            }
+        }
+        for part in 0..COPIES {
+            for process in &self.processes {
+                let heads = process.work(guest, part, self.registered);
+                self.posted.extend(heads);
+            }
+        }
+        let part = round as usize * 37 % self.posted.len();
+        guest.wait_order(COMMAND_QUEUE, part);
+    }
+
+    /// Waits for the end of the work of a round, and checks all data.
+    pub fn finish(&mut self, guest: &mut Guest, round: u64) {
+        for head in self.posted.drain(..) {
+            check(&guest.wait(COMMAND_QUEUE, head));
+        }
+        if self.registered {
+            for process in &self.processes {
+                guest.write(process.at + PINNED + 8, &[1]);
+            }
+            for process in &self.processes {
+                for stream in process.streams {
+                    let wait = request::cuStreamSynchronize { hStream: stream };
+                    let head = post(guest, process, &wait, (&[], false));
+                    check(&guest.wait(COMMAND_QUEUE, head));
+                }
+            }
+        }
+        for process in &self.processes {
+            process.check(guest, round);
+        }
+    }
+}
