@@ -44,23 +44,6 @@ static inline int gpgpu_find_vqs(struct virtio_device *vdev, unsigned int count,
 
 #endif
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-
-#define GPGPU_DEFINE_SHUTDOWN(function)
-#define GPGPU_SHUTDOWN(function)	.shutdown = function
-
-#else
-
-/* The bus has no shutdown of its own, so the driver core calls the driver's. */
-#define GPGPU_DEFINE_SHUTDOWN(function)					\
-	static void function##_device(struct device *dev)		\
-	{								\
-		function(dev_to_virtio(dev));				\
-	}
-#define GPGPU_SHUTDOWN(function)	.driver.shutdown = function##_device
-
-#endif
-
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 
 /* A pin of the kind that may last refuses such pages. */

@@ -3,6 +3,7 @@
 #include <linux/idr.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/reboot.h>
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
@@ -426,6 +427,19 @@ static int gpgpu_validate(struct virtio_device *vdev)
 	return 0;
 }
 
+/*
+ * A kernel that is started next must not find a device that writes to its memory,
+ * and clients are let go in order. Which method a bus calls at shutdown, and whether
+ * it resets the device instead, depends on the kernel and on what was backported to
+ * it; every one calls this first.
+ */
+static int gpgpu_reboot(struct notifier_block *notifier, unsigned long event,
+			void *data)
+{
+	gpgpu_stop(container_of(notifier, struct gpgpu_device, reboot));
+	return NOTIFY_DONE;
+}
+
 static int gpgpu_probe(struct virtio_device *vdev)
 {
 	struct gpgpu_device *device;
@@ -486,13 +500,19 @@ static int gpgpu_probe(struct virtio_device *vdev)
 	device->misc.fops = &gpgpu_fops;
 	device->misc.parent = &vdev->dev;
 	device->misc.mode = 0666;
-	err = misc_register(&device->misc);
+	device->reboot.notifier_call = gpgpu_reboot;
+	err = register_reboot_notifier(&device->reboot);
 	if (err)
 		goto stop;
+	err = misc_register(&device->misc);
+	if (err)
+		goto unregister;
 	dev_info(&vdev->dev, "/dev/%s: blocks of %llu bytes\n", device->name,
 		 device->info.max_block_bytes);
 	return 0;
 
+unregister:
+	unregister_reboot_notifier(&device->reboot);
 stop:
 	gpgpu_stop(device);
 	cancel_delayed_work_sync(&device->look);
@@ -509,6 +529,7 @@ static void gpgpu_remove(struct virtio_device *vdev)
 	struct gpgpu_device *device = vdev->priv;
 
 	misc_deregister(&device->misc);
+	unregister_reboot_notifier(&device->reboot);
 	gpgpu_stop(device);
 	/* With the queues stopped, nothing starts it any more. */
 	cancel_delayed_work_sync(&device->look);
@@ -516,13 +537,6 @@ static void gpgpu_remove(struct virtio_device *vdev)
 	vdev->priv = NULL;
 	gpgpu_device_put(device);
 }
-
-/* A kernel that is started next must not find a device that writes to its memory. */
-static void gpgpu_shutdown(struct virtio_device *vdev)
-{
-	gpgpu_stop(vdev->priv);
-}
-GPGPU_DEFINE_SHUTDOWN(gpgpu_shutdown)
 
 #ifdef CONFIG_PM_SLEEP
 /* What a client has on the host cannot be saved: clients end, new ones work. */
@@ -561,7 +575,6 @@ static struct virtio_driver gpgpu_driver = {
 	.probe = gpgpu_probe,
 	.remove = gpgpu_remove,
 	.config_changed = gpgpu_config_changed,
-	GPGPU_SHUTDOWN(gpgpu_shutdown),
 #ifdef CONFIG_PM_SLEEP
 	.freeze = gpgpu_freeze,
 	.restore = gpgpu_restore,

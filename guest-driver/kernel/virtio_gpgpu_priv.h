@@ -24,6 +24,7 @@
 #include <linux/miscdevice.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
+#include <linux/notifier.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/virtio.h>
@@ -76,6 +77,7 @@ struct gpgpu_device {
 	bool is_out;			/* of service: removed, suspended or shut down */
 	bool is_reset;			/* the device reaches no memory any more */
 	struct delayed_work look;	/* gpgpu_device_look() */
+	struct notifier_block reboot;	/* gpgpu_reboot() */
 };
 
 /* Bits of gpgpu_client.flags. */
