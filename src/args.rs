@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The command line.
 
 use std::path::PathBuf;
@@ -105,6 +106,10 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub warm_contexts: bool,
 
+    /// Whether launches that wait in a crowd go to the driver as graphs, which takes it less time
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub launch_graphs: bool,
+
     /// Whether large copies go straight between a guest's memory and the GPU, by a process for each GPU that pins the
     /// memory of the guests that copy
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
@@ -157,6 +162,8 @@ pub struct Config {
     pub warm_workers: usize,
     /// Whether they have a context.
     pub warm_contexts: bool,
+    /// Whether crowds of launches go as graphs.
+    pub launch_graphs: bool,
     /// Whether there are movers.
     pub mover: bool,
     /// Whether VMs take turns.
@@ -234,6 +241,7 @@ impl TryFrom<Args> for Config {
             max_connections: args.max_connections,
             warm_workers: args.warm_workers,
             warm_contexts: args.warm_contexts,
+            launch_graphs: args.launch_graphs,
             mover: args.mover,
             scheduler: args.scheduler,
             metrics: args.metrics,
@@ -330,6 +338,8 @@ mod tests {
         let cold = ["-s", "vm", "--warm-workers=0", "--warm-contexts=false"];
         let cold = config(&cold).unwrap();
         assert_eq!((cold.warm_workers, cold.warm_contexts), (0, false));
+        let plain = config(&["-s", "vm", "--launch-graphs=false"]).unwrap();
+        assert_eq!((two.launch_graphs, plain.launch_graphs), (true, false));
     }
 
     #[test]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! vhost-user back end that runs CUDA for virtual machines without a GPU.
 //!
 //! One program in several roles, each a process of its own:
@@ -87,6 +88,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
                 worker::Options {
                     allow_pageable_access: has(role::ALLOW_PAGEABLE_ACCESS),
                     warm_contexts: has(role::WARM_CONTEXTS),
+                    crowds: !has(role::NO_LAUNCH_GRAPHS),
                     libraries: role::libraries(),
                     sandbox,
                 },
@@ -150,6 +152,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
     }
     if config.warm_contexts {
         worker.arguments.push(role::WARM_CONTEXTS.into());
+    }
+    if !config.launch_graphs {
+        worker.arguments.push(role::NO_LAUNCH_GRAPHS.into());
     }
     let probe = own(role::PROBE)?;
     let Chosen {

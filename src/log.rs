@@ -1,6 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The log, on standard error: lines for people, or JSON for machines.
 
-use std::{ffi::OsString, fmt, io::IsTerminal};
+use std::{
+    ffi::OsString,
+    fmt,
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+    sync::OnceLock,
+};
 
 use tracing::{Event, Subscriber, field::Field};
 use tracing_subscriber::{
@@ -57,7 +65,7 @@ pub fn start(format: Format, role: &str) {
     let filter = EnvFilter::new(format!("{filter},virtio_queue=off"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(|| Place);
     match format {
         Format::Text => builder
             .with_ansi(std::io::stderr().is_terminal())
@@ -67,6 +75,35 @@ pub fn start(format: Format, role: &str) {
             .fmt_fields(JsonFields::new())
             .event_format(Object::new(role))
             .init(),
+    }
+}
+
+/// Where the log goes on when the standard error is somebody else's.
+static KEPT: OnceLock<File> = OnceLock::new();
+
+/// Has the log go on to where the standard error leads now, wherever that will lead.
+///
+/// # Errors
+/// There are no descriptors left.
+pub fn keep() -> io::Result<()> {
+    let kept = io::stderr().as_fd().try_clone_to_owned()?;
+    let _ = KEPT.set(kept.into());
+    Ok(())
+}
+
+/// Writes to the log.
+struct Place;
+
+impl Write for Place {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match KEPT.get() {
+            Some(mut kept) => kept.write(bytes),
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What this process is: the supervisor, or one of the processes that it starts.
 
 use std::{
@@ -43,6 +44,9 @@ pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
 
 /// A worker's argument: it makes a context before there is a client.
 pub const WARM_CONTEXTS: &str = "--warm-contexts";
+
+/// A worker's argument: it gives the driver launches as launches alone.
+pub const NO_LAUNCH_GRAPHS: &str = "--no-launch-graphs";
 
 /// Makes this process end with the supervisor, and undoes what it has inherited.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guests that mean harm: at the virtqueues, in the ring that they share with their worker, and with the API itself. Another VM
 //! of the same host goes on computing all the while, and what every process of the host holds and logs stays within bounds.
 //!
@@ -24,10 +25,14 @@ mod host;
 mod libraries;
 #[path = "hostile/load.rs"]
 mod load;
+#[path = "hostile/mappings.rs"]
+mod mappings;
 #[path = "hostile/shares.rs"]
 mod shares;
 #[path = "hostile/solvers.rs"]
 mod solvers;
+#[path = "hostile/structured.rs"]
+mod structured;
 
 use std::time::Instant;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's libraries, end to end: the service on the software GPU, the stand-ins on the host, and programs of a guest that this
 //! project's libraries of NVIDIA's names serve.
 //!
@@ -9,6 +10,8 @@ mod back_end;
 // Some of it is for the tests of isolation.
 #[path = "libraries/calls.rs"]
 mod calls;
+#[path = "libraries/captures.rs"]
+mod captures;
 #[path = "libraries/dense.rs"]
 mod dense;
 #[path = "libraries/descriptors.rs"]
@@ -24,6 +27,10 @@ mod networks;
 mod random;
 #[path = "libraries/sparse.rs"]
 mod sparse;
+#[path = "libraries/structured.rs"]
+mod structured;
+#[path = "libraries/structured_wrong.rs"]
+mod structured_wrong;
 #[path = "libraries/symbols.rs"]
 mod symbols;
 #[path = "libraries/transforms.rs"]
@@ -66,8 +73,16 @@ fn guest() {
         Ok("sparse products") => sparse::products(),
         Ok("sparse values") => sparse::values(),
         Ok("sparse wrong") => sparse::wrong(),
+        Ok("structured products") => structured::products(),
+        Ok("structured search") => structured::search(),
+        Ok("structured lost") => structured::lost_plans(),
+        Ok("structured pruning") => structured::pruning(),
+        Ok("structured wrong") => structured_wrong::wrong(),
+        Ok("structured without") => structured_wrong::without(),
         Ok("convolutions") => networks::convolutions(),
         Ok("graphs") => networks::graphs(),
+        Ok("captures") => captures::launches(),
+        Ok("captures-wrong") => captures::wrong(),
         Ok("refusals") => networks::refusals(),
         Ok("transforms") => transforms::wrapper(),
         Ok("transforms-settings") => transforms::settings(),
@@ -182,6 +197,16 @@ fn products_and_copies_keep_the_order_of_their_stream() {
 }
 
 #[test]
+fn captured_calls_are_done_by_each_launch_of_the_graph() {
+    runs("captures");
+}
+
+#[test]
+fn what_a_library_cannot_do_in_a_capture_ends_it_and_is_not_done() {
+    runs("captures-wrong");
+}
+
+#[test]
 fn dense_systems_are_solved_in_their_stream() {
     runs("dense systems");
 }
@@ -211,6 +236,31 @@ fn sparse_descriptors_of_other_classes_and_ended_ones_are_refused() {
     runs("sparse wrong");
 }
 
+#[test]
+fn structured_products_are_those_of_their_descriptors() {
+    runs("structured products");
+}
+
+#[test]
+fn a_search_changes_its_plan_and_its_selection() {
+    runs("structured search");
+}
+
+#[test]
+fn structured_plans_that_a_program_loses_make_room_for_others() {
+    runs("structured lost");
+}
+
+#[test]
+fn structured_matrices_are_pruned_checked_and_compressed() {
+    runs("structured pruning");
+}
+
+#[test]
+fn structured_descriptors_that_are_none_and_ended_ones_are_refused() {
+    runs("structured wrong");
+}
+
 /// What was posted and failed on the GPU shows when the process synchronises, and costs only this process.
 #[test]
 fn a_fault_of_a_posted_call_costs_its_process_alone() {
@@ -230,14 +280,15 @@ fn the_wrapper_says_what_the_host_serves() {
     let mut command = back_end.command(0, &back_end.staged("bin/gpgpu-run"));
     command.args(["--check", "/bin/true"]);
     let (_, said) = Guest::spawn(command).end();
-    let versions = said.lines().find(|line| line.contains("libcublas: "));
-    let version = versions.and_then(|line| line.split_once("libcublas: "));
-    let (_, version) = version.unwrap_or_else(|| panic!("{said}"));
-    let parts: Vec<Result<u32, _>> = version.split('.').map(str::parse).collect();
-    assert!(
-        parts.len() == 3 && parts.iter().all(Result::is_ok),
-        "{said}"
-    );
+    for name in ["libcublas: ", "libcusparselt: "] {
+        let line = said.lines().find_map(|line| line.split_once(name));
+        let (_, version) = line.unwrap_or_else(|| panic!("{said}"));
+        let parts: Vec<Result<u32, _>> = version.split('.').map(str::parse).collect();
+        assert!(
+            parts.len() == 3 && parts.iter().all(Result::is_ok),
+            "{said}"
+        );
+    }
 }
 
 #[test]
@@ -250,6 +301,7 @@ fn without_a_library_its_calls_fail_and_all_else_works() {
         return;
     };
     run(&back_end, "without");
+    run(&back_end, "structured without");
     let line = back_end.log.find(0, "libcublas.so").unwrap();
     for said in ["is in none of --libraries", "nvidia-cublas"] {
         assert!(line.contains(said), "{line}");

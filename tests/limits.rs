@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory limits, as programs in VMs meet them.
 //!
 //! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
@@ -317,6 +318,74 @@ fn pitfall_69_contexts_count() {
 }
 
 #[test]
+fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
+    let free = one.info().0;
+    assert_eq!(other.info().0, free);
+    // What is kept for the next allocation is there for a mapping, in this process and in another one.
+    other.succeeds(&format!("alloc {}", 96 * MIB));
+    other.succeeds("free");
+    one.succeeds(&format!("alloc {}", 64 * MIB));
+    one.succeeds("free");
+    let (large, small) = (free / 2 / (2 * MIB) * (2 * MIB), 20 * MIB);
+    one.succeeds(&format!("map {large}"));
+    assert_eq!(one.info().0, free - large);
+    assert_eq!(other.info().0, free - large);
+    let mut left = free - large;
+    while left >= small {
+        one.succeeds(&format!("map {small}"));
+        left -= small;
+    }
+    assert_eq!(one.info().0, left);
+    one.has_no_room(&format!("map {small}"));
+    other.has_no_room(&format!("map {small}"));
+    other.has_no_room(&format!("alloc {small}"));
+    one.succeeds("unmap");
+    assert_eq!(one.info().0, left + small);
+    other.succeeds(&format!("map {small}"));
+    one.has_no_room(&format!("map {small}"));
+    // Another VM's is its own, and what a process had goes with it.
+    let mut stranger = Program::start(&back_end, 1);
+    stranger.succeeds(&format!("map {large}"));
+    one.0.kill();
+    wait_for("what was mapped", || {
+        (other.info().0 >= free - small).then_some(())
+    });
+    other.succeeds(&format!("map {large}"));
+}
+
+#[test]
+fn executable_graphs_count_by_the_most_that_there_were() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
+    // The word that the fills go to.
+    one.succeeds("graphs 0 1");
+    let (free, others) = (one.info().0, other.info().0);
+    one.succeeds("graphs 200 20");
+    let left = one.info().0;
+    assert!(free - left >= 200 * (112 << 10), "{}", free - left);
+    assert_eq!(others - other.info().0, free - left);
+    // The driver keeps for the next graph what one had.
+    one.succeeds("ungraph");
+    assert_eq!(one.info().0, left);
+    one.succeeds("graphs 200 20");
+    assert_eq!(one.info().0, left);
+    // Where all is taken there is room for no more of them.
+    other.0.ask("fill 1 2097152");
+    one.has_no_room("graphs 200 20");
+    one.0.kill();
+    wait_for("what the graphs had", || {
+        (other.info().0 >= free - left).then_some(())
+    });
+    other.succeeds("graphs 20 20");
+}
+
+#[test]
 fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;
@@ -324,7 +393,7 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let mut program = Program::start(&back_end, 0);
     let (free, _) = program.info();
     let too_much = (limit() + 64) * MIB;
-    for way in ["async", "pool"] {
+    for way in ["async", "pool", "create"] {
         program.has_no_room(&format!("way {way} {too_much}"));
         program.has_no_room(&format!("way {way} {}", free + 2 * MIB));
         assert_eq!(program.info().0, free, "{way}");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a policy does while the back end runs: which GPUs a VM sees, in which order, and what changes by SIGHUP.
 //!
 //! The guests are processes of this test program, with the guest's libcuda of the folder that `VIRTIO_GPGPU_STAGE` names; without
@@ -115,8 +116,13 @@ impl BackEnd {
     }
 
     fn guest(&self, socket: &str) -> Guest {
+        self.guest_with(socket, &[])
+    }
+
+    /// With more in its environment.
+    fn guest_with(&self, socket: &str, variables: &[(&str, &str)]) -> Guest {
         let socket = self.dir.path().join(socket);
-        Guest::start(&self.stage, &socket)
+        Guest::start(&self.stage, &socket, variables)
     }
 }
 
@@ -149,11 +155,12 @@ struct Guest {
 }
 
 impl Guest {
-    fn start(stage: &Path, socket: &Path) -> Self {
+    fn start(stage: &Path, socket: &Path, variables: &[(&str, &str)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "guest_program", "--nocapture"])
             .env(guest::LIBRARY, stage.join("lib/virtio-gpgpu/libcuda.so.1"))
             .env("VIRTIO_GPGPU", format!("unix:{}", socket.display()))
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -205,6 +212,30 @@ fn clients_of_a_vm_number_the_gpus_alike_and_another_vm_has_another_first() {
     assert_eq!(third.ask("devices"), "0 1");
     let mut beside = back_end.guest("other");
     assert_eq!(beside.ask("devices"), "1 0");
+}
+
+/// A device that a program sees is the same on the host, whatever its number; one that it does not see is none.
+#[test]
+fn a_program_sees_the_devices_that_it_asks_for() {
+    let Some(stage) = stage() else { return };
+    let policy = "[[vm]]\nsocket = '$DIR/vm'\n[[vm]]\nsocket = '$DIR/one'\ngpus = [1]\n";
+    let back_end = BackEnd::start(&stage, policy);
+    let _first = back_end.guest("vm");
+    for (visible, devices) in [("1", "1"), ("1,0", "1 0"), ("0", "0"), ("0,7,1", "0")] {
+        let mut guest = back_end.guest_with("vm", &[("CUDA_VISIBLE_DEVICES", visible)]);
+        assert_eq!(guest.ask("devices"), devices, "{visible}");
+        let count = devices.split(' ').count();
+        for number in 0..count {
+            let worked = guest.ask(&format!("work {number}"));
+            assert_eq!(worked, format!("device {number}, value 42"), "{visible}");
+        }
+        let refused = guest.ask(&format!("work {count}"));
+        assert_eq!(refused, CUDA_ERROR_INVALID_DEVICE.to_string(), "{visible}");
+    }
+    // What the VM may not use cannot be asked for.
+    let mut one = back_end.guest_with("one", &[("CUDA_VISIBLE_DEVICES", "0,1")]);
+    assert_eq!(one.ask("devices"), "1");
+    assert_eq!(one.ask("work 1"), CUDA_ERROR_INVALID_DEVICE.to_string());
 }
 
 #[test]
@@ -332,10 +363,10 @@ fn a_configuration_can_be_checked_without_a_start() {
         "it is more than there is: {log}"
     );
     assert!(!dir.path().join("vm").exists());
-    // The software GPU's own folder has a stand-in for all but one.
+    // The software GPU's own folder has a stand-in for each.
     assert!(
         said.contains("software-gpu/libcublas.so.13, version 13\n")
-            && said.contains("Library cusparselt: libcusparseLt.so.0 is in none of"),
+            && said.contains("software-gpu/libcusparseLt.so.0, version 0\n"),
         "{said}"
     );
     let lib = dir.path().join("lib");

@@ -196,6 +196,66 @@ def convolutions_in_benchmark_mode():
     return losses
 
 
+@program
+def memory_segments_that_expand():
+    """PyTorch's allocator on virtual memory: segments grow in place."""
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    torch.cuda.empty_cache()
+    blocks = [torch.full((size << 20,), size, dtype=torch.uint8, device="cuda") for size in range(1, 60, 3)]
+    sums = [block[-1].item() + block[0].item() for block in blocks]
+    expandable = any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
+    del blocks[::2]
+    torch.cuda.empty_cache()
+    whole = torch.ones(200 << 20, dtype=torch.uint8, device="cuda")
+    sums += [expandable, whole.sum().item(), sum(block.float().sum().item() for block in blocks)]
+    del blocks, whole
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+    torch.cuda.empty_cache()
+    return sums
+
+
+@program
+def graph_of_a_training_step():
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    x = torch.zeros(32, 64, device="cuda")
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        loss = F.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for at in range(20):
+        x.copy_(torch.full((32, 64), at / 20))
+        graph.replay()
+        losses.append(loss.item())
+    return losses
+
+
+@program
+def compiled_model_as_graphs():
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 8)).cuda()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    sums = []
+    with torch.no_grad():
+        for at in range(6):
+            x = torch.randn(16, 64, generator=torch.Generator().manual_seed(at)).cuda()
+            sums.append(compiled(x).sum().item())
+    return sums
+
+
 def two_gpus():
     if torch.cuda.device_count() < 2:
         raise Skip
@@ -267,6 +327,50 @@ def programs_of_cupy():
         bool(abs(cupy.linalg.solve(a, a @ a) - a).max() < 1e-6),
         bool(0 < float(a.mean()) < 1),
     ]
+
+
+@program
+def functions_of_jax():
+    import os
+
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    a = jax.random.normal(key, (256, 256))
+    w = jax.random.normal(key, (256, 64)) * 0.05
+
+    @jax.jit
+    def step(w):
+        loss, slope = jax.value_and_grad(lambda w: ((jax.nn.gelu(a @ w) @ w.T - a) ** 2).mean())(w)
+        return w - 0.5 * slope, loss
+
+    for _ in range(50):
+        w, loss = step(w)
+    image, kernel = a.reshape(1, 4, 128, 128), jax.random.normal(key, (8, 4, 3, 3))
+    found = [
+        loss,
+        jax.grad(lambda x: jnp.tanh(x @ x).sum())(a).std(),
+        jax.vmap(jnp.cumsum)(a)[:, -1].std(),
+        jnp.abs(jnp.linalg.qr(a)[1]).sum(),
+        jnp.linalg.eigvalsh(a + a.T)[-1],
+        jnp.abs(jnp.linalg.solve(a + 20 * jnp.eye(256), a)).sum(),
+        jnp.linalg.svd(a)[1].sum(),
+        jnp.linalg.slogdet(a)[1],
+        jnp.abs(jnp.fft.rfft(a)).sum(),
+        jnp.sort(a, 0)[:3].sum(),
+        jnp.argsort(a.ravel())[77],
+        jax.lax.top_k(a, 5)[0].sum(),
+        jnp.abs(jax.lax.conv(image, kernel, (1, 1), "SAME")).sum(),
+        jax.lax.while_loop(lambda c: c < 1000, lambda c: c + 3, 0),
+        jax.lax.scan(lambda carry, x: (carry * 0.9 + x.sum(), carry), 0.0, a)[0],
+        jnp.einsum("ij,jk,kl->il", a, a, a).std(),
+        a.at[jnp.array([1, 2])].add(3.0).sum(),
+        jax.random.uniform(key, (1000,)).sum(),
+        jax.devices()[0].platform == "gpu",
+    ]
+    return [float(number) for number in found]
 
 
 def numbers_of(run):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // The driver API's part of the benchmark programs: error checks, and a device with the kernels of kernels.cu.
 #pragma once
 
@@ -60,10 +61,16 @@ class Counter {
   Counter(const Counter&) = delete;
 
   void launch() {
-    void* arguments[] = {&address_};
-    CHECK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, arguments, nullptr));
+    record();
     ++launches_;
   }
+  // A launch that does not run yet, for the stream is captured.
+  void record() {
+    void* arguments[] = {&address_};
+    CHECK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, arguments, nullptr));
+  }
+  // So many launches run that were captured.
+  void ran(unsigned launches) { launches_ += launches; }
   // Fails unless every launch so far has added one, and no other did.
   void check() {
     CHECK(cuStreamSynchronize(stream_));

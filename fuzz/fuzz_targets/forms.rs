@@ -1,5 +1,6 @@
-//! The byte strings of libraries' requests that a worker takes apart: products of cuBLASLt and questions about them, and cuDNN's variant packs
-//! and values.
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The byte strings of libraries' requests that a worker takes apart: products of cuBLASLt and questions about them, cuDNN's variant packs
+//! and values, and selections and scalars of cuSPARSELt.
 //!
 //! Whatever can be read says the same when it is written and read once more.
 #![no_main]
@@ -15,6 +16,7 @@ use gpgpu_protocol::{
             },
         },
         cudnn::backend::{Pack, Values},
+        cusparselt::form::{Form, Scalar, Selection},
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -121,15 +123,25 @@ fn values(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(Values::read(bytes).ok()?.write())
 }
 
+fn selection(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(Selection::get(bytes).ok()?.bytes())
+}
+
+fn scalars(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(<[Scalar; 2]>::get(bytes).ok()?.bytes())
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
-    let again = match input.u8() % 6 {
+    let again = match input.u8() % 8 {
         0 => product,
         1 => transformation,
         2 => question,
         3 => check,
         4 => pack,
-        _ => values,
+        5 => values,
+        6 => selection,
+        _ => scalars,
     };
     // What a guest says of an attribute that is as in a new descriptor is left out the first time.
     if let Some(first) = again(input.rest()) {

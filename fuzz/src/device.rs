@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device process without its process: the real state machine ([`Vm`]), a guest's memory and rings, and a supervisor,
 //! workers and movers at the other ends of its channels. An input says what each of them does next.
 //!
@@ -27,14 +28,14 @@ use nix::{
     },
 };
 use vhost_device_gpgpu::{
-    device::{backend::config_bytes, queue::Restart, vm::Vm, watch::Watch},
+    device::{backend::config_bytes, queue::Restart, ring::Ring, vm::Vm, watch::Watch},
     ipc::{
         self, ToWorker, WorkerEnd,
         device::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},
         mover::{FromMover, MoverEnd, ToMover},
     },
 };
-use vhost_user_backend::{VringRwLock, VringT};
+use vhost_user_backend::VringT;
 use virtio_queue::QueueT;
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap, GuestRegionMmap,
@@ -113,6 +114,8 @@ impl Watch for Slots {
     }
 
     fn tick(&self, _: bool) {}
+
+    fn again(&self) {}
 }
 
 /// A worker as the harness plays it.
@@ -139,7 +142,7 @@ pub struct Rig {
     vm: Vm,
     slots: Slots,
     supervisor: SupervisorEnd,
-    rings: [VringRwLock; NUM_QUEUES],
+    rings: [Ring; NUM_QUEUES],
     avail: [u16; NUM_QUEUES],
     descriptor: [u16; NUM_QUEUES],
     heap: u64,
@@ -191,7 +194,7 @@ impl Rig {
             Box::new(slots.clone()),
         );
         let rings =
-            std::array::from_fn(|_| VringRwLock::new(memory.clone(), QUEUE_SIZE).expect("no ring"));
+            std::array::from_fn(|_| Ring::new(memory.clone(), QUEUE_SIZE).expect("no ring"));
         let mut rig = Self {
             vm,
             slots,

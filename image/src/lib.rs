@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images as programs hand them over: what a fatbin holds, and what device memory an image takes.
 //!
 //! The bytes may be anybody's: what cannot be understood is an error, and nothing here takes more memory than it says.
 
 mod cubin;
 pub mod fatbin;
+pub mod prints;
 pub mod ptx;
 pub mod size;
 

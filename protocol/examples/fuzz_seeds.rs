@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Writes the inputs that fuzzing begins with: what real programs send, by the library's own codec. `cargo run -p gpgpu-protocol --example fuzz_seeds`
 //! writes them to `fuzz/corpus`, and `cargo xtask fuzz --minimise` keeps what is worth keeping.
 
@@ -18,6 +19,7 @@ use gpgpu_protocol::{
             },
         },
         cudnn::backend::{Pack, Place, VALUE_BYTES, Values},
+        cusparselt::form::{self as sparse, Form},
     },
     ring::Record,
 };
@@ -275,7 +277,14 @@ fn forms() -> std::io::Result<()> {
     .write(&mut pack);
     let mut values = Values::default();
     values.add(9, Some(0));
+    let mut selection = sparse::Selection::default();
+    selection.product.matrices[0].set.set(0, 2);
+    selection.product.set.set(8, a);
+    selection.set.set(0, 1);
+    let at = [sparse::Scalar::Here(1), sparse::Scalar::At(a)];
     for (name, bytes) in [
+        ("selection", [&[6][..], &selection.bytes()].concat()),
+        ("scalars", [&[7][..], &at.bytes()].concat()),
         ("product", product),
         ("transformation", transformation),
         ("question", question),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The C ABI of the CUDA driver API, as far as this project speaks it: types and
 //! constants under the names that CUDA's documentation gives them. Every enumeration is an
 //! integer here, because any value can arrive from a caller.
@@ -447,6 +448,31 @@ pub const CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: CUlaunchAttributeID 
 pub const CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: CUlaunchAttributeID = 14;
 pub const CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: CUlaunchAttributeID = 16;
 pub const CU_LAUNCH_ATTRIBUTE_MAX: CUlaunchAttributeID = 17;
+
+/// `CUstreamBatchMemOpType`; the constants below are its values.
+pub type CUstreamBatchMemOpType = u32;
+pub const CU_STREAM_MEM_OP_WAIT_VALUE_32: CUstreamBatchMemOpType = 1;
+pub const CU_STREAM_MEM_OP_WRITE_VALUE_32: CUstreamBatchMemOpType = 2;
+pub const CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: CUstreamBatchMemOpType = 3;
+pub const CU_STREAM_MEM_OP_WAIT_VALUE_64: CUstreamBatchMemOpType = 4;
+pub const CU_STREAM_MEM_OP_WRITE_VALUE_64: CUstreamBatchMemOpType = 5;
+pub const CU_STREAM_MEM_OP_BARRIER: CUstreamBatchMemOpType = 6;
+
+/// `CUjitInputType`; the constants below are its values.
+pub type CUjitInputType = u32;
+pub const CU_JIT_INPUT_CUBIN: CUjitInputType = 0;
+pub const CU_JIT_INPUT_PTX: CUjitInputType = 1;
+pub const CU_JIT_INPUT_FATBINARY: CUjitInputType = 2;
+pub const CU_JIT_INPUT_OBJECT: CUjitInputType = 3;
+pub const CU_JIT_INPUT_LIBRARY: CUjitInputType = 4;
+pub const CU_JIT_INPUT_NVVM: CUjitInputType = 5;
+
+/// `CUtensorMap`: opaque, and at a multiple of 64 bytes.
+#[repr(C, align(64))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUtensorMap {
+    pub opaque: [u64; 16],
+}
 
 /// `CUstreamCaptureStatus`; the constants below are its values.
 pub type CUstreamCaptureStatus = u32;

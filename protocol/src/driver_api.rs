@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The CUDA driver API: every function of it, declared once.
 //!
 //! [`with_driver_api!`](crate::with_driver_api) hands the list to a macro of the caller's choice. From it come [`ENTRY_POINTS`],
@@ -6,8 +7,8 @@
 //!
 //! CUDA gives a function whose signature changed a new symbol, and `cuGetProcAddress` finds the one that was current in the
 //! version asked for. So a row of the list is one symbol. It reads: the function's name without a version; the CUDA version that
-//! brought the symbol (1000 times the major, 10 times the minor); how the guest's library has it ([`Guest`], in lower case); the
-//! symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
+//! brought the symbol (1000 times the major, 10 times the minor); how the guest's library has it ([`Guest`], in lower case, or `graph`
+//! for what is written by hand in `gpgpu-graphs`, for the software GPU, too); the symbol; the symbol of its variant with per-thread default streams if it has one; its parameters.
 //!
 //! The types are those of [`crate::cuda`]: an integer where CUDA has an enumeration, `c_void` behind a pointer to a structure, or
 //! in place of a handle, that is not declared there.
@@ -25,6 +26,8 @@ pub enum Guest {
     Table,
     /// It is written by hand.
     Guest,
+    /// It answers `CUDA_ERROR_NOT_SUPPORTED`, as NVIDIA's driver does where this library runs: on Linux, and without a display.
+    Refused,
     /// It only says that it is not supported yet.
     Unsupported,
 }
@@ -55,6 +58,12 @@ macro_rules! guest {
     };
     (guest) => {
         Guest::Guest
+    };
+    (graph) => {
+        Guest::Guest
+    };
+    (refused) => {
+        Guest::Refused
     };
     (unsupported) => {
         Guest::Unsupported
@@ -90,7 +99,7 @@ with_driver_api!(entry_points);
 pub mod signature {
     use std::ffi::{c_char, c_void};
 
-    use crate::{cuda::*, with_driver_api, with_profiler_api};
+    use crate::{cuda::*, with_driver_api};
 
     macro_rules! signatures {
         ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {$(
@@ -104,7 +113,6 @@ pub mod signature {
     }
 
     with_driver_api!(signatures);
-    with_profiler_api!(signatures);
 }
 
 /// Makes `with_signature!`, with one arm for each symbol. `$d` is a dollar sign, for the macro that is made.
@@ -123,13 +131,7 @@ macro_rules! lookup {
     };
 }
 
-macro_rules! lookup_of_all {
-    ($d:tt $($rows:tt)*) => {
-        crate::with_profiler_api! { lookup $d $($rows)* }
-    };
-}
-
-with_driver_api!(lookup_of_all $);
+with_driver_api!(lookup $);
 
 #[cfg(test)]
 mod tests {

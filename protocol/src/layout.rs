@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the virtqueues and the configuration space carry, byte for byte (`spec/virtio-gpgpu.md`).
 //!
 //! Every field is little-endian; every structure is free of padding.
@@ -64,8 +65,10 @@ pub struct Config {
     pub max_runs: U32,
     /// See [`MAX_DATA_BYTES`].
     pub max_data_bytes: U64,
+    /// Tells the device from others that served the VM before, or will; 0 from a device that does not say.
+    pub instance: U64,
     /// Zero.
-    pub reserved: [U64; 3],
+    pub reserved: [U64; 2],
 }
 
 impl Config {
@@ -88,7 +91,16 @@ impl Config {
             max_answer_bytes: (MAX_ANSWER_BYTES as u32).into(),
             max_runs: (MAX_RUNS as u32).into(),
             max_data_bytes: (MAX_DATA_BYTES as u64).into(),
-            reserved: [0.into(); 3],
+            instance: 0.into(),
+            reserved: [0.into(); 2],
+        }
+    }
+
+    /// The same, of the device that this number tells from others.
+    pub fn of_instance(self, instance: u64) -> Self {
+        Self {
+            instance: instance.into(),
+            ..self
         }
     }
 }
@@ -147,7 +159,7 @@ pub struct Open {
     pub header: ControlHeader,
     /// [`VERSION`] as the guest's library knows it.
     pub version: U32,
-    /// The process's id in the guest, for the host's log alone.
+    /// The process's id in the guest, for the host's log and for other clients of the same device.
     pub pid: U32,
     /// [`Config::api_family`] as the guest's library knows it.
     pub api_family: U64,
@@ -279,8 +291,14 @@ pub struct StreamCommand {
 pub struct StreamAnswer {
     /// The `CUresult`.
     pub result: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// [`answer`]'s bits; a client that does not know one ignores it.
+    pub flags: U32,
+}
+
+/// Bits of [`StreamAnswer::flags`].
+pub mod answer {
+    /// The device has text that kernels or the driver have printed: `gpgpuOutput` gives it.
+    pub const OUTPUT: u32 = 1;
 }
 
 /// [`Event::kind`]s.

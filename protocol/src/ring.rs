@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The ring: commands and answers through memory that a guest process shares with its worker
 //! (`spec/virtio-gpgpu.md`, "The ring").
 //!
@@ -350,6 +351,11 @@ impl<'a> Consumer<'a> {
     /// How far it has read.
     pub fn head(&self) -> u64 {
         self.head
+    }
+
+    /// Bytes that are known to lie behind it; there may be more by now.
+    pub fn backlog(&self) -> u64 {
+        self.tail.wrapping_sub(self.head)
     }
 
     /// Whether something was appended.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What every exported function passes through, so that the code behind it is ordinary Rust: whether the driver is
 //! initialised, which context is current, whether an earlier fault has ended the process's use of the device, that no panic
 //! reaches the caller, and pointers of the caller's that are written through one place.
@@ -217,7 +218,10 @@ macro_rules! export {
         /// Pointers are NULL or valid as CUDA's documentation of the function says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
-            $crate::border::$need(move |$state| $body)
+            $crate::border::$need(move |$state| {
+                $crate::border::permit!($name);
+                $body
+            })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
         $crate::border::export! { $($rest)* }
@@ -230,7 +234,10 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
-            $crate::border::$need(move |$state| $body)
+            $crate::border::$need(move |$state| {
+                $crate::border::permit!($name);
+                $body
+            })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
         #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
@@ -240,7 +247,10 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
-            $crate::border::$need(move |$state| $body)
+            $crate::border::$need(move |$state| {
+                $crate::border::permit!($per_thread);
+                $body
+            })
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));
         $crate::border::export! { $($rest)* }
@@ -270,3 +280,16 @@ macro_rules! export {
     };
 }
 pub(crate) use export;
+
+/// Whether a function may be called while streams are captured: part of [`export!`].
+macro_rules! permit {
+    ($name:ident) => {
+        if const { gpgpu_graphs::capture::is_unsafe(stringify!($name)) } {
+            gpgpu_graphs::capture::guard::<$crate::graph::Soft>()?;
+        }
+        if const { gpgpu_graphs::capture::is_legacy(stringify!($name)) } {
+            gpgpu_graphs::capture::guard_legacy::<$crate::graph::Soft>()?;
+        }
+    };
+}
+pub(crate) use permit;

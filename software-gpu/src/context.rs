@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts, each thread's stack of them, and the order between the streams of one.
 
 use std::cell::RefCell;
@@ -7,16 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use gpgpu_protocol::cuda::{
-    CU_LIMIT_MAX, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
-    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUdevice, CUlimit, CUstream,
+    CU_LIMIT_MAX, CU_LIMIT_PRINTF_FIFO_SIZE, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD,
+    CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT,
+    CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUdevice,
+    CUlimit, CUstream,
 };
 
 use crate::border::Result;
 use crate::config::Config;
 use crate::driver::{self, Driver, new_id};
+use crate::graph;
 use crate::handle::Table;
 use crate::memory::{Allocation, Charge};
+use crate::printed::Printed;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
 use crate::{api, module};
 
@@ -75,6 +79,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` unless it is set.
+const PRINTF_BYTES: usize = 1 << 20;
+
 /// A device's primary context.
 #[derive(Default)]
 pub struct Primary {
@@ -106,6 +113,8 @@ pub struct Context {
     // What it takes of the device's memory, until it is torn down.
     charge: Mutex<Option<Charge>>,
     limits: Mutex<[usize; 10]>,
+    /// What its kernels have printed.
+    pub printed: Arc<Printed>,
     legacy: Arc<Stream>,
     // Held while work is queued: the order of the calls is the order between streams.
     streams: Mutex<Vec<Weak<Stream>>>,
@@ -138,7 +147,8 @@ impl Context {
             destroyed: AtomicBool::new(false),
             charge: Mutex::new(charge),
             // Stack, printf FIFO, heap, sync depth, pending launches, L2 fetch granularity, persisting L2, …
-            limits: Mutex::new([1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
+            limits: Mutex::new([1024, PRINTF_BYTES, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
+            printed: Arc::new(Printed::new(PRINTF_BYTES)),
             legacy: Arc::new(Stream::new(0, id, Order::Legacy, 0)),
             streams: Mutex::default(),
         }
@@ -218,6 +228,8 @@ impl Context {
             return;
         }
         self.wait();
+        graph::forget_context(self.handle);
+        self.printed.put_out();
         STREAMS.remove_where(|s| s.context == self.id);
         api::event::EVENTS.remove_where(|e| e.context == self.id);
         module::forget_context(self.id);
@@ -243,7 +255,12 @@ impl Context {
     /// Sets a limit.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
         match limit {
-            0..=5 => lock(&self.limits)[limit as usize] = value,
+            0..=5 => {
+                lock(&self.limits)[limit as usize] = value;
+                if limit == CU_LIMIT_PRINTF_FIFO_SIZE {
+                    self.printed.set_limit(value);
+                }
+            }
             6..CU_LIMIT_MAX => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -363,6 +380,7 @@ pub fn queue(
     after: Vec<Arc<Ticket>>,
     work: impl FnOnce() -> Result + Send + 'static,
 ) -> Result<Arc<Ticket>> {
+    graph::refuse(stream)?;
     Ok(of(stream)?.queue(stream, after, Work::Normal(Box::new(work))))
 }
 
@@ -371,7 +389,17 @@ pub fn queue_always(
     stream: &Arc<Stream>,
     work: impl FnOnce(u32) + Send + 'static,
 ) -> Result<Arc<Ticket>> {
-    Ok(of(stream)?.queue(stream, Vec::new(), Work::Always(Box::new(work))))
+    queue_always_after(stream, Vec::new(), work)
+}
+
+/// The same behind tickets.
+pub fn queue_always_after(
+    stream: &Arc<Stream>,
+    after: Vec<Arc<Ticket>>,
+    work: impl FnOnce(u32) + Send + 'static,
+) -> Result<Arc<Ticket>> {
+    graph::refuse(stream)?;
+    Ok(of(stream)?.queue(stream, after, Work::Always(Box::new(work))))
 }
 
 /// Whether all that was queued in a stream has ended; for the legacy stream, in the streams that it waits for too.
@@ -381,16 +409,26 @@ pub fn is_idle(stream: &Arc<Stream>) -> Result<bool> {
 
 /// Waits for all that was queued in a stream, and answers with the fault if there was one.
 pub fn wait(stream: &Arc<Stream>) -> Result {
-    for ticket in of(stream)?.tickets(stream) {
+    let context = of(stream)?;
+    for ticket in context.tickets(stream) {
         ticket.wait();
     }
+    context.printed.put_out();
     driver::get()?.fault()
 }
 
-/// Waits for a ticket, and answers with the fault if there was one.
-pub fn wait_for(ticket: &Ticket) -> Result {
+/// Waits for a ticket of the context with that id, and answers with the fault if there was one.
+pub fn wait_for(context: u64, ticket: &Ticket) -> Result {
     ticket.wait();
+    put_out(context);
     driver::get()?.fault()
+}
+
+/// Puts out what kernels of the context with that id have printed.
+pub fn put_out(context: u64) {
+    if let Ok(context) = by_id(context) {
+        context.printed.put_out();
+    }
 }
 
 /// Waits for all work of all contexts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The driver's state in this process: from `cuInit` to a fault, a fork or the exit.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -158,15 +159,18 @@ impl Driver {
     /// The code of a kernel's fault. What the executor can say beyond it goes to standard error: a failed assertion always,
     /// as CUDA does, the rest when the environment asks for it.
     pub fn code_of(&self, fault: &Fault) -> CUresult {
-        if let FaultKind::Assert(text) = &fault.kind {
-            eprintln!("{}", text.trim_end());
+        if let FaultKind::Assert { place, expression } = &fault.kind {
+            let ([x, y, z], [tx, ty, tz]) = (fault.block, fault.thread);
+            eprintln!(
+                "{place}: block: [{x},{y},{z}], thread: [{tx},{ty},{tz}] Assertion `{expression}` failed."
+            );
         } else if Config::get().verbose && fault.kind != FaultKind::Cancelled {
             eprintln!("software GPU: {fault}");
         }
         match &fault.kind {
             FaultKind::IllegalAddress { .. } => CUDA_ERROR_ILLEGAL_ADDRESS,
             FaultKind::MisalignedAddress { .. } => CUDA_ERROR_MISALIGNED_ADDRESS,
-            FaultKind::Assert(_) => CUDA_ERROR_ASSERT,
+            FaultKind::Assert { .. } => CUDA_ERROR_ASSERT,
             FaultKind::IllegalInstruction(_) => CUDA_ERROR_ILLEGAL_INSTRUCTION,
             FaultKind::Deadlock => CUDA_ERROR_LAUNCH_TIMEOUT,
             FaultKind::InvalidLaunch(_) => CUDA_ERROR_INVALID_VALUE,

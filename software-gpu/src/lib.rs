@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A `libcuda.so.1` whose device runs PTX on the CPU.
 //!
 //! From the outside in:
@@ -6,6 +7,7 @@
 //! - [`border`]: what every one of them passes through: initialisation, current context, sticky errors, panics, pointers;
 //! - [`image`]: fatbins, cubins and PTX text as modules arrive;
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
+//! - [`graph`]: graphs and captures, which `gpgpu-graphs` has: what this device does with them;
 //! - [`ptx`] and [`exec`]: the parser and the executor.
 
 pub mod api;
@@ -14,9 +16,12 @@ pub mod config;
 pub mod context;
 pub mod driver;
 pub mod exec;
+pub mod graph;
 pub mod handle;
 pub mod image;
+pub mod link;
 pub mod memory;
 pub mod module;
+pub mod printed;
 pub mod ptx;
 pub mod stream;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Modules, libraries, and the kernels of both.
 
 use std::collections::HashMap;
@@ -14,7 +15,8 @@ use gpgpu_protocol::cuda::{
     CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
     CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
     CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_PTX,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY, CUfunction_attribute,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY, CUdevice,
+    CUfunction_attribute,
 };
 
 use crate::border::Result;
@@ -72,6 +74,8 @@ pub struct Function {
     pub handle: u64,
     /// Its context, by id.
     pub context: u64,
+    /// The context's device.
+    pub device: CUdevice,
     /// Its module's handle.
     pub module: u64,
     /// The name.
@@ -195,6 +199,7 @@ impl Module {
         symbols: &HashMap<String, u64>,
         library: Option<(u64, &[u64])>,
     ) -> std::result::Result<Arc<Self>, Refused> {
+        context.printed.put_out();
         let (loaded, variables) = place(image, context, symbols)?;
         let loaded = Arc::new(loaded);
         let module = MODULES.insert_with(|handle| {
@@ -208,6 +213,7 @@ impl Module {
                 let function = FUNCTIONS.insert_with(|function| Function {
                     handle: function,
                     context: context.id,
+                    device: context.device,
                     module: handle,
                     name: c_name(kernel),
                     attributes,
@@ -235,6 +241,7 @@ impl Module {
             FUNCTIONS.remove(*function);
         }
         drop_variables(&self.variables);
+        context::put_out(self.context);
     }
 
     /// The handle of the kernel called `name`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams: queues of work that a pool of threads runs in order, and the order between streams.
 //!
 //! Every piece of work has a [`Ticket`]. What it must wait for beyond its own stream (the legacy NULL stream and blocking
@@ -75,7 +76,8 @@ impl Ticket {
         }
     }
 
-    fn finish(&self) {
+    /// The work has ended.
+    pub(crate) fn finish(&self) {
         let _ = self.time.set(Instant::now());
         let _guard = lock(&self.lock);
         self.done.store(true, Ordering::Release);
@@ -105,6 +107,34 @@ struct Queue {
     tail: Option<Arc<Ticket>>,
 }
 
+/// What `cuStreamSetAttribute` sets. All but the priority are hints, which change nothing here.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes {
+    /// `cuStreamGetPriority`.
+    pub priority: i32,
+    /// `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`: address, bytes, share of hits, and what hits and misses are.
+    pub window: (u64, usize, f32, [u32; 2]),
+    /// `CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY`.
+    pub synchronization: u32,
+    /// `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP`: the default and the remote domain.
+    pub domains: [u8; 2],
+    /// `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN`.
+    pub domain: u32,
+}
+
+impl Attributes {
+    fn new(priority: i32) -> Self {
+        Self {
+            priority,
+            window: (0, 0, 0.0, [0; 2]),
+            // `CU_SYNC_POLICY_AUTO`
+            synchronization: 1,
+            domains: [0, 1],
+            domain: 0,
+        }
+    }
+}
+
 /// A stream.
 pub struct Stream {
     /// `cuStreamGetId`.
@@ -115,8 +145,7 @@ pub struct Stream {
     pub context: u64,
     /// How it is ordered with others.
     pub order: Order,
-    /// `cuStreamGetPriority`.
-    pub priority: i32,
+    attributes: Mutex<Attributes>,
     queue: Mutex<Queue>,
     room: Condvar,
 }
@@ -133,10 +162,20 @@ impl Stream {
             handle,
             context,
             order,
-            priority,
+            attributes: Mutex::new(Attributes::new(priority)),
             queue: Mutex::default(),
             room: Condvar::new(),
         }
+    }
+
+    /// A copy of its attributes.
+    pub fn attributes(&self) -> Attributes {
+        *lock(&self.attributes)
+    }
+
+    /// Sets its attributes.
+    pub fn set_attributes(&self, attributes: Attributes) {
+        *lock(&self.attributes) = attributes;
     }
 
     /// Waits until there is room for more work.

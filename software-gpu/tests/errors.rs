@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What CUDA answers to mistakes.
 
 mod common;
@@ -495,9 +496,17 @@ fn pitfall_61_exit_with_busy_streams() {
 fn what_is_not_supported_says_so() {
     context();
     let (s, mut status, mut table) = (stream(0), 9, std::ptr::null());
-    assert_eq!(cu!(cuStreamBeginCapture_v2(s, 0)), CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(cu!(cuStreamBeginCapture_v2(s, 3)), CUDA_ERROR_INVALID_VALUE);
     ok!(cuStreamIsCapturing(s, &mut status));
     assert_eq!(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+    ok!(cuGraphCreate(&mut graph, 0));
+    // Launches from the device.
+    assert_eq!(
+        cu!(cuGraphInstantiateWithFlags(&mut exec, graph, 4)),
+        CUDA_ERROR_NOT_SUPPORTED
+    );
+    ok!(cuGraphDestroy(graph));
     let id = CUuuid::default();
     assert_eq!(
         cu!(cuGetExportTable(&mut table, &id)),

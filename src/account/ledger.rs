@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a VM's processes hold of device memory, together.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,6 +19,11 @@ pub struct Ledger {
     /// A [`Holding`] by GPU and client: a slot is written by its client's worker, and zeroed by the supervisor once that is
     /// gone.
     pub held: [[AtomicU64; CLIENTS]; GPUS],
+    /// By client, the process's id in the guest, as the guest said it: written by the supervisor, for the VM's own clients to read.
+    pub processes: [AtomicU32; CLIENTS],
+    /// By GPU, for how long it had work of the VM, in nanoseconds: workers add what they see under open grants, the supervisor what
+    /// the VM has in its turns.
+    pub busy_ns: [AtomicU64; GPUS],
 }
 
 /// What is charged is a multiple of this, in bytes: drivers hand physical memory out in such pieces.
@@ -88,6 +94,23 @@ impl Ledger {
             .map(|(_, slot)| slot))
     }
 
+    /// What each client holds on a GPU that holds anything: its process's id in the guest, and what it holds.
+    pub fn holders(&self, gpu: usize) -> impl Iterator<Item = (u32, Holding)> {
+        let slots = self.held.get(gpu).into_iter().flatten();
+        let holders = slots.zip(&self.processes).map(|(slot, process)| {
+            let process = process.load(Ordering::Relaxed);
+            (process, Holding::read(slot))
+        });
+        holders.filter(|(_, holding)| holding.charged > 0)
+    }
+
+    /// A client of this process takes a place.
+    pub fn enter(&self, client: usize, process: u32) {
+        if let Some(word) = self.processes.get(client) {
+            word.store(process, Ordering::Relaxed);
+        }
+    }
+
     /// A client is gone, and with it all that it held.
     pub fn clear(&self, client: usize) {
         for (slots, given) in self.held.iter().zip(&self.given) {
@@ -98,5 +121,6 @@ impl Ledger {
                 gpgpu_protocol::futex::wake(given);
             }
         }
+        self.enter(client, 0);
     }
 }

@@ -71,6 +71,8 @@ pub struct Lease {
 pub struct Counters {
     /// Kernels launched.
     pub launches: AtomicU64,
+    /// Crowds of launches that the driver got as graphs.
+    pub launch_graphs: AtomicU64,
     /// Bytes copied to device memory.
     pub bytes_to_device: AtomicU64,
     /// Bytes copied from device memory.

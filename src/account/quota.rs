@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What one client is charged: reserved before it is allocated, and given back once it is freed.
 //!
 //! All processes of a VM reserve in turn. Between threads of one process a mutex sees to that; between processes a POSIX
@@ -10,7 +11,7 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -181,6 +182,17 @@ impl Quota {
             used: others.charged + own.unwrap_or_default().charged,
             kept_by_others: others.kept,
         })
+    }
+
+    /// What each of the VM's clients holds on a GPU that holds anything there, with its process's id in the guest.
+    pub fn holders(&self, gpu: CUdevice) -> impl Iterator<Item = (u32, Holding)> {
+        let gpu = number(gpu).ok();
+        gpu.into_iter().flat_map(|gpu| self.ledger().holders(gpu))
+    }
+
+    /// For how long a GPU had work of the VM, in nanoseconds; `None` for a GPU that cannot be counted.
+    pub fn busy_ns(&self, gpu: usize) -> Option<&AtomicU64> {
+        self.ledger().busy_ns.get(gpu)
     }
 
     /// The limit, in bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A driver for tests. Its calls can be held inside, and it notes every use of what is gone and every end of what is in use: in a
 //! real one either is the use of freed memory.
 
@@ -7,7 +8,10 @@ use std::{
     ffi::c_void,
     num::NonZeroUsize,
     ptr::NonNull,
-    sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -113,6 +117,11 @@ pub fn wrong() -> Vec<String> {
     state().wrong.clone()
 }
 
+/// How many bytes the memory has that starts there.
+pub fn bytes_at(start: u64) -> Option<usize> {
+    state().memory.get(&start).copied()
+}
+
 /// Makes an object that tests have no call for.
 pub fn make() -> u64 {
     let mut state = state();
@@ -184,10 +193,15 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
     find! {
         cuCtxSetCurrent cuCtxGetDevice cuCtxCreate_v2 cuCtxPopCurrent_v2 cuCtxDestroy_v2 cuCtxSynchronize
         cuStreamCreate cuStreamGetFlags cuStreamQuery cuStreamSynchronize cuStreamDestroy_v2
-        cuEventCreate cuEventRecord cuEventSynchronize cuEventDestroy_v2
+        cuEventCreate cuEventQuery cuEventRecord cuEventSynchronize cuEventDestroy_v2
         cuModuleUnload cuLaunchKernel
         cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
         cuMemHostRegister_v2 cuMemHostGetDevicePointer_v2 cuMemHostUnregister
+        cuStreamEndCapture
+        cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
+        cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
+        cuGraphAddChildGraphNode cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
+        cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
     }
 }
 
@@ -242,8 +256,13 @@ macro_rules! on_stream {
 on_stream! {
     fn cuCtxResetPersistingL2Cache(; none);
     fn cuStreamWaitEvent(; stream, u64, u32);
+    fn cuStreamBeginCapture_v2(; stream, u32);
+    fn cuGraphKernelNodeSetAttribute(u64, u32, *const c_void; none);
+    fn cuGraphExecKernelNodeSetParams_v2(u64, u64, *const c_void; none);
+    fn cuGraphNodeSetEnabled(u64, u64, u32; none);
     fn cuEventRecordWithFlags(u64; stream, u32);
     fn cuStreamWriteValue32_v2(; stream, u64, u32, u32);
+    fn cuStreamBatchMemOp_v2(; stream, u32, *const c_void, u32);
     fn cuLaunchHostFunc(; stream, *const c_void, *mut c_void);
     fn cuStreamAddCallback(; stream, *const c_void, *mut c_void, u32);
     fn cuMemcpyDtoD_v2(u64, u64, usize; none);
@@ -323,6 +342,22 @@ extern "C" fn cuEventRecord(event: u64, stream: u64) -> CUresult {
     call("cuEventRecord", &[event, stream])
 }
 
+/// What is recorded is over when the tests say so.
+static ARE_OVER: AtomicBool = AtomicBool::new(true);
+
+/// Whether what is recorded from now on, and was before, is over.
+pub fn set_over(are_over: bool) {
+    ARE_OVER.store(are_over, Ordering::SeqCst);
+}
+
+extern "C" fn cuEventQuery(event: u64) -> CUresult {
+    call("cuEventQuery", &[event]);
+    match ARE_OVER.load(Ordering::SeqCst) {
+        true => CUDA_SUCCESS,
+        false => CUDA_ERROR_NOT_READY,
+    }
+}
+
 extern "C" fn cuEventSynchronize(event: u64) -> CUresult {
     call("cuEventSynchronize", &[event])
 }
@@ -351,6 +386,76 @@ extern "C" fn cuLaunchKernel(
     _: *mut *mut c_void,
 ) -> CUresult {
     call("cuLaunchKernel", &[function, stream])
+}
+
+/// What was captured: a graph.
+extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> CUresult {
+    call("cuStreamEndCapture", &[stream]);
+    made(graph)
+}
+
+extern "C" fn cuGraphCreate(graph: *mut u64, _: u32) -> CUresult {
+    made(graph)
+}
+
+extern "C" fn cuGraphDestroy(graph: u64) -> CUresult {
+    end("cuGraphDestroy", graph)
+}
+
+/// Each graph has one node, a launch.
+extern "C" fn cuGraphGetNodes(_: u64, nodes: *mut u64, count: *mut usize) -> CUresult {
+    // SAFETY: the caller's pointers are to a number, and to room for so many nodes, or NULL.
+    unsafe {
+        if !nodes.is_null() {
+            nodes.write(1);
+        }
+        count.write(1);
+    }
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuGraphNodeGetType(_: u64, of: *mut u32) -> CUresult {
+    // SAFETY: the caller's pointer is to a type.
+    unsafe { of.write(0) };
+    CUDA_SUCCESS
+}
+
+macro_rules! nodes {
+    ($($function:ident($($more:ty),*);)*) => {$(
+        extern "C" fn $function(node: *mut u64, graph: u64, _: *const u64, _: usize $(, _: $more)*) -> CUresult {
+            // SAFETY: the caller's pointer is to a node.
+            unsafe { node.write(1) };
+            call(stringify!($function), &[graph])
+        }
+    )*};
+}
+
+nodes! {
+    cuGraphAddKernelNode_v2(*const c_void);
+    cuGraphAddMemcpyNode(*const c_void, u64);
+    cuGraphAddMemsetNode(*const c_void, u64);
+    cuGraphAddBatchMemOpNode(*const c_void);
+    cuGraphAddHostNode(*const c_void);
+    cuGraphAddEmptyNode();
+    cuGraphAddEventRecordNode(u64);
+    cuGraphAddEventWaitNode(u64);
+    cuGraphAddChildGraphNode(u64);
+}
+
+extern "C" fn cuGraphInstantiateWithFlags(exec: *mut u64, _: u64, _: u64) -> CUresult {
+    made(exec)
+}
+
+extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
+    end("cuGraphExecDestroy", exec)
+}
+
+extern "C" fn cuGraphLaunch(exec: u64, stream: u64) -> CUresult {
+    call("cuGraphLaunch", &[exec, stream])
+}
+
+extern "C" fn cuGraphUpload(exec: u64, stream: u64) -> CUresult {
+    call("cuGraphUpload", &[exec, stream])
 }
 
 extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
@@ -431,4 +536,44 @@ extern "C" fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: u64, _: u32) -
 
 extern "C" fn cuMemHostUnregister(address: u64) -> CUresult {
     end("cuMemHostUnregister", address)
+}
+
+extern "C" fn cuDeviceGet(device: *mut CUdevice, number: i32) -> CUresult {
+    // SAFETY: the caller's pointer is to a device's number.
+    unsafe { device.write(number) };
+    CUDA_SUCCESS
+}
+
+/// Every wish is granted.
+extern "C" fn cuMemAddressReserve(to: *mut u64, _: usize, _: usize, at: u64, _: u64) -> CUresult {
+    // SAFETY: the caller's pointer is to an address.
+    unsafe { to.write(at) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemCreate(
+    to: *mut u64,
+    _: usize,
+    _: *const CUmemAllocationProp,
+    _: u64,
+) -> CUresult {
+    made(to)
+}
+
+extern "C" fn cuMemRelease(handle: u64) -> CUresult {
+    end("cuMemRelease", handle)
+}
+
+extern "C" fn cuMemMap(at: u64, _: usize, _: usize, handle: u64, _: u64) -> CUresult {
+    call("cuMemMap", &[handle]);
+    state().alive.insert(at);
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuMemUnmap(at: u64, _: usize) -> CUresult {
+    end("cuMemUnmap", at)
+}
+
+extern "C" fn cuMemSetAccess(at: u64, _: usize, _: *const CUmemAccessDesc, _: usize) -> CUresult {
+    call("cuMemSetAccess", &[at])
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The host's driver API: NVIDIA's libcuda or the software GPU's, loaded through cudarc.
 //!
 //! Functions are called by symbol with integers where CUDA has enumerations, because a guest chooses
@@ -36,6 +37,51 @@ pub use super::double::symbol;
 pub fn is_present() -> bool {
     // SAFETY: loads the library that this process is for; its initialisers are trusted.
     unsafe { sys::is_culib_present() }
+}
+
+static VERSION: OnceLock<String> = OnceLock::new();
+
+/// How the name of libcuda's file begins, where its version follows.
+const FILE: &str = "libcuda.so.";
+
+/// Notes the version of libcuda, while its file's name can be looked up.
+///
+/// Call this only once it is known that there is a libcuda ([`is_present`]).
+pub fn note_version() {
+    VERSION.get_or_init(|| {
+        let file = symbol("cuInit").and_then(file_of);
+        let file = file.and_then(|file| std::fs::canonicalize(file).ok());
+        let name = file.as_deref().and_then(std::path::Path::file_name);
+        name.and_then(|name| version_in(name.to_str()?))
+            .unwrap_or_default()
+            .to_owned()
+    });
+}
+
+/// The version of libcuda, as in `580.65.06`; empty if its file's name does not say, or it was not noted.
+pub fn version() -> &'static str {
+    VERSION.get().map_or("", String::as_str)
+}
+
+/// The file that code was loaded from.
+fn file_of(code: *const c_void) -> Option<std::path::PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    // SAFETY: zeros are a value of it.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is only looked up; the structure lives across the call.
+    if unsafe { libc::dladdr(code, &mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the dynamic linker's, which lives as long as the library: libcuda is never unloaded.
+    let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) };
+    Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
+}
+
+/// The version in a name of libcuda's file. The number alone that programs find it by is none.
+fn version_in(name: &str) -> Option<&str> {
+    let version = name.strip_prefix(FILE)?;
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    (version.contains('.') && version.split('.').all(is_number)).then_some(version)
 }
 
 /// A function that the host's libcuda may lack.

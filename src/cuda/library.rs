@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The operator's own copies of NVIDIA's libraries, which a worker opens when they are first needed.
 //!
 //! They lie in folders that the operator names. A library is opened by its whole path, newest version first, and stays open until the
@@ -48,6 +49,7 @@ impl From<gpgpu_protocol::libraries::Library> for Library {
             gpgpu_protocol::libraries::Library::Cusolver => Self::Cusolver,
             gpgpu_protocol::libraries::Library::Cusparse => Self::Cusparse,
             gpgpu_protocol::libraries::Library::Cudnn => Self::Cudnn,
+            gpgpu_protocol::libraries::Library::CusparseLt => Self::CusparseLt,
         }
     }
 }

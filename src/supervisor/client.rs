@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The processes that serve connections and clients.
 
 use std::{
     collections::HashMap,
     fmt,
-    os::unix::process::ExitStatusExt,
+    os::unix::{net::UnixStream, process::ExitStatusExt},
     path::PathBuf,
     process::ExitStatus,
     sync::Arc,
@@ -38,6 +39,8 @@ pub struct Device {
     pub link: SupervisorEnd,
     /// What the link is watched under.
     pub link_token: u32,
+    /// The VMM's connection, which its workers hold too, see [`Worker`].
+    pub connection: Arc<UnixStream>,
     /// Its VM.
     pub vm: usize,
     /// Keys of workers by client.
@@ -92,6 +95,10 @@ pub struct Worker {
     pub who: Arc<Who>,
     /// When it is killed, once its client is closed; then, when the log says that it does not end.
     pub deadline: Option<Instant>,
+    /// The VMM's connection, which so hangs up no sooner than the last process that can write to the VM's memory is gone. A
+    /// VMM connects anew when it does, and must find nothing of the old device.
+    #[expect(dead_code, reason = "it is held open")]
+    pub connection: Arc<UnixStream>,
     /// Whether its client is closed.
     pub closed: bool,
     /// Whether it was killed because its client is closed.

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Connections of VMMs: a device process for each.
 
 use std::{
     collections::HashMap,
     io,
     os::unix::net::UnixStream,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -139,6 +141,7 @@ impl Supervisor {
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
         let vm = &self.vms[index];
+        let kept = Arc::new(connection.try_clone()?);
         let message = ToDevice::Serve {
             connection: connection.into(),
             max_clients: vm.policy.max_clients as u32,
@@ -160,13 +163,19 @@ impl Supervisor {
         };
         let Spare { process, link } = started;
         let link_token = self.token(Source::Link(key));
-        let watch = |ops: &mut EventOps<'_>, events| ops.add(events).map_err(io::Error::other);
-        watch(ops, Events::with_data(&process, key, EventSet::IN))?;
-        watch(ops, Events::with_data(&link, link_token, EventSet::IN))?;
+        let events = [
+            Events::with_data(&process, key, EventSet::IN),
+            Events::with_data(&link, link_token, EventSet::IN),
+        ];
+        if let Err(error) = watch_both(ops, events) {
+            self.sources.remove(&link_token);
+            return Err(error);
+        }
         Ok(Device {
             process,
             link,
             link_token,
+            connection: kept,
             vm: index,
             workers: HashMap::new(),
             messages: Pace::new(MESSAGE_BURST, MESSAGE_PERIOD),
@@ -266,7 +275,7 @@ impl Supervisor {
             device.link_token,
             EventSet::IN,
         ));
-        // One that ended in order has waited for its workers. Of one that failed, the VMM may connect again at once.
+        // One that ended in order has waited for its workers. They have the connection of one that failed until they are gone.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
                 worker.close(true);
@@ -296,5 +305,43 @@ impl Supervisor {
                 device.process.id()
             );
         }
+    }
+}
+
+/// Watches both, or neither: the event loop takes no other descriptor of a number that it still knows.
+fn watch_both(ops: &mut EventOps<'_>, [first, second]: [Events; 2]) -> io::Result<()> {
+    ops.add(first).map_err(io::Error::other)?;
+    ops.add(second).map_err(|error| {
+        let _ = ops.remove(first);
+        io::Error::other(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use event_manager::{EventManager, MutEventSubscriber, SubscriberOps};
+
+    use super::*;
+
+    struct Nobody;
+
+    impl MutEventSubscriber for Nobody {
+        fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
+
+        fn init(&mut self, _: &mut EventOps<'_>) {}
+    }
+
+    /// A descriptor that could not be watched leaves none behind under whose number the next one could not be either.
+    #[test]
+    fn of_two_descriptors_both_are_watched_or_none() {
+        let mut manager = EventManager::new().unwrap();
+        let id = manager.add_subscriber(Nobody);
+        let mut ops = manager.event_ops(id).unwrap();
+        let (first, second) = UnixStream::pair().unwrap();
+        let events = [&first, &second].map(|end| Events::with_data(end, 1, EventSet::IN));
+        ops.add(events[1]).unwrap();
+        assert!(watch_both(&mut ops, events).is_err());
+        ops.remove(events[1]).unwrap();
+        watch_both(&mut ops, events).unwrap();
     }
 }

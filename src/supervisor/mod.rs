@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The supervisor: starts and watches all other processes. Of guests it reads names, printed lines and counters alone.
 //!
 //! For each connection of a VMM it starts a device process, and for each client that a device
@@ -150,6 +151,9 @@ impl Supervisor {
         });
         let vms = vms.collect::<Result<Vec<Vm>, _>>()?;
         let leases = Leases::start(vms.len(), config.scheduler).map_err(Error::Leases)?;
+        for (number, vm) in vms.iter().enumerate() {
+            leases.usage().tell(number, &vm.ledger);
+        }
         let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger, &vm.terms));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());

@@ -1,18 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How long each VM has had each GPU while others wanted it too.
 //!
 //! What it had while nobody else wanted the GPU is in its workers' accounts ([`crate::account::Lease::busy_ns`]).
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use crate::account::GPUS;
+use crate::account::{self, GPUS, Ledger, Shared};
 
 /// GPU time by VM and GPU: whoever measures it adds, whoever wants to know reads, and neither waits for the other.
 #[derive(Debug)]
 pub struct Usage {
     nanoseconds: Vec<[AtomicU64; GPUS]>,
+    /// By VM, the ledger in which its own clients read the same.
+    ledgers: Vec<OnceLock<Arc<Shared<Ledger>>>>,
 }
 
 impl Usage {
@@ -22,6 +28,14 @@ impl Usage {
             nanoseconds: (0..vms)
                 .map(|_| [const { AtomicU64::new(0) }; GPUS])
                 .collect(),
+            ledgers: (0..vms).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// From now on what a VM has is added to its ledger too.
+    pub fn tell(&self, vm: usize, ledger: &Arc<Shared<Ledger>>) {
+        if let Some(place) = self.ledgers.get(vm) {
+            let _ = place.set(Arc::clone(ledger));
         }
     }
 
@@ -35,6 +49,9 @@ impl Usage {
         if let Some(word) = self.word(vm, gpu) {
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             word.fetch_add(nanoseconds, Ordering::Relaxed);
+            if let Some(ledger) = self.ledgers[vm].get() {
+                account::add(&ledger.busy_ns[gpu], nanoseconds);
+            }
         }
     }
 
@@ -61,5 +78,21 @@ mod tests {
         assert_eq!(usage.of(0, 0), Duration::from_secs(1));
         assert_eq!(usage.of(1, 0), Duration::ZERO);
         assert_eq!(usage.of(2, 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_vms_own_clients_see_its_time_and_no_other_vms() {
+        let usage = Usage::new(2);
+        let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
+        usage.tell(1, &ledger);
+        usage.tell(2, &ledger);
+        usage.add(1, 3, Duration::from_millis(5));
+        usage.add(0, 3, Duration::from_millis(7));
+        usage.add(1, GPUS, Duration::from_secs(1));
+        let seen: Vec<u64> = (ledger.busy_ns.iter())
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(seen.iter().sum::<u64>(), 5_000_000);
+        assert_eq!(seen[3], 5_000_000);
     }
 }

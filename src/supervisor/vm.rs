@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A VM: what connects to one socket, and what it may have.
 
 use std::{
@@ -141,14 +142,15 @@ impl Vm {
         }
     }
 
-    /// A place for one more client, if it may have one.
-    pub fn take_slot(&mut self) -> Option<u32> {
+    /// A place for one more client, if it may have one; `process` is its process in the guest, as the guest says.
+    pub fn take_slot(&mut self, process: u32) -> Option<u32> {
         let taken = self.slots.iter().filter(|taken| **taken).count();
         if taken >= self.policy.max_clients {
             return None;
         }
         let slot = self.slots.iter().position(|taken| !taken)?;
         self.slots[slot] = true;
+        self.ledger.enter(slot, process);
         Some(slot as u32)
     }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Workers: one for each client, and some for clients to come.
 
 use std::{
@@ -217,7 +218,7 @@ impl Supervisor {
         let is_new = device.workers.len() < MAX_CLIENTS
             && !device.workers.contains_key(&client)
             && device.starts.take(began);
-        let slot = is_new.then(|| self.vms[vm].take_slot()).flatten();
+        let slot = is_new.then(|| self.vms[vm].take_slot(pid)).flatten();
         let found = match slot {
             Some(slot) => self.serve(vm, slot, &path, ops),
             None => Err(TooMany.into()),
@@ -262,6 +263,7 @@ impl Supervisor {
                     gpu,
                     who,
                     deadline: None,
+                    connection: Arc::clone(&device.connection),
                     closed: false,
                     killed: false,
                     expired: None,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the parts of a session have in common: the client's objects, each thread's current context, and what is shared with
 //! the supervisor. A part that needs these is handed them when the session is made, and knows nothing of the session.
 
@@ -24,6 +25,8 @@ pub struct Common {
     pub objects: Objects,
     /// What is shared with the supervisor, from the moment when there is a client.
     pub shares: OnceLock<Shares>,
+    /// The GPUs that it has selected of those, if it has.
+    selected: OnceLock<Vec<u32>>,
     /// How often a context ended.
     changes: AtomicU64,
 }
@@ -96,8 +99,35 @@ impl Common {
         host_gpu(self.gpus(), dev)
     }
 
-    /// The GPUs that the client may use, in its order; empty for all in the driver's.
+    /// The GPUs that the client uses, in its order; empty for all in the driver's.
     pub fn gpus(&self) -> &[u32] {
-        self.shares.get().map_or(&[], |shares| &shares.gpus)
+        match self.selected.get() {
+            Some(selected) => selected,
+            None => self.shares.get().map_or(&[], |shares| &shares.gpus),
+        }
+    }
+
+    /// From now on the client uses these of its GPUs alone, in this order.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for none, for one twice, or if it has selected some before; `CUDA_ERROR_INVALID_DEVICE` for one
+    /// that it may not use.
+    pub fn select(&self, devices: &[u32]) -> Result<(), CUresult> {
+        let mut selected = Vec::new();
+        for &device in devices {
+            let device = CUdevice::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+            let gpu = self.gpu(device)? as u32;
+            if selected.contains(&gpu) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            selected.push(gpu);
+        }
+        if selected.is_empty() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        self.selected
+            .set(selected)
+            .map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 }

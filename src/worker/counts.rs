@@ -27,6 +27,7 @@ thread_local! {
 
 struct Tally {
     launches: Cell<u64>,
+    launch_graphs: Cell<u64>,
     copies: Cell<u64>,
     to_device: Cell<u64>,
     from_device: Cell<u64>,
@@ -38,6 +39,7 @@ impl Tally {
     const fn new() -> Self {
         Self {
             launches: Cell::new(0),
+            launch_graphs: Cell::new(0),
             copies: Cell::new(0),
             to_device: Cell::new(0),
             from_device: Cell::new(0),
@@ -49,6 +51,7 @@ impl Tally {
     fn flush(&self, to: &Counters) {
         let pairs = [
             (&self.launches, &to.launches),
+            (&self.launch_graphs, &to.launch_graphs),
             (&self.copies, &to.copies),
             (&self.to_device, &to.bytes_to_device),
             (&self.from_device, &to.bytes_from_device),
@@ -71,6 +74,11 @@ fn more(cell: &Cell<u64>, amount: u64) {
 /// A kernel was launched.
 pub fn launch() {
     TALLY.with(|tally| more(&tally.launches, 1));
+}
+
+/// A crowd of launches went to the driver as a graph.
+pub fn launch_graph() {
+    TALLY.with(|tally| more(&tally.launch_graphs, 1));
 }
 
 /// A command is carried out.

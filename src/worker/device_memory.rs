@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The guest's device memory: what it allocated, in which context, and where that lies.
 //!
 //! It comes out of chunks that another process can import ([`pool`]), at addresses of a window that each device has. A
 //! device whose driver cannot do that has `cuMemAlloc`'s memory instead. Either way everything that was given out is
 //! noted ([`ranges`]), so questions about addresses need no driver.
 
+mod addresses;
 mod driver;
 mod freed;
+mod mapped;
 mod mempool;
 mod ordered;
 mod pool;
@@ -27,6 +30,7 @@ use gpgpu_protocol::cuda::*;
 use self::{
     driver::{Chunks, DriverEvents},
     freed::Freed,
+    mapped::Mapped,
     mempool::MemPools,
     ordered::Reaper,
     pool::Pool,
@@ -38,6 +42,7 @@ pub use self::{
     ranges::{Range, Source},
 };
 use super::{
+    captures,
     common::Common,
     grace::{self, Ending, Name, Ticket},
 };
@@ -90,6 +95,7 @@ pub struct DeviceMemory {
     freed: Freed<DriverEvents>,
     reaper: Reaper,
     mempools: MemPools,
+    mapped: Mapped,
 }
 
 /// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
@@ -207,6 +213,7 @@ impl DeviceMemory {
             freed: Freed::default(),
             reaper: Reaper::default(),
             mempools: MemPools::default(),
+            mapped: Mapped::default(),
         }
     }
 
@@ -287,10 +294,8 @@ impl DeviceMemory {
     /// Whether an address lies in a window: then it is memory that is noted here, or none.
     fn is_ours(&self, address: u64) -> bool {
         let devices = read(&self.devices);
-        devices
-            .values()
-            .flatten()
-            .any(|device| device.pool.owns(address))
+        let mut pools = devices.values().flatten();
+        pools.any(|device| device.pool.owns(address)) || self.mapped.owns(address)
     }
 
     fn note(&self, start: u64, bytes: u64, context: u64, device: CUdevice, source: Source) {
@@ -474,7 +479,7 @@ impl DeviceMemory {
                 self.mempools.give_back(range.mempool, range.taken(), None);
                 Ok(())
             }
-            Source::Global(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            Source::Global(_) | Source::Mapped { .. } => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 
@@ -568,6 +573,9 @@ impl DeviceMemory {
     ) -> Option<Result<(), CUresult>> {
         match self.ranges.find(address) {
             Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_INVALID_VALUE)),
+            Some(range) if matches!(range.source, Source::Mapped { .. }) => {
+                Some(self.check_mapped(context, range, address, bytes))
+            }
             Some(range) if range.holds(address, bytes) => Some(self.reach(context, &range)),
             Some(_) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
             None if self.is_ours(address) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
@@ -636,7 +644,7 @@ impl DeviceMemory {
         address: CUdeviceptr,
         value: bool,
     ) -> Option<Result<(), CUresult>> {
-        if !self.is_ours(address) {
+        if !self.is_ours(address) || self.mapped.owns(address) {
             return None;
         }
         let set = self
@@ -733,7 +741,7 @@ impl DeviceMemory {
                     self.charges().remove(&range.start);
                     self.mempools.give_back(range.mempool, range.taken(), None);
                 }
-                Source::Global(_) => {}
+                Source::Global(_) | Source::Mapped { .. } => {}
             }
         }
         let device = self.known_device(device);
@@ -753,7 +761,10 @@ impl DeviceMemory {
     /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if
     /// they are not of one chunk.
     pub fn place(&self, address: CUdeviceptr, bytes: u64) -> Option<Place> {
-        self.owner(address)?.pool.place(address, bytes)
+        match self.owner(address) {
+            Some(owner) => owner.pool.place(address, bytes),
+            None => self.place_mapped(address, bytes),
+        }
     }
 
     /// A descriptor by which another process imports a chunk, the chunk's bytes and its device.
@@ -769,7 +780,8 @@ impl DeviceMemory {
                 return Ok((fd, bytes, device.pool.device()));
             }
         }
-        Err(CUDA_ERROR_INVALID_VALUE)
+        let mapped = self.export_mapped(number);
+        mapped.unwrap_or(Err(CUDA_ERROR_INVALID_VALUE))
     }
 }
 
@@ -780,7 +792,7 @@ fn goes_with(range: &Range, context: u64) -> bool {
 
 /// Whether `cuMemFree` takes it.
 fn is_allocation(range: &Range) -> bool {
-    !matches!(range.source, Source::Global(_))
+    !matches!(range.source, Source::Global(_) | Source::Mapped { .. })
 }
 
 /// Waits until a context has done what it was given.
@@ -790,8 +802,7 @@ fn wait_for(common: &Common, context: u64) -> Result<(), CUresult> {
         common.enter(context)?;
     }
     grace::narrow(&[context, current].map(Name::Object));
-    // SAFETY: no arguments.
-    let result = unsafe { cuda::cuCtxSynchronize() };
+    let result = captures::synchronize();
     if current != context {
         common.enter(current)?;
     }

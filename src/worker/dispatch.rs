@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a command's bytes to a call of the driver, by the API table.
 
 use gpgpu_protocol::{
@@ -10,6 +11,7 @@ use gpgpu_protocol::{
 
 use super::{
     argument::WorkerArg,
+    captures,
     lease::{Named, Names, Naming, Passage},
     libraries, ops,
     session::{Data, Session},
@@ -70,17 +72,22 @@ impl Answer {
         Self { result, reply }
     }
 
-    /// The head as it travels.
-    pub fn head(&self) -> [u8; size_of::<StreamAnswer>()] {
+    /// The head as it travels to the client.
+    pub fn head(&self, session: &Session) -> [u8; size_of::<StreamAnswer>()] {
         zerocopy::transmute!(StreamAnswer {
             result: self.result.into(),
-            reserved: 0.into(),
+            flags: session.printed.flags(self.result).into(),
         })
     }
 
     /// What follows the head.
     pub fn reply(&self) -> &[u8] {
         &self.reply
+    }
+
+    /// The same, without the answer.
+    pub fn into_reply(self) -> Vec<u8> {
+        self.reply
     }
 
     /// Bytes of both.
@@ -121,8 +128,7 @@ impl Until {
             }
             Self::Context => {
                 session.wait_in(0, &[]);
-                // SAFETY: no arguments.
-                unsafe { driver::cuCtxSynchronize() }?;
+                captures::synchronize()?;
                 session.objects.set_finished(session.current());
                 Ok(())
             }

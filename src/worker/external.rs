@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Commands whose data is not in the staging area: a mover moves it.
 //!
 //! What is before the copy in the stream is carried out here, and so is all of the copy but its bytes: the check of its
@@ -82,9 +83,9 @@ impl Job {
             }
             // Who wants no answer leaves the error of an earlier command for the next who does.
             _ if is(copy.op, Property::Observes) => {
-                Some(Answer::code(self.session.take_deferred()).head())
+                Some(Answer::code(self.session.take_deferred()).head(self.session))
             }
-            _ => Some(Answer::code(CUDA_SUCCESS).head()),
+            _ => Some(Answer::code(CUDA_SUCCESS).head(self.session)),
         };
         let answer = head.as_ref().map_or(&[][..], |head| head);
         let Session {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! With the grant held back, nothing that a client sends reaches the GPU, on [`super::double`].
 
 use std::{
@@ -10,14 +11,15 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Function, Gives, LaunchConfig, OPERATIONS, Stream, request,
+        Arg, Context, Copy2D, Event, Function, Gives, GraphExec, LaunchConfig, MemOp, OPERATIONS,
+        Stream, request,
     },
     codec::{Blob, Writer},
     cuda::*,
     futex,
     layout::{StreamCommand, status},
     libraries::{
-        self, Kind,
+        self, Class, Kind,
         call::{self, PointerMode},
     },
     ring::RING_BYTES,
@@ -85,6 +87,17 @@ impl Good for Blob {
     }
 }
 
+impl Good for Vec<MemOp> {
+    fn good(rig: &Rig, _: &str) -> Vec<MemOp> {
+        vec![MemOp {
+            operation: CU_STREAM_MEM_OP_WRITE_VALUE_32,
+            flags: 0,
+            address: rig.alloc(),
+            value: 7,
+        }]
+    }
+}
+
 impl Good for Copy2D {
     fn good(rig: &Rig, _: &str) -> Copy2D {
         Copy2D {
@@ -119,6 +132,12 @@ impl Good for Event {
 impl Good for Function {
     fn good(rig: &Rig, _: &str) -> u64 {
         rig.function
+    }
+}
+
+impl Good for GraphExec {
+    fn good(rig: &Rig, _: &str) -> u64 {
+        rig.executable()
     }
 }
 
@@ -280,6 +299,7 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
         attributes::Class,
         form::{Described, Formed, SCALAR, Scalar, put_product, put_transformation},
     };
+    use libraries::cusparselt::form::{self as sparse, Form};
     let new = |class: Class| class.defaults().to_vec();
     let [operation, transform, layout] =
         [Class::Operation, Class::Transform, Class::Layout].map(new);
@@ -287,6 +307,16 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     let mut writer = Writer::new();
     let sink = &mut Formed::new(of.operation.op, &mut writer);
     match of.operation.name {
+        "cusparseLtMatmul" | "cusparseLtMatmulSearch" => {
+            return Some([sparse::Scalar::Here(0); 2].bytes());
+        }
+        "cusparseLtMatmulPlanInit" => return Some(sparse::Selection::default().bytes()),
+        "cusparseLtSpMMAPrune" | "cusparseLtSpMMAPruneCheck" => {
+            return Some(sparse::Product::default().bytes());
+        }
+        "cusparseLtSpMMAPrune2" | "cusparseLtSpMMAPruneCheck2" | "cusparseLtSpMMACompress2" => {
+            return Some(sparse::Matrix::default().bytes());
+        }
         "cublasLtMatmul" => {
             let described = Described {
                 operation: &operation,
@@ -304,6 +334,11 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     Some(writer.into_bytes())
 }
 
+/// The id of the plan that is made with a handle of cuSPARSELt.
+fn plan_of(handle: u64) -> u64 {
+    handle & !0xff | u64::from(Class::CusparseLtPlan.number())
+}
+
 /// A good command of a library's function on a handle of its own.
 fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u64) -> Vec<u8> {
     let words: Vec<u64> = of
@@ -311,6 +346,9 @@ fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u6
         .iter()
         .zip(of.operation.arguments)
         .map(|(kind, argument)| match kind {
+            Kind::New(Class::CusparseLtPlan) | Kind::Object(Class::CusparseLtPlan) => {
+                plan_of(handle)
+            }
             Kind::Handle(_) | Kind::New(_) | Kind::Gone(_) => handle,
             Kind::Object(_) => 0,
             Kind::Stream => rig.streams[0],
@@ -344,7 +382,9 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
             // Others name their streams.
             let sets_stream = class.sets_stream();
             let sets_stream = sets_stream.map(|name| creates.library().find(name));
-            for first in [Some(creates), sets_stream].into_iter().flatten() {
+            let takes_plan = of.kinds.contains(&Kind::Object(Class::CusparseLtPlan));
+            let plans = takes_plan.then(|| creates.library().find("cusparseLtMatmulPlanInit"));
+            for first in [Some(creates), sets_stream, plans].into_iter().flatten() {
                 let first = library_command(&rig, first, handle, own);
                 assert_eq!(run(session, &first), CUDA_SUCCESS);
             }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Grace periods: nothing that a command has found is destroyed before the command ends.
 //!
 //! The guest's threads share their objects, and a handle or an address that was looked up is used in the driver after the lock of
@@ -22,6 +23,8 @@
 //! | a registration | the table of what is pinned | by the command, which waits |
 //! | a region of the guest's memory | the table of regions, and of what is pinned | when what is pinned of it was let go, by a thread of the pool; then the guest is answered. No command can then write to it, nor find another mapping in its place |
 //! | memory of a chunk | the ranges | given out again at once, to the same guest process. The chunk is unmapped once nobody uses what was in it; its addresses stay reserved for good, so the driver never takes them for the worker's own memory |
+//! | a mapping of the guest's own | the same | by the command, which waits, and unmaps it; its addresses stay reserved for good too |
+//! | physical memory of the guest's own | nothing: mappings and commands count as references | with the last reference |
 //! | memory of `cuMemAlloc` | a mark in the ranges, which is believed before the driver is asked | by the command, which waits, or by the thread that frees in a stream's order |
 //! | a memory pool, an image, a callback | nothing of the driver's is behind it: ids, or memory that is counted by reference |
 //! | the ring, the staging area | never |

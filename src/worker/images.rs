@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images of the client: on their way, arrived, and kept for the next load of the same.
 //!
 //! A program may load one image many times: into one context after the other, on one GPU after the other, or again after
@@ -58,6 +59,11 @@ impl Image {
     /// The image, with a NUL behind it.
     pub fn with_nul(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The bytes as they came.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len() - 1]
     }
 
     fn len(&self) -> u64 {

@@ -1,16 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a command uses stays until the command ends: two threads of a guest at once, on [`crate::cuda::double`].
 
 use std::{
     num::NonZeroUsize,
     os::fd::OwnedFd,
     ptr::NonNull,
-    sync::{Arc, MutexGuard},
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use gpgpu_protocol::{
-    api::{Context, Event, Function, LaunchConfig, Module, Request, Stream, object_id, request},
+    api::{
+        Context, Event, Function, GraphExec, GraphStep, LaunchConfig, MemPool, Module, Physical,
+        Request, Stream, object_id, request,
+    },
     codec::{Blob, Writer},
     cuda::*,
     layout::{StreamCommand, status},
@@ -19,7 +26,9 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use zerocopy::IntoBytes;
 
 use super::{
+    device_memory::enter_stream,
     dispatch::Until,
+    executables::Recorder,
     objects::Entry,
     session::{Data, Session},
 };
@@ -35,7 +44,7 @@ pub(super) struct Rig {
     pub contexts: [u64; 2],
     pub streams: [u64; 2],
     pub events: [u64; 2],
-    module: u64,
+    pub module: u64,
     pub function: u64,
     /// The driver is the whole process's.
     _alone: MutexGuard<'static, ()>,
@@ -101,6 +110,58 @@ impl Rig {
         }
     }
 
+    /// The steps of a graph of each kind.
+    pub fn steps(&self) -> Vec<GraphStep> {
+        let (dst, src) = (self.alloc(), self.alloc());
+        let of = |kind, object, numbers: &[u64]| GraphStep {
+            kind,
+            context: self.contexts[0],
+            object,
+            numbers: numbers.to_vec(),
+            enabled: true,
+            ..GraphStep::default()
+        };
+        let launch = GraphStep {
+            launch: LaunchConfig {
+                stream: 0,
+                ..self.launch().config
+            },
+            ..of(0, self.function, &[])
+        };
+        let copy = of(1, 0, &[dst, src, 64, 64, 1, 1, 64, 1, 1]);
+        let fill = of(2, 0, &[dst, 64, 7, 1, 64, 1]);
+        let (record, wait) = (of(5, self.events[0], &[]), of(6, self.events[0], &[]));
+        let steps = [
+            launch,
+            copy,
+            fill,
+            of(3, 99, &[]),
+            of(4, 0, &[]),
+            record,
+            wait,
+            of(
+                8,
+                0,
+                &[0, CU_STREAM_MEM_OP_WRITE_VALUE_32.into(), 0, dst, 7],
+            ),
+        ];
+        let behind = |(at, step)| GraphStep {
+            after: (at > 0).then(|| at as u32 - 1).into_iter().collect(),
+            ..step
+        };
+        steps.into_iter().enumerate().map(behind).collect()
+    }
+
+    /// A new executable graph.
+    pub fn executable(&self) -> u64 {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let id = object_id::<GraphExec>(SERIAL.fetch_add(1, Relaxed));
+        let steps = self.steps();
+        let made = self.session.executables.make(self.session, id, &steps, 0);
+        assert_eq!(made, Ok(()));
+        id
+    }
+
     fn record(&self) -> request::cuEventRecord {
         request::cuEventRecord {
             hEvent: self.events[0],
@@ -149,7 +210,7 @@ const BYTES: u64 = 0x10000;
 const HERE: u64 = 0x1234_5670_0000;
 const THERE: u64 = 0x1234_5680_0000;
 
-fn run<R: Request>(session: &Session, request: R, context: u64) -> CUresult {
+pub(super) fn run<R: Request>(session: &Session, request: R, context: u64) -> CUresult {
     let mut writer = Writer::new();
     writer.put(&request);
     let arguments = writer.into_bytes();
@@ -327,6 +388,21 @@ fn a_context_is_destroyed_after_the_calls_that_use_what_is_in_it() {
     assert_eq!(double::wrong(), [""; 0]);
 }
 
+/// The driver refuses to wait for a context in which a stream is captured, and spoils what is captured.
+#[test]
+fn no_context_is_waited_for_while_a_call_is_recorded() {
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    rig.session.enter(context).unwrap();
+    let recorder = Recorder::new().unwrap();
+    recorder.begin().unwrap();
+    let waits = rig.begin(request::cuCtxSynchronize {}, context);
+    assert!(!double::is_called("cuCtxSynchronize", A_WHILE));
+    recorder.stop();
+    assert_eq!(waits.join().unwrap(), CUDA_SUCCESS);
+    assert!(double::is_called("cuCtxSynchronize", Duration::ZERO));
+}
+
 #[test]
 fn a_stream_that_is_to_be_destroyed_goes_with_its_context() {
     let rig = Rig::new();
@@ -440,5 +516,85 @@ fn memory_of_the_drivers_own_is_freed_after_the_copy_that_has_found_it() {
         assert_eq!(free.join().unwrap(), CUDA_SUCCESS);
         until(|| double::calls("cuMemFree_v2") == before + 2);
     }
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// What is freed in a stream's order is handed on to whoever needs no more units than it has.
+#[test]
+fn memory_of_the_drivers_own_that_a_stream_hands_on_has_whole_units() {
+    let rig = Rig::new();
+    let (memory, pool) = (&rig.session.device_memory, object_id::<MemPool>(1));
+    memory.create_mempool(pool, 0, 0).unwrap();
+    let (key, raw) = enter_stream(rig.session, rig.streams[0]).unwrap();
+    let first = memory.allocate_ordered(key, pool, 1000).unwrap();
+    memory.free_ordered(key, raw, first).unwrap();
+    let second = memory.allocate_ordered(key, pool, 1020).unwrap();
+    assert_eq!(second, first);
+    assert!(double::bytes_at(second).unwrap() >= 1020);
+}
+
+#[test]
+fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both() {
+    const PIECE: usize = 2 << 20;
+    let rig = Rig::new();
+    let [context, _] = rig.contexts;
+    let memory = rig.session.device_memory;
+    let [ptr, other] = [0; 2].map(|wish| memory.reserve_addresses(PIECE as u64, 0, wish).unwrap());
+    let (handle, size) = (object_id::<Physical>(1), PIECE);
+    rig.works(
+        request::cuMemCreate {
+            handle,
+            size,
+            dev: 0,
+        },
+        0,
+    );
+    for ptr in [ptr, other] {
+        let map = request::cuMemMap {
+            ptr,
+            size,
+            offset: 0,
+            handle,
+            dev: true,
+        };
+        rig.works(map, 0);
+        let access = request::cuMemSetAccess {
+            ptr,
+            size,
+            dev: 0,
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        rig.works(access, 0);
+    }
+    let fill = || request::cuMemsetD8_v2 {
+        dstDevice: ptr,
+        uc: 1,
+        N: PIECE,
+    };
+    let unmaps = || double::calls("cuMemUnmap");
+    let held = double::hold("cuMemsetD8_v2");
+    let first = rig.begin(fill(), context);
+    held.wait();
+    let unmap = rig.begin(request::cuMemUnmap { ptr, size }, 0);
+    until(|| memory.access(ptr, 0).is_err());
+    assert_eq!(run(rig.session, fill(), context), CUDA_ERROR_INVALID_VALUE);
+    // Other memory is not held up, and the handle goes when its last mapping has gone.
+    rig.works(request::cuMemRelease { handle }, 0);
+    rig.works(request::cuMemUnmap { ptr: other, size }, 0);
+    thread::sleep(A_WHILE);
+    assert_eq!((unmaps(), double::calls("cuMemRelease")), (1, 0));
+    let free = || request::cuMemAddressFree { ptr, size };
+    assert_eq!(run(rig.session, free(), 0), CUDA_ERROR_INVALID_VALUE);
+    let twice = request::cuMemUnmap { ptr, size };
+    assert_eq!(run(rig.session, twice, 0), CUDA_ERROR_INVALID_VALUE);
+    drop(held);
+    assert_eq!(first.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(unmap.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!((unmaps(), double::calls("cuMemRelease")), (2, 1));
+    rig.works(free(), 0);
+    // The addresses stay the driver's: what is there no more is not asked of it.
+    let fills = double::calls("cuMemsetD8_v2");
+    assert_eq!(run(rig.session, fill(), context), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(double::calls("cuMemsetD8_v2"), fills);
     assert_eq!(double::wrong(), [""; 0]);
 }

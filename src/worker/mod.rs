@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker: one process for one CUDA process of a guest.
 //!
 //! It takes command streams from its device process, carries them out on the host's driver API and
@@ -10,11 +11,16 @@
 
 mod ahead;
 mod argument;
+mod captures;
 mod charges;
 mod common;
 mod counts;
+mod crowds;
+#[cfg(test)]
+mod crowds_tests;
 mod device_memory;
 mod dispatch;
+mod executables;
 mod exports;
 mod external;
 #[cfg(test)]
@@ -33,6 +39,8 @@ mod objects;
 mod ops;
 mod places;
 mod pool;
+mod printed;
+mod printing;
 mod ring;
 mod session;
 mod shares;
@@ -71,6 +79,8 @@ pub struct Options {
     pub allow_pageable_access: bool,
     /// Make the primary context of device 0 before there is a client.
     pub warm_contexts: bool,
+    /// Give the driver crowds of launches as graphs.
+    pub crowds: bool,
     /// NVIDIA's libraries that it can open, and those that it opens before there is a client.
     pub libraries: Libraries,
     /// What keeps it in.
@@ -92,6 +102,9 @@ pub enum Error {
     /// The descriptor of the driver's cache cannot be set up.
     #[error("Cannot set the driver's cache up: {0}")]
     Cache(#[source] std::io::Error),
+    /// What kernels print cannot be taken.
+    #[error("Cannot take what kernels print: {0}")]
+    Printed(#[source] std::io::Error),
     /// What is shared with the supervisor cannot be mapped.
     #[error("Cannot map what is shared with the supervisor: {0}")]
     Shares(#[source] std::io::Error),
@@ -264,7 +277,7 @@ impl Job {
         if answer.len() > self.answer_bytes as usize {
             return self.end.answer(self.seq, status::LIMIT, &[], 0);
         }
-        let bytes = [&answer.head(), answer.reply()].concat();
+        let bytes = [&answer.head(self.session), answer.reply()].concat();
         self.end.answer(self.seq, status::OK, &bytes, written)
     }
 
@@ -367,6 +380,9 @@ fn execute(
             arguments,
         } = command;
         let (mut answer, fences) = loop {
+            if crowds::changes(op) || crowds::sets_streams_apart(op) {
+                session.forget_crowds(crowds::sets_streams_apart(op));
+            }
             // What the command finds stays until it ends.
             let uses = grace::enter(context, is(op, Property::Memory));
             let carried = match dispatch(session, op, context, arguments, data)? {
@@ -381,6 +397,10 @@ fn execute(
                 break carried;
             }
         };
+        if crowds::changes(op) {
+            // One of before may have been made meanwhile.
+            session.forget_crowds(false);
+        }
         // What is not over yet will be asked about again.
         if fences == 0 && is(op, Property::Observes) && answer.result == CUDA_SUCCESS {
             let deferred = session.take_deferred();

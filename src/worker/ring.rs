@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's end of the ring: a thread of its own that carries out what the guest appended.
 //!
 //! The thread polls while the guest is busy and sleeps when it is not; how long it polls follows what polling brought
@@ -29,6 +30,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     counts,
+    crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
     lease::Passage,
     session::{Data, Session},
@@ -42,6 +44,33 @@ const BATCH: u32 = 32;
 const SHORTEST_POLL: Duration = Duration::from_micros(20);
 /// How long at most.
 const LONGEST_POLL: Duration = Duration::from_millis(1);
+
+/// Launches that wait for those behind them, and the records that they were.
+#[derive(Debug, Default)]
+struct Crowd {
+    waiting: Waiting,
+    /// Each with the words of its commands in `words`.
+    records: Vec<(Record, usize)>,
+    words: Vec<u64>,
+}
+
+impl Crowd {
+    /// Takes a record, if it is a launch that goes with those that wait.
+    fn takes(&mut self, record: &Record, commands: &[u64]) -> bool {
+        let takes = record.slot == NO_SLOT && self.waiting.take(commands.as_bytes());
+        if takes {
+            self.records.push((*record, commands.len()));
+            self.words.extend_from_slice(commands);
+        }
+        takes
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.records.clear();
+        self.words.clear();
+    }
+}
 
 /// What a request waits for, by its slot.
 #[derive(Debug, Default, Clone)]
@@ -72,6 +101,7 @@ pub struct Ring {
     waiting: AtomicUsize,
     reaching: Mutex<()>,
     reached: Condvar,
+    crowds: Mutex<Crowds>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -122,6 +152,7 @@ impl Ring {
             waiting: AtomicUsize::new(0),
             reaching: Mutex::new(()),
             reached: Condvar::new(),
+            crowds: Mutex::default(),
         };
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
@@ -136,18 +167,32 @@ impl Ring {
         let mut consumer = Consumer::new(self.area, 0);
         let mut commands = Vec::new();
         let mut poll = LONGEST_POLL / 4;
+        let mut crowd = Crowd::default();
         loop {
             let mut since = 0;
             let start = consumer.head();
             while let Some(record) = consumer.next(&mut commands)? {
-                self.carry_out(session, &record, commands.as_bytes());
-                self.done.store(consumer.head(), Ordering::Release);
                 since += 1;
+                let may_wait = !crowd.waiting.is_empty() || consumer.backlog() >= BACKLOG;
+                if may_wait && crowd.takes(&record, &commands) {
+                    // The last record of the ring waits for no other.
+                    if !crowd.waiting.is_crowd() && consumer.backlog() > 0 {
+                        continue;
+                    }
+                    self.give(session, &mut crowd);
+                } else {
+                    self.give(session, &mut crowd);
+                    self.carry_out(session, &record, commands.as_bytes());
+                }
+                self.done.store(consumer.head(), Ordering::Release);
                 if since % BATCH == 0 {
                     self.announce();
                     self.count(session, since, consumer.head(), start);
                 }
             }
+            // What waits for others waits no longer than they are there.
+            self.give(session, &mut crowd);
+            self.done.store(consumer.head(), Ordering::Release);
             self.announce();
             self.count(session, since, consumer.head(), start);
             if poll_for(poll, || consumer.has_more()) {
@@ -162,6 +207,27 @@ impl Ring {
         }
     }
 
+    /// Carries out the launches that wait: as a graph, or one after the other.
+    fn give(&self, session: &Session, crowd: &mut Crowd) {
+        if crowd.waiting.is_empty() {
+            return;
+        }
+        if !self.crowds().issue(session, &crowd.waiting) {
+            let mut rest = crowd.words.as_slice();
+            for (record, words) in &crowd.records {
+                let (commands, others) = rest.split_at(*words);
+                self.carry_out(session, record, commands.as_bytes());
+                rest = others;
+            }
+        }
+        crowd.clear();
+    }
+
+    /// The crowds of launches.
+    pub fn crowds(&self) -> MutexGuard<'_, Crowds> {
+        locked(&self.crowds)
+    }
+
     fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
         let answered = super::execute(session, commands, Data::of_ring(), |op, until, passage| {
             self.fence(session, record, op, until, passage)
@@ -171,7 +237,7 @@ impl Ring {
             (Err(_), None) => session.defer(CUDA_ERROR_INVALID_VALUE),
             (Err(_), Some(slot)) => {
                 let answer = Answer::code(CUDA_ERROR_INVALID_VALUE);
-                slot.answer(record.sequence, 0, &answer.head(), &[]);
+                slot.answer(record.sequence, 0, &answer.head(session), &[]);
             }
             (Ok((answer, _)), None) => {
                 if answer.result != CUDA_SUCCESS {
@@ -182,9 +248,14 @@ impl Ring {
                 if answer.len() > SLOT_ANSWER_BYTES {
                     // The table says that no answer of the ring is so long.
                     let answer = Answer::code(CUDA_ERROR_UNKNOWN);
-                    slot.answer(record.sequence, 0, &answer.head(), &[]);
+                    slot.answer(record.sequence, 0, &answer.head(session), &[]);
                 } else {
-                    slot.answer(record.sequence, fences, &answer.head(), answer.reply());
+                    slot.answer(
+                        record.sequence,
+                        fences,
+                        &answer.head(session),
+                        answer.reply(),
+                    );
                 }
             }
         }
@@ -304,16 +375,19 @@ impl Ring {
 
     /// A context is about to end: what is registered in it is used no more.
     pub fn end_context(&self, context: u64) {
+        self.crowds().end_context(context);
         self.set_ending(context, true);
     }
 
     /// It does not end after all.
     pub fn keep_context(&self, context: u64) {
+        self.crowds().settle_context(context);
         self.set_ending(context, false);
     }
 
     /// A context is gone, and with it what was registered in it.
     pub fn forget_context(&self, context: u64) {
+        self.crowds().settle_context(context);
         let mut registered = locked(&self.registered);
         if registered.is_some_and(|registered| registered.context == context) {
             *registered = None;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The state of the one client that a worker serves.
 
 use std::{
@@ -19,6 +20,7 @@ use super::{
     common::Common,
     counts,
     device_memory::{DeviceMemory, Source},
+    executables::Executables,
     exports::Exports,
     grace::{self, Name},
     images::Images,
@@ -27,6 +29,9 @@ use super::{
     libraries::{Graphs, Handles},
     memory::{Regions, Staging},
     objects::Entry,
+    ops::link::Links,
+    printed::Printed,
+    printing::Printing,
     ring::Ring,
 };
 use crate::ipc::WorkerEnd;
@@ -57,6 +62,8 @@ pub struct Session {
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
     pub callbacks: &'static Callbacks,
+    /// Its executable graphs.
+    pub executables: Executables,
     /// The handles of libraries that it has made.
     pub handles: Handles,
     /// The descriptors of cuDNN's backend that it has made.
@@ -65,6 +72,12 @@ pub struct Session {
     pub charges: Charges,
     /// Its module images.
     pub images: Images,
+    /// Which of them may print.
+    pub printing: &'static Printing,
+    /// Its linkers.
+    pub links: Links,
+    /// What was printed for it.
+    pub printed: &'static Printed,
     deferred: AtomicU32,
 }
 
@@ -184,10 +197,14 @@ impl Session {
             ahead: Ahead::default(),
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
+            executables: Executables::default(),
             handles: Handles::default(),
             graphs: Graphs::default(),
             charges: Charges::default(),
             images: Images::default(),
+            links: Links::default(),
+            printing: Box::leak(Box::default()),
+            printed: Box::leak(Box::default()),
             deferred: AtomicU32::default(),
         }
     }
@@ -283,11 +300,25 @@ impl Session {
     /// Nothing that goes with a context is found any more, beside its objects. Commands that began before it was about to end may
     /// make more of that until they have ended.
     pub fn hide(&self, context: u64) {
+        self.executables.end_context(context);
         self.gates.leave(context);
         self.regions.end_context(context);
         self.device_memory.end_context(context);
         if let Some(ring) = self.ring.get() {
             ring.end_context(context);
+        }
+    }
+
+    /// What the graphs of crowds were made of has changed; or, if they are `over`, launches are only launches from now on.
+    #[cold]
+    pub fn forget_crowds(&self, over: bool) {
+        if let Some(ring) = self.ring.get() {
+            let mut crowds = ring.crowds();
+            if over {
+                crowds.switch_off();
+            } else {
+                crowds.forget();
+            }
         }
     }
 
@@ -308,6 +339,7 @@ impl Session {
         self.count_pinned();
         self.device_memory.forget_context(context);
         self.charges.forget_context(context);
+        self.links.forget_context(context);
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }
@@ -327,17 +359,22 @@ pub struct Callbacks {
 #[derive(Debug, Default)]
 struct CallbackState {
     due: VecDeque<(u64, CUresult)>,
-    running: Vec<u64>,
+    /// Those that are due or that the guest runs, oldest first: a number of each one's own, and the callback's. Launches of a graph may come to
+    /// the same callback in several streams at once.
+    running: Vec<(u64, u64)>,
+    serial: u64,
 }
 
 impl Callbacks {
     /// The stream has reached a callback: hands it to the guest and waits until it has run.
     pub fn run(&self, callback: u64, status: CUresult) {
         let mut state = locked(&self.state);
+        state.serial += 1;
+        let own = state.serial;
         state.due.push_back((callback, status));
-        state.running.push(callback);
+        state.running.push((own, callback));
         self.changed.notify_all();
-        while state.running.contains(&callback) {
+        while state.running.iter().any(|(of, _)| *of == own) {
             state = self
                 .changed
                 .wait(state)
@@ -359,11 +396,11 @@ impl Callbacks {
         }
     }
 
-    /// The guest has run a callback.
+    /// The guest has run a callback: the one that it was given first, of several with this number.
     pub fn done(&self, callback: u64) {
-        locked(&self.state)
-            .running
-            .retain(|running| *running != callback);
+        let mut state = locked(&self.state);
+        let first = state.running.iter().position(|(_, of)| *of == callback);
+        first.map(|at| state.running.remove(at));
         self.changed.notify_all();
     }
 }
@@ -396,5 +433,27 @@ mod tests {
         assert_eq!(session.callbacks.next(), (2, CUDA_ERROR_UNKNOWN));
         session.callbacks.done(2);
         stream.join().unwrap();
+    }
+
+    #[test]
+    fn pitfall_57_streams_that_come_to_one_callback_wait_for_a_run_each() {
+        let session: &'static Session = Box::leak(Box::new(Session::new(None)));
+        let (over, is_over) = std::sync::mpsc::channel();
+        for _ in 0..2 {
+            let over = over.clone();
+            std::thread::spawn(move || {
+                session.callbacks.run(7, CUDA_SUCCESS);
+                over.send(()).unwrap();
+            });
+        }
+        while locked(&session.callbacks.state).due.len() < 2 {
+            std::thread::yield_now();
+        }
+        for left in [1, 0] {
+            assert_eq!(session.callbacks.next(), (7, CUDA_SUCCESS));
+            session.callbacks.done(7);
+            is_over.recv().unwrap();
+            assert_eq!(locked(&session.callbacks.state).running.len(), left);
+        }
     }
 }

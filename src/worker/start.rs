@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A worker's start: the driver, what it says of the host, and the wait for a client.
 //!
 //! A worker that was started ahead of need has done the first two, and holds nothing of any guest, when its client
@@ -20,7 +21,7 @@ use gpgpu_protocol::{
 };
 use nix::poll::PollTimeout;
 
-use super::{Error, Options, ops, session::Session, shares::Shares};
+use super::{Error, Options, crowds, ops, printed::Pipes, session::Session, shares::Shares};
 use crate::cuda::{
     driver,
     library::{self, Library},
@@ -78,6 +79,9 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     let began = Instant::now();
     hold_place()?;
     library::configure(options.libraries.folders.clone());
+    if !options.crowds {
+        crowds::switch_off();
+    }
     let waiting = end.wait(PollTimeout::ZERO)?;
     let refusal = load(options, session).err();
     // A client that waits says which device it will want.
@@ -103,6 +107,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             return Err(again(end));
         }
     }
+    let pipes = Pipes::new().map_err(Error::Printed)?;
     let taken = Instant::now();
     // What comes now may be of a guest's making.
     sandbox::tighten(Role::Worker, options.sandbox)?;
@@ -112,6 +117,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             if let Some(cache) = serving.cache.take() {
                 place(cache)?;
             }
+            session.printed.capture(pipes).map_err(Error::Printed)?;
             let shares = Shares::new(serving).map_err(Error::Shares)?;
             session.device_memory.limit_by(shares.quota.clone());
             session.ahead.choose(shares.first_gpu());
@@ -177,6 +183,7 @@ fn load(options: &Options, session: &Session) -> Result<(), Refusal> {
         return Err(Refusal::NoLibrary);
     }
     let loaded = began.elapsed();
+    driver::note_version();
     let mut count = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     let started = unsafe { driver::cuInit(0).and_then(|()| driver::cuDeviceGetCount(&mut count)) };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A client that begins with commands as good as any program's and then changes them: the context in the header, the ids, the
 //! streams, the addresses and lengths, the order. It sends them by its ring and as chains of the command queue at once, so that
 //! several threads of its worker carry them out, one of which ends what another uses. It always has long kernels to run.
@@ -23,6 +24,8 @@ use crate::{
     host::Random,
 };
 
+#[path = "graphs.rs"]
+mod graphs;
 #[path = "valid.rs"]
 mod valid;
 
@@ -33,6 +36,9 @@ const PINNED: u64 = 48 * MIB;
 const CLIENT: u64 = 1 << 44;
 /// Bytes of each allocation.
 const BYTES: usize = 64 << 10;
+/// Physical memory is made in pieces of this length, and addresses are reserved for four.
+const PIECE: u64 = 2 << 20;
+const RESERVED: u64 = 4 * PIECE;
 /// Commands that are sent before all of them are waited for.
 const ROUND: u64 = 24;
 
@@ -85,6 +91,11 @@ struct Attack<'a> {
     ring: Producer<'a>,
     places: Vec<Place>,
     pools: Vec<u64>,
+    /// Reservations, of [`RESERVED`] bytes each, and ids of physical memory.
+    reserved: Vec<u64>,
+    physical: Vec<u64>,
+    /// Executable graphs, and how many steps each has.
+    executables: Vec<(u64, u32)>,
     /// What there was.
     gone: Vec<u64>,
     serial: u64,
@@ -106,6 +117,9 @@ impl<'a> Attack<'a> {
             ring: Producer::new(area, 0),
             places: Vec::new(),
             pools: Vec::new(),
+            reserved: Vec::new(),
+            physical: Vec::new(),
+            executables: Vec::new(),
             gone: Vec::new(),
             serial: 100,
             sequence: 0,
@@ -115,6 +129,16 @@ impl<'a> Attack<'a> {
         attack.furnish(first);
         let second = attack.client.create_context(2, 0);
         attack.furnish(second);
+        for _ in 0..2 {
+            let reserve = request::cuMemAddressReserve {
+                ptr: true,
+                size: RESERVED as usize,
+                alignment: 0,
+                addr: 0,
+            };
+            let (said, _) = attack.client.works(&reserve, 0, &[], 0);
+            attack.reserved.push(said.ptr);
+        }
         let pinned = (CLIENT + PINNED, BYTES as u64);
         let id = attack.client.id();
         let registered =
@@ -165,10 +189,13 @@ impl<'a> Attack<'a> {
             place.modules,
             vec![place.context],
             self.pools.clone(),
+            self.physical.clone(),
         ]
         .concat();
         let gone = self.gone.clone();
-        match self.random.below(8) {
+        let reserved = self.reserved[self.random.below(2) as usize];
+        match self.random.below(9) {
+            8 => reserved + self.random.below(5) * PIECE + self.random.below(2) * (PIECE - 1),
             0 | 1 => self.pick(&ids).unwrap_or(0),
             2 => self.pick(&gone).unwrap_or(2),
             3 => address + self.random.below(BYTES as u64 + 2),

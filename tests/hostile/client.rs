@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A client of a guest that speaks to its worker as the library does, or as no library would.
 
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ pub fn raw_command(op: u16, context: u64, arguments: &[u8]) -> Vec<u8> {
     [head.as_bytes(), arguments].concat()
 }
 
-/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by default.
+/// `busy` computes for so many turns; `endless` does so for ever; `deep` has more local memory than a thread has by default;
+/// `scribble` writes to 64 KiB from byte 64 on until the third word is not 0, and adds 1 to the first then.
 pub const KERNELS: &str = "
 .version 6.4
 .target sm_70
@@ -80,6 +82,26 @@ again:
     st.local.u8 [%d1], %r0;
     ld.local.u8 %r1, [%d1+7];
     st.global.u32 [%d0+4], %r1;
+    ret;
+}
+.visible .entry scribble(.param .u64 to, .param .u32 turns)
+{
+    .reg .pred %p;
+    .reg .b32 %r<5>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d0, [to];
+    ld.param.u32 %r0, [turns];
+again:
+    add.u32 %r0, %r0, 68;
+    and.b32 %r1, %r0, 65532;
+    max.u32 %r1, %r1, 64;
+    cvt.u64.u32 %d1, %r1;
+    add.u64 %d2, %d0, %d1;
+    st.volatile.global.u32 [%d2], %r0;
+    ld.volatile.global.u32 %r2, [%d0+8];
+    setp.eq.u32 %p, %r2, 0;
+    @%p bra again;
+    atom.global.add.u32 %r3, [%d0], 1;
     ret;
 }
 \0";

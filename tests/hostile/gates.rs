@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whatever a command's header says, its work is held back and charged as the work of the context that it runs in.
 
 use gpgpu_protocol::{
-    api::{Context, Request, object_id, request},
+    api::{Context, GraphExec, GraphStep, Request, object_id, request},
+    codec::Writer,
     cuda::*,
     layout::status,
 };
@@ -249,6 +251,104 @@ fn an_endless_kernel_without_a_context_is_ended() {
     ends(&mut guest, |context| context, true);
     ends(&mut guest, |_| 0, true);
     ends(&mut guest, |_| 0, false);
+}
+
+/// A graph of so many launches, one after the other, the last of which is this one.
+fn graph_of(
+    client: &mut Client<'_>,
+    context: u64,
+    count: u32,
+    last: &request::cuLaunchKernelEx,
+    other: &request::cuLaunchKernelEx,
+) -> u64 {
+    let step = |at: u32| {
+        let of = if at + 1 == count { last } else { other };
+        GraphStep {
+            after: (at > 0).then(|| at - 1).into_iter().collect(),
+            enabled: true,
+            context,
+            object: of.func,
+            launch: of.config.clone(),
+            params: of.params.clone(),
+            ..GraphStep::default()
+        }
+    };
+    let steps: Vec<GraphStep> = (0..count).map(step).collect();
+    let mut writer = Writer::new();
+    writer.put(&steps);
+    let exec = object_id::<GraphExec>(u64::from(count));
+    let make = request::gpgpuGraphInstantiate {
+        exec,
+        image: 0,
+        flags: 0,
+    };
+    client.works(&make, context, &writer.into_bytes(), 0);
+    exec
+}
+
+/// What a graph has is charged as what is launched alone, whatever the launch's header says.
+#[test]
+fn pitfall_74_a_launch_of_a_graph_is_charged_for_all_that_it_has() {
+    let Some(host) = Host::with(TURNS, 1) else {
+        return;
+    };
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let own = Work::new(&mut client, 1, context);
+    let on = (own.stream, context);
+    let alone = launch(own.busy, own.stream, own.address, own.turns);
+    let in_graph = launch(own.busy, 0, own.address, own.turns);
+    let give = |client: &mut Client<'_>| client.call(&alone, context, &[], 0).0;
+    let (count, honest) = measured(|count| charged(&host, (0, count), &mut client, on, give));
+    let exec = graph_of(&mut client, context, count as u32, &in_graph, &in_graph);
+    for header in [context, 0] {
+        let launch = request::cuGraphLaunch {
+            hGraphExec: exec,
+            hStream: own.stream,
+        };
+        let had = charged(&host, (0, 1), &mut client, on, |client| {
+            client.call(&launch, header, &[], 0).0
+        });
+        assert!(had > honest / 10.0, "{had} s, and {honest} s one by one");
+    }
+    client.close();
+}
+
+/// A kernel without end in a graph costs its client as one that was launched alone, after the limit for each that the graph has.
+#[test]
+fn pitfall_74_an_endless_kernel_in_a_graph_is_ended() {
+    let Some(host) = Host::with("longest-kernel = \"200ms\"", 1) else {
+        return;
+    };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    for count in [1, 4] {
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let endless = client.function(1, "endless", context, context);
+        let busy = client.function(2, "busy", context, context);
+        let stream = client.stream(1, context);
+        let address = client.alloc(4096, context);
+        let fill = request::cuMemsetD8_v2 {
+            dstDevice: address,
+            uc: 0,
+            N: 4096,
+        };
+        client.works(&fill, context, &[], 0);
+        let (last, other) = (launch(endless, 0, address, 1), launch(busy, 0, address, 1));
+        let exec = graph_of(&mut client, context, count, &last, &other);
+        let launch = request::cuGraphLaunch {
+            hGraphExec: exec,
+            hStream: stream,
+        };
+        client.works(&launch, context, &[], 0);
+        let synchronise = request::cuStreamSynchronize { hStream: stream };
+        let (ended, _, _) = client.raw(&command(&synchronise, context), 16, &[], 0);
+        assert_eq!(ended, status::CLIENT_DEAD);
+        client.close();
+    }
+    neighbour.finish();
 }
 
 /// Stacks are charged to the context in which the kernel runs, and given back with it.

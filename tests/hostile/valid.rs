@@ -1,13 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The commands that an attack begins with: as good as any program's.
 
 #![allow(non_snake_case)]
 
 use gpgpu_protocol::{
-    api::{Event, Function, MemPool, Module, Stream, object_id, request},
+    api::{
+        Event, Function, LaunchAttribute, MemOp, MemPool, Module, Physical, Stream, TensorForm,
+        TensorMap, object_id, request,
+    },
     codec::Blob,
+    cuda::*,
 };
 
-use super::{Attack, BYTES, CLIENT, PINNED, Place, Sent};
+use super::{Attack, BYTES, CLIENT, PIECE, PINNED, Place, RESERVED, Sent};
 use crate::client::{KERNELS, launch};
 
 impl Attack<'_> {
@@ -25,7 +30,7 @@ impl Attack<'_> {
             self.pick(&memory).unwrap_or(0),
         );
         let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
-        match self.random.below(20) {
+        match self.random.below(27) {
             0..4 => self.launch(&place, hStream, 16),
             4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
             6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
@@ -34,7 +39,11 @@ impl Attack<'_> {
             13 | 14 => self.end(at),
             15 | 16 => self.synchronise(&place, hStream),
             17 => self.pooled(at, hStream),
-            18 => match self.random.below(3) {
+            20 | 21 => self.mapped((context, hStream), ByteCount),
+            22..25 => self.graphed(&place, hStream),
+            25 => self.words((context, hStream), dst),
+            26 => self.linked(context, dst),
+            18 => match self.random.below(5) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {
                         address: CLIENT + PINNED,
@@ -48,6 +57,11 @@ impl Attack<'_> {
                     let address = CLIENT + PINNED;
                     Sent::new(&request::cuMemHostUnregister { address }, context)
                 }
+                2 => {
+                    let dev = self.random.below(3) as i32 - 1;
+                    Sent::new(&request::gpgpuDeviceUsage { dev, usage: true }, 0)
+                }
+                3 => Sent::new(&request::gpgpuDriverVersion { version: true }, 0),
                 _ => Sent::new(&request::cuMemFree_v2 { dptr: dst }, context),
             },
             _ => {
@@ -219,8 +233,22 @@ impl Attack<'_> {
     }
 
     fn synchronise(&mut self, place: &Place, hStream: u64) -> Sent {
-        match self.random.below(3) {
+        match self.random.below(5) {
             0 => Sent::new(&request::cuStreamQuery { hStream }, place.context),
+            3 => {
+                let output = request::gpgpuOutput {
+                    output: true,
+                    error: true,
+                    more: true,
+                };
+                Sent::new(&output, place.context)
+            }
+            4 => {
+                let object = self.pick(&place.modules).unwrap_or(0);
+                let prints = true;
+                let ask = request::gpgpuMayPrint { object, prints };
+                Sent::new(&ask, place.context)
+            }
             1 => Sent::new(&request::cuStreamSynchronize { hStream }, place.context),
             _ => Sent::new(&request::cuCtxSynchronize {}, place.context),
         }
@@ -309,6 +337,178 @@ impl Attack<'_> {
             1 => Sent::new(&request::cuEventDestroy_v2 { hEvent: id }, context),
             2 => Sent::new(&request::cuModuleUnload { hmod: id }, context),
             _ => Sent::new(&request::cuMemPoolDestroy { pool: id }, context),
+        }
+    }
+
+    /// Words that streams write, and attributes of streams.
+    fn words(&mut self, (context, hStream): (u64, u64), address: u64) -> Sent {
+        match self.random.below(4) {
+            0 => {
+                let write = |operation| MemOp {
+                    operation,
+                    flags: 0,
+                    address,
+                    value: 1,
+                };
+                let ops = vec![
+                    write(CU_STREAM_MEM_OP_WRITE_VALUE_32),
+                    write(CU_STREAM_MEM_OP_BARRIER),
+                    write(CU_STREAM_MEM_OP_WRITE_VALUE_64),
+                ];
+                let flags = 0;
+                let write = request::gpgpuMemOps {
+                    hStream,
+                    ops,
+                    flags,
+                };
+                Sent {
+                    // The stream: another operation may be a wait that does not end.
+                    words: Some(&[0]),
+                    ..Sent::new(&write, context)
+                }
+            }
+            1 => {
+                let value = LaunchAttribute {
+                    id: CU_LAUNCH_ATTRIBUTE_PRIORITY,
+                    ..LaunchAttribute::default()
+                };
+                Sent::new(&request::cuStreamSetAttribute { hStream, value }, context)
+            }
+            2 => {
+                let get = request::cuStreamGetAttribute {
+                    hStream,
+                    attr: CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+                    value_out: true,
+                };
+                Sent::new(&get, context)
+            }
+            _ => {
+                let (dst, src) = (hStream, 0);
+                Sent::new(&request::cuStreamCopyAttributes { dst, src }, context)
+            }
+        }
+    }
+
+    /// Linkers of few ids, so that one is used and ended by several commands at a time, and tensor maps.
+    fn linked(&mut self, context: u64, address: u64) -> Sent {
+        let link = 1 + self.random.below(3);
+        match self.random.below(8) {
+            0 | 1 => {
+                let options = Vec::new();
+                Sent::new(&request::gpgpuLinkCreate { link, options }, context)
+            }
+            2 => {
+                let add = request::gpgpuLinkAdd {
+                    link,
+                    kind: CU_JIT_INPUT_PTX,
+                    image: 0,
+                    name: "input".into(),
+                    options: Vec::new(),
+                    log: true,
+                };
+                Sent::new(&add, context).with(KERNELS.as_bytes(), 0)
+            }
+            3 => {
+                let complete = request::gpgpuLinkComplete {
+                    link,
+                    bytes: true,
+                    log: true,
+                };
+                Sent::new(&complete, context)
+            }
+            4 => {
+                let offset = self.random.below(2) * KERNELS.len() as u64 / 2;
+                Sent::new(&request::gpgpuLinkRead { link, offset }, context).with(&[], 64)
+            }
+            5 => Sent::new(&request::gpgpuLinkDestroy { link }, context),
+            6 => {
+                let form = TensorForm {
+                    kind: 0,
+                    data_type: 7,
+                    address,
+                    dims: vec![64; 2],
+                    strides: vec![256],
+                    element_strides: vec![1; 2],
+                    box_dims: vec![16; 2],
+                    modes: vec![0; 4],
+                    ..TensorForm::default()
+                };
+                Sent::new(&request::gpgpuTensorMapEncode { form, map: true }, context)
+            }
+            _ => {
+                let replace = request::gpgpuTensorMapReplaceAddress {
+                    old: TensorMap::default(),
+                    address,
+                    map: true,
+                };
+                Sent::new(&replace, context)
+            }
+        }
+    }
+
+    /// Virtual memory: mappings that come and go under copies.
+    fn mapped(&mut self, (context, hStream): (u64, u64), ByteCount: usize) -> Sent {
+        let (reserved, physical) = (self.reserved.clone(), self.physical.clone());
+        let start = self.pick(&reserved).unwrap_or(0);
+        let ptr = start + self.random.below(4) * PIECE;
+        let handle = self.pick(&physical).unwrap_or(0);
+        let size = PIECE as usize;
+        match self.random.below(12) {
+            0 | 1 if physical.len() < 8 => {
+                let handle = object_id::<Physical>(self.next_serial());
+                self.physical.push(handle);
+                let dev = 0;
+                Sent::new(&request::cuMemCreate { handle, size, dev }, 0)
+            }
+            0..4 => {
+                let map = request::cuMemMap {
+                    ptr,
+                    size,
+                    offset: 0,
+                    handle,
+                    dev: true,
+                };
+                Sent::new(&map, 0)
+            }
+            4 | 5 => {
+                let access = request::cuMemSetAccess {
+                    ptr,
+                    size,
+                    dev: 0,
+                    flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                };
+                Sent::new(&access, 0)
+            }
+            6 => Sent::new(&request::cuMemUnmap { ptr, size }, 0),
+            7 => {
+                let index = physical.iter().position(|id| *id == handle);
+                if let Some(index) = index {
+                    self.gone.push(self.physical.swap_remove(index));
+                }
+                Sent::new(&request::cuMemRelease { handle }, 0)
+            }
+            8 => {
+                let retain = request::cuMemRetainAllocationHandle {
+                    handle: true,
+                    addr: ptr,
+                };
+                Sent::new(&retain, 0)
+            }
+            9 => {
+                let size = RESERVED as usize;
+                Sent::new(&request::cuMemAddressFree { ptr: start, size }, 0)
+            }
+            10 => {
+                // Where it was, if it was freed.
+                let reserve = request::cuMemAddressReserve {
+                    ptr: true,
+                    size: RESERVED as usize,
+                    alignment: 0,
+                    addr: start,
+                };
+                Sent::new(&reserve, 0)
+            }
+            _ => self.copy(context, (ptr, ptr, ByteCount, hStream)),
         }
     }
 

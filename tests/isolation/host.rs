@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The back end as it is installed, guest programs that talk to it over its sockets, and what can be seen of both.
 
 use std::{
@@ -489,6 +490,11 @@ impl Guest {
                 self.errors.since(0)
             )
         })
+    }
+
+    /// Its process's id, in the host and in its VM.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Kills it with `SIGKILL`.

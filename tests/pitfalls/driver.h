@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // What the driver-API programs share: checked calls, the kernels' module and the gate that holds a stream back.
 #pragma once
 
@@ -93,11 +94,16 @@ inline CUcontext pop_context() {
     return popped;
 }
 
+// Fills words before anything that comes after, in a stream of any kind: a fill waits for no stream that is not blocking.
+inline void set_words(CUdeviceptr words, unsigned value, size_t count) {
+    CK(cuMemsetD32(words, value, count));
+    CK(cuCtxSynchronize());
+}
+
 inline CUdeviceptr device_words(size_t count, unsigned value = 0) {
     CUdeviceptr memory = 0;
     CK(cuMemAlloc(&memory, count * 4));
-    CK(cuMemsetD32(memory, value, count));
-    CK(cuCtxSynchronize());
+    set_words(memory, value, count);
     return memory;
 }
 

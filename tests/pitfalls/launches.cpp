@@ -144,6 +144,44 @@ PITFALL(46, more_than_64_parameters) {
     CK(cuCtxSynchronize());
 }
 
+// The same launches again and again with other parameters, as a training loop has them, in one stream and in two, and with what changes
+// how launches run in between. Each step depends on the one before.
+PITFALL(46, parameters_of_many_launches) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUstream streams[2] = {new_stream(), new_stream(false)};
+    CUdeviceptr words[2] = {device_words(1, 1), device_words(1, 1)};
+    unsigned expected[2] = {1, 1};
+    for (unsigned round = 0; round < 600; round++) {
+        for (unsigned i = 0; i < 64; i++) {
+            // From time to time the order is another.
+            unsigned of = round % 5 == 4 ? i % 2 : round % 3 == 2;
+            unsigned factor = 2 * i + 3 + round, summand = round % 2 ? i : i ^ round;
+            LAUNCH(step, 1, 1, streams[of], words[of], factor, summand);
+            expected[of] = expected[of] * factor + summand;
+        }
+        if (round % 150 == 149) {
+            for (int of = 0; of < 2; of++) {
+                CK(cuStreamSynchronize(streams[of]));
+                EXPECT(word_at(words[of]) == expected[of], "%u after round %u, not %u", word_at(words[of]), round, expected[of]);
+            }
+            CK(cuFuncSetCacheConfig(step, CU_FUNC_CACHE_PREFER_L1));
+            CUmodule again;
+            CK(cuModuleLoadData(&again, kernels_fatbin));
+            CUfunction other;
+            CK(cuModuleGetFunction(&other, again, "step"));
+            for (unsigned i = 0; i < 200; i++) {
+                LAUNCH(other, 1, 1, streams[0], words[0], 3u, i);
+                expected[0] = expected[0] * 3 + i;
+            }
+            CK(cuStreamSynchronize(streams[0]));
+            CK(cuModuleUnload(again));
+        }
+    }
+    CK(cuCtxSynchronize());
+    EXPECT(word_at(words[0]) == expected[0], "%u, not %u", word_at(words[0]), expected[0]);
+}
+
 PITFALL(47, cooperative_grid) {
     Gpu gpu;
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 /*
  * What -lcublas resolves to where no cuBLAS is installed: the names that the test programs use, and the soname of the
  * library that is loaded when they run. Never loaded itself. 1 is CUBLAS_STATUS_NOT_INITIALIZED.
@@ -10,6 +11,7 @@ STUB(cublasCreate_v2)
 STUB(cublasDestroy_v2)
 STUB(cublasGetVersion_v2)
 STUB(cublasSetStream_v2)
+STUB(cublasSetWorkspace_v2)
 STUB(cublasSetPointerMode_v2)
 STUB(cublasSdot_v2)
 STUB(cublasDnrm2_v2)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // cuBLAS's functions that the test programs call, as its documentation declares them: no header of NVIDIA's is needed.
 #pragma once
 
@@ -11,6 +12,7 @@ int cublasCreate_v2(cublasHandle_t* handle);
 int cublasDestroy_v2(cublasHandle_t handle);
 int cublasGetVersion_v2(cublasHandle_t handle, int* version);
 int cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream);
+int cublasSetWorkspace_v2(cublasHandle_t handle, void* workspace, size_t bytes);
 int cublasSetPointerMode_v2(cublasHandle_t handle, int mode);
 int cublasSdot_v2(cublasHandle_t handle, int n, const float* x, int incx, const float* y, int incy, float* result);
 int cublasDnrm2_v2(cublasHandle_t handle, int n, const double* x, int incx, double* result);

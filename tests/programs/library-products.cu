@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // Products of matrices by cuBLAS: single, half and double precision, in batches, with scalars and results on either
 // side. All values are small whole numbers, so every sum is exact in whatever order a library makes it.
 #include "cublas.h"
@@ -66,9 +67,10 @@ bool run(Program* program) {
   {
     cublasHandle_t handle;
     BLAS(cublasCreate_v2(&handle));
-    int version = 0;
+    int version = 0, without_handle = 0;
     BLAS(cublasGetVersion_v2(handle, &version));
-    if (version <= 0) return false;
+    BLAS(cublasGetVersion_v2(nullptr, &without_handle));
+    if (version <= 0 || without_handle != version) return false;
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     BLAS(cublasSetStream_v2(handle, stream));

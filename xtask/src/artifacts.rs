@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Building our own parts and laying them out in `target/stage` as they are installed.
 
 use std::fs;
@@ -22,16 +23,20 @@ const PACKAGES: &[&str] = &[
     "gpgpu-cublaslt",
     "gpgpu-cusolver",
     "gpgpu-cusparse",
+    "gpgpu-cusparselt",
     "gpgpu-cudnn",
     "gpgpu-cufft",
     "gpgpu-curand",
     "gpgpu-refusing",
+    "gpgpu-nvml",
+    "gpgpu-smi",
     "gpgpu-preload",
     "gpgpu-audit",
     "gpgpu-software-gpu",
     "gpgpu-software-cublas",
     "gpgpu-software-cusolver",
     "gpgpu-software-cusparse",
+    "gpgpu-software-cusparselt",
     "gpgpu-software-cudnn",
     "gpgpu-software-cufft",
     "gpgpu-software-curand",
@@ -84,6 +89,12 @@ const LINKED: &[Linked] = &[
         majors: &["12"],
     },
     Linked {
+        archive: "libgpgpu_cusparselt.a",
+        folder: "guest-driver/cusparselt/link",
+        name: "libcusparseLt.so",
+        majors: &["0"],
+    },
+    Linked {
         archive: "libgpgpu_cudnn.a",
         folder: "guest-driver/cudnn/link",
         name: "libcudnn.so",
@@ -124,6 +135,12 @@ const LINKED: &[Linked] = &[
         folder: "guest-driver/refusing/link",
         name: "libcusolverMg.so",
         majors: &["11", "12"],
+    },
+    Linked {
+        archive: "libgpgpu_nvml.a",
+        folder: "guest-driver/nvml/link",
+        name: "libnvidia-ml.so",
+        majors: &["1"],
     },
 ];
 
@@ -179,6 +196,7 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
     let copies = [
         ("vhost-device-gpgpu", stage.backend()),
         ("gpgpu-run", stage.gpgpu_run()),
+        ("gpgpu-smi", stage.dir.join("bin/gpgpu-smi")),
         ("libcuda.so", stage.shims().join("libcuda.so.1")),
         (
             "libgpgpu_preload.so",
@@ -199,6 +217,10 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
         (
             "libsoftware_cusparse.so",
             stage.software_gpu().join("libcusparse.so.12"),
+        ),
+        (
+            "libsoftware_cusparselt.so",
+            stage.software_gpu().join("libcusparseLt.so.0"),
         ),
         (
             "libsoftware_cudnn.so",
@@ -246,6 +268,7 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
         "libcurand.so.10",
         "libcusolver.so.12",
         "libcusparse.so.12",
+        "libcusparseLt.so.0",
     ] {
         link_to(
             &format!("../../software-gpu/{name}"),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Debian packages without installing them: apt with a private state picks and checks them, and their files are
 //! unpacked into a folder below `target/cache`. The machine's own packages and sources stay as they are.
 
@@ -323,12 +324,12 @@ pub const TRIXIE: RootSpec = RootSpec {
     bootable: true,
 };
 
-/// Headers of the oldest kernel that the module is built for.
+/// The oldest kernel that the module is built for, and its headers.
 pub const BOOKWORM: RootSpec = RootSpec {
     name: "bookworm",
     suites: &["bookworm"],
     extra: &[],
-    bootable: false,
+    bootable: true,
 };
 
 /// Counts up when [`make_root`] makes something else of the same packages.
@@ -346,10 +347,10 @@ impl RootSpec {
 
 /// Fetches and unpacks the root that `spec` describes into the empty folder `root`.
 pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
-    let what = if spec.bootable {
-        "QEMU, guest kernels, headers and compiler"
-    } else {
-        "kernel headers and compiler"
+    let what = match (spec.bootable, spec.extra.is_empty()) {
+        (true, false) => "QEMU, guest kernels, headers and compiler",
+        (true, true) => "kernel, headers and compiler",
+        (false, _) => "kernel headers and compiler",
     };
     let step = Step::new(format!("Debian {} root: {what}", spec.name));
     let private = tempfile::Builder::new()
@@ -383,7 +384,7 @@ pub fn make_root(paths: &Paths, spec: &RootSpec, root: &Path) -> Result<()> {
     crate::ui::download(
         &format!("Debian {} packages for {what}", spec.name),
         if spec.bootable {
-            "about 180 MB"
+            "90 to 200 MB"
         } else {
             "about 90 MB"
         },

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The tests of the back end in `tests/`, as programs that need no Rust where they run: in a bundle, for machines with a GPU.
 
 use std::collections::BTreeMap;
@@ -22,8 +23,9 @@ use crate::test;
 use crate::ui::Step;
 
 /// The tests that can be carried to another machine, in the order in which they run.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "limits",
+    "nvml",
     "images",
     "policy",
     "metrics",
@@ -44,7 +46,7 @@ pub fn build_guests(paths: &Paths, cuda: &Cuda, stage: &Stage) -> Result<()> {
         source: "tests/isolation/programs",
         part: "isolation",
         label: "isolation programs",
-        programs: &["guest", "no-cuda", "limits"],
+        programs: &["guest", "no-cuda", "limits", "nvml"],
         data: &[],
     };
     folder.build(paths, cuda, stage)

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 # The guest's init: mounts what programs expect, loads the driver, runs the jobs of /etc/gpgpu-jobs one after the other,
 # then those that come over the console, and powers off. Every line for the host starts with "==>"; what lies between a job's two lines is that job's output.
 /bin/busybox mkdir -p /dev /proc /sys /tmp
@@ -19,6 +20,10 @@ now() {
 }
 
 echo "==> guest kernel=$(uname -r) boot_ms=$(now)"
+# What the kernel has as modules and the tests need, in the order of the list.
+if [ -f /lib/modules/first ]; then
+    while read -r module; do insmod "/lib/modules/$module"; done </lib/modules/first
+fi
 if [ -f /lib/modules/virtio_gpgpu.ko ]; then
     insmod /lib/modules/virtio_gpgpu.ko
     echo "==> module rc=$?"
@@ -48,4 +53,6 @@ fi
 dmesg | grep -v 'module verification failed' |
     grep -E 'WARNING:|BUG:|Oops|Call Trace|general protection|virtio_gpgpu.*(fail|error)' | sed 's/^/==> kernel /'
 echo "==> finished"
+# QEMU's power-off does not work once the machine has slept; its host ends it when it would start again.
+[ -f /tmp/suspended ] && reboot -f
 poweroff -f

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How people work on virtio-gpgpu: `cargo xtask --help`.
 
 mod artifacts;
@@ -7,6 +8,7 @@ mod cache;
 mod cuda;
 mod debian;
 mod demo;
+mod driver;
 mod earlier;
 mod fuzz;
 mod host_tests;
@@ -56,6 +58,8 @@ enum Task {
     Test,
     /// Fuzz what guests, and workers that guests have taken over, can write to.
     Fuzz(fuzz::Options),
+    /// Run the tests of the guest's kernel driver, on a device that misbehaves.
+    Driver(driver::Options),
     /// Make the archive that runs the same demo on another machine.
     Bundle,
     /// Run the tests of an unpacked bundle; its run.sh calls this.
@@ -85,6 +89,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => Ok(code(bench::run(&options)?)),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),
+        Task::Driver(options) => Ok(code(driver::run_alone(&options)?)),
     }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where everything lies, in the repository and under `target/`.
 
 use std::path::{Path, PathBuf};
@@ -59,5 +60,36 @@ impl Paths {
             Some(dir) => self.root.join(dir),
             None => self.root.join("target"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is copied elsewhere goes without the repository's licences, so each says its own.
+    #[test]
+    fn every_source_file_names_its_licence() {
+        const SOURCES: [&str; 8] = ["rs", "c", "h", "cu", "cpp", "S", "sh", "py"];
+        let is_own = |entry: &walkdir::DirEntry| {
+            let name = entry.file_name().to_string_lossy();
+            entry.depth() == 0 || !(name.starts_with('.') || name == "target")
+        };
+        let root = Paths::find().unwrap().root;
+        let files = walkdir::WalkDir::new(&root).into_iter();
+        let mut without = Vec::new();
+        for entry in files.filter_entry(is_own).map(Result::unwrap) {
+            let extension = entry.path().extension().unwrap_or_default();
+            let is_source = SOURCES.iter().any(|known| extension == *known);
+            if !entry.file_type().is_file() || !is_source {
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            let mut head = text.lines().take(3);
+            if !head.any(|line| line.contains("SPDX-License-Identifier: ")) {
+                without.push(entry.into_path());
+            }
+        }
+        assert!(without.is_empty(), "{without:?}");
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The test programs: the list in `tests/programs/programs.toml`, and building each in every way that it names.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -47,6 +48,9 @@ pub struct Program {
     pub quick: Vec<String>,
     /// Arguments for the problem size of the papers.
     pub paper: Vec<String>,
+    /// Whether it uses operations that the earlier parts lack, and runs with none of them.
+    #[serde(default)]
+    pub newer: bool,
 }
 
 /// One executable to run.
@@ -60,6 +64,8 @@ pub struct Run {
     pub args: Vec<String>,
     /// Whose output it must give, if not only its own.
     pub same_output_as: Option<String>,
+    /// Whether it uses operations that the earlier parts lack.
+    pub newer: bool,
 }
 
 impl Run {
@@ -92,6 +98,7 @@ impl Programs {
                         program.quick.clone()
                     },
                     same_output_as: program.same_output_as.clone(),
+                    newer: program.newer,
                 });
             }
         }

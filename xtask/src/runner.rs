@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The three ways to run the programs: in a VM, over the socket without one, and natively on a GPU library.
 
 use std::fs;
@@ -393,6 +394,7 @@ mod tests {
             kind: "shared".into(),
             args: vec![],
             same_output_as: same.map(str::to_owned),
+            newer: false,
         }
     }
 

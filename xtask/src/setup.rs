@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Everything that has to be fetched before anything can be built or booted.
 
 use std::process::Command;
@@ -19,7 +20,7 @@ pub enum Part {
     Cuda,
     /// QEMU, the two guest kernels that are booted, their headers and compiler.
     Guest,
-    /// Headers and compiler of the oldest kernel that the module is built for.
+    /// The oldest kernel that the module is built for, its headers and compiler.
     Oldest,
 }
 
@@ -31,7 +32,7 @@ pub struct Environment {
     pub cuda: Option<Cuda>,
     /// Kernels that VMs boot, oldest first.
     pub boot_kernels: Vec<Kernel>,
-    /// The kernel that modules are only built for.
+    /// The oldest kernel, which only the driver's own tests boot.
     pub oldest_kernel: Option<Kernel>,
     /// Held so that no other run changes `target/` underneath.
     _cache: Cache,

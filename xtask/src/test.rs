@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask test`: every test there is.
 
 use std::process::{Command, ExitCode};
@@ -5,6 +6,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::demo;
+use crate::driver;
 use crate::earlier;
 use crate::fuzz;
 use crate::host_tests;
@@ -255,6 +257,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
         let result = kernel::build_module(&paths, kernel, &source);
         tally.step(&format!("module for {}", kernel.abi), result)?;
     }
+    kernel_driver(&environment, tally)?;
     let Some(stage) = stage else { return Ok(()) };
     let mut kit = Kit {
         stage,
@@ -265,6 +268,22 @@ fn everything(tally: &mut Tally) -> Result<()> {
     let result = pitfalls::build(&paths, environment.cuda()?, &kit.stage);
     if tally.step("pitfall programs", result)?.is_some() {
         all_pitfalls(&environment, &mut kit, tally)?;
+    }
+    Ok(())
+}
+
+/// The guest's kernel driver, on a device that misbehaves.
+fn kernel_driver(environment: &Environment, tally: &mut Tally) -> Result<()> {
+    let built = driver::build(&environment.paths);
+    let Some(programs) = tally.step("tests of the kernel driver", built)? else {
+        return Ok(());
+    };
+    for kernel in &driver::kernels(environment) {
+        let way = format!("driver on {}", kernel.abi);
+        let result = driver::run(environment, kernel, &programs);
+        for test in tally.step(&way, result)?.unwrap_or_default() {
+            tally.add(&format!("{way}: {}", test.name), test.verdict, &test.reason);
+        }
     }
     Ok(())
 }
@@ -314,10 +333,10 @@ fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally
     let Some(mixed) = tally.step("earlier parts", earlier::build(&paths, &kit.stage))? else {
         return Ok(());
     };
-    // The earlier parts serve no library.
+    // The earlier parts serve no library and no graph.
     let runs: Vec<_> = runs
         .iter()
-        .filter(|run| run.kind != "library")
+        .filter(|run| run.kind != "library" && !run.newer)
         .cloned()
         .collect();
     let runs = &runs[..];

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A request as a command of the stream, its answer, and what a failure of the device is called.
 
 use gpgpu_protocol::{
     api::{Operation, Request},
     codec::{Reader, Writer},
     cuda::*,
-    layout::{StreamAnswer, StreamCommand, status},
+    layout::{StreamAnswer, StreamCommand, answer, status},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -44,6 +45,13 @@ fn put_header(op: u16, command: &mut [u8]) {
         context: thread::current_context().into(),
     };
     command[..size_of::<StreamCommand>()].copy_from_slice(header.as_bytes());
+}
+
+/// Whether an answer says that there is text to take.
+#[inline]
+pub fn has_output(answer: &[u8]) -> bool {
+    let head = StreamAnswer::read_from_prefix(answer);
+    head.is_ok_and(|(head, _)| head.flags.get() & answer::OUTPUT != 0)
 }
 
 /// An answer's code, and the bytes of its reply.

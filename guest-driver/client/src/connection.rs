@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The connection to the device: requests out, answers in, and what must be known to send them.
 
 use std::{
@@ -7,7 +8,7 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Hello, Object, Operation, Property, Request, issued,
+        Completion, Hello, Object, Operation, Property, Request, issued,
         issued::{KNOWN_AT_ONCE, Shared},
         object_id, request,
     },
@@ -16,9 +17,10 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    command::{decode, encode, encode_written, failed, reply, split},
+    command::{decode, encode, encode_written, failed, has_output, reply, split},
     ffi::Result,
     log::{self, Level},
+    output::{self, Output},
     ring::{Ring, Ticket, Waited},
     thread,
     transport::{self, Data, Failure, OpenError, Submission, Transport},
@@ -40,6 +42,7 @@ pub struct Connection {
     serial: AtomicU64,
     corrupted: AtomicBool,
     work: Work,
+    output: Output,
 }
 
 impl Connection {
@@ -49,6 +52,20 @@ impl Connection {
     ///
     /// What `cuInit` returns for it.
     pub fn open() -> Result<(Self, Hello)> {
+        let wants_ring = std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0");
+        Self::open_with(wants_ring)
+    }
+
+    /// The same without a ring, for who asks little and gives the GPU nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::open`].
+    pub fn open_plain() -> Result<(Self, Hello)> {
+        Self::open_with(false)
+    }
+
+    fn open_with(wants_ring: bool) -> Result<(Self, Hello)> {
         let began = Instant::now();
         let transport = transport::open().map_err(|problem| {
             log::say(Level::Error, || problem.to_string());
@@ -62,10 +79,11 @@ impl Connection {
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
             work: Work::default(),
+            output: Output::default(),
         };
         connection.shared = connection.ask_for_operations()?;
         let hello = connection.call(&request::gpgpuHello { hello: true })?.hello;
-        if std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0") {
+        if wants_ring {
             connection.ring = connection.open_ring();
         }
         log::say(Level::Debug, || {
@@ -117,8 +135,12 @@ impl Connection {
     }
 
     /// Refuses an operation that the host does not have, and names it once.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
     #[inline]
-    fn require(&self, operation: &'static Operation) -> Result {
+    pub fn require(&self, operation: &'static Operation) -> Result {
         if self.shared.has(operation.op) {
             return Ok(());
         }
@@ -185,7 +207,9 @@ impl Connection {
         });
         self.work.count(R::OPERATION);
         let length = sent?;
-        let decoded = decode::<R>(&answer[..length.min(answer.len())])?;
+        let answer = &answer[..length.min(answer.len())];
+        self.put_output(answer);
+        let decoded = decode::<R>(answer)?;
         self.note(decoded.0);
         reply(decoded)
     }
@@ -199,17 +223,23 @@ impl Connection {
     ) -> Result<(CUresult, Option<R::Reply>)> {
         self.require(R::OPERATION)?;
         let given = self.given();
+        let printing = self.output.mark();
         let mut answer = thread::take_answer_buffer();
         let outcome = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.send(R::OPERATION, stream, input, output, &mut answer)
         });
         self.work.count(R::OPERATION);
-        let decoded = outcome.and_then(|length| decode::<R>(&answer[..length.min(answer.len())]));
+        let decoded = outcome.and_then(|length| {
+            let answer = &answer[..length.min(answer.len())];
+            self.put_output(answer);
+            decode::<R>(answer)
+        });
         thread::return_answer_buffer(answer);
         match decoded {
             Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
                 self.set_idle(given, Scope::All);
+                self.output.waited(printing);
             }
             Ok((code, _)) => self.note(code),
             Err(_) => {}
@@ -236,7 +266,9 @@ impl Connection {
         });
         self.work.count(operation);
         let read = outcome.and_then(|length| {
-            let (code, rest) = split(&answer[..length.min(answer.len())])?;
+            let answer = &answer[..length.min(answer.len())];
+            self.put_output(answer);
+            let (code, rest) = split(answer)?;
             self.note(code);
             match code {
                 CUDA_SUCCESS => Ok(read(rest)),
@@ -278,6 +310,7 @@ impl Connection {
         if input.is_empty()
             && output.is_empty()
             && operation.rings
+            && !(operation.completion == Completion::Fence && self.output.is_due())
             && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
             && self.exchange_by_ring(operation, ring, stream, answer)? == Waited::Over
         {
@@ -447,12 +480,12 @@ impl Connection {
         }
     }
 
-    /// The ring, if there is one and the GPU is well.
+    /// The ring, if there is one, the GPU is well, and its words tell enough: not while something may have been printed.
     #[inline]
     pub fn ring(&self) -> Option<&Ring> {
         self.ring
             .as_ref()
-            .filter(|_| !self.corrupted.load(Ordering::Relaxed))
+            .filter(|_| !self.corrupted.load(Ordering::Relaxed) && !self.output.is_due())
     }
 
     /// Sends a `fence` request by the ring without waiting for its end.
@@ -470,6 +503,9 @@ impl Connection {
     pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
         let mut answer = thread::take_answer_buffer();
         let waited = self.wait_by_ring(R::OPERATION, ring, ticket, &mut answer);
+        if waited.is_ok() {
+            self.put_output(&answer);
+        }
         let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
         thread::return_answer_buffer(answer);
         match decoded? {
@@ -491,8 +527,66 @@ impl Connection {
     /// Notes a code after which every call fails with the same.
     #[inline]
     fn note(&self, code: CUresult) {
-        if is_sticky(code) {
-            self.corrupted.store(true, Ordering::Relaxed);
+        if is_sticky(code) && !self.corrupted.swap(true, Ordering::Relaxed) {
+            // What failed may have said so.
+            self.take_output();
+        }
+    }
+
+    /// Whether functions of a module or library may print, as the host says.
+    ///
+    /// # Errors
+    ///
+    /// The client is gone.
+    pub fn may_print(&self, object: u64) -> Result<bool> {
+        let question = request::gpgpuMayPrint {
+            object,
+            prints: true,
+        };
+        // What an older host's kernels print is in its log.
+        Ok(self.shared.has(request::gpgpuMayPrint::OP) && self.call(&question)?.prints != 0)
+    }
+
+    /// Something that may print was launched.
+    pub fn launched_printing(&self) {
+        self.output.launched();
+    }
+
+    /// Puts out what kernels have printed, if an answer says that there is something.
+    #[inline]
+    fn put_output(&self, answer: &[u8]) {
+        if has_output(answer) {
+            self.take_output();
+        } else if self.output.is_due() {
+            self.output.wait_for_others();
+        }
+    }
+
+    #[cold]
+    fn take_output(&self) {
+        if !self.shared.has(request::gpgpuOutput::OP) {
+            return;
+        }
+        let _taking = self.output.take();
+        let mut answer = vec![0; MAX_ANSWER_BYTES];
+        loop {
+            let question = request::gpgpuOutput {
+                output: true,
+                error: true,
+                more: true,
+            };
+            // Without an answer the client is gone, and the call in hand will say so.
+            let Ok(length) = self.ask(&question, &mut answer) else {
+                return;
+            };
+            let decoded = decode::<request::gpgpuOutput>(&answer[..length.min(answer.len())]);
+            let Ok(taken) = decoded.and_then(reply) else {
+                return;
+            };
+            output::put(&taken.output.0, &taken.error.0);
+            if taken.more == 0 {
+                return;
+            }
         }
     }
 

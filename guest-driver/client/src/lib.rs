@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A process of a guest as a client of the device: what every library of the guest needs to speak with it.
 //!
 //! A [`Connection`] sends entries of the API table ([`gpgpu_protocol::api`]) over a [`transport`]: the kernel
@@ -12,6 +13,7 @@ pub mod ffi;
 pub mod forks;
 pub mod handles;
 pub mod log;
+mod output;
 mod parallel_copy;
 pub mod ring;
 pub mod signals;

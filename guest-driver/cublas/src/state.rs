@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles are made and ended here, and what cuBLAS is told of them is kept.
 
 use std::{ffi::c_void, sync::Arc};
@@ -72,7 +73,7 @@ pub extern "C" fn cublasDestroy_v2(handle: Object) -> Status {
     enter(|| forward::send(function::DESTROY, &[handle as u64]))
 }
 
-/// `cublasGetVersion`.
+/// `cublasGetVersion`. Programs may ask without a handle, as JAX does before it makes one.
 ///
 /// # Safety
 ///
@@ -80,13 +81,33 @@ pub extern "C" fn cublasDestroy_v2(handle: Object) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasGetVersion_v2(handle: Object, version: *mut i32) -> Status {
     enter(|| {
-        find(handle)?;
+        if !handle.is_null() {
+            find(handle)?;
+        }
         if version.is_null() {
             return Err(status::INVALID_VALUE);
+        }
+        if handle.is_null() {
+            let version_is = version_by_parts()?;
+            // SAFETY: promised by the caller, and not NULL.
+            unsafe { version.write(version_is) };
+            return Ok(());
         }
         let words = [handle as u64, version as u64];
         ask(function::VERSION, &words)
     })
+}
+
+/// The version as `CUBLAS_VERSION` is made: of the parts, which the host's library says without a handle.
+fn version_by_parts() -> Result<i32, Status> {
+    context(LIBRARY)?;
+    let mut version = 0;
+    for (property, factor) in (0..).zip([10_000, 100, 1]) {
+        let mut part = 0_i32;
+        ask(function::PROPERTY, &[property, &raw mut part as u64])?;
+        version += part * factor;
+    }
+    Ok(version)
 }
 
 /// `cublasGetProperty`.

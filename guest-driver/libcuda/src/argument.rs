@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! C arguments as checked values.
 //!
 //! The types here have the layout of the C argument. They are made by C callers alone, who vouch for
@@ -230,11 +231,6 @@ pub trait GuestArg: Arg {
     /// The request's part.
     fn lower(client: &Client, argument: Self::C) -> Result<Self::Request>;
 
-    /// The same for the variant of the function with per-thread default streams.
-    fn lower_per_thread(client: &Client, argument: Self::C) -> Result<Self::Request> {
-        Self::lower(client, argument)
-    }
-
     /// Whether the argument is known to be good, so that a post needs no answer to tell.
     fn is_known(_client: &Client, _request: &Self::Request) -> bool {
         true
@@ -317,10 +313,6 @@ handles!(Context, Module, Function, Library, Kernel, Event);
 impl GuestArg for Stream {
     fn lower(client: &Client, argument: CUstream) -> Result<u64> {
         thread::stream_id(client, argument as u64)
-    }
-
-    fn lower_per_thread(client: &Client, argument: CUstream) -> Result<u64> {
-        thread::stream_id_per_thread(client, argument as u64)
     }
 
     fn is_known(client: &Client, request: &u64) -> bool {

@@ -1,6 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where C calls come in: the exported functions, none of which lets a panic out.
 
 pub use gpgpu_client::ffi::{Result, enter};
+
+/// Whether a function may be called while streams are captured.
+#[macro_export]
+macro_rules! permit {
+    ($name:ident) => {
+        if const { gpgpu_graphs::capture::is_unsafe(stringify!($name)) } {
+            gpgpu_graphs::capture::guard::<$crate::graph::Guest>()?;
+        }
+        if const { gpgpu_graphs::capture::is_legacy(stringify!($name)) } {
+            gpgpu_graphs::capture::guard_legacy::<$crate::graph::Guest>()?;
+        }
+    };
+}
+pub use permit;
 
 /// Declares exported CUDA functions. Arguments are C-compatible types ([`crate::argument`]), so the body is safe code, and a
 /// function whose arguments are not the driver API's does not compile.
@@ -14,7 +29,10 @@ macro_rules! cuda {
         /// The arguments are as CUDA's documentation asks: pointers are NULL or valid for what the function reads or writes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> gpgpu_protocol::cuda::CUresult {
-            $crate::border::enter(stringify!($name), || $body)
+            $crate::border::enter(stringify!($name), || {
+                $crate::border::permit!($name);
+                $body
+            })
         }
         gpgpu_protocol::check_signature!($name($($ty),*));
     )*};

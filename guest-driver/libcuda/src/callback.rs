@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Host callbacks: functions of the program that a stream calls.
 //!
 //! The worker's stream stops at a callback until the program has run it. Callbacks run on a thread
@@ -17,12 +18,14 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
+    graph::{self, calls},
     launch::DefaultStream,
     stream, thread,
 };
 
-#[derive(Clone, Copy)]
 enum Callback {
+    /// What this library has to do then.
+    Own(Box<dyn FnOnce() + Send>),
     Host {
         function: unsafe extern "C" fn(*mut c_void),
         data: *mut c_void,
@@ -37,6 +40,7 @@ enum Callback {
 impl Callback {
     fn run(self, status: CUresult) {
         match self {
+            Self::Own(what) => what(),
             // SAFETY: the program gave this function and this pointer for this one call.
             Self::Host { function, data } => unsafe { function(data) },
             Self::Stream {
@@ -74,8 +78,9 @@ fn serve(client: &'static Client) {
         }) else {
             return; // The client is gone; no callback will come any more.
         };
-        if let Some(callback) = pending(|callbacks| callbacks.remove(&next.callback)) {
-            callback.run(next.status);
+        match pending(|callbacks| callbacks.remove(&next.callback)) {
+            Some(callback) => callback.run(next.status),
+            None => calls::run(next.callback),
         }
         if client
             .post(&request::gpgpuCallbackDone {
@@ -88,7 +93,8 @@ fn serve(client: &'static Client) {
     }
 }
 
-fn start(client: &'static Client) {
+/// Has a thread for callbacks.
+pub fn start(client: &'static Client) {
     static START: Once = Once::new();
     START.call_once(|| {
         let mut all = std::mem::MaybeUninit::uninit();
@@ -123,9 +129,21 @@ fn enqueue(callback: Callback, send: impl FnOnce(&Client, u64) -> Result) -> Res
     })
 }
 
+/// Does something once a stream has come so far.
+pub fn call(hStream: u64, what: Box<dyn FnOnce() + Send>) -> Result {
+    enqueue(Callback::Own(what), |client, callback| {
+        client
+            .call(&request::cuLaunchHostFunc { hStream, callback })
+            .map(drop)
+    })
+}
+
 fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result {
     let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let hStream = stream::lower(shape, stream)?;
+    if graph::host(client()?, hStream, function, data)? {
+        return Ok(());
+    }
     enqueue(Callback::Host { function, data }, |client, callback| {
         client
             .call(&request::cuLaunchHostFunc { hStream, callback })
@@ -145,6 +163,7 @@ fn with_status(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let hStream = stream::lower(shape, stream)?;
+    graph::refuse(client()?, hStream)?;
     enqueue(
         Callback::Stream {
             function,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The process as a client of the device: one for all its threads, made by the first CUDA call.
 
 use std::{
@@ -19,10 +20,11 @@ use crate::{
     stores::{
         host::Host,
         objects::Objects,
-        pointers::{Pointers, Range},
+        pointers::{Origin, Pointers, Range},
         pools::Pools,
         spare::Spare,
     },
+    visible,
 };
 
 /// The highest version of the driver API that this library answers to; a newer host is shown as this.
@@ -66,8 +68,14 @@ pub fn client() -> Result<&'static Client> {
 }
 
 /// `cuInit`: makes the client unless there is one.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NO_DEVICE` where the program sees none.
 pub fn initialise() -> Result {
-    connect()?;
+    if connect()?.hello.devices.is_empty() {
+        return Err(CUDA_ERROR_NO_DEVICE);
+    }
     INITIALISED.store(true, Ordering::Release);
     Ok(())
 }
@@ -96,6 +104,7 @@ impl Client {
     fn open() -> Result<Self> {
         let (connection, mut hello) = Connection::open()?;
         hello.driver_version = hello.driver_version.min(API_VERSION);
+        visible::select(&connection, &mut hello)?;
         let pools = Pools::new(hello.devices.len());
         Ok(Self {
             connection,
@@ -124,6 +133,20 @@ impl Client {
             // Where there is nothing more, somebody else may have brought the last of it back.
             is_last = self.call(&request::gpgpuReclaim { more: true })?.more == 0;
         }
+    }
+
+    /// The range that holds all of the `bytes` bytes at `address`, if the current context may read and write them beyond doubt.
+    #[inline]
+    pub fn whole(&self, address: u64, bytes: usize) -> Option<Range> {
+        let range = self.pointers.find_whole(address, bytes)?;
+        let is_open = match range.origin {
+            Origin::Mapped { open, .. } => {
+                let device = self.objects.context_device(thread::current_context())?;
+                open.checked_shr(device as u32).unwrap_or(0) & 1 != 0
+            }
+            _ => true,
+        };
+        is_open.then_some(range)
     }
 
     /// Frees memory for the program; see [`Spare::free`].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The compatibility page: made from the API table and the list of entry points, and checked to be up to date.
 
 use std::{fmt::Write, fs, path::Path};
@@ -14,7 +15,8 @@ fn page() -> String {
          `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` makes it again.\n\n\
          How a call completes: *post* returns at once and an error of it surfaces later; *call* returns when the host has \
          issued it; *wait* returns when it is done, and other threads of the program go on meanwhile. *Guest* is answered \
-         in the program's own process, or made of other functions.\n\n\
+         in the program's own process, or made of other functions. *Refused* is `CUDA_ERROR_NOT_SUPPORTED`, as by NVIDIA's driver on \
+         Linux.\n\n\
          Everything else that the driver API has is exported, returns `CUDA_ERROR_NOT_SUPPORTED` and names itself once on \
          standard error. The runtime API on top of it is described in `guest-driver/libcudart/README.md`.\n\n\
          | function | since CUDA | symbol | completes |\n|---|---|---|---|\n",
@@ -30,6 +32,7 @@ fn page() -> String {
             .find(|operation| operation.name == entry.symbol)
         {
             Some(operation) => operation.completion.word(),
+            None if entry.guest == Guest::Refused => "refused",
             None => "guest",
         };
         let version = format!("{}.{}", entry.since / 1000, entry.since % 1000 / 10);

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts: which one is current is a matter of the guest's threads, so most of this is local.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use gpgpu_graphs::capture;
 use gpgpu_protocol::{
     api::{Context, Object, request},
     cuda::*,
@@ -13,6 +15,7 @@ use crate::{
     client::{Client, client},
     cuda,
     device::{attribute, device},
+    graph::Guest,
     memory,
     stores::{
         answers::{Answers, bit},
@@ -54,6 +57,15 @@ fn primaries(ordinal: CUdevice) -> MutexGuard<'static, Vec<Primary>> {
     table
 }
 
+/// A context is current.
+fn has_current() -> Result {
+    client()?;
+    match thread::current_context() {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        _ => Ok(()),
+    }
+}
+
 /// The flags of a primary context may have been changed by way of the context.
 pub fn forget_primary_flags() {
     let mut table = PRIMARY
@@ -85,6 +97,7 @@ fn forget(client: &Client, context: u64) {
             .push((context, data.device));
     }
     client.objects.remove_context(context);
+    capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);
 }
 
@@ -130,6 +143,16 @@ pub fn retain_primary(dev: CUdevice) -> Result<u64> {
 }
 
 cuda! {
+    /// `cuProfilerStart`: there is no profiler here that it could start, as in a program that runs under none.
+    fn cuProfilerStart() {
+        has_current()
+    }
+
+    /// `cuProfilerStop`: as [`cuProfilerStart`].
+    fn cuProfilerStop() {
+        has_current()
+    }
+
     fn cuDevicePrimaryCtxRetain(pctx: OutPtr<CUcontext>, dev: CUdevice) {
         client()?;
         pctx.required()?;
@@ -288,10 +311,18 @@ cuda! {
         device_out.set(live(client, id)?)
     }
 
+    fn cuCtxSynchronize() {
+        let client = client()?;
+        capture::observe_context::<Guest>(thread::current_context())?;
+        client.call(&request::cuCtxSynchronize {}).map(drop)
+    }
+
+    /// As CUDA's documentation describes it, for any context.
     fn cuCtxSynchronize_v2(ctx: CUcontext) {
         let client = client()?;
         let id = if ctx.is_null() { thread::current_context() } else { Context::id(ctx) };
         live(client, id)?;
+        capture::observe_context::<Guest>(id)?;
         thread::push_context(id)?;
         let result = client.call(&request::cuCtxSynchronize {});
         thread::pop_context();
@@ -308,15 +339,5 @@ cuda! {
             0 => Err(CUDA_ERROR_INVALID_CONTEXT),
             id => pctx.set(Context::handle(id)),
         }
-    }
-
-    /// The capture mode of the thread: kept, for a program may set and restore it though nothing is captured yet.
-    fn cuThreadExchangeStreamCaptureMode(mode: OutPtr<CUstreamCaptureMode>) {
-        client()?;
-        let wanted = mode.read().ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if wanted > CU_STREAM_CAPTURE_MODE_RELAXED {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        mode.set(thread::exchange_capture_mode(wanted))
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies: one and two dimensions, synchronous and asynchronous.
 //!
 //! Each side of a copy is either *far*, memory that the worker can address (device memory, and
@@ -8,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use gpgpu_client::{Scope, ring::Ring, transport::Data};
+use gpgpu_graphs::{capture, node::Copy3D};
 use gpgpu_protocol::{
     api::{Copy2D, request},
     codec::Blob,
@@ -20,6 +22,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
+    graph::{self, Guest},
     stores::pointers::Kind,
     thread,
 };
@@ -51,6 +54,8 @@ impl Side {
                 Self::Far(range.far(address))
             }
             Some(_) => Self::Far(address),
+            // Mapped or not, the host is to judge it.
+            None if client.pointers.reservation(address).is_some() => Self::Far(address),
             None => Self::Near(HostPtr::at(address)),
         }
     }
@@ -108,12 +113,28 @@ fn check(address: u64, bytes: usize) -> Result<bool> {
     }
 }
 
-fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
+/// The two ends of a copy as the program gave them: types of memory, and addresses.
+type Given = ((CUmemorytype, u64), (CUmemorytype, u64));
+
+/// Makes a copy a node, if its stream records.
+fn record(client: &Client, (dst, src): Given, bytes: usize, order: Order) -> Result<bool> {
+    if order.synchronous {
+        return graph::refuse(client, order.stream).map(|()| false);
+    }
+    graph::record(client, order.stream, |stream| {
+        graph::copy(client, Copy3D::line(dst, src, bytes, stream.context)?)
+    })
+}
+
+fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Result {
     let client = client()?;
     let Order {
         stream: hStream,
         synchronous,
     } = order;
+    if capture::any::<Guest>() && record(client, given, bytes, order)? {
+        return Ok(());
+    }
     for side in [dst, src] {
         if let Side::Far(address) = side {
             client.disown(address);
@@ -121,7 +142,7 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
     }
     match (dst, src) {
         (Side::Far(dst), Side::Far(src)) => {
-            let known = |address| client.pointers.find_whole(address, bytes).is_some();
+            let known = |address| client.whole(address, bytes).is_some();
             let request = request::cuMemcpyAsync {
                 dst,
                 src,
@@ -155,8 +176,7 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             }
         }
         (Side::Far(dst), Side::Near(src)) => {
-            let known = client.pointers.find_whole(dst, bytes).is_some()
-                && client.objects.knows_stream(hStream);
+            let known = client.whole(dst, bytes).is_some() && client.objects.knows_stream(hStream);
             let done = match client.ring() {
                 Some(ring) if bytes <= BY_BLOCKS && known => {
                     write(client, ring, dst, src.bytes(bytes), order)?
@@ -175,8 +195,7 @@ fn copy(dst: Side, src: Side, bytes: usize, order: Order) -> Result {
             client.transfer(&request, Data::In(rest)).map(drop)
         }
         (Side::Near(dst), Side::Far(src)) => {
-            let known = client.pointers.find_whole(src, bytes).is_some()
-                && client.objects.knows_stream(hStream);
+            let known = client.whole(src, bytes).is_some() && client.objects.knows_stream(hStream);
             if bytes <= BY_BLOCKS
                 && known
                 && let Some(ring) = client.ring()
@@ -325,6 +344,10 @@ fn to_device(dst: u64, src: HostPtr, bytes: usize, order: Order) -> Result {
         Side::Far(dst),
         Side::host(client()?, src.address(), bytes),
         bytes,
+        (
+            (CU_MEMORYTYPE_DEVICE, dst),
+            (CU_MEMORYTYPE_HOST, src.address()),
+        ),
         order,
     )
 }
@@ -337,6 +360,10 @@ fn from_device(dst: HostPtr, src: u64, bytes: usize, order: Order) -> Result {
         Side::host(client()?, dst.address(), bytes),
         Side::Far(src),
         bytes,
+        (
+            (CU_MEMORYTYPE_HOST, dst.address()),
+            (CU_MEMORYTYPE_DEVICE, src),
+        ),
         order,
     )
 }
@@ -368,6 +395,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         Side::Far(dst),
         Side::Far(src),
         bytes,
+        ((CU_MEMORYTYPE_DEVICE, dst), (CU_MEMORYTYPE_DEVICE, src)),
         Order {
             synchronous: false,
             ..order
@@ -386,6 +414,7 @@ fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         Side::host(client, dst, bytes),
         Side::host(client, src, bytes),
         bytes,
+        ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src)),
         order,
     )
 }
@@ -445,6 +474,9 @@ fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     if copy.srcLOD != 0 || copy.dstLOD != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    if recorded(&copy, order)? {
+        return Ok(());
+    }
     for z in 0..copy.Depth {
         let row = |first: usize, plane: usize, height: usize| {
             let skipped = plane
@@ -477,11 +509,56 @@ fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     Ok(())
 }
 
+/// Makes a copy a node, if its stream records.
+fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
+    if !capture::any::<Guest>() {
+        return Ok(false);
+    }
+    let client = client()?;
+    if order.synchronous {
+        return graph::refuse(client, order.stream).map(|()| false);
+    }
+    graph::record(client, order.stream, |stream| {
+        graph::copy(client, Copy3D::new(copy, stream.context)?)
+    })
+}
+
+/// A copy of rows as one of a slice.
+fn deepened(copy: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        srcXInBytes: copy.srcXInBytes,
+        srcY: copy.srcY,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: copy.srcDevice,
+        srcArray: copy.srcArray,
+        reserved0: std::ptr::null_mut(),
+        srcPitch: copy.srcPitch,
+        srcHeight: copy.srcY.saturating_add(copy.Height),
+        dstXInBytes: copy.dstXInBytes,
+        dstY: copy.dstY,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: copy.dstDevice,
+        dstArray: copy.dstArray,
+        reserved1: std::ptr::null_mut(),
+        dstPitch: copy.dstPitch,
+        dstHeight: copy.dstY.saturating_add(copy.Height),
+        WidthInBytes: copy.WidthInBytes,
+        Height: copy.Height,
+        Depth: 1,
+    }
+}
+
 fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     let client = client()?;
     check(1, 1)?;
     let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
-    if width == 0 || height == 0 {
+    if width == 0 || height == 0 || recorded(&deepened(&copy2d), order)? {
         return Ok(());
     }
     let extent = (width, height);
@@ -591,7 +668,8 @@ fn copy_row(dst: Plane, src: Plane, row: usize, width: usize, order: Order) -> R
         Side::Far(start) => Side::Far(start + (row * plane.pitch) as u64),
         Side::Near(start) => Side::Near(start.add(row * plane.pitch)),
     };
-    copy(at(dst), at(src), width, order)
+    let whole = (CU_MEMORYTYPE_UNIFIED, 0);
+    copy(at(dst), at(src), width, (whole, whole), order)
 }
 
 cuda! {
@@ -700,6 +778,10 @@ fn peer_async(
     bytes: usize,
     order: Order,
 ) -> Result {
+    let given = ((CU_MEMORYTYPE_DEVICE, dst), (CU_MEMORYTYPE_DEVICE, src));
+    if capture::any::<Guest>() && record(client()?, given, bytes, order)? {
+        return Ok(());
+    }
     let request = request::cuMemcpyPeerAsync {
         dstDevice: dst,
         dstContext: dst_context as u64,

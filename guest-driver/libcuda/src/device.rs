@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Devices: nearly everything here is answered from the hello.
 
 use std::{ffi::c_char, sync::RwLock};
@@ -157,7 +158,7 @@ cuda! {
 }
 
 /// `[domain:]bus:device[.function]`, in hexadecimal.
-fn pci_address(text: &str) -> Option<[u32; 4]> {
+pub(crate) fn pci_address(text: &str) -> Option<[u32; 4]> {
     let (place, function) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<_> = place.split(':').collect();
     let (domain, bus, device) = match parts[..] {

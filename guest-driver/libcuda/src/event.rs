@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Events: recorded, asked about, waited for.
 //!
 //! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
@@ -15,6 +16,7 @@ use std::{
 };
 
 use gpgpu_client::ring::{Patience, Ring};
+use gpgpu_graphs::capture;
 use gpgpu_protocol::{
     api::{Event, Object, request},
     cuda::*,
@@ -22,12 +24,13 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    argument::GuestArg,
+    argument::{GuestArg, OutPtr},
     border::Result,
     client::{Client, client},
     cuda,
+    graph::{self, Guest},
     launch::DefaultStream,
-    stream,
+    stream, thread,
 };
 
 /// How long a word that says "not yet" is believed before the host is asked again.
@@ -168,6 +171,9 @@ impl Watched {
 fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
+    if graph::record_event(hStream, hEvent, 0)? {
+        return Ok(());
+    }
     let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
     let watched = find(hEvent);
     match (&watched, client.ring()) {
@@ -196,6 +202,13 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     }
 }
 
+/// The latest record of an event has no word: the host is asked about it.
+pub fn forget_word(event: u64) {
+    if let Some(watched) = find(event) {
+        watched.latest.store(0, Ordering::Relaxed);
+    }
+}
+
 fn next_value() -> u32 {
     loop {
         let value = VALUE.fetch_add(1, Ordering::Relaxed);
@@ -211,9 +224,10 @@ fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, fla
     }
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
-    if let Some(watched) = find(hEvent) {
-        watched.latest.store(0, Ordering::Relaxed);
+    if flags == 1 && graph::record_event(hStream, hEvent, flags)? {
+        return Ok(());
     }
+    forget_word(hEvent);
     let request = request::cuEventRecordWithFlags {
         hEvent,
         hStream,
@@ -222,8 +236,24 @@ fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, fla
     client.call(&request).map(drop)
 }
 
+/// A record of the event is on its way of which its word will not tell.
+pub fn recorded_elsewhere(event: u64) {
+    if let Some(watched) = find(event) {
+        watched.latest.store(0, Ordering::Relaxed);
+    }
+}
+
 fn ask(client: &Client, hEvent: u64) -> Result {
     client.call(&request::cuEventQuery { hEvent }).map(drop)
+}
+
+/// The ids of two events, neither of which a capture has recorded last.
+fn compared(start: CUevent, end: CUevent) -> Result<(u64, u64)> {
+    client()?;
+    let ids = (Event::id(start), Event::id(end));
+    capture::use_event::<Guest>(ids.0)?;
+    capture::use_event::<Guest>(ids.1)?;
+    Ok(ids)
 }
 
 cuda! {
@@ -243,9 +273,36 @@ cuda! {
         record_with_flags(DefaultStream::PerThread, hEvent, hStream, flags)
     }
 
+    fn cuEventDestroy_v2(hEvent: CUevent) {
+        let client = client()?;
+        let id = Event::id(hEvent);
+        let request = request::cuEventDestroy_v2 { hEvent: id };
+        if Event::is_known(client, &id) && thread::has_context(client) {
+            client.post(&request)?;
+        } else {
+            client.call(&request)?;
+        }
+        client.objects.remove(id);
+        capture::forget_event::<Guest>(id);
+        Ok(())
+    }
+
+    fn cuEventElapsedTime(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
+        let (hStart, hEnd) = compared(hStart, hEnd)?;
+        let request = request::cuEventElapsedTime { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
+        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+    }
+
+    fn cuEventElapsedTime_v2(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
+        let (hStart, hEnd) = compared(hStart, hEnd)?;
+        let request = request::cuEventElapsedTime_v2 { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
+        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+    }
+
     fn cuEventQuery(hEvent: CUevent) {
         let client = client()?;
         let id = Event::id(hEvent);
+        capture::observe_event::<Guest>(id)?;
         match (find(id), client.ring()) {
             (Some(watched), Some(ring)) => {
                 if watched.is_over(ring) {
@@ -263,6 +320,7 @@ cuda! {
     fn cuEventSynchronize(hEvent: CUevent) {
         let client = client()?;
         let id = Event::id(hEvent);
+        capture::observe_event::<Guest>(id)?;
         let Some(ring) = client.ring().filter(|_| client.objects.contains(id)) else {
             return client.call(&request::cuEventSynchronize { hEvent: id }).map(drop);
         };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The exported functions that the API table describes completely.
 
 use gpgpu_protocol::{
@@ -9,7 +10,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::GuestArg,
-    border::{Result, enter},
+    border::{Result, enter, permit},
     client::{Client, client},
     thread,
 };
@@ -28,7 +29,7 @@ macro_rules! send {
 }
 
 macro_rules! function {
-    ($lower:ident $completion:ident $travels:ident $name:ident ($($arg:ident : $ty:ty),*)) => {
+    ($completion:ident $name:ident ($($arg:ident : $ty:ty),*)) => {
         /// As CUDA's documentation of the driver API describes it.
         ///
         /// # Safety
@@ -38,7 +39,7 @@ macro_rules! function {
         #[allow(clippy::not_unsafe_ptr_arg_deref)]
         pub unsafe extern "C" fn $name($($arg: <$ty as Arg>::C),*) -> CUresult {
             fn body(client: &Client, $($arg: <$ty as Arg>::C),*) -> Result {
-                let request = request::$travels { $($arg: <$ty as GuestArg>::$lower(client, $arg)?),* };
+                let request = request::$name { $($arg: <$ty as GuestArg>::lower(client, $arg)?),* };
                 let _known = true $(&& <$ty as GuestArg>::is_known(client, &request.$arg))*;
                 if let Some(_reply) = send!($completion, client, request, _known)? {
                     $(<$ty as GuestArg>::raise(client, $arg, _reply.$arg);)*
@@ -46,7 +47,10 @@ macro_rules! function {
                 $(<$ty as GuestArg>::settle(client, $arg, &request.$arg);)*
                 Ok(())
             }
-            enter(stringify!($name), || body(client()?, $($arg),*))
+            enter(stringify!($name), || {
+                permit!($name);
+                body(client()?, $($arg),*)
+            })
         }
         check_signature!($name($(<$ty as Arg>::C),*));
     };
@@ -54,11 +58,7 @@ macro_rules! function {
 
 macro_rules! export {
     (plain $completion:ident $name:ident ($($args:tt)*)) => {
-        function!(lower $completion $name $name ($($args)*));
-    };
-    (plain $completion:ident $name:ident $per_thread:ident ($($args:tt)*)) => {
-        function!(lower $completion $name $name ($($args)*));
-        function!(lower_per_thread $completion $name $per_thread ($($args)*));
+        function!($completion $name ($($args)*));
     };
     (worker $($rest:tt)*) => {
         export!(plain $($rest)*);

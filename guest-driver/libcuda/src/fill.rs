@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Fills: the `cuMemset` family.
 
 use gpgpu_protocol::{
@@ -9,7 +10,7 @@ use crate::{
     argument::GuestArg,
     border::Result,
     client::{Client, client},
-    cuda,
+    cuda, graph,
     stores::pointers::Kind,
     thread,
 };
@@ -17,7 +18,7 @@ use crate::{
 /// Whether a fill lies in memory that the process knows, and can be posted; any other the host judges before the
 /// caller goes on.
 fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
-    let lies_in = |bytes| client.pointers.find_whole(start, bytes);
+    let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && Stream::is_known(client, &stream)
         && bytes.and_then(lies_in).is_some();
@@ -29,7 +30,7 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
 
 /// The same for a fill that says nothing of a stream: of device memory it does not wait either, of host memory it does.
 fn whole_on_device(client: &Client, start: u64, bytes: Option<usize>) -> bool {
-    let lies_in = |bytes| client.pointers.find_whole(start, bytes);
+    let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && bytes
             .and_then(lies_in)
@@ -81,6 +82,9 @@ macro_rules! linear {
         fn $async(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
             let client = client()?;
             let hStream = thread::stream_id(client, hStream as u64)?;
+            if graph::fill(client, hStream, (dstDevice, 0), ($value.into(), size_of::<$ty>()), (N, 1))? {
+                return Ok(());
+            }
             let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
             send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
@@ -88,6 +92,9 @@ macro_rules! linear {
         fn $async_per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize, hStream: CUstream) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, hStream as u64)?;
+            if graph::fill(client, hStream, (dstDevice, 0), ($value.into(), size_of::<$ty>()), (N, 1))? {
+                return Ok(());
+            }
             let known = whole(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
             send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
@@ -115,6 +122,9 @@ macro_rules! pitched {
         fn $async(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {
             let client = client()?;
             let hStream = thread::stream_id(client, hStream as u64)?;
+            if graph::fill(client, hStream, (dstDevice, dstPitch), ($value.into(), size_of::<$ty>()), (Width, Height))? {
+                return Ok(());
+            }
             let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
             send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
@@ -122,6 +132,9 @@ macro_rules! pitched {
         fn $async_per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize, hStream: CUstream) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, hStream as u64)?;
+            if graph::fill(client, hStream, (dstDevice, dstPitch), ($value.into(), size_of::<$ty>()), (Width, Height))? {
+                return Ok(());
+            }
             let known = whole(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
             send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
 use std::{
@@ -165,6 +166,9 @@ pub struct Jit {
     count: usize,
     options: InPtr<CUjit_option>,
     values: OutPtr<usize>,
+    /// The bytes of the buffers for information and for errors. A linker answers several times, and each answer puts the length of a text where the
+    /// program had put the length of its buffer.
+    rooms: [usize; 2],
 }
 
 impl Jit {
@@ -177,11 +181,18 @@ impl Jit {
         if count > 256 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(Self {
+        let mut jit = Self {
             count: count as usize,
             options,
             values,
-        })
+            rooms: [0; 2],
+        };
+        let sizes = [
+            CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+            CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        jit.rooms = sizes.map(|size| jit.value(size).unwrap_or(0));
+        Ok(jit)
     }
 
     /// No options.
@@ -190,6 +201,7 @@ impl Jit {
             count: 0,
             options: InPtr::nested(std::ptr::null()),
             values: OutPtr::nested(std::ptr::null_mut()),
+            rooms: [0; 2],
         }
     }
 
@@ -220,10 +232,10 @@ impl Jit {
                 CU_JIT_WALL_TIME => value.offer(log.wall_time.to_bits() as usize),
                 CU_JIT_THREADS_PER_BLOCK => value.offer(log.threads_per_block as usize),
                 CU_JIT_INFO_LOG_BUFFER => {
-                    self.give_log(value, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, &log.info.0);
+                    Self::give_log(value, self.rooms[0], &log.info.0);
                 }
                 CU_JIT_ERROR_LOG_BUFFER => {
-                    self.give_log(value, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, &log.error.0);
+                    Self::give_log(value, self.rooms[1], &log.error.0);
                 }
                 _ => {}
             }
@@ -237,8 +249,7 @@ impl Jit {
         }
     }
 
-    fn give_log(&self, buffer: OutPtr<usize>, size: CUjit_option, text: &[u8]) {
-        let room = self.value(size).unwrap_or(0);
+    fn give_log(buffer: OutPtr<usize>, room: usize, text: &[u8]) {
         if let (Some(address), true) = (buffer.read(), room > 0) {
             let count = text.len().min(room - 1);
             let buffer = HostPtr::at(address as u64);

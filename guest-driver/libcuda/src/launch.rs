@@ -1,15 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches.
 //!
 //! A launch that the process knows to be well formed is posted: its call returns at once, and what
 //! goes wrong on the GPU surfaces later, as it does natively. Any other launch is put to the host's
 //! driver while the caller waits, so that a rejected launch is rejected with CUDA's own code.
 
-use std::ffi::c_void;
+use std::{
+    ffi::c_void,
+    sync::{Arc, OnceLock},
+};
 
+use gpgpu_graphs::{
+    capture,
+    node::{Kernel, Shape as Extents, Work},
+};
 use gpgpu_protocol::{
     api::{
-        Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object, Operation, ParamInfo,
-        Request, reply, request,
+        EVENT_ATTRIBUTES, Function, LAUNCH_ATTRIBUTES, LaunchAttribute, LaunchConfig, Object,
+        Operation, ParamInfo, Request, reply, request,
     },
     codec::{Malformed, Reader, Shape, Wire, Writer},
     cuda::*,
@@ -19,7 +27,8 @@ use crate::{
     argument::{HostPtr, InPtr},
     border::Result,
     client::{Client, client},
-    cuda,
+    cuda, event,
+    graph::{self, Guest},
     stores::{function::FunctionData, objects::Known, occupancy::configuration},
     thread,
 };
@@ -66,10 +75,14 @@ pub fn lower_config(
         // SAFETY: every bit pattern of the union's 64 bytes is a value of its byte array, and the
         // caller's structure holds all 64.
         let value = unsafe { attribute.value.pad };
-        lowered.push(LaunchAttribute {
+        let attribute = LaunchAttribute {
             id: attribute.id,
             value,
-        });
+        };
+        if EVENT_ATTRIBUTES.contains(&attribute.id) {
+            event::recorded_elsewhere(attribute.event());
+        }
+        lowered.push(attribute);
     }
     Ok(LaunchConfig {
         grid_x: config.gridDimX,
@@ -205,6 +218,93 @@ fn fits(
         && clusters.unwrap_or(0) == 0
 }
 
+/// Whether a launch is to wait for its kernel, by `CUDA_LAUNCH_BLOCKING`: then it returns the kernel's error too. The worker's
+/// driver has an environment of its own.
+pub fn is_blocking() -> bool {
+    static BLOCKING: OnceLock<bool> = OnceLock::new();
+    *BLOCKING.get_or_init(|| {
+        std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| !matches!(value.trim(), "" | "0"))
+    })
+}
+
+/// Makes a launch a node, if its stream records.
+fn record(
+    client: &Client,
+    func: CUfunction,
+    function: &FunctionData,
+    config: &LaunchConfig,
+    launch: &Launch<'_>,
+) -> Result<bool> {
+    let recorded = graph::record(client, config.stream, |stream| {
+        let mut bytes = vec![0; function.param_bytes];
+        launch.params.write(&mut bytes);
+        let shape = Extents {
+            grid: [config.grid_x, config.grid_y, config.grid_z],
+            block: [config.block_x, config.block_y, config.block_z],
+            shared: config.shared_bytes,
+        };
+        let attribute = |of: &LaunchAttribute| CUlaunchAttribute {
+            id: of.id,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { pad: of.value },
+        };
+        // Leave to overlap with the kernel before, which a node need not use: edges say what it waits for.
+        let kept = config.attributes.iter();
+        let kept = kept.filter(|of| {
+            !matches!(
+                of.id,
+                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION | CU_LAUNCH_ATTRIBUTE_IGNORE
+            ) && !EVENT_ATTRIBUTES.contains(&of.id)
+        });
+        let kernel = Kernel::new(
+            (func as u64, stream.context),
+            shape,
+            kept.map(attribute).collect(),
+            graph::signature(function),
+            &bytes,
+        );
+        check(client, &kernel)?;
+        Ok(Work::Kernel(Arc::new(kernel)))
+    })?;
+    if recorded {
+        // An event that its blocks would record comes when all of them have ended, which CUDA allows.
+        for of in &config.attributes {
+            if EVENT_ATTRIBUTES.contains(&of.id) {
+                graph::record_event(config.stream, of.event(), 0)?;
+            }
+        }
+    }
+    Ok(recorded)
+}
+
+/// Whether a node's launch can be made: what the process knows to be good is, the rest the host says.
+pub fn check(client: &Client, kernel: &Kernel) -> Result {
+    let step = graph::launch_step(client, kernel)?;
+    let config = &step.launch;
+    let look = |object: &Known| match object {
+        Known::Context(context) => Some((context.device, context.limits.hold(config))),
+        _ => None,
+    };
+    let place = client.objects.look(kernel.context, look).flatten();
+    let function = client.objects.function(kernel.function)?;
+    if function.context != 0 && function.context != kernel.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if let Some((device, true)) = place
+        && (function.accepted.holds(device, config)
+            || config.attributes.is_empty()
+                && fits(client, (&function, kernel.function), device, config))
+    {
+        return Ok(());
+    }
+    let before = configuration();
+    client.call(&request::gpgpuGraphCheck { step: step.clone() })?;
+    if let Some((device, _)) = place {
+        function.accepted.note(device, config, before);
+    }
+    Ok(())
+}
+
 /// Launches a function; the calls of a program that launches the same kernels over and over take no lock and
 /// allocate nothing.
 fn launch(
@@ -225,16 +325,21 @@ fn launch(
     let place = client.objects.look(context, look).flatten();
     let streams = client.objects.knows_stream(config.stream);
     let id = Function::id(func);
+    let mut prints = false;
     let launched = client.objects.look(id, |object| {
         let (Known::Function(function) | Known::Kernel(function)) = object else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };
+        prints = function.may_print(client)?;
         let request = Launch {
             func: id,
             config,
             params: Parameters::new(function, each, extra)?,
             param_bytes: function.param_bytes,
         };
+        if capture::any::<Guest>() && record(client, func, function, config, &request)? {
+            return Ok(());
+        }
         let here = function.context == 0 || function.context == context;
         let Some((device, true)) = place.filter(|_| streams && here) else {
             return client.call(&request).map(drop);
@@ -255,7 +360,15 @@ fn launch(
         function.accepted.note(device, config, before);
         Ok(())
     });
-    launched.unwrap_or(Err(CUDA_ERROR_INVALID_HANDLE))
+    launched.unwrap_or(Err(CUDA_ERROR_INVALID_HANDLE))?;
+    if prints {
+        client.launched_printing();
+    }
+    if is_blocking() {
+        let hStream = config.stream;
+        client.call(&request::cuStreamSynchronize { hStream })?;
+    }
+    Ok(())
 }
 
 fn plain(

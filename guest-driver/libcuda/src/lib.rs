@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcuda.so.1` for a virtio-gpgpu guest: the CUDA driver API as a command stream.
 //!
 //! A call enters through [`border`], which turns C arguments into checked ones ([`argument`]), is
@@ -22,9 +23,12 @@ mod event;
 mod exports;
 mod fill;
 mod function;
+mod graph;
 mod image;
 mod launch;
 mod library;
+mod link;
+mod memop;
 mod memory;
 mod memory_pool;
 mod module;
@@ -35,5 +39,9 @@ mod settings;
 mod sisters;
 mod stores;
 mod stream;
+mod stream_attribute;
+mod tensor_map;
 mod thread;
 mod unsupported;
+mod virtual_memory;
+mod visible;

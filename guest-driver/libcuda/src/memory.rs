@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory: device allocations, pinned and registered host memory.
 
 use std::ffi::c_void;
@@ -11,6 +12,7 @@ use crate::{
     client::{Client, client},
     cuda,
     device::device,
+    graph,
     stores::{
         pointers::{Kind, Origin, Range},
         spare,
@@ -40,8 +42,8 @@ fn code(failure: Failure) -> CUresult {
     }
 }
 
-fn note_device(client: &Client, start: u64, bytes: usize) {
-    let context = thread::current_context();
+/// Notes device memory of a context.
+pub fn note_device(client: &Client, context: u64, start: u64, bytes: usize) {
     client.pointers.insert(Range {
         start,
         bytes: bytes as u64,
@@ -51,7 +53,8 @@ fn note_device(client: &Client, start: u64, bytes: usize) {
     });
 }
 
-fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
+/// Allocates pinned memory.
+pub fn allocate_host(bytes: usize, flags: u32) -> Result<*mut c_void> {
     let client = client()?;
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -113,7 +116,8 @@ fn note_host(
     Ok(())
 }
 
-fn free_host(start: u64, wanted: bool) -> Result {
+/// Frees pinned memory, or unregisters it where that is `wanted`.
+pub fn free_host(start: u64, wanted: bool) -> Result {
     let client = client()?;
     let range = client.pointers.find(start);
     let Some((range, Kind::Host { registered, .. })) = range.map(|range| (range, range.kind))
@@ -194,12 +198,12 @@ cuda! {
         let client = client()?;
         let context = thread::current_context();
         if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(context, bytesize) {
-            note_device(client, spare, bytesize);
+            note_device(client, context, spare, bytesize);
             return dptr.set(spare);
         }
         let request = request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize: spare::length_for(bytesize) };
         let reply = client.allocate(|| client.call(&request))?;
-        note_device(client, reply.dptr, bytesize);
+        note_device(client, context, reply.dptr, bytesize);
         dptr.set(reply.dptr)
     }
 
@@ -208,7 +212,7 @@ cuda! {
         let client = client()?;
         let request = request::cuMemAllocPitch_v2 { dptr: !dptr.is_null(), pPitch: !pPitch.is_null(), WidthInBytes, Height, ElementSizeBytes };
         let reply = client.allocate(|| client.call(&request))?;
-        note_device(client, reply.dptr, reply.pPitch.saturating_mul(Height));
+        note_device(client, thread::current_context(), reply.dptr, reply.pPitch.saturating_mul(Height));
         pPitch.set(reply.pPitch)?;
         dptr.set(reply.dptr)
     }
@@ -216,6 +220,10 @@ cuda! {
     /// `cuMemFree`.
     fn cuMemFree_v2(dptr: CUdeviceptr) {
         let client = client()?;
+        if let Some(freed) = graph::free(dptr) {
+            // A graph's memory is the graph's still; what used it is waited for all the same.
+            return freed.and_then(|()| client.call(&request::cuCtxSynchronize {}).map(drop));
+        }
         let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
         client.disown(dptr);
         if let Some(range) = range {

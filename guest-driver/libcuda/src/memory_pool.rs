@@ -1,10 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory pools, and memory in a stream's order.
 //!
 //! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
 //! the host's to say.
 
-use std::{ffi::c_void, sync::atomic::Ordering};
+use std::{
+    ffi::c_void,
+    sync::{Arc, atomic::Ordering},
+};
 
+use gpgpu_graphs::{Gpu, node::Work, objects::Allocation};
 use gpgpu_protocol::{
     api::{MemPool, Object, default_pool, device_of_default_pool, request},
     cuda::*,
@@ -16,6 +21,7 @@ use crate::{
     client::client,
     cuda,
     device::device,
+    graph::{self, Guest},
     launch::DefaultStream,
     stores::pointers::{Kind, Origin, Range},
     stream, thread,
@@ -41,6 +47,18 @@ fn allocate(
         }
     };
     let device = client.pools.device(pool)?;
+    let mut address = 0;
+    let recorded = graph::record(client, hStream, |stream| {
+        if bytesize == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let allocation = Allocation::new::<Guest>(stream.context, bytesize)?;
+        address = allocation.address;
+        Ok(Work::Alloc(Arc::new(allocation)))
+    })?;
+    if recorded {
+        return dptr.set(address);
+    }
     // As natively: no memory, and no error.
     if bytesize == 0 {
         return dptr.set(0);
@@ -68,6 +86,16 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     let context = stream::context(hStream as CUstream)?;
     if dptr == 0 {
         return Ok(());
+    }
+    let recorded = graph::record(client, hStream, |_| {
+        let found = Guest::store().with(|inner| inner.allocation(dptr));
+        found.map(Work::Free).ok_or(CUDA_ERROR_INVALID_VALUE)
+    })?;
+    if recorded {
+        return Ok(());
+    }
+    if let Some(freed) = graph::free(dptr) {
+        return freed;
     }
     client.disown(dptr);
     let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));

@@ -1,8 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Symbols of older headers whose functions did not change but in name.
 
 use gpgpu_protocol::{check_signature, cuda::*};
-
-use crate::exports;
 
 macro_rules! older_names {
     ($($(#[$meta:meta])* $older:ident = $path:path as ($($arg:ident : $ty:ty),*);)*) => {$(
@@ -22,7 +21,7 @@ macro_rules! older_names {
 
 older_names! {
     /// `cuEventDestroy` as headers before CUDA 4.0 named it.
-    cuEventDestroy = exports::cuEventDestroy_v2 as (event: CUevent);
+    cuEventDestroy = crate::event::cuEventDestroy_v2 as (event: CUevent);
     /// `cuStreamDestroy` as headers before CUDA 4.0 named it.
     cuStreamDestroy = crate::stream::cuStreamDestroy_v2 as (stream: CUstream);
     /// `cuCtxDestroy` as headers before CUDA 4.0 named it.

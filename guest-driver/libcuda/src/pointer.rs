@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What pointers say of themselves.
 
 use gpgpu_protocol::{api::request, cuda::*};
@@ -28,11 +29,22 @@ impl Value {
     }
 }
 
+/// What is said of an address that is reserved, and where nothing is mapped.
+fn reserved(client: &Client, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
+    let reservation = client.pointers.reservation(address);
+    let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match attribute {
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Ok(Value::Word(start)),
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => Ok(Value::Word(bytes)),
+        CU_POINTER_ATTRIBUTE_MAPPED => Ok(Value::Flag(false)),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
-    let range = client
-        .pointers
-        .find(address)
-        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let Some(range) = client.pointers.find(address) else {
+        return reserved(client, attribute, address);
+    };
     let on_host = matches!(range.kind, Kind::Host { .. });
     let offset = address
         - if address.wrapping_sub(range.start) < range.bytes {
@@ -42,10 +54,23 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         };
     let pool = match range.origin {
         Origin::Pool { pool, device } => Some((pool, device)),
+        Origin::Mapped { device, .. } => {
+            if let Ok(value) = reserved(client, attribute, address) {
+                return Ok(match attribute {
+                    CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
+                    _ => value,
+                });
+            }
+            match attribute {
+                CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => return Ok(Value::Word(range.start)),
+                CU_POINTER_ATTRIBUTE_MAPPING_SIZE => return Ok(Value::Word(range.bytes)),
+                _ => Some((0, device)),
+            }
+        }
         _ => None,
     };
     Ok(match attribute {
-        // Memory of a pool is the device's.
+        // Memory of a pool, or mapped, is the device's.
         CU_POINTER_ATTRIBUTE_CONTEXT if pool.is_some() => Value::Word(0),
         CU_POINTER_ATTRIBUTE_CONTEXT => Value::Word(range.context),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Half(if on_host {

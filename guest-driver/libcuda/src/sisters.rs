@@ -1,17 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The private entry for libcuda's sister libraries ([`gpgpu_client::sister`]).
 
 use std::ffi::c_void;
 
 use gpgpu_client::sister::{Entry, VERSION};
 use gpgpu_protocol::{
-    api::{Operation, object_id_of, operation},
+    api::{Operation, Property, object_id_of, operation, request as api_request},
     cuda::*,
 };
 
 use crate::{
     border::{Result, enter},
     client::{client, initialise},
-    context, thread,
+    context,
+    graph::library,
+    launch, thread,
 };
 
 static ENTRY: Entry = Entry {
@@ -93,7 +96,15 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
     enter("a library's request", || {
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
-        client()?.post_written(operation, arguments)
+        let client = client()?;
+        if library::record(client, operation, arguments, None)? {
+            return Ok(());
+        }
+        client.post_written(operation, arguments)?;
+        if operation.is(Property::Work) && launch::is_blocking() {
+            client.call(&api_request::cuCtxSynchronize {})?;
+        }
+        Ok(())
     })
 }
 
@@ -107,9 +118,14 @@ unsafe extern "C" fn call(
     enter("a library's call", || {
         // SAFETY: the sister's bytes live across the call.
         let (operation, arguments) = unsafe { request(op, arguments, bytes) }?;
-        client()?.call_written(operation, arguments, |reply| {
+        let client = client()?;
+        let mut read = |reply: &[u8]| {
             // SAFETY: the sister's function takes so many bytes, and the pointer that came with it.
             unsafe { read(to, reply.as_ptr(), reply.len()) }
-        })
+        };
+        if library::record(client, operation, arguments, Some(&mut read))? {
+            return Ok(());
+        }
+        client.call_written(operation, arguments, read)
     })
 }

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams: what the process knows of them.
 
 use std::ffi::c_void;
 
+use gpgpu_graphs::capture;
 use gpgpu_protocol::{
-    api::{Context, Object, Stream, request},
+    api::{Context, Event, Object, Stream, request},
     cuda::*,
 };
 
@@ -12,6 +14,7 @@ use crate::{
     border::Result,
     client::{Client, client},
     cuda,
+    graph::{self, Guest},
     launch::DefaultStream,
     settings,
     stores::{answers::local, context::answer, objects::Known},
@@ -117,10 +120,17 @@ fn context_out(pctx: OutPtr<CUcontext>, stream: CUstream) -> Result {
     pctx.set(Context::handle(context(stream)?))
 }
 
-/// Nothing is ever captured here, and beginning says so.
-fn not_capturing(stream: CUstream, status: OutPtr<CUstreamCaptureStatus>) -> Result {
-    context(stream)?;
-    status.set(CU_STREAM_CAPTURE_STATUS_NONE)
+/// `cuStreamGetCtx_v2`: no stream is of a green context.
+fn contexts_out(
+    pCtx: OutPtr<CUcontext>,
+    pGreenCtx: OutPtr<*mut c_void>,
+    stream: CUstream,
+) -> Result {
+    client()?;
+    pCtx.required()?;
+    pGreenCtx.required()?;
+    pCtx.set(Context::handle(context(stream)?))?;
+    pGreenCtx.set(std::ptr::null_mut())
 }
 
 cuda! {
@@ -138,6 +148,7 @@ cuda! {
             client.call(&request)?;
         }
         client.objects.remove(id);
+        capture::forget_stream::<Guest>(id);
         Ok(())
     }
 
@@ -179,6 +190,21 @@ cuda! {
         context_out(pctx, hStream)
     }
 
+    fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<*mut c_void>) {
+        contexts_out(pCtx, pGreenCtx, hStream)
+    }
+
+    fn cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<*mut c_void>) {
+        contexts_out(pCtx, pGreenCtx, hStream)
+    }
+
+    fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: OutPtr<*mut c_void>) {
+        client()?;
+        phCtx.required()?;
+        context(hStream)?;
+        phCtx.set(std::ptr::null_mut())
+    }
+
     fn cuStreamGetDevice(hStream: CUstream, device: OutPtr<CUdevice>) {
         let client = client()?;
         device.required()?;
@@ -191,29 +217,78 @@ cuda! {
         device.set(client.objects.context_device(context(hStream)?).ok_or(CUDA_ERROR_INVALID_CONTEXT)?)
     }
 
-    fn cuStreamIsCapturing(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamQuery(hStream: CUstream) {
+        query(DefaultStream::Legacy, hStream)
     }
 
-    fn cuStreamIsCapturing_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamQuery_ptsz(hStream: CUstream) {
+        query(DefaultStream::PerThread, hStream)
     }
 
-    fn cuStreamGetCaptureInfo_v2(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _numDependencies: *mut usize) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamSynchronize(hStream: CUstream) {
+        synchronise(DefaultStream::Legacy, hStream)
     }
 
-    fn cuStreamGetCaptureInfo_v2_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _numDependencies: *mut usize) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamSynchronize_ptsz(hStream: CUstream) {
+        synchronise(DefaultStream::PerThread, hStream)
     }
 
-    fn cuStreamGetCaptureInfo_v3(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _edges: *mut *const c_void, _numDependencies: *mut usize) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: u32) {
+        wait(DefaultStream::Legacy, hStream, hEvent, Flags)
     }
 
-    fn cuStreamGetCaptureInfo_v3_ptsz(hStream: CUstream, captureStatus: OutPtr<CUstreamCaptureStatus>, _id: *mut u64, _graph: *mut CUgraph, _dependencies: *mut *const CUgraphNode, _edges: *mut *const c_void, _numDependencies: *mut usize) {
-        not_capturing(hStream, captureStatus)
+    fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: u32) {
+        wait(DefaultStream::PerThread, hStream, hEvent, Flags)
     }
+}
+
+fn query(shape: DefaultStream, stream: CUstream) -> Result {
+    let hStream = lower(shape, stream)?;
+    graph::observe_stream(hStream)?;
+    client()?
+        .call(&request::cuStreamQuery { hStream })
+        .map(drop)
+}
+
+fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
+    let hStream = lower(shape, stream)?;
+    graph::observe_stream(hStream)?;
+    let client = client()?;
+    client
+        .call(&request::cuStreamSynchronize { hStream })
+        .map(drop)
+}
+
+fn wait(shape: DefaultStream, stream: CUstream, event: CUevent, Flags: u32) -> Result {
+    let client = client()?;
+    let (hStream, hEvent) = (lower(shape, stream)?, Event::id(event));
+    if Flags <= 1 && graph::wait_event(hStream, hEvent, Flags)? {
+        return Ok(());
+    }
+    let request = request::cuStreamWaitEvent {
+        hStream,
+        hEvent,
+        Flags,
+    };
+    let known = client.objects.knows_stream(hStream) && client.objects.contains(hEvent);
+    if known && Flags == 0 && thread::has_context(client) {
+        client.post(&request)
+    } else {
+        client.call(&request).map(drop)
+    }
+}
+
+/// Whether a stream is ordered with the legacy stream.
+pub fn is_blocking(client: &Client, stream: u64) -> Result<bool> {
+    let host = || {
+        let request = request::cuStreamGetFlags {
+            hStream: stream,
+            flags: true,
+        };
+        Ok(client.call(&request)?.flags.into())
+    };
+    let flags = fact(client, stream, Fact::Flags, host)?;
+    Ok(flags as u32 & CU_STREAM_NON_BLOCKING == 0)
 }
 
 /// The id of a stream, by the default stream that NULL stands for.

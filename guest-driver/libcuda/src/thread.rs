@@ -1,11 +1,9 @@
-//! What belongs to a thread of the program: its context stack, its default stream, its mode of capture.
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What belongs to a thread of the program: its context stack, its default stream.
 //!
 //! Every access survives a thread whose storage is already gone (a CUDA call in a destructor).
 
-use std::{
-    cell::{Cell, RefCell},
-    mem::ManuallyDrop,
-};
+use std::{cell::RefCell, mem::ManuallyDrop};
 
 pub use gpgpu_client::thread::{
     current_context, is_for_callbacks, pop_context, push_context, set_context,
@@ -26,7 +24,6 @@ use crate::{
 struct Thread {
     /// Default streams: the context's id and the stream's.
     streams: RefCell<Vec<(u64, u64)>>,
-    capture_mode: Cell<CUstreamCaptureMode>,
 }
 
 /// Runs when a thread ends that had a default stream.
@@ -53,7 +50,6 @@ thread_local! {
     static THREAD: ManuallyDrop<Thread> = const {
         ManuallyDrop::new(Thread {
             streams: RefCell::new(Vec::new()),
-            capture_mode: Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL),
         })
     };
     static LEAVING: Leaving = const { Leaving };
@@ -122,9 +118,4 @@ fn own_stream(client: &Client) -> Result<u64> {
         }
     });
     Ok(id)
-}
-
-/// Sets the thread's capture mode and returns the one before.
-pub fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
-    with(|thread| thread.capture_mode.replace(mode)).unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL)
 }

@@ -1,4 +1,6 @@
-//! The functions that are not there yet: exported, so that programs start, and honest when called.
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The functions that are not carried out: exported, so that programs start, and honest when called. Those that NVIDIA's driver
+//! refuses as well say nothing on standard error.
 
 use gpgpu_protocol::{cuda::*, with_driver_api};
 
@@ -6,6 +8,13 @@ macro_rules! function {
     (unsupported $($name:ident)*) => {
         gpgpu_client::unsupported! { CUDA_ERROR_NOT_SUPPORTED; $($name)* }
     };
+    (refused $($name:ident)*) => {$(
+        #[doc = "Refused, as by NVIDIA's driver."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> CUresult {
+            CUDA_ERROR_NOT_SUPPORTED
+        }
+    )*};
     ($made:ident $($name:ident)*) => {};
 }
 

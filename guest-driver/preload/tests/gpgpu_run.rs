@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `gpgpu-run` as its users meet it.
 
 mod common;
@@ -78,13 +79,18 @@ fn nccl_goes_through_host_memory_unless_the_user_has_said_something() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gpgpu-run"));
         command
             .env_remove("NCCL_P2P_DISABLE")
+            .env_remove("NCCL_CUMEM_ENABLE")
             .envs(by_user.map(|value| ("NCCL_P2P_DISABLE", value)))
+            .envs(by_user.map(|_| ("NCCL_CUMEM_ENABLE", "1")))
             .env("VIRTIO_GPGPU", "unix:/nonexistent.sock")
             .args(["--libdir", text(&bench.path("lib")), "env"]);
         stdout(&command.output().unwrap())
     };
-    assert!(said(None).contains("NCCL_P2P_DISABLE=1\n"));
-    assert!(said(Some("0")).contains("NCCL_P2P_DISABLE=0\n"));
+    let (without, with) = (said(None), said(Some("0")));
+    assert!(without.contains("NCCL_P2P_DISABLE=1\n"));
+    assert!(without.contains("NCCL_CUMEM_ENABLE=0\n"));
+    assert!(with.contains("NCCL_P2P_DISABLE=0\n"));
+    assert!(with.contains("NCCL_CUMEM_ENABLE=1\n"));
 }
 
 #[test]

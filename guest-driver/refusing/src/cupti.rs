@@ -1,6 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! CUPTI: profiling and tracing. What it traces happens on the host, in front of the operator's driver.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::MaybeUninit,
+};
+
+use libc::{Dl_info, dladdr};
 
 use crate::refuse;
 
@@ -94,7 +100,11 @@ pub unsafe extern "C" fn cuptiGetErrorMessage(result: u32, str: *mut *const c_ch
     unsafe { cuptiGetResultString(result, str) }
 }
 
-/// `cuptiGetVersion`: there is no version of what is not there.
+/// `CUPTI_API_VERSION` of CUDA 12.0 and of CUDA 13.0, the first of each that NVIDIA's library of that name has.
+const VERSIONS: [(&[u8], u32); 2] = [(b"libcupti.so.12", 18), (b"libcupti.so.13", 130_000)];
+
+/// `cuptiGetVersion`: the version that a program finds these functions in. JAX asks for it at its start, and takes a library that
+/// doesn't say for a broken installation.
 ///
 /// # Safety
 ///
@@ -105,8 +115,31 @@ pub unsafe extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
         return INVALID_PARAMETER;
     }
     // SAFETY: promised by the caller, and not NULL.
-    unsafe { version.write(0) };
-    NOT_SUPPORTED
+    unsafe { version.write(version_of(&own_file())) };
+    SUCCESS
+}
+
+/// The version for the file that this code was loaded from; the newer one's for any other name.
+pub(crate) fn version_of(file: &[u8]) -> u32 {
+    let of = VERSIONS.iter().find(|(name, _)| file.ends_with(name));
+    of.unwrap_or(&VERSIONS[1]).1
+}
+
+/// The path of the file that this code was loaded from; empty where the loader does not know it.
+fn own_file() -> Vec<u8> {
+    let mut found = MaybeUninit::<Dl_info>::zeroed();
+    let here: unsafe extern "C" fn(*mut u32) -> u32 = cuptiGetVersion;
+    // SAFETY: any address may be asked for, and the structure is there to be written to.
+    if unsafe { dladdr(here as *const c_void, found.as_mut_ptr()) } == 0 {
+        return Vec::new();
+    }
+    // SAFETY: all zero is a value of it, and the loader has filled it in.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    if name.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the loader's name of a file that stays loaded while its code runs.
+    unsafe { CStr::from_ptr(name) }.to_bytes().to_vec()
 }
 
 // Zero is their failure: NVTX goes on without them.

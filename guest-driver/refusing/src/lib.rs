@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries of NVIDIA's that load in a virtio-gpgpu guest and do nothing there.
 //!
 //! Frameworks are linked with them, and do without what they offer: profiling, GPUs that talk to each other, files read by the GPU.
@@ -56,6 +57,20 @@ mod tests {
             assert_eq!(cupti::cuptiGetResultString(30, &mut null()), 1);
             assert_eq!(cupti::cuptiGetResultString(0, std::ptr::null_mut()), 1);
         }
+    }
+
+    /// As JAX asks for it, which uses no GPU where the answer is an error or too old.
+    #[test]
+    fn cuptis_version_is_known() {
+        let mut version = 0;
+        // SAFETY: the pointer is to a value that lives across the call; NULL is refused.
+        unsafe {
+            assert_eq!(cupti::cuptiGetVersion(&mut version), 0);
+            assert_eq!(cupti::cuptiGetVersion(std::ptr::null_mut()), 1);
+        }
+        assert_eq!(version, 130_000);
+        assert_eq!(cupti::version_of(b"/lib/libcupti.so.12"), 18);
+        assert_eq!(cupti::version_of(b"/lib/libcupti.so.13"), 130_000);
     }
 
     #[test]

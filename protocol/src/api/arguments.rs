@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How arguments travel, and the kinds of objects.
 
 use std::marker::PhantomData;
 
-use super::{Copy2D, JitOption, LaunchConfig};
+use super::{
+    Copy2D, GraphStep, JitOption, LaunchAttribute, LaunchConfig, MemOp, TensorForm, TensorMap,
+};
 use crate::{
     codec::{Blob, Wire},
     cuda::*,
@@ -40,7 +43,20 @@ macro_rules! custom_only {
     )*};
 }
 
-custom_only!(bool, String, Blob, Vec<JitOption>, LaunchConfig, Copy2D);
+custom_only!(
+    bool,
+    String,
+    Blob,
+    Vec<u32>,
+    Vec<JitOption>,
+    Vec<MemOp>,
+    LaunchAttribute,
+    LaunchConfig,
+    GraphStep,
+    Copy2D,
+    TensorForm,
+    TensorMap
+);
 
 /// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
 pub struct Flags<const GOOD: u32> {}
@@ -152,6 +168,12 @@ objects! {
     Event = 0x70: CUevent;
     /// A memory pool, by handle; a device's own has an id that the device's number gives.
     MemPool = 0x80: CUmemoryPool, special &[];
+    /// Physical device memory, by handle.
+    Physical = 0x88: CUmemGenericAllocationHandle, special &[];
+    /// An executable graph, by handle.
+    GraphExec = 0x8c: CUgraphExec, special &[];
+    /// A part of graphs: what a library has given the GPU to do in a call that was recorded.
+    GraphPart = 0x8d: u64, special &[];
 }
 
 /// An object that the call creates, under an id that the guest chose and never chooses again.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The structures that requests and replies hold.
 
 use crate::{
@@ -49,6 +50,28 @@ wire_struct! {
         pub attributes: Vec<AttributeValue>,
         /// `cuDeviceGetProperties`: the fields of `CUdevprop` in their order.
         pub properties: Vec<i32>,
+    }
+
+    /// What a virtual machine has and does on a device.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct DeviceUsage {
+        /// The bytes that it may have: its limit, or all that the device has.
+        pub total: u64,
+        /// The bytes that its clients have, without those that are only kept for what is allocated next.
+        pub used: u64,
+        /// For how long the device had work of it, in nanoseconds since some moment; sampled.
+        pub busy_ns: u64,
+        /// Its clients that have memory there.
+        pub processes: Vec<ProcessUsage>,
+    }
+
+    /// What one client has on a device.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct ProcessUsage {
+        /// The process's id in the guest, as the client was opened with.
+        pub pid: u32,
+        /// Bytes, counted as those of `used` in `DeviceUsage`.
+        pub bytes: u64,
     }
 
     /// An attribute's value, or why there is none.
@@ -126,13 +149,82 @@ wire_struct! {
         pub attributes: Vec<LaunchAttribute>,
     }
 
-    /// A launch attribute: one whose value holds no handle and no host pointer.
+    /// An attribute of a launch or of a stream, whose value holds no host pointer.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LaunchAttribute {
         /// The `CUlaunchAttributeID`.
         pub id: u32,
-        /// The `CUlaunchAttributeValue`.
+        /// The `CUlaunchAttributeValue`. An event in it is the event's id.
         pub value: [u8; 64],
+    }
+
+    /// A step of an executable graph. The steps of one come in an order in which they can be done.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GraphStep {
+        /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
+        /// one, 7 what a part has, 8 words that are written and waited for.
+        pub kind: u32,
+        /// The steps that it waits for, by their numbers from 0; each comes before it.
+        pub after: Vec<u32>,
+        /// Whether it is done; if not, it is as if it did nothing. A call, a record and a wait always are.
+        pub enabled: bool,
+        /// The context that it runs in, by id; of a launch, a copy, a fill, a part and words.
+        pub context: u64,
+        /// The function or kernel of a launch, the number of the callback that `gpgpuNextCallback` gives, the event, or the part.
+        pub object: u64,
+        /// The launch; its stream is 0.
+        pub launch: LaunchConfig,
+        /// The parameter buffer of the launch, as in `cuLaunchKernelEx`.
+        pub params: Blob,
+        /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from slice to slice of
+        /// each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the value, the bytes of a value (1, 2
+        /// or 4), values in a row, rows. Of words: the flags of the batch, then each operation as a [`MemOp`] has it.
+        pub numbers: Vec<u64>,
+    }
+
+    /// Something that a stream does with a word in memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct MemOp {
+        /// The `CUstreamBatchMemOpType`.
+        pub operation: u32,
+        /// Its flags.
+        pub flags: u32,
+        /// The word's address, as the device has it; ignored for an operation that is about no word.
+        pub address: u64,
+        /// What is written or waited for.
+        pub value: u64,
+    }
+
+    /// What a tensor map is to describe: the arguments of CUDA's function.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct TensorForm {
+        /// 0: tiled; 1: im2col; 2: im2col in wide mode.
+        pub kind: u32,
+        /// The `CUtensorMapDataType`.
+        pub data_type: u32,
+        /// The tensor's address. Nothing is read there.
+        pub address: u64,
+        /// The size of each dimension, in elements: as many as the tensor has dimensions, 5 at most.
+        pub dims: Vec<u64>,
+        /// Bytes from one element of a dimension to the next, for all dimensions but the first.
+        pub strides: Vec<u64>,
+        /// The steps in each dimension.
+        pub element_strides: Vec<u32>,
+        /// Tiled: the size of the box in each dimension. Otherwise: channels for each pixel, pixels for each column.
+        pub box_dims: Vec<u32>,
+        /// The lower corner of the box of pixels: none for a tiled map, one number in wide mode, otherwise one for each dimension but two.
+        pub lower: Vec<i32>,
+        /// The upper corner; as many numbers.
+        pub upper: Vec<i32>,
+        /// Interleave, then in wide mode the mode, then swizzle, promotion in the L2 cache, and what is read outside the tensor.
+        pub modes: Vec<u32>,
+    }
+
+    /// A tensor map.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct TensorMap {
+        /// The `CUtensorMap`.
+        pub bytes: [u8; 128],
     }
 
     /// A two-dimensional copy between device memory and pinned memory.
@@ -153,17 +245,54 @@ wire_struct! {
     }
 }
 
-/// The launch attributes that travel: those that hold neither a handle nor a host pointer.
+impl Default for LaunchAttribute {
+    fn default() -> Self {
+        Self {
+            id: CU_LAUNCH_ATTRIBUTE_IGNORE,
+            value: [0; 64],
+        }
+    }
+}
+
+impl Default for TensorMap {
+    fn default() -> Self {
+        Self { bytes: [0; 128] }
+    }
+}
+
+/// The launch attributes whose value begins with an event.
+pub const EVENT_ATTRIBUTES: [CUlaunchAttributeID; 2] = [
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+    CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+];
+
+impl LaunchAttribute {
+    /// The event that one of [`EVENT_ATTRIBUTES`] begins with, by id.
+    pub fn event(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.value;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// The launch attributes that travel: those that hold no host pointer, and no handle but an event's.
 pub const LAUNCH_ATTRIBUTES: &[CUlaunchAttributeID] = &[
     CU_LAUNCH_ATTRIBUTE_IGNORE,
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
     CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+    CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
     CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
     CU_LAUNCH_ATTRIBUTE_PRIORITY,
     CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
     CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
     CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
     CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
+
+/// Whether a node of a graph can have a launch attribute: it records no event.
+pub fn is_node_attribute(id: CUlaunchAttributeID) -> bool {
+    LAUNCH_ATTRIBUTES.contains(&id) && !EVENT_ATTRIBUTES.contains(&id)
+}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The table itself; [`api`](crate::api) says how to read it.
 
 /// Hands the API table to `$callback!`.
@@ -28,6 +29,10 @@ macro_rules! with_api {
             0x0007 call custom gpgpuOperations(first: u32, operations: Out<Vec<KnownOperation>>) client;
             /// The libraries of NVIDIA that the host serves, each with the version of its own copy.
             0x0008 call custom gpgpuLibraries(libraries: Out<Vec<KnownLibrary>>) client;
+            /// Has the client see these of its devices alone, in this order: they are numbers from the hello, and from then on a
+            /// device is named by its place among them. It fails with `CUDA_ERROR_INVALID_VALUE` for none, for one twice, for one
+            /// that there is not, and if it succeeded before.
+            0x0009 call custom gpgpuSelectDevices(devices: Vec<u32>) client;
             // The ring; see `ring`.
             /// Sets the client's ring up at this address of its registered memory. It fails if the client has a ring already, or if
             /// the address is not a multiple of 4096, or if the ring does not lie as a whole in registered memory.
@@ -41,6 +46,14 @@ macro_rules! with_api {
             /// behind it. `over` is 1 if the records up to there were carried out and the GPU has come to the request's fences. The
             /// result is the error that keeps the fences from coming, if there is one.
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32, position: u64, over: Out<u32>) client;
+
+            // What kernels print.
+            /// Takes text that kernels and the driver have printed, in their order: what they wrote to standard output, and to
+            /// standard error. `more` is 1 if there may be more of it.
+            0x0c00 call custom gpgpuOutput(output: Out<Blob>, error: Out<Blob>, more: Out<u32>) client;
+            /// Whether functions of a module or library may print: `prints` is 0 only if none does. What was printed is there
+            /// once the host's driver has waited for the work, so a client waits by the command queue for the work of those that may.
+            0x0c01 wait custom gpgpuMayPrint(object: u64, prints: Out<u32>) client;
 
             // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
             // argument is one, so the worker's side is written by hand: the host's number may be another.
@@ -70,7 +83,7 @@ macro_rules! with_api {
             /// 0. It waits for commands of other threads in the context; where one does not end, the client may be ended.
             0x0202 wait custom cuCtxDestroy_v2(ctx: Context);
             /// Waits for all work of the current context.
-            0x0203 fence plain cuCtxSynchronize() observes;
+            0x0203 fence guest cuCtxSynchronize() observes;
             /// A limit of the current context.
             0x0204 call guest cuCtxGetLimit(pvalue: Out<usize>, limit: u32);
             /// Sets a limit of the current context. Where the virtual machine has a limit of device memory, what the context's limit
@@ -159,6 +172,36 @@ macro_rules! with_api {
             /// For a client that ran out of memory: waits, for a limited time, until something that was freed in a stream's order is
             /// free. `more` is 0 if there was nothing, and 1 if a new attempt may succeed.
             0x0318 wait custom gpgpuReclaim(more: Out<u32>) memory;
+
+            // Virtual memory: addresses and physical memory apart. None of it is in a context.
+            /// Reserves addresses of devices: `size` bytes, at a multiple of `alignment`, at `addr` if that is free and the device has
+            /// addresses there. An `alignment` or an `addr` of 0 is no wish. `size` is a multiple of the granularity, 2 MiB. The
+            /// device bounds how many reservations there are and how long they are together: past that it fails with
+            /// `CUDA_ERROR_OUT_OF_MEMORY`.
+            0x0320 call custom cuMemAddressReserve(ptr: Out<u64>, size: usize, alignment: usize, addr: u64) device memory;
+            /// Gives a whole reservation back, in which nothing is mapped.
+            0x0321 wait custom cuMemAddressFree(ptr: u64, size: usize) device memory;
+            /// Makes physical memory of a device, under an id that the client chose. It cannot be exported. It lives as long as it has
+            /// a reference or is mapped, and counts in the virtual machine's limit until then.
+            0x0322 wait custom cuMemCreate(handle: New<Physical>, size: usize, dev: i32) device memory;
+            /// Ends a reference to physical memory. `cuMemCreate` makes one, and so does each `cuMemRetainAllocationHandle`.
+            0x0323 wait custom cuMemRelease(handle: Physical) device memory;
+            /// Maps physical memory to addresses of one reservation where nothing is mapped: all of it, so `offset` is 0 and `size` is
+            /// that of the memory. No device has access yet. `dev` is the device whose memory it is.
+            0x0324 wait custom cuMemMap(ptr: u64, size: usize, offset: usize, handle: Physical, dev: Out<i32>) device memory;
+            /// Ends mappings: one or several whole ones of one reservation, side by side. It waits for commands of other threads that
+            /// use them, and not for the GPU.
+            0x0325 wait custom cuMemUnmap(ptr: u64, size: usize) device memory;
+            /// Says what one device may do with mappings: one or several whole ones of one reservation, side by side. CUDA's function
+            /// takes a list; each of its entries travels as a command of its own. `flags` is a `CUmemAccess_flags`.
+            0x0326 wait custom cuMemSetAccess(ptr: u64, size: usize, dev: i32, flags: u32) device memory;
+            /// What a device may do with the mapping that an address lies in: a `CUmemAccess_flags`.
+            0x0327 call custom cuMemGetAccess(flags: Out<u64>, dev: i32, ptr: u64) device memory;
+            /// Adds a reference to the physical memory that is mapped where an address lies, and gives its id: the one that it was
+            /// made under, even if no reference was left.
+            0x0328 call custom cuMemRetainAllocationHandle(handle: Out<u64>, addr: u64) device memory;
+            /// The device whose memory a handle stands for, and its bytes.
+            0x0329 call custom gpgpuPhysicalMemory(handle: Physical, dev: Out<i32>, bytes: Out<u64>) device memory;
 
             // Copies between device and registered memory; the guest library chose the form.
             /// Copies in the legacy stream, and is done when that stream has done it. Both addresses are of device memory or pinned
@@ -267,6 +310,19 @@ macro_rules! with_api {
             0x0709 call custom cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
             /// Sets the cache configuration of a kernel on a device.
             0x070a call custom cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
+            // The just-in-time linker.
+            /// Makes a linker in the current context under a number that the client chose and has given to none that lives. `options` are as in
+            /// `cuModuleLoadDataEx`.
+            0x0710 wait custom gpgpuLinkCreate(link: u64, options: Vec<JitOption>);
+            /// Gives a linker an input of the type `kind`, a `CUjitInputType`. `image` is as in `cuModuleLoadDataEx`; text gets a NUL behind it.
+            /// The reply has `log` also where the linker has failed.
+            0x0711 wait custom gpgpuLinkAdd(link: u64, kind: u32, image: u64, name: String, options: Vec<JitOption>, log: Out<JitLog>) input;
+            /// Links what a linker was given: `bytes` is the length of what it has made. The reply has `log` also where the linker has failed.
+            0x0712 wait custom gpgpuLinkComplete(link: u64, bytes: Out<u64>, log: Out<JitLog>);
+            /// Copies to the `out` of its chain what a linker has made, from `offset` on: as many bytes as that has.
+            0x0713 wait custom gpgpuLinkRead(link: u64, offset: u64) output;
+            /// Ends a linker.
+            0x0714 wait custom gpgpuLinkDestroy(link: u64);
 
             // Functions.
             /// An attribute of a function.
@@ -306,6 +362,12 @@ macro_rules! with_api {
             /// As `cuLaunchHostFunc`, but `gpgpuNextCallback` gives the number with the result that CUDA hands to such a function.
             0x0903 post custom cuStreamAddCallback(hStream: Stream, callback: u64) work;
 
+            // Tensor maps.
+            /// Describes a tensor as the GPU wants it for its copies. Lists that do not fit each other fail with `CUDA_ERROR_INVALID_VALUE`.
+            0x0910 call custom gpgpuTensorMapEncode(form: TensorForm, map: Out<TensorMap>) device;
+            /// A tensor map with another address.
+            0x0911 call custom gpgpuTensorMapReplaceAddress(old: TensorMap, address: u64, map: Out<TensorMap>) device;
+
             // Streams.
             /// Makes a stream in the current context, under an id that the client chose.
             0x0a01 post plain cuStreamCreate(phStream: New<Stream>, Flags: Flags<1>);
@@ -314,23 +376,33 @@ macro_rules! with_api {
             /// Ends a stream. What it was given is still done.
             0x0a03 post custom cuStreamDestroy_v2(hStream: Gone<Stream>);
             /// Whether a stream has done all its work: the result is `CUDA_ERROR_NOT_READY` as long as it has not.
-            0x0a04 call plain cuStreamQuery cuStreamQuery_ptsz (hStream: Stream) observes;
+            0x0a04 call guest cuStreamQuery cuStreamQuery_ptsz (hStream: Stream) observes;
             /// Waits for all work of a stream.
-            0x0a05 fence plain cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream) observes;
+            0x0a05 fence guest cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream) observes;
             /// Has a stream wait for an event.
-            0x0a06 post plain cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order mark;
+            0x0a06 post guest cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order mark;
             /// The flags of a stream.
             0x0a07 call guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
             /// The priority of a stream.
             0x0a08 call guest cuStreamGetPriority cuStreamGetPriority_ptsz (hStream: Stream, priority: Out<i32>);
             /// CUDA's number for a stream, which is not the id of this protocol.
             0x0a09 call guest cuStreamGetId cuStreamGetId_ptsz (hStream: Stream, streamId: Out<u64>);
+            /// Has a stream do these operations with words, in their order: write them, or wait until they have a value; 256 at most. Each
+            /// word must lie in device memory or in pinned memory of the client. `flags` is that of `cuStreamBatchMemOp`. A wait that does
+            /// not end holds its stream back, and counts as work that is under way.
+            0x0a10 call custom gpgpuMemOps(hStream: Stream, ops: Vec<MemOp>, flags: u32) order mark memory;
+            /// An attribute of a stream.
+            0x0a11 call custom cuStreamGetAttribute(hStream: Stream, attr: u32, value_out: Out<LaunchAttribute>);
+            /// Sets an attribute of a stream.
+            0x0a12 call custom cuStreamSetAttribute(hStream: Stream, value: LaunchAttribute);
+            /// Gives one stream the attributes of another.
+            0x0a13 call custom cuStreamCopyAttributes(dst: Stream, src: Stream);
 
             // Events.
             /// Makes an event in the current context, under an id that the client chose.
             0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
             /// Ends an event.
-            0x0b02 post worker cuEventDestroy_v2(hEvent: Gone<Event>);
+            0x0b02 post custom cuEventDestroy_v2(hEvent: Gone<Event>);
             /// Records an event in a stream.
             0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order mark;
             /// Records an event in a stream, with flags.
@@ -343,9 +415,44 @@ macro_rules! with_api {
             /// from 0. Where the GPU cannot write there, it records the event alone. It fails if there is no ring or no such word.
             0x0b10 post custom gpgpuEventMark(hEvent: Event, hStream: Stream, word: u32, value: u32) order mark;
             /// The time between two events, in milliseconds.
-            0x0b07 call plain cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
+            0x0b07 call guest cuEventElapsedTime(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
             /// The time between two events, in milliseconds, as the function of CUDA 12.8 and later tells it.
-            0x0b08 call plain cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
+            0x0b08 call guest cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
+
+            // What NVML asks; a client that asks needs no context.
+            /// What the virtual machine has and does on the device `dev`. The client says by it that it is not about to use a
+            /// context: one that was made for it ahead of its need is given up first, and does not count.
+            0x0d00 wait custom gpgpuDeviceUsage(dev: i32, usage: Out<DeviceUsage>) client;
+            /// The version of the host's GPU driver, as in `580.65.06`; empty where it does not say.
+            0x0d01 call custom gpgpuDriverVersion(version: Out<String>) client;
+
+            // Graphs. The client keeps graphs itself, and records them itself; the device hears of what can be launched.
+            /// Makes an executable graph, under an id that the client chose, of a list of `GraphStep`, at most 2^18: a count, then so many of
+            /// them. It comes as an image does in `cuModuleLoadDataEx`. `flags` are those of `cuGraphInstantiateWithFlags`, of which
+            /// CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY alone counts. All contexts that it names are on one device.
+            0x0e01 wait custom gpgpuGraphInstantiate(exec: New<GraphExec>, image: u64, flags: u64) memory input;
+            /// Ends an executable graph. What was launched is still done.
+            0x0e02 post custom cuGraphExecDestroy(hGraphExec: Gone<GraphExec>);
+            /// Does what an executable graph says, in a stream's order. The stream is on the graph's device. It fails with
+            /// `CUDA_ERROR_INVALID_HANDLE` if a function or an event of the graph has ended, and with `CUDA_ERROR_INVALID_VALUE` if
+            /// memory of a copy or fill is not there any more.
+            0x0e03 post custom cuGraphLaunch(hGraphExec: GraphExec, hStream: Stream) work memory;
+            /// Brings an executable graph to its device, in a stream's order.
+            0x0e04 call custom cuGraphUpload(hGraphExec: GraphExec, hStream: Stream) order memory;
+            /// Has an executable graph do what another list of as many steps says, with the same order between them. The list comes as in
+            /// `gpgpuGraphInstantiate`.
+            0x0e05 wait custom gpgpuGraphUpdate(exec: GraphExec, image: u64) memory input;
+            /// Changes the step of an executable graph with this number, from 0. Its kind, its context and what it waits for stay.
+            0x0e06 call custom gpgpuGraphSetStep(exec: GraphExec, step: u32, to: GraphStep) memory;
+            /// Says whether a step can be done: the result is the error if it cannot.
+            0x0e07 call custom gpgpuGraphCheck(step: GraphStep) memory;
+            /// Carries out a command of a library ([A.8](#a8-functions-of-libraries)) that gives the GPU work, on a handle or a stream, but records that work in place of
+            /// giving it to the GPU. `op` and `arguments` are the command's. `result` and `reply` answer the command. `ended` is the error if
+            /// the library has done what cannot be recorded: then there is no part. Otherwise `commands` says how many launches,
+            /// copies and fills the part has; with 0 there is none.
+            0x0e08 wait custom gpgpuGraphRecord(part: New<GraphPart>, op: u32, arguments: Blob, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>);
+            /// Ends a part. Executable graphs that have it keep it.
+            0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>);
         }
     };
 }

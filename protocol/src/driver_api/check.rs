@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whether a function that this project defines has CUDA's signature: decided when it is compiled.
 //!
 //! What is exported to C takes arguments of checked types, of one pointer each, in place of C's pointers. So its type is not the
@@ -54,6 +55,14 @@ functions!(
 functions!(
     A as A1, B as B1, C as C1, D as D1, E as E1, F as F1, G as G1, H as H1, I as I1, J as J1,
     K as K1, L as L1
+);
+functions!(
+    A as A1, B as B1, C as C1, D as D1, E as E1, F as F1, G as G1, H as H1, I as I1, J as J1,
+    K as K1, L as L1, M as M1, N as N1, O as O1
+);
+functions!(
+    A as A1, B as B1, C as C1, D as D1, E as E1, F as F1, G as G1, H as H1, I as I1, J as J1,
+    K as K1, L as L1, M as M1, N as N1, O as O1, P as P1
 );
 
 /// Compiles if a function of type `F` can stand for one of type `S`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The objects of libraries: handles, plans, descriptors.
 
 use super::{Kind, Library};
@@ -189,6 +190,10 @@ classes! {
     CudnnTensorTransform = 0xde: descriptor;
     /// `cudnnBackendDescriptor_t`, of any type but a variant pack.
     CudnnBackend = 0xdf: descriptor;
+    /// `cusparseLtHandle_t`. Its calls name their streams.
+    CusparseLtHandle = 0xf0: handle, mib 32;
+    /// `cusparseLtMatmulPlan_t`, with the descriptors that it was made of. It is made for one handle.
+    CusparseLtPlan = 0xf1: descriptor, most 4096;
 }
 
 impl Class {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVIDIA's libraries, which the host serves: a table for each, of functions that travel.
 //!
 //! The guest's library and the worker are both made from a function's row alone: number, completion, style, name, arguments
@@ -20,6 +21,7 @@ pub mod cufft;
 pub mod curand;
 pub mod cusolver;
 pub mod cusparse;
+pub mod cusparselt;
 mod kind;
 mod status;
 mod table;
@@ -148,6 +150,8 @@ libraries! {
     Cusparse "cusparse" = 0x2400: with_cusparse, cusparse;
     /// cuDNN.
     Cudnn "cudnn" = 0x2800: with_cudnn, cudnn;
+    /// cuSPARSELt.
+    CusparseLt "cusparselt" = 0x2c00: with_cusparselt, cusparselt;
 }
 
 impl Library {

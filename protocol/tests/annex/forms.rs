@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is in the byte strings of A.8 that a function's row calls `blob` and `reply`.
 
 use std::fmt::Write as _;
@@ -12,6 +13,7 @@ use gpgpu_protocol::libraries::{
         MOST_SEQUENCES,
         backend::{MOST_OPERANDS, VALUE_BYTES},
     },
+    cusparselt::{attributes as sparse, form::DENSE},
 };
 
 /// The forms of a library's byte strings; empty if none of its functions has one.
@@ -19,6 +21,7 @@ pub fn of(library: Library) -> String {
     match library {
         Library::CublasLt => cublaslt(),
         Library::Cudnn => cudnn(),
+        Library::CusparseLt => cusparselt(),
         _ => String::new(),
     }
 }
@@ -75,4 +78,36 @@ fn cudnn() -> String {
          The argument `isPosted` says that nobody reads the reply: what the library says of such an attribute, the descriptor's finalisation answers. Variant packs are the guest's alone, and no object. \
          A tensor is at a device address unless it is in the plan's `values`; of these an execution brings the value.\n\n"
     )
+}
+
+fn cusparselt() -> String {
+    let mut text = format!(
+        "*Attributes* in a byte string are `u64`, how many were set, and for each of these `u64`, its number, and `u64`, its value; numbers ascend. The attributes of a class are those of the table \
+         below and no others. A value has no more bits than its attribute, one that is a flag is 0 or 1, and one that the library tells is never set.\n\n\
+         A *scalar* is `bool` 1 and `u32`, the bits of a single-precision number; or `bool` 0 and `u64`, its device address. It is the latter if the product's attribute {} (alpha), or {} (beta), is 1. NULL is an address of 0 in \
+         any case.\n\n\
+         | byte string | form |\n|---|---|\n\
+         | `matrix` | `i64` rows, `i64` columns, `i64` leading dimension, `u32` alignment, `i32` type, `i32` order, `u32` sparsity, which is {DENSE:#x} for a dense matrix; its attributes |\n\
+         | `product` | the matrices A, B, C and D; `i32` the operation on A, `i32` that on B, `i32` the compute type; its attributes |\n\
+         | `selection` | the product; the attributes of the algorithm |\n\
+         | `scalars` | alpha and beta |\n\
+         | `found` | for each attribute of the algorithm that the search has found `u64`, its number, and `u64`, its value |\n\n\
+         A plan is used with the handle that made it. A call with a descriptor asks whether the library accepts what it says, and leaves nothing behind. The `value` of an attribute is eight bytes, of which the first are its own.\n\n\
+         | class | attribute | bytes | holds |\n|---|--:|--:|---|\n",
+        sparse::ALPHA_VECTOR,
+        sparse::BETA_VECTOR,
+    );
+    for class in sparse::Class::ALL {
+        for (number, of) in class.attributes().iter().enumerate() {
+            let holds = match of.holds {
+                sparse::Holds::Value => "a number",
+                sparse::Holds::Vector => "a flag",
+                sparse::Holds::Device => "a device address",
+                sparse::Holds::Told => "a number that the library tells",
+            };
+            let _ = writeln!(text, "| {class:?} | {number} | {} | {holds} |", of.bytes);
+        }
+    }
+    text.push('\n');
+    text
 }

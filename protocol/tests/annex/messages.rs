@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whole messages, byte for byte.
 
 use std::fmt::Write;
@@ -72,7 +73,7 @@ fn arguments<R: Request>(chain: &[u8]) -> R {
 fn answer<R: Wire>(result: u32, reply: Option<&R>) -> Vec<u8> {
     let head = StreamAnswer {
         result: result.into(),
-        reserved: 0.into(),
+        flags: 0.into(),
     };
     let results = reply.map(encoded).unwrap_or_default();
     let answer = [head.as_bytes(), &results].concat();
@@ -232,7 +233,7 @@ fn write_copies(page: &mut String) {
         ("00000000", "`status`: OK"),
         ("08000000", "`answer_written`: 8"),
         ("00000000", "`result`: `CUDA_SUCCESS`"),
-        ("00000000", "`reserved`"),
+        ("00000000", "`flags`"),
     ];
     let title = "Its answer, which has no results; the used length is 16:";
     message(page, title, &parts, &answer(CUDA_SUCCESS, Some(&done)));
@@ -268,7 +269,7 @@ fn write_copies(page: &mut String) {
         ("00000000", "`status`: OK"),
         ("08000000", "`answer_written`: 8"),
         ("00000000", "`result`: `CUDA_SUCCESS`"),
-        ("00000000", "`reserved`"),
+        ("00000000", "`flags`"),
         ("0000000000000000", "the rest of `answer`, as zeros"),
         ("4142434445464748 494a4b4c", "`out`"),
     ];
@@ -285,7 +286,7 @@ fn write_answers(page: &mut String) {
         ("00000000", "`status`: OK"),
         ("10000000", "`answer_written`: 16"),
         ("00000000", "`result`: `CUDA_SUCCESS`"),
-        ("00000000", "`reserved`"),
+        ("00000000", "`flags`"),
         ("00000034127f0000", "`dptr`"),
     ];
     let title = "An answer to `cuMemAlloc_v2`:";
@@ -297,7 +298,7 @@ fn write_answers(page: &mut String) {
         ("00000000", "`status`: OK"),
         ("08000000", "`answer_written`: 8"),
         ("01000000", "`result`: `CUDA_ERROR_INVALID_VALUE`"),
-        ("00000000", "`reserved`"),
+        ("00000000", "`flags`"),
     ];
     let title = "An answer with an error of CUDA's, to the same command: the results are left out.";
     let failed = answer::<reply::cuMemAlloc_v2>(CUDA_ERROR_INVALID_VALUE, None);
@@ -325,7 +326,7 @@ fn write_answers(page: &mut String) {
         ("00000000", "`status`: OK"),
         ("20000000", "`answer_written`: 32"),
         ("00000000", "`result`: `CUDA_SUCCESS`"),
-        ("00000000", "`reserved`"),
+        ("00000000", "`flags`"),
         ("0100000000000000", "`operations`: a list of one"),
         ("100b000000000000", "`op`: `gpgpuEventMark`"),
         ("d400fe7b4ec1fd76", "`layout`"),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Objects, what holds for all operations, each operation, and structures.
 
 use std::{collections::BTreeMap, fmt::Write};
@@ -194,6 +195,9 @@ const GROUPS: &[(u16, &str)] = &[
     (0x09, "Launches and host callbacks"),
     (0x0a, "Streams"),
     (0x0b, "Events"),
+    (0x0d, "Usage of devices"),
+    (0x0e, "Graphs"),
+    (0x0c, "What kernels print"),
 ];
 
 pub fn write_operations(page: &mut String) {

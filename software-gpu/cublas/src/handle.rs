@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles: numbers that name what is set for them.
 
 use std::ffi::{c_int, c_void};
@@ -95,7 +96,7 @@ impl Handle {
     }
 
     /// Queues work in the handle's stream.
-    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Send + 'static) -> Result {
+    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static) -> Result {
         let stream = self.settings().stream;
         self.run_in(stream, work)
     }
@@ -104,7 +105,7 @@ impl Handle {
     pub fn run_in(
         &self,
         stream: Name,
-        work: impl FnOnce(Memory) -> Outcome + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static,
     ) -> Result {
         let queued = self.work.queue(stream, false, work);
         queued.map_err(|_| Status::ExecutionFailed)
@@ -115,7 +116,7 @@ impl Handle {
     pub fn answer<T: Plain>(
         &self,
         result: Answer<T>,
-        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome<T> + Clone + Send + 'static,
     ) -> Result {
         if result.is_null() {
             return Err(Status::InvalidValue);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The arithmetic: ordinary Rust on numbers that were read, in double precision.
 
 use crate::types::{Result, Status, require};
@@ -208,7 +209,10 @@ pub fn pool(
 ///
 /// # Errors
 /// `NotSupported` for a function that is not here.
-pub fn activation(mode: i32, coefficient: f64) -> Result<impl Fn(f64) -> f64 + Send + 'static> {
+pub fn activation(
+    mode: i32,
+    coefficient: f64,
+) -> Result<impl Fn(f64) -> f64 + Clone + Send + 'static> {
     require((0..=6).contains(&mode))?;
     if mode == 6 {
         return Err(Status::NotSupported);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The backend's descriptors: attributes by name, and what they come to when a descriptor is finalised.
 //!
 //! A graph has one operation, a convolution or a pointwise one, and an operation has one engine without knobs.
@@ -475,6 +476,7 @@ impl Descriptor {
 }
 
 /// Where an operand is.
+#[derive(Clone, Copy)]
 enum Place {
     Device(u64),
     Value(f64),

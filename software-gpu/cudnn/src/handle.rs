@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles and the descriptors of the old API: numbers that name what is set for them.
 
 use std::ffi::{c_int, c_void};
@@ -171,7 +172,7 @@ impl Handle {
     }
 
     /// Queues work in the handle's stream.
-    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Send + 'static) -> Result {
+    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static) -> Result {
         let stream = *self.stream();
         Ok(self.work.queue(stream, false, work)?)
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The cuRAND API, every function under NVIDIA's own name. Integers stand where C has enumerations.
 #![allow(non_snake_case)]
 // They are NVIDIA's, and documented there.
@@ -67,7 +68,7 @@ fn normals(
     generator: &Generator,
     out: *mut c_void,
     count: usize,
-    made: impl Fn(f64) -> f32 + Send + 'static,
+    made: impl Fn(f64) -> f32 + Clone + Send + 'static,
 ) -> Result {
     generator.generate(out as u64, count, 2, move |words| {
         let (one, other) = (uniform(words), uniform(words));
@@ -79,7 +80,7 @@ fn normals_double(
     generator: &Generator,
     out: *mut c_void,
     count: usize,
-    made: impl Fn(f64) -> f64 + Send + 'static,
+    made: impl Fn(f64) -> f64 + Clone + Send + 'static,
 ) -> Result {
     generator.generate(out as u64, count, 4, move |words| {
         let (one, other) = (uniform_double(words), uniform_double(words));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Generators: numbers that name what is set for them.
 
 use std::ffi::{c_int, c_void};
@@ -102,7 +103,7 @@ impl Generator {
         address: u64,
         count: usize,
         words: u64,
-        make: impl Fn(&mut Words) -> [T; N] + Send + 'static,
+        make: impl Fn(&mut Words) -> [T; N] + Clone + Send + 'static,
     ) -> Result {
         if count == 0 {
             return Ok(());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Handles: numbers that name what is set for them. They are never addresses, so a stale or invented one is an error.
 
 use std::ffi::{c_int, c_void};
@@ -99,7 +100,7 @@ impl Handle {
     ///
     /// # Errors
     /// `ExecutionFailed` if the driver refuses it.
-    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Send + 'static) -> Result {
+    pub fn run(&self, work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static) -> Result {
         let stream = self.settings().stream;
         let queued = self.work.queue(stream, false, work);
         queued.map_err(|_| Status::ExecutionFailed)
@@ -111,7 +112,7 @@ impl Handle {
     /// `ExecutionFailed` if the driver refuses it, or it fails.
     pub fn wait<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let stream = self.settings().stream;
         let found = self.work.answer(stream, work);
@@ -126,7 +127,7 @@ impl Handle {
     pub fn answer<T: Plain>(
         &self,
         result: Answer<c_void>,
-        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome<T> + Clone + Send + 'static,
     ) -> Result {
         if result.is_null() {
             return Err(Status::InvalidValue);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -64,6 +65,7 @@ fn pop(out: Pointer<CUcontext>) -> Result {
 
 fn synchronize(context: &Context) -> Result {
     context.wait();
+    context.printed.put_out();
     driver::get()?.fault()
 }
 
@@ -177,12 +179,14 @@ export! {
 
     /// `cuCtxSynchronize`.
     context fn cuCtxSynchronize() |cx| {
+        gpgpu_graphs::capture::observe_context::<crate::graph::Soft>(cx.handle)?;
         synchronize(&cx)
     }
 
     /// `cuCtxSynchronize`, of CUDA 13.0: of any context, or the current one for NULL.
     healthy fn cuCtxSynchronize_v2(context: CUcontext) |_| {
         let context = context::named_or_current(context as u64)?;
+        gpgpu_graphs::capture::observe_context::<crate::graph::Soft>(context.handle)?;
         synchronize(&context)
     }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of one range.
 //!
 //! When a call returns follows CUDA's "API synchronization behavior": a copy that touches memory of which the driver knows
@@ -7,13 +8,16 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use gpgpu_graphs::node::{Copy3D, Work};
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUcontext, CUdeviceptr, CUstream,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE,
+    CUcontext, CUdeviceptr, CUstream,
 };
 
 use crate::border::{Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::graph;
 use crate::memory::Place;
 use crate::stream::{Null, Stream};
 
@@ -42,7 +46,7 @@ pub(super) enum Reading {
 
 /// `height` rows of `width` bytes. The addresses are those of the first byte of each side.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     pub dst: u64,
     pub dst_pitch: usize,
     pub src: u64,
@@ -156,6 +160,9 @@ pub(super) fn copy_reading(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
     }
+    if graph::record(stream, || line_node(stream, &rows, &dst, &src))? {
+        return Ok(());
+    }
     let mut wait = (wait && (is_host(&dst) || is_host(&src))) || syncs(&dst) || syncs(&src);
     wait |= matches!(dst, Place::Pageable);
     wait |= reading == Reading::AtCall && matches!(src, Place::Known(_));
@@ -173,9 +180,32 @@ pub(super) fn copy_reading(
     }
     let ticket = context::queue(stream, Vec::new(), move || run(&rows, &dst, &source))?;
     if wait {
-        return context::wait_for(&ticket);
+        return context::wait_for(stream.context, &ticket);
     }
     Ok(())
+}
+
+/// The node that copies rows of two ranges.
+fn line_node(stream: &Stream, rows: &Rows, dst: &Place, src: &Place) -> Result<Work> {
+    let kind = |place: &Place| match place {
+        Place::Known(allocation) if !allocation.is_host() => CU_MEMORYTYPE_DEVICE,
+        _ => CU_MEMORYTYPE_HOST,
+    };
+    let (to, from) = ((kind(dst), rows.dst), (kind(src), rows.src));
+    let context = context::of(stream)?.handle;
+    let mut copy = Copy3D::line(to, from, rows.width, context)?.given;
+    (copy.dstPitch, copy.srcPitch) = (rows.dst_pitch, rows.src_pitch);
+    (copy.dstHeight, copy.srcHeight) = (rows.height, rows.height);
+    copy.Height = rows.height;
+    Ok(Work::Copy(Box::new(Copy3D::new(&copy, context)?)))
+}
+
+/// Copies rows now: a node of a graph.
+pub(crate) fn copy_now(rows: &Rows) -> Result {
+    let memory = &driver::get()?.memory;
+    let dst = memory.classify(rows.dst, rows.extent(rows.dst_pitch)?, true)?;
+    let src = memory.classify(rows.src, rows.extent(rows.src_pitch)?, false)?;
+    run(rows, &dst, &Source::Address(rows.src, src))
 }
 
 const DEVICE: Side = Side::Device;

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies of boxes: slices of rows, one after the other in the stream.
 
+use gpgpu_graphs::node::{Copy3D, Work};
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUstream,
 };
@@ -9,6 +11,7 @@ use super::copy2d::side;
 use crate::border::{Pointer, Result, export};
 use crate::context::Context;
 use crate::driver;
+use crate::graph;
 use crate::stream::Null;
 
 // The bytes from one slice to the next, and from the first byte of the box to its last.
@@ -74,6 +77,11 @@ fn boxes(
     memory.classify(dst, dst_extent as u64, true)?;
     memory.classify(src, src_extent as u64, false)?;
     let stream = cx.own_stream(stream.0, stream.1)?;
+    if graph::record(&stream, || {
+        Ok(Work::Copy(Box::new(Copy3D::new(&c, cx.handle)?)))
+    })? {
+        return Ok(());
+    }
     for z in 0..c.Depth {
         let rows = Rows {
             dst: dst + (z * dst_slice) as u64,

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Events.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use gpgpu_graphs::capture;
 use gpgpu_protocol::cuda::{
     CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS,
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY,
@@ -12,6 +14,7 @@ use gpgpu_protocol::cuda::{
 
 use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
+use crate::graph::{self, Soft};
 use crate::handle::Table;
 use crate::stream::{Null, Ticket};
 
@@ -41,7 +44,13 @@ impl Event {
             .clone()
     }
 
-    fn record(&self, cx: &Context, stream: CUstream, null: Null, flags: c_uint) -> Result {
+    /// Whether a launch may record it: it has no time.
+    pub fn is_for_launches(&self) -> bool {
+        self.flags & CU_EVENT_DISABLE_TIMING != 0
+    }
+
+    /// Records it in a stream.
+    pub fn record(&self, cx: &Context, stream: CUstream, null: Null, flags: c_uint) -> Result {
         if flags > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -49,10 +58,18 @@ impl Event {
         if stream.context != self.context {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
+        if graph::record_event(self.handle, &stream, flags)? {
+            return Ok(());
+        }
         // Held across the queuing: of two threads that record, the later one in the stream wins.
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         *recorded = Some(context::queue_always(&stream, |_| ())?);
         Ok(())
+    }
+
+    /// A launch of a graph will record it: the record ends with the ticket.
+    pub fn record_by(&self, ticket: Arc<Ticket>) {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
     }
 
     // When it was reached; for elapsed time.
@@ -70,6 +87,7 @@ impl Event {
 }
 
 fn destroy(event: CUevent) -> Result {
+    capture::forget_event::<Soft>(event as u64);
     EVENTS
         .remove(event as u64)
         .map(|_| ())
@@ -77,6 +95,9 @@ fn destroy(event: CUevent) -> Result {
 }
 
 fn elapsed(out: Pointer<f32>, start: CUevent, end: CUevent) -> Result {
+    for event in [start, end] {
+        capture::use_event::<Soft>(event as u64)?;
+    }
     let (start, end) = (Event::named(start)?, Event::named(end)?);
     let (start, end) = (start.time(), end.time());
     // What is wrong for good comes before what is not ready yet.
@@ -118,13 +139,14 @@ export! {
         Event::named(event)?.record(&cx, stream, null, 0)
     }
 
-    /// `cuEventRecordWithFlags`: the one flag concerns captures, of which there are none.
+    /// `cuEventRecordWithFlags`: the one flag makes the record a node in a capture, and is wrong elsewhere.
     context fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |cx, null| {
         Event::named(event)?.record(&cx, stream, null, flags)
     }
 
     /// `cuEventQuery`: an event that was never recorded is ready.
     healthy fn cuEventQuery(event: CUevent) |driver| {
+        capture::observe_event::<Soft>(event as u64)?;
         if Event::named(event)?.recorded().is_some_and(|t| !t.is_done()) {
             return Err(CUDA_ERROR_NOT_READY);
         }
@@ -133,8 +155,10 @@ export! {
 
     /// `cuEventSynchronize`.
     healthy fn cuEventSynchronize(event: CUevent) |_| {
-        match Event::named(event)?.recorded() {
-            Some(ticket) => context::wait_for(&ticket),
+        capture::observe_event::<Soft>(event as u64)?;
+        let event = Event::named(event)?;
+        match event.recorded() {
+            Some(ticket) => context::wait_for(event.context, &ticket),
             None => Ok(()),
         }
     }

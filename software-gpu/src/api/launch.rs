@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launching kernels and host functions.
 
 use std::ffi::{c_uint, c_void};
@@ -6,15 +7,21 @@ use std::sync::Arc;
 use gpgpu_protocol::cuda::{
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-    CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-    CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CU_LAUNCH_PARAM_BUFFER_POINTER,
     CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
     CUDA_ERROR_INVALID_CLUSTER_SIZE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_SUPPORTED, CUfunction, CUhostFn, CUlaunchConfig, CUstream, CUstreamCallback,
+    CUDA_ERROR_NOT_SUPPORTED, CUevent, CUfunction, CUhostFn, CUlaunchAttribute,
+    CUlaunchAttributeValue, CUlaunchConfig, CUstream, CUstreamCallback,
 };
 
+use gpgpu_graphs::abi::CUDA_HOST_NODE_PARAMS;
+use gpgpu_graphs::node::{Host, Kernel, Shape, Work};
+
+use super::event::Event;
 use super::occupancy::active_blocks;
 use crate::border::{Pointer, Result, as_callback, export};
 use crate::config::{
@@ -23,7 +30,9 @@ use crate::config::{
 use crate::context::{self, Context};
 use crate::driver;
 use crate::exec::{self, Launch};
+use crate::graph;
 use crate::module::Function;
+use crate::printed::Printed;
 use crate::stream::Null;
 
 /// The values of a launch's `kernelParams`: one pointer for each parameter.
@@ -45,7 +54,7 @@ fn fits(dimensions: [u32; 3], most: [u32; 3]) -> bool {
 }
 
 /// What CUDA refuses at the call and not later.
-pub(super) fn check(function: &Function, launch: &Launch) -> Result {
+pub(crate) fn check(function: &Function, launch: &Launch) -> Result {
     let info = function.info();
     let threads = product(launch.block);
     if !fits(launch.grid, MAX_GRID_DIM)
@@ -131,8 +140,10 @@ fn launch(
     mut launch: Launch,
     stream: (CUstream, Null),
     (arguments, extra): (Arguments, Extra),
+    attributes: Vec<CUlaunchAttribute>,
 ) -> Result {
-    let function = Function::named(function as u64, cx)?;
+    let handle = function as u64;
+    let function = Function::named(handle, cx)?;
     let stream = cx.stream(stream.0, stream.1)?;
     if stream.context != function.context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -142,13 +153,41 @@ fn launch(
     }
     check(&function, &launch)?;
     let parameters = parameters(&function, arguments, extra)?;
+    let recorded = graph::record(&stream, || {
+        let shape = Shape {
+            grid: launch.grid,
+            block: launch.block,
+            shared: launch.dynamic_shared_bytes as u32,
+        };
+        let context = context::of(&stream)?.handle;
+        let kernel = Kernel::new(
+            (handle, context),
+            shape,
+            attributes,
+            graph::signature(&function, context),
+            &parameters,
+        );
+        Ok(Work::Kernel(Arc::new(kernel)))
+    })?;
+    if recorded {
+        return Ok(());
+    }
+    let printed = Arc::clone(&context::of(&stream)?.printed);
+    // As CUDA does, which makes room for what this one prints.
+    printed.put_out();
     context::queue(&stream, Vec::new(), move || {
-        run(&function, &launch, &parameters)
+        run(&function, &launch, &parameters, &printed)
     })
     .map(|_| ())
 }
 
-fn run(function: &Arc<Function>, launch: &Launch, parameters: &[u8]) -> Result {
+/// Runs a launch now.
+pub(crate) fn run(
+    function: &Arc<Function>,
+    launch: &Launch,
+    parameters: &[u8],
+    printed: &Printed,
+) -> Result {
     let driver = driver::get()?;
     let name = &function.info().name;
     exec::launch(
@@ -156,55 +195,79 @@ fn run(function: &Arc<Function>, launch: &Launch, parameters: &[u8]) -> Result {
         name,
         launch,
         parameters,
-        &driver.memory,
+        &driver.memory.seen_by(function.device),
         &driver.cancel,
+        printed,
     )
     .map_err(|fault| driver.code_of(&fault))
 }
 
-fn attributes(config: &CUlaunchConfig, launch: &mut Launch) -> Result {
+fn attributes(
+    config: &CUlaunchConfig,
+    launch: &mut Launch,
+    events: &mut Vec<Arc<Event>>,
+) -> Result {
     // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
     let list = unsafe { Pointer::new(config.attrs) };
     for attribute in list.array(config.numAttrs as usize)? {
         match attribute.id {
-            CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
-                // SAFETY: the id says which member was written.
-                launch.cooperative = unsafe { attribute.value.cooperative } != 0;
+            CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+            | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
+                // SAFETY: any bytes are words; the first is the event.
+                let [event, ..] = unsafe { attribute.value.words };
+                let event = Event::named(event as CUevent)?;
+                if !event.is_for_launches() {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+                events.push(event);
             }
-            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                // SAFETY: the id says which member was written.
-                let cluster = unsafe { attribute.value.clusterDim };
-                launch.cluster = [cluster.x, cluster.y, cluster.z];
-            }
-            // Hints, and permission to overlap with the kernel before, which need not be used.
-            CU_LAUNCH_ATTRIBUTE_IGNORE
-            | CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
-            | CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            | CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            | CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            | CU_LAUNCH_ATTRIBUTE_PRIORITY
-            | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            | CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
-            id if id < gpgpu_protocol::cuda::CU_LAUNCH_ATTRIBUTE_MAX => {
-                return Err(CUDA_ERROR_NOT_SUPPORTED);
-            }
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            _ => apply(&attribute, launch)?,
         }
     }
     Ok(())
 }
 
-/// A launch from `cuLaunchKernelEx`'s configuration.
-pub(super) fn from_config(config: &CUlaunchConfig) -> Result<Launch> {
+/// What an attribute says of a launch, or of a node of a graph, which records no event.
+pub(crate) fn apply(attribute: &CUlaunchAttribute, launch: &mut Launch) -> Result {
+    match attribute.id {
+        CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+            // SAFETY: the id says which member was written.
+            launch.cooperative = unsafe { attribute.value.cooperative } != 0;
+        }
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+            // SAFETY: the id says which member was written.
+            let cluster = unsafe { attribute.value.clusterDim };
+            launch.cluster = [cluster.x, cluster.y, cluster.z];
+        }
+        // Hints, and permission to overlap with the kernel before, which need not be used.
+        CU_LAUNCH_ATTRIBUTE_IGNORE
+        | CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+        | CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+        | CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+        | CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        | CU_LAUNCH_ATTRIBUTE_PRIORITY
+        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+        | CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
+        id if id < gpgpu_protocol::cuda::CU_LAUNCH_ATTRIBUTE_MAX => {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// A launch from `cuLaunchKernelEx`'s configuration, and the events that it records.
+pub(super) fn from_config(config: &CUlaunchConfig) -> Result<(Launch, Vec<Arc<Event>>)> {
     let mut launch = Launch {
         grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
         block: [config.blockDimX, config.blockDimY, config.blockDimZ],
         dynamic_shared_bytes: config.sharedMemBytes as usize,
         ..Launch::default()
     };
-    attributes(config, &mut launch)?;
-    Ok(launch)
+    let mut events = Vec::new();
+    attributes(config, &mut launch, &mut events)?;
+    Ok((launch, events))
 }
 
 struct UserData(*mut c_void);
@@ -239,7 +302,7 @@ export! {
             dynamic_shared_bytes: shared as usize,
             ..Launch::default()
         };
-        launch(&cx, function, shape, (stream, null), (arguments, extra))
+        launch(&cx, function, shape, (stream, null), (arguments, extra), Vec::new())
     }
 
     /// `cuLaunchCooperativeKernel`: `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than can be resident.
@@ -254,20 +317,36 @@ export! {
             cooperative: true,
             ..Launch::default()
         };
-        launch(&cx, function, shape, (stream, null), (arguments, Pointer::null()))
+        let attribute = CUlaunchAttribute {
+            id: CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { words: [1, 0, 0, 0, 0, 0, 0, 0] },
+        };
+        launch(&cx, function, shape, (stream, null), (arguments, Pointer::null()), vec![attribute])
     }
 
     /// `cuLaunchKernelEx`: attributes that this device cannot honour are `CUDA_ERROR_NOT_SUPPORTED`.
     context fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(config: Pointer<CUlaunchConfig>, function: CUfunction, arguments: Arguments, extra: Extra) |cx, null| {
         let config = config.get()?;
-        let shape = from_config(&config)?;
-        launch(&cx, function, shape, (config.hStream, null), (arguments, extra))
+        let (shape, events) = from_config(&config)?;
+        // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
+        let attributes = unsafe { Pointer::new(config.attrs) }.array(config.numAttrs as usize)?;
+        launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes)?;
+        // No sooner than its blocks have begun: here, when they have ended.
+        for event in events {
+            event.record(&cx, config.hStream, null, 0)?;
+        }
+        Ok(())
     }
 
     /// `cuLaunchHostFunc`: not called after a fault.
     context fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) |cx, null| {
         let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let stream = cx.stream(stream, null)?;
+        let node = Host(CUDA_HOST_NODE_PARAMS { function: Some(function), userData: data });
+        if graph::record(&stream, || Ok(Work::Host(node)))? {
+            return Ok(());
+        }
         let data = UserData(data);
         context::queue(&stream, Vec::new(), move || {
             // SAFETY: the caller's function with the caller's argument, as it asked.
@@ -285,7 +364,9 @@ export! {
         }
         let stream = cx.stream(handle, null)?;
         let (data, handle) = (UserData(data), Handle(handle));
+        let printed = Arc::clone(&context::of(&stream)?.printed);
         context::queue_always(&stream, move |status| {
+            printed.put_out();
             // SAFETY: the caller's function with the caller's argument, as it asked.
             as_callback(|| unsafe { function(handle.get(), status, data.get()) });
         })

@@ -1,33 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What libraries for this device use beside the driver API, such as the stand-in for cuBLAS (`software-gpu/cublas`): they
 //! compute on the CPU, in the order of a stream, on the bytes behind device addresses. Programs have no use for it.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
+use gpgpu_graphs::node::Work;
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUcontext, CUdeviceptr,
-    CUresult, CUstream,
+    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS,
+    CUcontext, CUdeviceptr, CUresult, CUstream,
 };
 
-use crate::border::{self, Pointer, as_callback};
+use crate::border::{self, Pointer, Result, as_callback};
 use crate::context;
 use crate::driver;
+use crate::graph;
 use crate::stream::Null;
 
-/// Work of a library's. It is called once, with its data and `CUDA_SUCCESS` or the fault after which it is only to drop its data.
-/// An error that it answers is a fault.
-pub type LibraryWork = unsafe extern "C" fn(data: *mut c_void, fault: CUresult) -> CUresult;
+/// Work of a library's, of which its data is a copy. It is called with its data and `CUDA_SUCCESS`, or the fault after which it has nothing to do,
+/// as often as it is to be done: once, or by each launch of the graph that has it. With the last call, which may come after a fault, its data is
+/// its own again. An error that it answers is a fault.
+pub type LibraryWork =
+    unsafe extern "C" fn(data: *mut c_void, fault: CUresult, is_last: c_int) -> CUresult;
 
 struct Call(LibraryWork, *mut c_void);
 
 // SAFETY: the library hands its data over with the call; the driver only passes it on.
 unsafe impl Send for Call {}
+// SAFETY: the library's function may be called with one data by several threads at once.
+unsafe impl Sync for Call {}
 
 impl Call {
-    fn run(self, fault: CUresult) {
+    fn call(&self, fault: CUresult, is_last: bool) -> Result {
         let mut code = CUDA_SUCCESS;
-        // SAFETY: the library's function with the library's data, once, as it asked.
-        as_callback(|| code = unsafe { (self.0)(self.1, fault) });
-        if code != CUDA_SUCCESS
+        // SAFETY: the library's function with the library's data, as it asked.
+        as_callback(|| code = unsafe { (self.0)(self.1, fault, is_last.into()) });
+        match code {
+            CUDA_SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    fn run(self, fault: CUresult) {
+        let done = self.call(fault, true);
+        if let Err(code) = done
             && let Ok(driver) = driver::get()
         {
             driver.fail(code);
@@ -35,8 +51,17 @@ impl Call {
     }
 }
 
-/// Queues work in a stream of the context, NULL being its legacy stream. With `wait` it returns when the work has ended,
-/// with the fault if there was one. The data is the work's if the answer is success or a fault of work that was queued.
+/// Work that graphs have.
+struct Recorded(Call);
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = self.0.call(CUDA_ERROR_UNKNOWN, true);
+    }
+}
+
+/// Queues work in a stream of the context, NULL being its legacy stream, or records it if the stream is captured. With `wait` it returns when the work has
+/// ended, with the fault if there was one; that is not for a stream that is captured. The data is the driver's if `queued` says so.
 ///
 /// # Safety
 ///
@@ -55,10 +80,19 @@ pub unsafe extern "C" fn softwareGpuQueue(
         let cx = context::named(context as u64)?;
         let stream = cx.own_stream(stream, Null::Legacy)?;
         let call = Call(work, data);
+        if wait != 0 {
+            graph::refuse(&stream)?;
+        } else if graph::records(&stream)? {
+            queued.set_if(1);
+            let recorded = Recorded(call);
+            let own = graph::Own(Arc::new(move || recorded.0.call(CUDA_SUCCESS, false)));
+            graph::record(&stream, || Ok(Work::Own(Arc::new(own))))?;
+            return Ok(());
+        }
         let ticket = context::queue_always(&stream, move |fault| call.run(fault))?;
         queued.set_if(1);
         if wait != 0 {
-            context::wait_for(&ticket)?;
+            context::wait_for(cx.id, &ticket)?;
         }
         Ok(())
     })

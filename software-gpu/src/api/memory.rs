@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory.
 
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
+use gpgpu_graphs::Gpu;
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr,
@@ -12,10 +14,11 @@ use crate::border::{Pointer, Result, export};
 use crate::config::{MAX_PITCH, PITCH_ALIGNMENT};
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
+use crate::graph::Soft;
 use crate::memory::Kind;
 
 /// `cuMemFree` of memory from either allocator: waits for all work first, as CUDA does.
-pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
+pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
     let ours = |a: &crate::memory::Allocation| {
         matches!(a.kind, Kind::Device | Kind::Pool(_)) && !a.being_freed.load(Ordering::Acquire)
     };
@@ -37,7 +40,7 @@ pub(super) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
 }
 
 // Where there is not enough, the pools give back what they only keep.
-fn allocate(size: usize, cx: &Context) -> Result<u64> {
+pub(crate) fn allocate(size: usize, cx: &Context) -> Result<u64> {
     let driver = driver::get()?;
     let owner = (cx.id, cx.device);
     let allocate = || driver.memory.allocate(size as u64, Kind::Device, owner);
@@ -88,7 +91,14 @@ export! {
     healthy fn cuMemFree_v2(address: CUdeviceptr) |driver| {
         match address {
             0 => Ok(()),
-            address => free(driver, address),
+            // A graph's memory is the graph's still.
+            address => match Soft::store().free(address) {
+                Some(freed) => {
+                    context::wait_for_all();
+                    freed.and(driver.fault())
+                }
+                None => free(driver, address),
+            },
         }
     }
 

@@ -1,5 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Filling memory.
 
+use gpgpu_graphs::abi::CUDA_MEMSET_NODE_PARAMS;
+use gpgpu_graphs::node::{self as graph_node, Work};
 use gpgpu_protocol::cuda::{
     CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUstream,
 };
@@ -7,6 +10,7 @@ use gpgpu_protocol::cuda::{
 use crate::border::{Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::graph;
 use crate::memory::Place;
 use crate::stream::Null;
 
@@ -79,15 +83,42 @@ fn fill<const N: usize>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     };
     let stream = cx.own_stream(stream.0, stream.1)?;
+    let recorded = graph::record(&stream, || {
+        let mut value = [0; 4];
+        value[..N].copy_from_slice(&pattern);
+        let given = CUDA_MEMSET_NODE_PARAMS {
+            dst,
+            pitch,
+            value: u32::from_le_bytes(value),
+            elementSize: N as u32,
+            width: width / N,
+            height,
+        };
+        Ok(Work::Fill(graph_node::Fill::new(given, cx.handle)?))
+    })?;
+    if recorded {
+        return Ok(());
+    }
     let ticket = context::queue(&stream, Vec::new(), move || fill.run(&pattern))?;
     // The synchronous forms wait only where the host can see the bytes.
     let syncs = allocation
         .sync_memops
         .load(std::sync::atomic::Ordering::Relaxed);
     if (wait && allocation.is_host()) || syncs {
-        return context::wait_for(&ticket);
+        return context::wait_for(cx.id, &ticket);
     }
     Ok(())
+}
+
+/// Fills memory now: a node of a graph.
+pub(crate) fn fill_now(of: &graph_node::Fill) -> Result {
+    let fill = Fill {
+        dst: of.given.dst,
+        pitch: of.given.pitch,
+        width: of.row(),
+        height: of.given.height,
+    };
+    fill.run(&of.given.value.to_le_bytes()[..of.given.elementSize as usize])
 }
 
 const NULL: CUstream = std::ptr::null_mut();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The CUDA driver API, one file per object, every function under CUDA's own name.
 //!
 //! Where cuda.h gives a function versions or variants for the per-thread default stream, each is exported: the name without
@@ -15,12 +16,14 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod function;
+pub mod graph;
 pub mod host_memory;
 pub mod init;
 pub mod kernel;
 pub mod launch;
 pub mod library;
 pub mod library_work;
+pub mod link;
 pub mod memory;
 pub mod memset;
 pub mod module;
@@ -30,5 +33,7 @@ pub mod pool;
 pub mod primary_context;
 pub mod proc_address;
 pub mod stream;
+pub mod stream_attribute;
 pub mod stream_memory;
+pub mod tensor_map;
 pub mod virtual_memory;

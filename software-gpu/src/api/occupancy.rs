@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How many blocks fit.
 
 use std::ffi::{c_int, c_uint};
@@ -116,7 +117,7 @@ fn cluster_config(
     if !Config::get().has_clusters() {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    let mut launch = from_config(&config.get()?)?;
+    let mut launch = from_config(&config.get()?)?.0;
     if launch.cluster == [1; 3] {
         launch.cluster = function.cluster().unwrap_or([1; 3]);
     }

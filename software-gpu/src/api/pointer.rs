@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the driver knows about an address.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -25,6 +26,7 @@ use crate::memory::{Allocation, Kind};
 
 /// An attribute's value, in the size that CUDA writes.
 enum Value {
+    Flag(bool),
     Word(u32),
     Long(u64),
 }
@@ -32,6 +34,7 @@ enum Value {
 impl Value {
     fn write(&self, to: Pointer<c_void>) -> Result {
         match *self {
+            Self::Flag(value) => to.cast::<u8>().set(value.into()),
             Self::Word(value) => to.cast::<u32>().set(value),
             Self::Long(value) => to.cast::<u64>().set(value),
         }
@@ -60,28 +63,37 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
-            Value::Word(allocation.sync_memops.load(Ordering::Relaxed).into())
+            Value::Flag(allocation.sync_memops.load(Ordering::Relaxed))
         }
         CU_POINTER_ATTRIBUTE_BUFFER_ID | CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => {
             Value::Long(allocation.id)
         }
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(allocation.device as u32),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED
-        | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
-        | CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+        CU_POINTER_ATTRIBUTE_IS_MANAGED | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+            Value::Flag(false)
+        }
+        CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
         | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Word(0),
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
-            Value::Long(allocation.start)
-        }
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE | CU_POINTER_ATTRIBUTE_MAPPING_SIZE => {
-            Value::Long(allocation.size)
-        }
-        CU_POINTER_ATTRIBUTE_MAPPED => Value::Word(1),
+        // Of what is mapped these two speak of the reservation.
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(match &allocation.mapped {
+            Some(mapped) => mapped.reservation().0,
+            None => allocation.start,
+        }),
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(match &allocation.mapped {
+            Some(mapped) => mapped.reservation().1,
+            None => allocation.size,
+        }),
+        CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(allocation.start),
+        CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(allocation.size),
+        CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(match &allocation.mapped {
             Some(mapped) => mapped.handle().physical().handle_types().into(),
             None => 0,
         }),
-        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(allocation.access()),
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(match context::current() {
+            Ok(context) => allocation.access_of(context.device),
+            Err(_) => allocation.access(),
+        }),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Long(match allocation.kind {
             Kind::Pool(handle) => handle,
             _ => 0,
@@ -90,15 +102,27 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
     })
 }
 
+// What is said of an address that is reserved, and where nothing is mapped.
+fn reserved(attribute: CUpointer_attribute, address: u64) -> Result<Value> {
+    let reservation = driver::get()?.memory.reservation(address);
+    let (start, size) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match attribute {
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Ok(Value::Long(start)),
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => Ok(Value::Long(size)),
+        CU_POINTER_ATTRIBUTE_MAPPED => Ok(Value::Flag(false)),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 // What `cuPointerGetAttributes` says where there is nothing to say.
 fn nothing(attribute: CUpointer_attribute) -> Result<Value> {
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-2 as c_int as u32),
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        | CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | CU_POINTER_ATTRIBUTE_IS_MANAGED
         | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
-        | CU_POINTER_ATTRIBUTE_MAPPED
+        | CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(false),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         | CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
         | CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
         | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Word(0),
@@ -113,8 +137,11 @@ export! {
     /// It needs no current context.
     healthy fn cuPointerGetAttribute(data: Pointer<c_void>, attribute: CUpointer_attribute, address: CUdeviceptr) |driver| {
         data.required()?;
-        let allocation = driver.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        known(&allocation, attribute, address)?.write(data)
+        match driver.memory.find(address) {
+            Some(allocation) => known(&allocation, attribute, address)?,
+            None => reserved(attribute, address)?,
+        }
+        .write(data)
     }
 
     /// `cuPointerGetAttributes`: an address that the driver does not know has type 0 and device -2.
@@ -127,7 +154,7 @@ export! {
         for (attribute, to) in attributes.iter().zip(data.array(count as usize)?) {
             let value = match &allocation {
                 Some(allocation) => known(allocation, *attribute, address).or_else(|_| nothing(*attribute)),
-                None => nothing(*attribute),
+                None => reserved(*attribute, address).or_else(|_| nothing(*attribute)),
             };
             value?.write(to)?;
         }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that is allocated and freed in a stream's order.
 //!
 //! An allocation is made at the call, so its address is usable in other streams too early rather than too late; a free
@@ -8,6 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use gpgpu_graphs::node::Work;
+use gpgpu_graphs::{Gpu, objects as graph_objects};
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -24,6 +27,7 @@ use crate::border::{Pointer, Result, export};
 use crate::config::{ALLOCATION_ALIGNMENT, MAX_DEVICES};
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
+use crate::graph::{self, Soft};
 use crate::handle::Table;
 use crate::memory::{Allocation, Kind};
 use crate::stream::Null;
@@ -186,6 +190,18 @@ fn allocate(
 ) -> Result {
     out.required()?;
     let stream = cx.own_stream(stream, null)?;
+    let mut address = 0;
+    let recorded = graph::record(&stream, || {
+        if size == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let allocation = graph_objects::Allocation::new::<Soft>(cx.handle, size)?;
+        address = allocation.address;
+        Ok(Work::Alloc(Arc::new(allocation)))
+    })?;
+    if recorded {
+        return out.set(address);
+    }
     // As the driver does, which gives no memory and no error.
     if size == 0 {
         return out.set(0);
@@ -236,6 +252,17 @@ export! {
     context fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |cx, null| {
         if address == 0 {
             return cx.own_stream(stream, null).map(|_| ());
+        }
+        let stream_of = cx.own_stream(stream, null)?;
+        let recorded = graph::record(&stream_of, || {
+            let found = Soft::store().with(|inner| inner.allocation(address));
+            found.map(Work::Free).ok_or(CUDA_ERROR_INVALID_VALUE)
+        })?;
+        if recorded {
+            return Ok(());
+        }
+        if let Some(freed) = Soft::store().free(address) {
+            return freed;
         }
         let memory = &driver::get()?.memory;
         let allocation = memory.find(address).filter(|a| a.start == address);

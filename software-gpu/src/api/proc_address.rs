@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cuGetProcAddress`: functions by name and CUDA version.
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ fn addresses() -> HashMap<&'static str, usize> {
             HashMap::from([$($((stringify!($function), super::$module::$function as *const () as usize),)*)*])
         };
     }
-    functions! {
+    let mut all = functions! {
         context:
             cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy cuCtxDestroy_v2 cuCtxDisablePeerAccess
             cuCtxEnablePeerAccess cuCtxGetApiVersion cuCtxGetCacheConfig cuCtxGetCurrent cuCtxGetDevice cuCtxGetDevice_v2
@@ -67,6 +68,8 @@ fn addresses() -> HashMap<&'static str, usize> {
         library:
             cuLibraryEnumerateKernels cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount cuLibraryGetManaged
             cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload;
+        link:
+            cuLinkAddData cuLinkAddData_v2 cuLinkAddFile cuLinkAddFile_v2 cuLinkComplete cuLinkCreate cuLinkCreate_v2 cuLinkDestroy;
         memory:
             cuMemAllocManaged cuMemAllocPitch_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemGetInfo_v2;
         memset:
@@ -94,24 +97,28 @@ fn addresses() -> HashMap<&'static str, usize> {
         proc_address:
             cuGetProcAddress cuGetProcAddress_v2;
         stream:
-            cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz
-            cuStreamCopyAttributes cuStreamCopyAttributes_ptsz cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy
-            cuStreamDestroy_v2 cuStreamEndCapture cuStreamEndCapture_ptsz cuStreamGetCaptureInfo cuStreamGetCaptureInfo_ptsz
-            cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v2_ptsz cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz
-            cuStreamGetCtx cuStreamGetCtx_ptsz cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz cuStreamGetDevice cuStreamGetDevice_ptsz
-            cuStreamGetFlags cuStreamGetFlags_ptsz cuStreamGetId cuStreamGetId_ptsz cuStreamGetPriority cuStreamGetPriority_ptsz
-            cuStreamIsCapturing cuStreamIsCapturing_ptsz cuStreamQuery cuStreamQuery_ptsz cuStreamSynchronize
-            cuStreamSynchronize_ptsz cuStreamWaitEvent cuStreamWaitEvent_ptsz cuThreadExchangeStreamCaptureMode;
+            cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz
+            cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy cuStreamDestroy_v2 cuStreamGetCtx cuStreamGetCtx_ptsz
+            cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz cuStreamGetDevice cuStreamGetDevice_ptsz cuStreamGetFlags
+            cuStreamGetFlags_ptsz cuStreamGetId cuStreamGetId_ptsz cuStreamGetPriority cuStreamGetPriority_ptsz cuStreamQuery
+            cuStreamQuery_ptsz cuStreamSynchronize cuStreamSynchronize_ptsz cuStreamWaitEvent cuStreamWaitEvent_ptsz;
+        stream_attribute:
+            cuStreamCopyAttributes cuStreamCopyAttributes_ptsz cuStreamGetAttribute cuStreamGetAttribute_ptsz cuStreamSetAttribute
+            cuStreamSetAttribute_ptsz;
         stream_memory:
-            cuStreamWaitValue32 cuStreamWaitValue32_ptsz cuStreamWaitValue32_v2 cuStreamWaitValue32_v2_ptsz cuStreamWaitValue64
+            cuStreamBatchMemOp cuStreamBatchMemOp_ptsz cuStreamBatchMemOp_v2 cuStreamBatchMemOp_v2_ptsz cuStreamWaitValue32 cuStreamWaitValue32_ptsz cuStreamWaitValue32_v2 cuStreamWaitValue32_v2_ptsz cuStreamWaitValue64
             cuStreamWaitValue64_ptsz cuStreamWaitValue64_v2 cuStreamWaitValue64_v2_ptsz cuStreamWriteValue32
             cuStreamWriteValue32_ptsz cuStreamWriteValue32_v2 cuStreamWriteValue32_v2_ptsz cuStreamWriteValue64
             cuStreamWriteValue64_ptsz cuStreamWriteValue64_v2 cuStreamWriteValue64_v2_ptsz;
+        tensor_map:
+            cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapEncodeTiled cuTensorMapReplaceAddress;
         virtual_memory:
             cuMemAddressFree cuMemAddressReserve cuMemCreate cuMemExportToShareableHandle cuMemGetAccess
             cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemImportFromShareableHandle cuMemMap
             cuMemRelease cuMemRetainAllocationHandle cuMemSetAccess cuMemUnmap;
-    }
+    };
+    all.extend(super::graph::addresses());
+    all
 }
 
 /// One version of a function.

@@ -1,17 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Words that streams write and wait for.
 
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use gpgpu_graphs::abi::CUstreamBatchMemOpParams;
+use gpgpu_graphs::node::{MOST_MEM_OPS, MemOps, Work};
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr,
-    CUstream,
+    CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32,
+    CU_STREAM_MEM_OP_WRITE_VALUE_64, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr, CUstream,
 };
 
-use crate::border::{Result, export};
+use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::graph;
 use crate::memory::Place;
 use crate::stream::Null;
 
@@ -84,28 +91,17 @@ impl Word {
     }
 }
 
-fn write(
-    cx: &Context,
-    stream: (CUstream, Null),
-    word: (u64, u64),
-    value: u64,
-    flags: c_uint,
-) -> Result {
+type Queued = Box<dyn FnOnce() -> Result + Send>;
+
+fn writing(word: (u64, u64), value: u64, flags: c_uint) -> Result<Queued> {
     let word = Word::check(word.0, word.1, true)?;
     if flags & !NO_MEMORY_BARRIER != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let stream = cx.own_stream(stream.0, stream.1)?;
-    context::queue(&stream, Vec::new(), move || word.store(value)).map(|_| ())
+    Ok(Box::new(move || word.store(value)))
 }
 
-fn wait(
-    cx: &Context,
-    stream: (CUstream, Null),
-    word: (u64, u64),
-    value: u64,
-    flags: c_uint,
-) -> Result {
+fn waiting(word: (u64, u64), value: u64, flags: c_uint) -> Result<Queued> {
     let word = Word::check(word.0, word.1, false)?;
     let condition = flags & !FLUSH;
     if condition > 3 {
@@ -114,8 +110,7 @@ fn wait(
     if flags & FLUSH != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    let stream = cx.own_stream(stream.0, stream.1)?;
-    context::queue(&stream, Vec::new(), move || {
+    Ok(Box::new(move || {
         // Short waits are common between processes that share the word; long ones must not burn a core.
         let mut turns = 0u32;
         while !word.satisfied(value, condition)? {
@@ -130,48 +125,134 @@ fn wait(
             }
         }
         Ok(())
-    })
-    .map(|_| ())
+    }))
+}
+
+/// What a batch does, in its order.
+fn work_of(list: &[CUstreamBatchMemOpParams], flags: c_uint) -> Result<Vec<Queued>> {
+    if list.len() > MOST_MEM_OPS as usize || flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut work: Vec<Queued> = Vec::new();
+    for [first, address, value, last, ..] in list.iter().copied() {
+        let flags = last as c_uint;
+        match first as u32 {
+            CU_STREAM_MEM_OP_WAIT_VALUE_32 => work.push(waiting((address, 4), value, flags)?),
+            CU_STREAM_MEM_OP_WAIT_VALUE_64 => work.push(waiting((address, 8), value, flags)?),
+            CU_STREAM_MEM_OP_WRITE_VALUE_32 => work.push(writing((address, 4), value, flags)?),
+            CU_STREAM_MEM_OP_WRITE_VALUE_64 => work.push(writing((address, 8), value, flags)?),
+            // Whatever a stream does is visible to what follows in it.
+            CU_STREAM_MEM_OP_BARRIER if first >> 32 <= 1 => {}
+            CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => return Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(work)
+}
+
+/// The work of a node.
+pub(crate) fn node_work(of: &MemOps) -> Result<Queued> {
+    let work = work_of(&of.ops, of.flags)?;
+    Ok(Box::new(move || work.into_iter().try_for_each(|one| one())))
+}
+
+/// Queues a batch, all of it or nothing.
+fn queue(
+    cx: &Context,
+    stream: (CUstream, Null),
+    ops: &[CUstreamBatchMemOpParams],
+    flags: c_uint,
+) -> Result {
+    let work = work_of(ops, flags)?;
+    let stream = cx.own_stream(stream.0, stream.1)?;
+    let recorded = graph::record(&stream, || {
+        Ok(Work::MemOps(Arc::new(MemOps {
+            context: cx.handle,
+            flags,
+            ops: ops.into(),
+        })))
+    })?;
+    if recorded {
+        return Ok(());
+    }
+    for work in work {
+        context::queue(&stream, Vec::new(), work)?;
+    }
+    Ok(())
+}
+
+fn one(
+    cx: &Context,
+    stream: (CUstream, Null),
+    operation: u32,
+    (address, value, flags): (u64, u64, c_uint),
+) -> Result {
+    let op = [operation.into(), address, value, flags.into(), 0, 0];
+    queue(cx, stream, &[op], 0)
+}
+
+fn batch(
+    cx: &Context,
+    stream: (CUstream, Null),
+    count: c_uint,
+    list: Pointer<c_void>,
+    flags: c_uint,
+) -> Result {
+    if count > MOST_MEM_OPS {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let ops = list.cast().array(count as usize)?;
+    queue(cx, stream, &ops, flags)
 }
 
 export! {
+    /// `cuStreamBatchMemOp`.
+    context fn cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint, list: Pointer<c_void>, flags: c_uint) |cx, null| {
+        batch(&cx, (stream, null), count, list, flags)
+    }
+
+    /// As [`cuStreamBatchMemOp_v2`].
+    context fn cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz(stream: CUstream, count: c_uint, list: Pointer<c_void>, flags: c_uint) |cx, null| {
+        batch(&cx, (stream, null), count, list, flags)
+    }
+
     /// `cuStreamWriteValue32`.
     context fn cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |cx, null| {
-        write(&cx, (stream, null), (address, 4), value.into(), flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WRITE_VALUE_32, (address, value.into(), flags))
     }
 
     /// As [`cuStreamWriteValue32_v2`].
     context fn cuStreamWriteValue32, cuStreamWriteValue32_ptsz(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |cx, null| {
-        write(&cx, (stream, null), (address, 4), value.into(), flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WRITE_VALUE_32, (address, value.into(), flags))
     }
 
     /// `cuStreamWriteValue64`.
     context fn cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |cx, null| {
-        write(&cx, (stream, null), (address, 8), value, flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WRITE_VALUE_64, (address, value, flags))
     }
 
     /// As [`cuStreamWriteValue64_v2`].
     context fn cuStreamWriteValue64, cuStreamWriteValue64_ptsz(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |cx, null| {
-        write(&cx, (stream, null), (address, 8), value, flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WRITE_VALUE_64, (address, value, flags))
     }
 
     /// `cuStreamWaitValue32`.
     context fn cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |cx, null| {
-        wait(&cx, (stream, null), (address, 4), value.into(), flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WAIT_VALUE_32, (address, value.into(), flags))
     }
 
     /// As [`cuStreamWaitValue32_v2`].
     context fn cuStreamWaitValue32, cuStreamWaitValue32_ptsz(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) |cx, null| {
-        wait(&cx, (stream, null), (address, 4), value.into(), flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WAIT_VALUE_32, (address, value.into(), flags))
     }
 
     /// `cuStreamWaitValue64`.
     context fn cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |cx, null| {
-        wait(&cx, (stream, null), (address, 8), value, flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WAIT_VALUE_64, (address, value, flags))
     }
 
     /// As [`cuStreamWaitValue64_v2`].
     context fn cuStreamWaitValue64, cuStreamWaitValue64_ptsz(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) |cx, null| {
-        wait(&cx, (stream, null), (address, 8), value, flags)
+        one(&cx, (stream, null), CU_STREAM_MEM_OP_WAIT_VALUE_64, (address, value, flags))
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Virtual memory management: addresses and physical memory apart, and physical memory that other processes import.
 
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -100,16 +101,14 @@ fn set_access(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let Some(last) = wishes.last() else {
+    if wishes.is_empty() {
         return Err(CUDA_ERROR_INVALID_VALUE);
-    };
-    let lessens = driver
-        .memory
-        .lessens_access(address, size as u64, last.flags)?;
-    if lessens {
+    }
+    let size = size as u64;
+    if driver.memory.lessens_access(address, size, wishes)? {
         wait_for_work();
     }
-    driver.memory.set_access(address, size as u64, last.flags)
+    driver.memory.set_access(address, size, wishes)
 }
 
 export! {
@@ -171,7 +170,7 @@ export! {
         driver.fault()
     }
 
-    /// `cuMemSetAccess`: of one or several whole mappings that lie side by side. Devices are not told apart; the host has no access.
+    /// `cuMemSetAccess`: of one or several whole mappings that lie side by side. The host has no access.
     healthy fn cuMemSetAccess(address: CUdeviceptr, size: usize, list: Pointer<CUmemAccessDesc>, count: usize) |driver| {
         set_access(driver, (address, size), &list.array(count)?)
     }
@@ -179,10 +178,12 @@ export! {
     /// `cuMemGetAccess`.
     healthy fn cuMemGetAccess(flags: Pointer<c_ulonglong>, location: Pointer<CUmemLocation>, address: CUdeviceptr) |driver| {
         flags.required()?;
-        is_this_device(location.get()?)?;
+        let location = location.get()?;
+        is_this_device(location)?;
         let found = driver.memory.find(address);
         let mapped = found.as_ref().and_then(|a| a.mapped.as_ref());
-        flags.set(mapped.ok_or(CUDA_ERROR_INVALID_VALUE)?.access().into())
+        let mapped = mapped.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        flags.set(mapped.access_of(location.id).into())
     }
 
     /// `cuMemExportToShareableHandle`: writes a file descriptor, an `int`, which the caller closes.

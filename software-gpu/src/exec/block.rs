@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Blocks: warps, barriers and shared memory.
 
 use super::env::{Cache, Env};
@@ -268,6 +269,7 @@ impl Block {
                     grid: shape.workspace,
                     live: 0,
                     epoch: shape.epoch,
+                    output: shape.output,
                 };
                 let r = self.warps[w].run(w, program, &mut env, &mut self.barriers, 2000);
                 match r {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From parsed instructions to decoded ones: operands, types and modifiers.
 
 use std::collections::HashMap;
@@ -235,11 +236,15 @@ impl<'m> Decoder<'m> {
         if !f.has_body {
             let op = match f.name.as_str() {
                 "__assertfail" => Op::Assert,
+                "vprintf" => Op::Env(super::printf::vprintf),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),
             };
             let mut i = self.inst(op);
             i.list = callee.params.iter().map(|p: &(u32, u32)| p.0).collect();
+            i.imm = callee.returns.first().map_or(-1, |result| result.0.into());
             self.code.push(i);
+            let end = self.inst(Op::Return);
+            self.code.push(end);
             return Ok(callee);
         }
         // One PTX instruction may become several: targets are patched afterwards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What one warp sees while it runs: its registers, its windows into memory, its place in the grid.
 
 use super::FaultKind;
@@ -101,6 +102,8 @@ pub(super) struct Env<'a, 'm> {
     pub(super) live: u32,
     /// Nanoseconds are counted from here.
     pub(super) epoch: std::time::Instant,
+    /// Where `printf` goes.
+    pub(super) output: &'a dyn super::Print,
 }
 
 impl Env<'_, '_> {
@@ -449,11 +452,12 @@ impl Env<'_, '_> {
         host.map_or(0, |p| unsafe { p.cast::<u32>().read_unaligned() })
     }
 
-    /// A NUL-terminated string in device memory, cut off at 4 KiB.
-    pub(super) fn string(&mut self, address: u64) -> String {
+    /// A NUL-terminated string at a generic address of one lane, cut off at 4 KiB or where there is no memory.
+    pub(super) fn string_of(&mut self, lane: usize, address: u64) -> Vec<u8> {
         let mut s = Vec::new();
-        while s.len() < 4096 && address + (s.len() as u64) < LOCAL_WINDOW {
-            let Some(p) = self.cache.host(address + s.len() as u64, 1, false) else {
+        while s.len() < 4096 {
+            let at = address.wrapping_add(s.len() as u64);
+            let Ok(p) = self.host::<GENERIC>(lane, at, 1, false) else {
                 break;
             };
             // SAFETY: `host` answers for the pointer.
@@ -462,6 +466,6 @@ impl Env<'_, '_> {
                 c => s.push(c),
             }
         }
-        String::from_utf8_lossy(&s).into_owned()
+        s
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Runs kernels of a parsed module on the CPU.
 //!
 //! A warp is 32 lanes that run one instruction at a time under a mask; registers are arrays of 32 lanes. Lanes that diverge
@@ -14,6 +15,7 @@ mod lanes;
 mod mbarrier;
 mod memory;
 mod module;
+mod printf;
 mod program;
 mod run;
 mod soft;
@@ -24,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 
 pub use memory::{Memory, Range};
 pub use module::LoadedModule;
+pub use printf::Print;
 
 use crate::ptx;
 
@@ -76,8 +79,13 @@ pub enum FaultKind {
     },
     /// `trap`, or a brkpt (`CUDA_ERROR_LAUNCH_FAILED`).
     Trap,
-    /// A failed `assert`, with the text that CUDA prints (`CUDA_ERROR_ASSERT`).
-    Assert(String),
+    /// A failed `assert` (`CUDA_ERROR_ASSERT`).
+    Assert {
+        /// File, line and function, as CUDA prints them.
+        place: String,
+        /// The expression.
+        expression: String,
+    },
     /// An instruction that cannot be run as it was asked to, for instance an indirect call to something that is no
     /// function (`CUDA_ERROR_ILLEGAL_INSTRUCTION`).
     IllegalInstruction(String),
@@ -117,7 +125,8 @@ pub enum LoadError<E> {
 }
 
 /// Runs `kernel` of `module` to its end and returns when all its effects are in memory. `params` is the parameter buffer as
-/// [`ptx::Kernel::params`] lays it out, `param_bytes` long. `cancel`, once true, makes the kernel stop soon.
+/// [`ptx::Kernel::params`] lays it out, `param_bytes` long. `cancel`, once true, makes the kernel stop soon. What it
+/// prints goes to `output`, call by call.
 ///
 /// # Errors
 /// The first fault found; other blocks may have run in part or not at all by then.
@@ -128,6 +137,7 @@ pub fn launch(
     params: &[u8],
     memory: &dyn Memory,
     cancel: &AtomicBool,
+    output: &dyn Print,
 ) -> Result<(), Fault> {
     let Some(program) = module.program(kernel) else {
         return Err(Fault {
@@ -138,5 +148,5 @@ pub fn launch(
             thread: [0; 3],
         });
     };
-    run::run(program, launch, params, memory, cancel)
+    run::run(program, launch, params, memory, (cancel, output))
 }

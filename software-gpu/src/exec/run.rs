@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Spreads the blocks of a launch over worker threads.
 
 use std::sync::Mutex;
@@ -7,6 +8,7 @@ use std::time::Instant;
 use super::block::{Block, Turn};
 use super::env::{Cache, GRID_WINDOW};
 use super::memory::Memory;
+use super::printf::Print;
 use super::program::{Program, Special};
 use super::{Fault, FaultKind, Launch};
 
@@ -19,6 +21,7 @@ pub(super) struct Shape<'a> {
     pub(super) params: &'a [u8],
     pub(super) workspace: &'a [u64; 8],
     pub(super) epoch: Instant,
+    pub(super) output: &'a dyn Print,
     cancel: &'a AtomicBool,
     abort: AtomicBool,
     workers: u32,
@@ -113,7 +116,7 @@ pub(super) fn run(
     launch: &Launch,
     params: &[u8],
     memory: &dyn Memory,
-    cancel: &AtomicBool,
+    (cancel, output): (&AtomicBool, &dyn Print),
 ) -> Result<(), Fault> {
     static GRID: AtomicU64 = AtomicU64::new(1);
     let blocks = launch
@@ -162,6 +165,7 @@ pub(super) fn run(
         params,
         workspace: &workspace,
         epoch: Instant::now(),
+        output,
         cancel,
         abort: AtomicBool::new(false),
         workers,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Fences, asynchronous copies and the text of failed assertions.
 
 use std::sync::atomic::{Ordering, fence as host_fence};
@@ -60,17 +61,16 @@ pub(super) unsafe fn copy_async(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> R
     Ok(())
 }
 
-/// What `assert` prints, from `__assertfail`'s parameters: message, file, line, function, character size.
+/// What `assert` says, from `__assertfail`'s parameters: message, file, line, function, character size.
 pub(super) fn assertion(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> FaultKind {
-    let text = |k: usize| env.parameter(lane, i.list.get(k).copied());
-    let message = text(0);
-    let file = text(1);
-    let function = text(3);
+    let mut text = |k: usize| {
+        let address = env.parameter(lane, i.list.get(k).copied());
+        String::from_utf8_lossy(&env.string_of(lane, address)).into_owned()
+    };
+    let (expression, file, function) = (text(0), text(1), text(3));
     let line = env.parameter_word(lane, i.list.get(2).copied());
-    FaultKind::Assert(format!(
-        "{}:{line}: {}: Assertion `{}` failed.",
-        env.string(file),
-        env.string(function),
-        env.string(message)
-    ))
+    FaultKind::Assert {
+        place: format!("{file}:{line}: {function}"),
+        expression,
+    }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Memory that the device can reach: its own, and the host memory that was pinned for it.
 //!
 //! Device addresses are a reserved range in which nothing is mapped; the bytes are behind a second range, the backing. So
@@ -95,7 +96,15 @@ impl Allocation {
         matches!(self.kind, Kind::HostAllocated(_) | Kind::HostRegistered(_))
     }
 
-    /// What the device may do with it.
+    /// What a device may do with it.
+    pub fn access_of(&self, device: CUdevice) -> CUmemAccess_flags {
+        match &self.mapped {
+            Some(mapped) => mapped.access_of(device),
+            None => self.access(),
+        }
+    }
+
+    /// The most that any device may do with it.
     pub fn access(&self) -> CUmemAccess_flags {
         match (self.kind, &self.mapped) {
             (_, Some(mapped)) => mapped.access(),
@@ -118,6 +127,13 @@ pub enum Place {
 
 /// The context that memory belongs to, by id, and its device.
 pub type Owner = (u64, CUdevice);
+
+/// Memory as one device's kernels see it.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    memory: &'a DeviceMemory,
+    device: CUdevice,
+}
 
 /// All memory that the devices can reach: each has its part of the addresses, one after the other.
 pub struct DeviceMemory {
@@ -333,8 +349,8 @@ impl DeviceMemory {
         (address < allocation.end()).then(|| allocation.clone())
     }
 
-    // The allocation in which a range lies, or the first of those of one reservation in which it does. The device must be
-    // allowed to read, or to write.
+    // The allocation in which a range lies, or the first of those of one reservation in which it does. Some device must be
+    // allowed to read, or to write: between devices the driver copies by whichever of the two may.
     fn span(&self, address: u64, length: u64, write: bool) -> Option<Arc<Allocation>> {
         let end = address.checked_add(length)?;
         let map = self.read_map();
@@ -418,6 +434,14 @@ impl DeviceMemory {
         }
     }
 
+    /// The memory as a device's kernels see it.
+    pub fn seen_by(&self, device: CUdevice) -> Seen<'_> {
+        Seen {
+            memory: self,
+            device,
+        }
+    }
+
     /// The host's pointer to `length` bytes at a device address, or `None` if they are not all in one allocation (or in
     /// mappings of one reservation) that the device may read, or write.
     pub fn host_pointer(&self, address: u64, length: u64, write: bool) -> Option<*mut u8> {
@@ -431,10 +455,10 @@ impl DeviceMemory {
 // Host memory that the driver allocated is unmapped only after `remove` has changed the generation and all running work has
 // been waited for (`api::memory`); memory that the program registered stays mapped until it is unregistered by CUDA's contract,
 // and its device address is its host address.
-unsafe impl exec::Memory for DeviceMemory {
+unsafe impl exec::Memory for Seen<'_> {
     fn range_of(&self, addr: u64) -> Option<exec::Range> {
-        let allocation = self.find(addr)?;
-        let access = allocation.access();
+        let allocation = self.memory.find(addr)?;
+        let access = allocation.access_of(self.device);
         allows(access, false).then(|| exec::Range {
             start: allocation.start,
             end: allocation.end(),
@@ -444,7 +468,7 @@ unsafe impl exec::Memory for DeviceMemory {
     }
 
     fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.memory.generation.load(Ordering::Acquire)
     }
 }
 

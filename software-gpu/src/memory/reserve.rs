@@ -1,21 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Reserved device addresses, and physical memory that is mapped at them.
 //!
 //! As in the driver's own window nothing is mapped at the addresses themselves. The bytes are behind a second range of the
 //! same length, so that a range over several mappings is one for the CPU too.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpgpu_protocol::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_OUT_OF_MEMORY, CUmemAccess_flags,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
+    CUdevice, CUmemAccess_flags, CUmemAccessDesc,
 };
 
 use super::physical::Handle;
 use super::{Allocation, DeviceMemory, Kind, Mapping};
 use crate::border::Result;
-use crate::config::GRANULARITY;
+use crate::config::{GRANULARITY, MAX_DEVICES};
 use crate::driver::new_id;
 
 /// Where reservations go that wish for no address: beyond the largest window, below where programs lie.
@@ -46,7 +48,15 @@ impl Reservation {
 pub struct Mapped {
     handle: Arc<Handle>,
     reservation: Arc<Reservation>,
-    access: AtomicU32,
+    // A `CUmemAccess_flags` for each device: two bits, the first device's lowest.
+    access: AtomicU64,
+}
+
+// There are enough bits.
+const _: () = assert!(MAX_DEVICES <= 32);
+
+fn bits(device: CUdevice, access: CUmemAccess_flags) -> u64 {
+    u64::from(access & CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << (2 * device)
 }
 
 impl Mapped {
@@ -55,9 +65,32 @@ impl Mapped {
         &self.handle
     }
 
-    /// What the device may do.
+    /// What a device may do.
+    pub fn access_of(&self, device: CUdevice) -> CUmemAccess_flags {
+        (self.access.load(Ordering::Acquire) >> (2 * device)) as CUmemAccess_flags
+            & CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    }
+
+    /// The most that any device may do.
     pub fn access(&self) -> CUmemAccess_flags {
-        self.access.load(Ordering::Acquire)
+        let devices = 0..MAX_DEVICES as CUdevice;
+        let most = devices.map(|device| self.access_of(device)).max();
+        most.unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    }
+
+    /// The reservation: its start and bytes.
+    pub fn reservation(&self) -> (u64, u64) {
+        (self.reservation.start, self.reservation.size)
+    }
+
+    fn allow(&self, device: CUdevice, access: CUmemAccess_flags) {
+        let change = |was: u64| {
+            let others = was & !bits(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+            Some(others | bits(device, access))
+        };
+        let _ = self
+            .access
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
     /// Whether `other` belongs to the same reservation, so that the bytes of neighbours lie side by side.
@@ -79,6 +112,11 @@ fn around(all: &BTreeMap<u64, Arc<Reservation>>, address: u64) -> Option<&Arc<Re
 }
 
 impl DeviceMemory {
+    /// The reservation that `address` lies in: its start and bytes.
+    pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        around(&self.reservations(), address).map(|r| (r.start, r.size))
+    }
+
     /// Whether `address` is one of those that the program has reserved.
     pub(super) fn is_reserved(&self, address: u64) -> bool {
         around(&self.reservations(), address).is_some()
@@ -194,7 +232,7 @@ impl DeviceMemory {
             mapped: Some(Mapped {
                 handle: handle.clone(),
                 reservation: reservation.clone(),
-                access: AtomicU32::new(CU_MEM_ACCESS_FLAGS_PROT_NONE),
+                access: AtomicU64::new(0),
             }),
             _mapping: None,
         };
@@ -218,7 +256,8 @@ impl DeviceMemory {
             }
             at = allocation.end();
         }
-        if at != end {
+        let is_one = found.windows(2).all(|two| two[0].1.is_beside(two[1].1));
+        if at != end || !is_one {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(found)
@@ -258,24 +297,35 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Whether `access` is less than what the device may do now with a mapping of a range.
+    /// Whether one of these is less than what its device may do now with a mapping of a range.
     ///
     /// # Errors
     /// As [`DeviceMemory::set_access`].
-    pub fn lessens_access(&self, start: u64, size: u64, access: CUmemAccess_flags) -> Result<bool> {
+    pub fn lessens_access(
+        &self,
+        start: u64,
+        size: u64,
+        wishes: &[CUmemAccessDesc],
+    ) -> Result<bool> {
         let map = self.read_map();
         let mappings = Self::mappings(&map, start, size)?;
-        Ok(mappings.iter().any(|(_, m)| m.access() > access))
+        let lessens =
+            |wish: &CUmemAccessDesc, m: &Mapped| m.access_of(wish.location.id) > wish.flags;
+        Ok(mappings
+            .iter()
+            .any(|(_, m)| wishes.iter().any(|wish| lessens(wish, m))))
     }
 
-    /// Says what the device may do with the mappings of a range.
+    /// Says what devices may do with the mappings of a range.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a range that is not exactly one or several of them.
-    pub fn set_access(&self, start: u64, size: u64, access: CUmemAccess_flags) -> Result {
+    pub fn set_access(&self, start: u64, size: u64, wishes: &[CUmemAccessDesc]) -> Result {
         let map = self.read_map();
         for (_, mapped) in Self::mappings(&map, start, size)? {
-            mapped.access.store(access, Ordering::Release);
+            for wish in wishes {
+                mapped.allow(wish.location.id, wish.flags);
+            }
         }
         self.forget_ranges();
         Ok(())

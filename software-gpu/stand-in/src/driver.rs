@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is asked of the software GPU's `libcuda.so.1`: the one that the process has loaded.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
@@ -23,7 +24,7 @@ pub const UNKNOWN: Code = 999;
 // glibc's number; `RTLD_NOLOAD` finds a library by its soname, wherever it was loaded from.
 const RTLD_NOLOAD: c_int = 4;
 
-type Work = unsafe extern "C" fn(*mut c_void, Code) -> Code;
+type Work = unsafe extern "C" fn(*mut c_void, Code, c_int) -> Code;
 
 /// The functions of the driver that this library calls.
 pub struct Driver {
@@ -55,16 +56,41 @@ unsafe impl Send for Name {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Name {}
 
-type Job = Box<dyn FnOnce() -> Result<(), Code> + Send>;
+/// Work that can be done again, by a copy of it: the launches of a graph do.
+trait Job: Send {
+    fn again(&self) -> Box<dyn Job>;
+    fn run(self: Box<Self>) -> Result<(), Code>;
+}
 
-unsafe extern "C" fn run(data: *mut c_void, fault: Code) -> Code {
-    // SAFETY: `Driver::queue` made the pointer out of a box, and the driver calls this once.
-    let job = unsafe { Box::from_raw(data.cast::<Job>()) };
+impl<F: FnOnce() -> Result<(), Code> + Clone + Send + 'static> Job for F {
+    fn again(&self) -> Box<dyn Job> {
+        Box::new(self.clone())
+    }
+
+    fn run(self: Box<Self>) -> Result<(), Code> {
+        self()
+    }
+}
+
+/// What the driver is given: it may call [`run`] from several threads at once.
+type Given = Mutex<Box<dyn Job>>;
+
+unsafe extern "C" fn run(data: *mut c_void, fault: Code, is_last: c_int) -> Code {
+    let data = data.cast::<Given>();
+    let job = if is_last != 0 {
+        // SAFETY: `Driver::queue` made the pointer out of a box, and the driver does not use it any more.
+        let given = unsafe { Box::from_raw(data) };
+        given.into_inner().unwrap_or_else(PoisonError::into_inner)
+    } else {
+        // SAFETY: as above, but the driver has it still.
+        let given = unsafe { &*data };
+        given.lock().unwrap_or_else(PoisonError::into_inner).again()
+    };
     if fault != 0 {
         return 0;
     }
     // A panic is a defect of ours. It must not go through the driver.
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run()));
     outcome.map_or(UNKNOWN, |done| done.err().unwrap_or(0))
 }
 
@@ -124,7 +150,7 @@ impl Driver {
     }
 
     /// Queues work in a stream of a context, NULL being its legacy stream, and waits for its end if asked to. An error of the
-    /// work's is a fault: it ends the process's use of the device.
+    /// work's is a fault: it ends the process's use of the device. Where the stream is captured, launches of the graph do the work.
     ///
     /// # Errors
     /// The driver's: the stream is none of the context's, an earlier fault, or with `wait` one of this work's.
@@ -133,10 +159,10 @@ impl Driver {
         context: Name,
         stream: Name,
         wait: bool,
-        work: impl FnOnce() -> Result<(), Code> + Send + 'static,
+        work: impl FnOnce() -> Result<(), Code> + Clone + Send + 'static,
     ) -> Result<(), Code> {
-        let job: Job = Box::new(work);
-        let data = Box::into_raw(Box::new(job));
+        let job: Box<dyn Job> = Box::new(work);
+        let data = Box::into_raw(Box::new(Given::new(job)));
         let mut queued = 0;
         // SAFETY: `run` takes the box over. Names may be anything.
         let code = unsafe {

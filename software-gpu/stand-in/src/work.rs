@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Work in the streams of a context.
 
 use std::sync::mpsc::sync_channel;
@@ -29,7 +30,7 @@ impl Work {
         &self,
         stream: Name,
         wait: bool,
-        work: impl FnOnce(Memory) -> Outcome + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static,
     ) -> Result<(), Code> {
         let current = self.driver.current();
         if current.is_some_and(|context| context != self.context) {
@@ -47,7 +48,7 @@ impl Work {
     pub fn answer<T: Send + 'static>(
         &self,
         stream: Name,
-        work: impl FnOnce(Memory) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(Memory) -> Outcome<T> + Clone + Send + 'static,
     ) -> Result<T, Code> {
         let (send, receive) = sync_channel(1);
         self.queue(stream, true, move |memory| {

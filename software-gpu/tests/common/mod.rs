@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the tests share: the API as a C program sees it, and a stream that a test holds and lets go.
 #![allow(dead_code, missing_docs)]
 
@@ -181,6 +182,13 @@ unsafe extern "C" {
     pub fn cuLaunchHostFunc(s: CUstream, f: CUhostFn, data: *mut c_void) -> CUresult;
     pub fn cuStreamBeginCapture_v2(s: CUstream, mode: CUstreamCaptureMode) -> CUresult;
     pub fn cuStreamIsCapturing(s: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
+    pub fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint) -> CUresult;
+    pub fn cuGraphDestroy(graph: CUgraph) -> CUresult;
+    pub fn cuGraphInstantiateWithFlags(
+        exec: *mut CUgraphExec,
+        graph: CUgraph,
+        flags: u64,
+    ) -> CUresult;
     pub fn cuEventCreate(event: *mut CUevent, flags: c_uint) -> CUresult;
     pub fn cuEventDestroy_v2(event: CUevent) -> CUresult;
     pub fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;

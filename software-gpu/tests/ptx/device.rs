@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device for the executor's tests: one heap, kernels by name.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
-use software_gpu::exec::{Fault, Launch, LoadedModule, Memory, Range, launch};
+use software_gpu::exec::{Fault, Launch, LoadedModule, Memory, Print, Range, launch};
 use software_gpu::ptx;
 
 /// Where the heap begins in the device's address space.
@@ -14,6 +15,18 @@ pub struct Device {
     heap: Box<[u128]>,
     used: usize,
     pub module: LoadedModule,
+    pub printed: Printed,
+}
+
+/// What was printed, call by call.
+#[derive(Default)]
+pub struct Printed(pub Mutex<Vec<String>>);
+
+impl Print for Printed {
+    fn print(&self, text: Vec<u8>) {
+        let text = String::from_utf8(text).unwrap();
+        self.0.lock().unwrap().push(text);
+    }
 }
 
 struct Heap {
@@ -55,6 +68,7 @@ impl Device {
             heap: vec![0; heap_bytes / 16].into(),
             used,
             module,
+            printed: Printed::default(),
         };
         let all: Vec<_> = d.module.initialisers().to_vec();
         for (at, bytes) in all {
@@ -107,6 +121,7 @@ impl Device {
             &params.0,
             &heap,
             &AtomicBool::new(false),
+            &self.printed,
         )
     }
 }

@@ -99,6 +99,8 @@ pub struct ClientStatus {
 pub struct Totals {
     /// Kernels launched.
     pub launches: u64,
+    /// Crowds of launches that the driver got as graphs.
+    pub launch_graphs: u64,
     /// Copies made.
     pub copies: u64,
     /// Bytes copied to device memory.
@@ -121,6 +123,7 @@ impl Totals {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         Self {
             launches: read(&counters.launches),
+            launch_graphs: read(&counters.launch_graphs),
             copies: read(&counters.copies),
             bytes_to_device: read(&counters.bytes_to_device),
             bytes_from_device: read(&counters.bytes_from_device),
@@ -135,6 +138,7 @@ impl Totals {
     fn with(self, other: Self, how: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             launches: how(self.launches, other.launches),
+            launch_graphs: how(self.launch_graphs, other.launch_graphs),
             copies: how(self.copies, other.copies),
             bytes_to_device: how(self.bytes_to_device, other.bytes_to_device),
             bytes_from_device: how(self.bytes_from_device, other.bytes_from_device),

@@ -199,6 +199,11 @@ impl Families<'_> {
             "Kernels launched",
             each(status, |vm| vm.totals.launches),
         )?;
+        self.counter(
+            "launch_graphs",
+            "Crowds of launches that the driver got as graphs",
+            each(status, |vm| vm.totals.launch_graphs),
+        )?;
         self.counter("copies", "Copies made", each(status, |vm| vm.totals.copies))?;
         let bytes = status.vms.iter().flat_map(|vm| {
             let directions = [

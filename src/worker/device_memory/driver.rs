@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Chunks by the host's driver: `cuMemCreate` and what belongs to it.
 
 use std::{
@@ -175,7 +176,8 @@ impl Chunks {
     }
 }
 
-fn location(device: CUdevice) -> CUmemLocation {
+/// A device as a place of memory, and as who accesses it.
+pub fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation {
         type_: CU_MEM_LOCATION_TYPE_DEVICE,
         id: device,
@@ -185,9 +187,21 @@ fn location(device: CUdevice) -> CUmemLocation {
 /// Reserves a window: in the device's own place, in a free one, or anywhere.
 fn reserve(device: CUdevice) -> Option<(u64, u64)> {
     let own = u64::try_from(device).ok()? % WINDOWS;
+    let place = |place| FIRST_WINDOW + (own + place) % WINDOWS * WINDOW_BYTES;
+    reserve_in(&(0..WINDOWS).map(place).collect::<Vec<_>>())
+}
+
+/// Reserves a window for the guest's own mappings: where the windows of few devices leave room, or anywhere.
+pub fn reserve_for_guest() -> Option<(u64, u64)> {
+    let places = (0..WINDOWS).rev();
+    let places = places.map(|place| FIRST_WINDOW + place * WINDOW_BYTES);
+    reserve_in(&places.collect::<Vec<_>>())
+}
+
+/// Reserves a window in the first place that is free, or anywhere.
+fn reserve_in(places: &[u64]) -> Option<(u64, u64)> {
     for bytes in WINDOW_SIZES {
-        for place in (0..WINDOWS).map(|place| (own + place) % WINDOWS) {
-            let wish = FIRST_WINDOW + place * WINDOW_BYTES;
+        for &wish in places {
             match reserve_at(bytes, wish) {
                 Some(start) if start == wish => return Some((start, bytes)),
                 // The driver takes a wish as that.
@@ -213,6 +227,23 @@ fn free(start: u64, bytes: u64) {
     if let Err(code) = unsafe { driver::cuMemAddressFree(start, bytes as usize) } {
         tracing::debug!("cuMemAddressFree: {code}");
     }
+}
+
+/// A descriptor by which other processes get physical memory.
+///
+/// # Errors
+///
+/// The driver's code.
+pub fn export(handle: CUmemGenericAllocationHandle) -> Result<OwnedFd, CUresult> {
+    let mut fd: c_int = -1;
+    let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    // SAFETY: for this kind the driver writes an `int`, which lives across the call.
+    unsafe { driver::cuMemExportToShareableHandle((&raw mut fd).cast(), handle, kind, 0)? };
+    if fd < 0 {
+        return Err(CUDA_ERROR_UNKNOWN);
+    }
+    // SAFETY: the driver has just made the descriptor, for the caller to close.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Events by the host's driver.
@@ -290,17 +321,7 @@ impl Backend for Chunks {
     }
 
     fn export(&self, memory: &Memory) -> Result<OwnedFd, CUresult> {
-        let mut fd: c_int = -1;
-        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        // SAFETY: for this kind the driver writes an `int`, which lives across the call.
-        unsafe {
-            driver::cuMemExportToShareableHandle((&raw mut fd).cast(), memory.handle, kind, 0)?;
-        }
-        if fd < 0 {
-            return Err(CUDA_ERROR_UNKNOWN);
-        }
-        // SAFETY: the driver has just made the descriptor, for the caller to close.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        export(memory.handle)
     }
 
     fn released(&self, numbers: &[u32]) {

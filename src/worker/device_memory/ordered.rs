@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Allocations in a stream's order, by memory pools.
 //!
 //! An allocation is there when the call returns, which is earlier than the stream comes to it. What is freed is nobody's
@@ -25,6 +26,7 @@ use super::{
     ranges::{Range, Source},
 };
 use crate::worker::{
+    captures,
     common::Common,
     grace::{self, Ending, Name, Ticket},
 };
@@ -355,7 +357,9 @@ impl DeviceMemory {
             if bytes > total as u64 {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
-            return self.make(device, bytes);
+            // What is freed in order is handed on by its whole units, so the driver's memory has to have them.
+            let whole = bytes.checked_next_multiple_of(pool::ALIGNMENT);
+            return self.make(device, whole.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
         }
         match chunks {
             Some(chunks) => {
@@ -461,8 +465,7 @@ impl DeviceMemory {
                 continue;
             }
             grace::narrow(&[Name::Object(context)]);
-            // SAFETY: no arguments.
-            unsafe { cuda::cuCtxSynchronize() }?;
+            captures::synchronize()?;
             let blocks = self.freed.take_unmarked(context, latest);
             any |= !blocks.is_empty();
             self.settle_freed(blocks);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One device's memory: chunks of physical memory in a window of addresses, and allocations in them.
 //!
 //! A small allocation is carved out of a chunk that it shares with others; a large one has a chunk of its own. Behind each
@@ -6,14 +7,16 @@
 //!
 //! No lock is held while the driver works, so an allocation that finds its place at once never waits for one that does not.
 
+mod insist;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use gpgpu_protocol::cuda::*;
@@ -21,9 +24,6 @@ use gpgpu_protocol::cuda::*;
 use super::space::Space;
 use crate::worker::grace::Ticket;
 
-/// How long others take at most to drop memory that was given back, and how often that is looked at.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(1);
 /// What allocations are aligned to, in bytes: CUDA promises 256 and gives 512.
 pub const ALIGNMENT: u64 = 512;
 /// Allocations from this size on have a chunk of their own.
@@ -123,6 +123,12 @@ pub struct Place {
     pub export: u32,
     /// Bytes from its start.
     pub offset: u64,
+}
+
+/// A number for an export: no other one of the process has it.
+pub fn next_number() -> u32 {
+    static NUMBERS: AtomicU32 = AtomicU32::new(1);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 #[derive(Debug)]
@@ -368,32 +374,8 @@ impl<B: Backend> Pool<B> {
                 .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
             (address, state.devices.clone())
         };
-        let discards = *self.discards();
         let create = |patience| self.backend.create(address, bytes, &devices, patience);
-        let mut made = create(Patience::None);
-        if patience == Patience::ForOthers {
-            // What another thread is giving back just now counts too.
-            if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
-                && (self.press() || *self.discards() != discards)
-            {
-                made = create(Patience::None);
-            }
-            if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
-                made = create(Patience::ForOthers);
-            }
-            // Whoever has imported what was given back drops it, but not at once; and what was freed just now may be in use in
-            // another thread for a moment.
-            let began = Instant::now();
-            let is_kept = || self.state().idle_bytes > 0 && began.elapsed() < PATIENCE;
-            while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
-                && !self.backend.is_over_limit(bytes)
-                && (self.is_being_dropped() || is_kept())
-            {
-                std::thread::sleep(PAUSE);
-                self.trim(0);
-                made = create(Patience::None);
-            }
-        }
+        let made = self.insist(bytes, patience, create);
         let mut state = self.state();
         let memory = match made {
             Ok(memory) => Arc::new(memory),
@@ -403,8 +385,7 @@ impl<B: Backend> Pool<B> {
             }
         };
         let late: Vec<CUdevice> = state.devices[devices.len()..].to_vec();
-        static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let number = next_number();
         let chunk = Chunk {
             memory,
             bytes,
@@ -488,8 +469,7 @@ impl<B: Backend> Pool<B> {
         let exported: Vec<u32> = exported.map(|(_, chunk)| chunk.number).collect();
         if !exported.is_empty() {
             self.backend.released(&exported);
-            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-            *dropped = Some(Instant::now());
+            self.note_dropped();
         }
         let any = !gone.is_empty();
         for (start, chunk) in gone {
@@ -509,12 +489,6 @@ impl<B: Backend> Pool<B> {
 
     fn discards(&self) -> MutexGuard<'_, u64> {
         self.discards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether others may still hold memory that was given back.
-    fn is_being_dropped(&self) -> bool {
-        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.is_some_and(|at| at.elapsed() < PATIENCE)
     }
 
     /// Asks something while nothing is on its way from here to the driver.

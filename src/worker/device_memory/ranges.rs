@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the worker gave out, by address.
 
 use std::{
@@ -21,6 +22,43 @@ pub enum Source {
     Driver,
     /// A global of the module or library with this id.
     Global(u64),
+    /// A mapping of the guest's own.
+    Mapped {
+        /// Where the reservation begins that it lies in.
+        reservation: u64,
+        /// What devices may do with it.
+        access: Access,
+    },
+}
+
+/// What devices may do with a mapping: a bit for each, by the driver's numbers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    readable: u64,
+    writable: u64,
+}
+
+impl Access {
+    /// The devices that there are bits for.
+    pub const DEVICES: CUdevice = 64;
+
+    /// What it is once a device may do this.
+    pub fn with(self, device: CUdevice, flags: CUmemAccess_flags) -> Self {
+        let set = |bits: u64, is_set: bool| bits & !(1 << device) | u64::from(is_set) << device;
+        Self {
+            readable: set(self.readable, flags != CU_MEM_ACCESS_FLAGS_PROT_NONE),
+            writable: set(self.writable, flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+        }
+    }
+
+    /// What a device may do.
+    pub fn of(self, device: CUdevice) -> CUmemAccess_flags {
+        match (self.readable >> device & 1, self.writable >> device & 1) {
+            (0, _) => CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            (_, 0) => CU_MEM_ACCESS_FLAGS_PROT_READ,
+            _ => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        }
+    }
 }
 
 /// A range of device memory that the guest knows of.
@@ -30,7 +68,7 @@ pub struct Range {
     pub start: u64,
     /// The bytes that the guest asked for.
     pub bytes: u64,
-    /// The id of the context that it was made in and goes with.
+    /// The id of the context that it was made in and goes with; 0 for none.
     pub context: u64,
     /// The device.
     pub device: CUdevice,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The gate before one GPU: what gives it work passes here, and passes while the worker holds the GPU's lease.
 //!
 //! The supervisor grants and revokes by a word that both map ([`Lease`]). While nobody else wants the GPU, passing costs a few
@@ -8,6 +9,7 @@
 mod follow;
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -55,6 +57,8 @@ pub trait Work: Sync {
 pub struct Gate<W: Work> {
     lease: &'static Lease,
     counters: &'static Counters,
+    /// For how long the GPU had work of the VM's workers, in nanoseconds.
+    vm_busy_ns: &'static AtomicU64,
     /// Has the supervisor look at the lease.
     ring_bell: Box<dyn Fn() + Send + Sync>,
     /// The GPU.
@@ -95,16 +99,39 @@ pub struct Gate<W: Work> {
     changed: Condvar,
 }
 
+thread_local! {
+    /// How many commands the one that this thread is giving the GPU counts for.
+    static WEIGHT: Cell<u64> = const { Cell::new(1) };
+}
+
+/// The command that this thread is giving the GPU counts for so many: a graph for each of its launches, copies and fills. The limit
+/// for a kernel is one for each of them then.
+pub fn weigh(commands: u64) {
+    WEIGHT.set(commands.max(1));
+}
+
 /// The right to give the GPU work, until it is dropped.
 pub struct Inside<'a, W: Work>(&'a Gate<W>);
+
+impl<W: Work> Inside<'_, W> {
+    /// Whether the grant is for as long as nobody else wants the GPU.
+    pub fn is_open(&self) -> bool {
+        mode(self.0.live.load(SeqCst)) == grant::OPEN
+    }
+}
 
 impl<W: Work> Drop for Inside<'_, W> {
     fn drop(&mut self) {
         let gate = self.0;
-        if gate.given.load(SeqCst) + 1 >= gate.mark_at.load(SeqCst) {
-            gate.mark();
+        // What counts for several has passed as one.
+        let weight = WEIGHT.replace(1);
+        if weight > 1 {
+            gate.entered.fetch_add(weight - 1, SeqCst);
         }
-        gate.given.fetch_add(1, SeqCst);
+        if gate.given.load(SeqCst) + weight >= gate.mark_at.load(SeqCst) {
+            gate.mark(weight);
+        }
+        gate.given.fetch_add(weight, SeqCst);
     }
 }
 
@@ -121,12 +148,14 @@ impl<W: Work> Gate<W> {
     pub fn new(
         lease: &'static Lease,
         counters: &'static Counters,
+        vm_busy_ns: &'static AtomicU64,
         work: W,
         ring_bell: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         Self {
             lease,
             counters,
+            vm_busy_ns,
             ring_bell,
             work,
             live: AtomicU32::new(0),
@@ -347,9 +376,9 @@ impl<W: Work> Gate<W> {
 
     /// Makes a mark behind the command that this thread has just given to the GPU.
     #[cold]
-    fn mark(&self) {
+    fn mark(&self, weight: u64) {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = self.given.load(SeqCst) + 1;
+        let number = self.given.load(SeqCst) + weight;
         if number < self.mark_at.load(SeqCst) || marks.len() >= MARKS {
             return;
         }

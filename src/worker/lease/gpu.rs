@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a gate asks of CUDA.
 
 use std::{
@@ -10,6 +11,7 @@ use gpgpu_protocol::cuda::*;
 use super::gate::Work;
 use crate::cuda::driver;
 use crate::worker::{
+    captures,
     common::Common,
     grace::{self, Name},
 };
@@ -107,8 +109,7 @@ impl Work for Gpu {
             self.inside(id, || {
                 grace::narrow(&[Name::Watched(id)]);
                 // A context that has failed has no work any more.
-                // SAFETY: no arguments.
-                unsafe { driver::cuCtxSynchronize() }
+                captures::synchronize()
             });
         }
     }

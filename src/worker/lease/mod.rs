@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The worker's side of sharing a GPU between VMs: see [`gate`].
 
 mod gate;
@@ -17,14 +18,15 @@ use std::{
 
 use gpgpu_protocol::{api::Gives, cuda::*};
 
+pub use self::{
+    gate::weigh,
+    gpu::note_stream,
+    place::{Named, Names, Naming, current_gpu, use_stream},
+};
 use self::{
     gate::{Gate, Inside},
     gpu::Gpu,
     place::{place, set_placed},
-};
-pub use self::{
-    gpu::note_stream,
-    place::{Named, Names, Naming, current_gpu, use_stream},
 };
 use super::{common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;
@@ -47,11 +49,19 @@ pub struct Passage {
     others: Vec<Inside<'static, Gpu>>,
 }
 
+impl Passage {
+    /// Whether nobody else wants the GPU, and nothing limits what may be on its way there.
+    pub fn is_open(&self) -> bool {
+        self.others.is_empty() && self.inside.as_ref().is_none_or(Inside::is_open)
+    }
+}
+
 impl Drop for Passage {
     fn drop(&mut self) {
         // Marks need the stream.
         self.inside = None;
         self.others.clear();
+        gate::weigh(1);
         set_placed(0);
     }
 }
@@ -200,10 +210,12 @@ fn open(common: &'static Common, gpu: usize) -> Option<&'static Gate<Gpu>> {
         let _ = (&shares.doorbell).write(&1_u64.to_ne_bytes());
     };
     let account = &shares.account;
+    let vm_busy_ns = shares.quota.busy_ns(gpu)?;
     account.used.fetch_or(1 << gpu, Ordering::SeqCst);
     let gate: &'static Gate<Gpu> = Box::leak(Box::new(Gate::new(
         &account.leases[gpu],
         &account.counters,
+        vm_busy_ns,
         Gpu::new(common),
         Box::new(ring_bell),
     )));

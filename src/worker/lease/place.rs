@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! In which context a command runs that gives a GPU something to do, and which GPUs those are.
 //!
 //! The driver takes the context from the stream or from the function, and only where they have none from the thread. So does
@@ -22,8 +23,9 @@ use std::cell::Cell;
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Flags, Function, Gone, In, JitOption, Kernel, LaunchConfig,
-        Library, MemPool, Module, New, Object, Out, Stream,
+        Arg, Context, Copy2D, Event, Flags, Function, Gone, GraphExec, GraphPart, GraphStep, In,
+        JitOption, Kernel, LaunchAttribute, LaunchConfig, Library, MemOp, MemPool, Module, New,
+        Object, Out, Physical, Stream, TensorForm, TensorMap,
     },
     codec::{Blob, Wire},
     cuda::*,
@@ -62,8 +64,26 @@ macro_rules! nothing {
     ($($ty:ty),*) => {$(impl Names for $ty {})*};
 }
 
-nothing!(u8, u16, u32, i32, usize, bool, String, Blob, Vec<JitOption>);
-nothing!(Module, Library, Kernel, Event, MemPool);
+nothing!(
+    u8,
+    u16,
+    u32,
+    i32,
+    usize,
+    bool,
+    String,
+    Blob,
+    Vec<u32>,
+    Vec<JitOption>,
+    Vec<MemOp>,
+    LaunchAttribute,
+    TensorForm,
+    TensorMap
+);
+// A step runs in a context of its own, which the worker enters itself.
+nothing!(
+    Module, Library, Kernel, Event, MemPool, GraphExec, GraphPart, GraphStep, Physical
+);
 
 impl<const GOOD: u32> Names for Flags<GOOD> {}
 impl<T: Wire> Names for Out<T> {}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the handles of libraries were told: their streams and pointer modes.
 
 use std::{
@@ -20,6 +21,8 @@ pub struct State {
     pub stream: u64,
     /// Where scalars and results are.
     pub mode: PointerMode,
+    /// The workspace of one of cuBLAS, which it has lost with its stream: the address and the bytes. `None` for the library's own.
+    pub workspace: Option<(u64, u64)>,
 }
 
 /// What becomes of an id.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Calls of NVIDIA's libraries, which the operator's own copies carry out.
 //!
 //! The tables of [`gpgpu_protocol::libraries`] say how a call travels; a call here is a word for each argument, so one function
@@ -10,7 +11,9 @@ mod cublaslt;
 mod cudnn;
 mod cufft;
 mod curand;
+mod cusparselt;
 mod handles;
+mod recording;
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -38,6 +41,7 @@ use crate::cuda::library;
 pub use cudnn::Graphs;
 pub use handles::Handles;
 use handles::{State, lock};
+pub use recording::record;
 
 /// What a call comes to: the library's status, or the driver's code where the library was not called.
 type Outcome = Result<u32, CUresult>;
@@ -51,6 +55,7 @@ const BY_HAND: &[&[(&str, ByHand)]] = &[
     cudnn::BY_HAND,
     cufft::BY_HAND,
     curand::BY_HAND,
+    cusparselt::BY_HAND,
 ];
 
 fn by_hand(function: &Function) -> Option<ByHand> {
@@ -85,22 +90,11 @@ pub fn carry_out(
         library,
         function,
         values: call::get(function, arguments)?,
+        part: None,
+        commands: Ok(0),
     };
     let outcome = call.carry_out(context);
-    let statuses = library.statuses();
-    let (result, status) = match outcome {
-        Ok(status) => (statuses.as_code(status), status),
-        // The stream of a handle has ended.
-        Err(code @ CUDA_ERROR_INVALID_HANDLE) => (code, statuses.execution_failed),
-        Err(code) => (code, statuses.of_code(code)),
-    };
-    let mut writer = Writer::new();
-    writer.put(&(status as i32));
-    writer.put(&call.into_results());
-    Ok(Carried::Done(Answer::with_reply(
-        result,
-        writer.into_bytes(),
-    )))
+    Ok(Carried::Done(call.into_answer(outcome)))
 }
 
 /// The version of the operator's copy of a library, as in `13.1.0`; `None` if there is none, or it does not say.
@@ -149,9 +143,27 @@ struct Call<'a> {
     library: Library,
     function: &'static Function,
     values: Vec<Value>,
+    /// The id of the part that it becomes, if it is recorded.
+    part: Option<u64>,
+    /// What came of that.
+    commands: Result<u64, CUresult>,
 }
 
 impl Call<'_> {
+    fn into_answer(self, outcome: Outcome) -> Answer {
+        let statuses = self.statuses();
+        let (result, status) = match outcome {
+            Ok(status) => (statuses.as_code(status), status),
+            // The stream of a handle has ended.
+            Err(code @ CUDA_ERROR_INVALID_HANDLE) => (code, statuses.execution_failed),
+            Err(code) => (code, statuses.of_code(code)),
+        };
+        let mut writer = Writer::new();
+        writer.put(&(status as i32));
+        writer.put(&self.into_results());
+        Answer::with_reply(result, writer.into_bytes())
+    }
+
     fn carry_out(&mut self, context: u64) -> Outcome {
         let function = self.function;
         if let Some((at, class)) = function.ends() {
@@ -385,7 +397,11 @@ impl Call<'_> {
         let Some(entry) = find() else {
             return Ok(bad_handle);
         };
-        let gives = self.function.operation.gives();
+        // What is recorded gives the GPU nothing, and passes no gate.
+        let gives = match self.part {
+            Some(_) => Gives::Nothing,
+            None => self.function.operation.gives(),
+        };
         let _passage = if gives == Gives::Nothing {
             // First: an end of the context that begins from here on waits for this command.
             grace::set_context(entry.context);
@@ -418,6 +434,10 @@ impl Call<'_> {
         let Some(words) = self.words()? else {
             return Ok(self.statuses().invalid_value);
         };
+        if let Some(part) = self.part {
+            self.narrow(&[id, state.stream, entry.context]);
+            return self.record(part, class, &entry, &mut state, words);
+        }
         if self.function.operation.completion == Completion::Wait {
             self.narrow(&[id, state.stream, entry.context]);
         }
@@ -429,7 +449,9 @@ impl Call<'_> {
             return self.set_pointer_mode(&words, &mut state);
         }
         let Some((made, of)) = makes else {
-            return self.call(&words);
+            let status = self.call(&words)?;
+            self.note_workspace(status, &mut state);
+            return Ok(status);
         };
         let (status, entry) = self.call_to_make((made, of), words, entry.context)?;
         if let Some(entry) = entry {
@@ -468,7 +490,7 @@ impl Call<'_> {
         }
         let status = self.call(words)?;
         if status == SUCCESS {
-            state.stream = stream;
+            (state.stream, state.workspace) = (stream, None);
         }
         Ok(status)
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a client asks for that is no CUDA function.
 
 use std::ffi::{CStr, c_char};
@@ -20,7 +21,9 @@ const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
     CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
-    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
@@ -32,8 +35,6 @@ const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
-    CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR,
     CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
 ];
 
@@ -186,6 +187,29 @@ pub fn gpgpuHello(
         }
     }
     Ok(reply::gpgpuHello { hello })
+}
+
+/// Takes the client's selection of its devices.
+pub fn gpgpuSelectDevices(
+    session: &Session,
+    request: request::gpgpuSelectDevices,
+    _: Data,
+) -> Outcome<reply::gpgpuSelectDevices> {
+    let mut count = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuDeviceGetCount(&mut count)? };
+    // Where the client may use all, the driver says which there are.
+    if request
+        .devices
+        .iter()
+        .any(|&device| i64::from(device) >= i64::from(count))
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    session
+        .select(&request.devices)
+        .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    Ok(reply::gpgpuSelectDevices::default())
 }
 
 /// Takes a part of an image.

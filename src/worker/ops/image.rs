@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Loading images: the just-in-time linker's options and logs.
 
-use std::ffi::c_void;
+use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_protocol::{
     api::{JitLog, JitOption},
@@ -208,6 +209,13 @@ fn device_bytes(image: &Image, capability: u32) -> Result<u64, CUresult> {
         }
         CUDA_ERROR_INVALID_IMAGE
     })
+}
+
+/// Has the image of a module or library looked through for what prints.
+pub fn note_printing(session: &Session, object: u64, image: &Arc<Image>) {
+    let mut capabilities: Vec<_> = devices(session).into_iter().map(capability).collect();
+    capabilities.dedup();
+    session.printing.note(object, image, capabilities);
 }
 
 /// Charges what an image will take of a device's memory, where there is a limit: looking through it takes its time.

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Launches.
 
 use std::ffi::c_void;
 
 use gpgpu_protocol::{
-    api::{LAUNCH_ATTRIBUTES, LaunchConfig, Object, Stream, reply, request},
+    api::{
+        EVENT_ATTRIBUTES, Event, LAUNCH_ATTRIBUTES, LaunchConfig, Object, Stream, reply, request,
+    },
     cuda::*,
 };
 
@@ -38,9 +41,17 @@ impl Lowered {
             if !LAUNCH_ATTRIBUTES.contains(&attribute.id) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
-            let value = CUlaunchAttributeValue {
+            let mut value = CUlaunchAttributeValue {
                 pad: attribute.value,
             };
+            if EVENT_ATTRIBUTES.contains(&attribute.id) {
+                // SAFETY: any bytes are words.
+                let words = unsafe { &mut value.words };
+                words[0] = session.objects.raw::<Event>(words[0])?;
+                if words[0] == 0 {
+                    return Err(CUDA_ERROR_INVALID_HANDLE);
+                }
+            }
             attributes.push(CUlaunchAttribute {
                 id: attribute.id,
                 pad: [0; 4],

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries and kernels.
 
 use std::{ffi::c_void, sync::Arc, time::Instant};
@@ -90,6 +91,7 @@ pub fn cuLibraryLoadData(
     if let Some(places) = places {
         session.charges.keep_library(request.library, places);
     }
+    super::image::note_printing(session, request.library, &image);
     session.images.keep(image);
     if request.eager {
         load_now(library);

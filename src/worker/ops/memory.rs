@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Device memory, registered memory, and what is to be said of addresses.
 
 use std::ffi::c_void;
@@ -204,17 +205,19 @@ pub fn gpgpuPointerAttribute(
         value,
         ..Default::default()
     };
-    if let Some(range) = session.device_memory.find(request.ptr)
-        && matches!(range.source, Source::Pool { .. })
-    {
-        // Of these the driver would speak of the whole chunk.
-        match request.attribute {
-            CU_POINTER_ATTRIBUTE_BUFFER_ID => return Ok(answer(range.id)),
-            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(answer(range.sync_memops.into())),
-            _ => {}
+    let range = session.device_memory.find(request.ptr);
+    match range.filter(|range| range.ending.is_none()) {
+        Some(range) if matches!(range.source, Source::Pool { .. }) => {
+            // Of these the driver would speak of the whole chunk.
+            match request.attribute {
+                CU_POINTER_ATTRIBUTE_BUFFER_ID => return Ok(answer(range.id)),
+                CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => return Ok(answer(range.sync_memops.into())),
+                _ => {}
+            }
         }
-    } else {
-        known(session, request.ptr, 0)?;
+        // Whether anybody may access it or not.
+        Some(range) if matches!(range.source, Source::Mapped { .. }) => {}
+        _ => drop(known(session, request.ptr, 0)?),
     }
     // No attribute of these is larger; what the driver leaves of it stays zero.
     let mut value = 0_u64;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The operations whose worker side is written by hand, one file for each kind of object.
 //!
 //! Each function is named as its entry of the API table.
@@ -9,14 +10,21 @@ mod copy;
 mod device;
 mod fill;
 mod function;
+mod graph;
 pub mod image;
 mod launch;
 mod library;
+pub mod link;
+pub mod memop;
 mod memory;
 mod memory_pool;
 mod module;
+mod printed;
 mod ring;
 mod stream;
+mod tensor_map;
+mod usage;
+mod virtual_memory;
 
 pub use callback::*;
 pub use client::*;
@@ -25,10 +33,17 @@ pub use copy::*;
 pub use device::*;
 pub use fill::*;
 pub use function::*;
+pub use graph::*;
 pub use launch::*;
 pub use library::*;
+pub use link::*;
+pub use memop::*;
 pub use memory::*;
 pub use memory_pool::*;
 pub use module::*;
+pub use printed::*;
 pub use ring::*;
 pub use stream::*;
+pub use tensor_map::*;
+pub use usage::*;
+pub use virtual_memory::*;

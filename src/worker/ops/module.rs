@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Modules.
 
 use std::{
@@ -97,6 +98,7 @@ pub fn cuModuleLoadDataEx(
     session
         .charges
         .keep(Owner::Module(request.module), session.current(), charge);
+    super::image::note_printing(session, request.module, &image);
     session.images.keep(image);
     if request.eager {
         load_now(&functions(module).unwrap_or_default());
@@ -147,6 +149,7 @@ pub fn unload(
         Ok(()) => {
             session.device_memory.forget_globals(id);
             session.charges.forget(Owner::Module(id));
+            session.printing.forget(id);
             session.charges.forget_library(id);
             session.objects.remove_with_children(id);
         }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // What runs in the VMs of the tests of memory limits: it does what its standard input says, a command a line, and answers
 // each with one line.
 //
@@ -16,6 +17,8 @@
 //   limit WHICH VALUE cuCtxSetLimit; the code
 //   flood THREADS BYTES  copies so many bytes of pageable memory in so many threads, into a stream that is held back until all
 //                     have begun; the code
+//   map BYTES         makes so many bytes and maps them behind the last, without keeping the handle; the code
+//   unmap             unmaps the last of these; the code
 //   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
 #include <atomic>
 #include <condition_variable>
@@ -171,6 +174,76 @@ static CUresult flood(CUcontext context, size_t count, size_t bytes) {
     return code == CUDA_SUCCESS ? cuMemFree(to) : code;
 }
 
+// Mappings, one behind the other in a reservation of 2 TiB.
+static std::vector<std::pair<CUdeviceptr, size_t>> mappings;
+
+static CUresult map(size_t bytes) {
+    FIND(cuMemAddressReserve, "cuMemAddressReserve");
+    FIND(cuMemCreate, "cuMemCreate");
+    FIND(cuMemMap, "cuMemMap");
+    FIND(cuMemSetAccess, "cuMemSetAccess");
+    FIND(cuMemRelease, "cuMemRelease");
+    static auto *fill = find<decltype(::cuMemsetD8)>("cuMemsetD8_v2");
+    static CUdeviceptr start = 0;
+    CUresult code = CUDA_SUCCESS;
+    if (start == 0) code = cuMemAddressReserve(&start, size_t(2) << 40, 0, 0, 0);
+    if (code != CUDA_SUCCESS) return code;
+    CUdeviceptr to = mappings.empty() ? start : mappings.back().first + mappings.back().second;
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle = 0;
+    code = cuMemCreate(&handle, bytes, &properties, 0);
+    if (code != CUDA_SUCCESS) return code;
+    code = cuMemMap(to, bytes, 0, handle, 0);
+    if (code == CUDA_SUCCESS) code = cuMemRelease(handle);
+    if (code == CUDA_SUCCESS) code = cuMemSetAccess(to, bytes, &access, 1);
+    if (code == CUDA_SUCCESS) code = fill(to, 1, 1 << 20);
+    mappings.push_back({to, bytes});
+    return code;
+}
+
+static CUresult unmap() {
+    FIND(cuMemUnmap, "cuMemUnmap");
+    auto [start, bytes] = mappings.back();
+    mappings.pop_back();
+    return cuMemUnmap(start, bytes);
+}
+
+// Executable graphs of so many fills, which nobody launches: as many as there is room for, or `most`.
+static std::vector<CUgraphExec> executables;
+
+static CUresult make_graphs(size_t most, size_t fills) {
+    FIND(cuGraphCreate, "cuGraphCreate");
+    FIND(cuGraphAddMemsetNode, "cuGraphAddMemsetNode");
+    FIND(cuGraphDestroy, "cuGraphDestroy");
+    FIND(cuMemAlloc, "cuMemAlloc_v2");
+    FIND(cuCtxGetCurrent, "cuCtxGetCurrent");
+    static auto *instantiate = find<CUresult(CUgraphExec *, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags");
+    static CUdeviceptr to = 0;
+    CUresult code = CUDA_SUCCESS;
+    if (to == 0) code = cuMemAlloc(&to, 4);
+    CUcontext context = nullptr;
+    if (code == CUDA_SUCCESS) code = cuCtxGetCurrent(&context);
+    CUgraph graph = nullptr;
+    if (code == CUDA_SUCCESS) code = cuGraphCreate(&graph, 0);
+    CUDA_MEMSET_NODE_PARAMS fill{};
+    fill.dst = to;
+    fill.elementSize = 4;
+    fill.width = fill.height = 1;
+    CUgraphNode node = nullptr;
+    for (size_t i = 0; i < fills && code == CUDA_SUCCESS; i++)
+        code = cuGraphAddMemsetNode(&node, graph, i ? &node : nullptr, i ? 1 : 0, &fill, context);
+    for (size_t i = 0; i < most && code == CUDA_SUCCESS; i++) {
+        CUgraphExec made = nullptr;
+        code = instantiate(&made, graph, 0);
+        if (code == CUDA_SUCCESS) executables.push_back(made);
+    }
+    if (graph) cuGraphDestroy(graph);
+    return code;
+}
+
 static void answer(const char *what, const std::string &text) {
     printf("%s %s\n", what, text.c_str());
     fflush(stdout);
@@ -279,6 +352,17 @@ int main() {
             if (code == CUDA_SUCCESS) code = get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
             if (code == CUDA_SUCCESS) code = get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
             answer("reserved", std::to_string(used) + " " + std::to_string(reserved) + " " + std::to_string((int)code));
+        } else if (!strcmp(word, "graphs")) {
+            sscanf(line, "%*s %zu %zu", &first, &second);
+            code = make_graphs(first, second);
+            answer("graphs", std::to_string((int)code));
+        } else if (!strcmp(word, "ungraph")) {
+            FIND(cuGraphExecDestroy, "cuGraphExecDestroy");
+            code = CUDA_SUCCESS;
+            for (CUgraphExec made : executables)
+                if (CUresult ended = cuGraphExecDestroy(made)) code = ended;
+            executables.clear();
+            answer("ungraph", std::to_string((int)code));
         } else if (!strcmp(word, "context")) {
             CUcontext made = nullptr;
             code = create(&made, 0, 0);
@@ -308,6 +392,11 @@ int main() {
         } else if (!strcmp(word, "flood")) {
             sscanf(line, "%*s %zu %zu", &first, &second);
             answer("flood", std::to_string((int)flood(context, first, second)));
+        } else if (!strcmp(word, "map")) {
+            sscanf(line, "%*s %zu", &first);
+            answer("map", std::to_string((int)map(first)));
+        } else if (!strcmp(word, "unmap")) {
+            answer("unmap", std::to_string((int)unmap()));
         } else if (!strcmp(word, "way")) {
             sscanf(line, "%*s %63s %zu", name, &first);
             answer("way", way(name, first));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Running a suite's program natively, over the socket and in the VM, and reading what it says.
 
 use std::collections::BTreeMap;
@@ -242,6 +243,7 @@ impl<'a> Bench<'a> {
                 kind: "static".to_owned(),
                 args: args.clone(),
                 same_output_as: None,
+                newer: false,
             };
             let outcome = Outcome::new(&run, Some(0), ms as u64, output.to_owned());
             if !outcome.ok {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Building the programs of `benches/programs`.
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ const FOLDER: MakeFolder<'_> = MakeFolder {
         "runtime",
         "floors",
         "library-calls",
+        "features",
     ],
     data: &[],
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is measured, and what each figure should be: suites of programs, and the rows that they fill.
 
 use std::fmt;
@@ -108,7 +109,7 @@ pub struct Scope {
 impl Scope {
     /// Every suite of this scope.
     pub fn suites(self) -> Vec<Suite> {
-        let mut suites = vec![self.calls(), self.starts(), self.runtime()];
+        let mut suites = vec![self.calls(), self.features(), self.starts(), self.runtime()];
         suites.push(self.socket_copies());
         for (name, most) in [
             ("binomial-options", 3),
@@ -198,6 +199,34 @@ impl Scope {
             rounds: self.rounds(5),
             limit: 120,
             rows,
+        }
+    }
+
+    fn features(self) -> Suite {
+        let row = |name: &str, argument: &str, most: f64| Row {
+            name: name.to_owned(),
+            measure: name.to_owned(),
+            argument: argument.to_owned(),
+            unit: "us",
+            goal: self.goal(Goal::RatioAtMost(most)),
+        };
+        let own = |name: &str, most| row(name, name, most);
+        let launches = "graph-launch-20";
+        Suite {
+            title: "graphs, virtual memory and idle streams".to_owned(),
+            source: Source::Bench("features", "driver"),
+            way: Way::Socket,
+            rounds: self.rounds(5),
+            limit: 120,
+            rows: vec![
+                own("launch-varied-sustained", 0.6),
+                own("event-record-wait", 1.0),
+                own("stream-query", 1.0),
+                own("map-unmap-64MiB", 1.5),
+                own("graph-make-100", 1.5),
+                row("graph-launch-20", launches, 0.2),
+                row("graph-launch-20-sustained", launches, 1.0),
+            ],
         }
     }
 

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the process knows of functions, and of kernels of libraries.
 
 use std::{
     ffi::CString,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
 
@@ -47,11 +48,18 @@ pub struct FunctionData {
     /// Of a kernel, by device; of a function, one.
     attributes: Box<[Attributes]>,
     loaded: AtomicBool,
+    /// Whether it may print: 0 if that was not asked yet, or else one of [`SILENT`] and [`PRINTS`].
+    printing: AtomicU8,
     /// What fits on a multiprocessor.
     pub occupancy: Occupancy,
     /// What launches with attributes the host has taken.
     pub accepted: Accepted,
 }
+
+/// It prints nothing.
+const SILENT: u8 = 1;
+/// It may print.
+const PRINTS: u8 = 2;
 
 /// What an attribute is in an answer.
 fn word(value: i32) -> u64 {
@@ -78,6 +86,7 @@ impl FunctionData {
             sets: AtomicU64::new(0),
             attributes: (0..devices).map(|_| Attributes::default()).collect(),
             loaded: AtomicBool::new(false),
+            printing: AtomicU8::new(0),
             occupancy: Occupancy::default(),
             accepted: Accepted::default(),
         }
@@ -237,6 +246,20 @@ impl FunctionData {
     pub fn forget_attributes(&self) {
         self.attributes.iter().for_each(Answers::forget);
         self.sets.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether it may print, as the host says of its module or library; asked at its first launch.
+    #[inline]
+    pub fn may_print(&self, connection: &Connection) -> Result<bool> {
+        match self.printing.load(Ordering::Relaxed) {
+            0 => {
+                let prints = connection.may_print(self.parent)?;
+                let known = if prints { PRINTS } else { SILENT };
+                self.printing.store(known, Ordering::Relaxed);
+                Ok(prints)
+            }
+            known => Ok(known == PRINTS),
+        }
     }
 
     /// Whether the host has said that it is loaded: what was loaded once stays loaded.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The memory that the device can reach, as the process knows it: one map, fed by every allocator.
 
 use std::{
@@ -5,7 +6,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         RwLock, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -41,6 +42,13 @@ pub enum Origin {
         /// The device.
         device: CUdevice,
     },
+    /// A mapping of physical memory.
+    Mapped {
+        /// Whose memory it is.
+        device: CUdevice,
+        /// The devices that may read and write it: a bit for each. It is in no context.
+        open: u64,
+    },
 }
 
 /// A range of memory that the device can reach.
@@ -68,10 +76,12 @@ impl Range {
         }
     }
 
-    /// Whether device memory is freed by an address: a variable of an image is not, whatever it is.
+    /// Whether device memory is freed by an address: a variable of an image is not, whatever it is, nor a mapping.
     pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
         move |range| {
-            range.start == address && range.kind == Kind::Device && range.origin != Origin::Image
+            range.start == address
+                && range.kind == Kind::Device
+                && !matches!(range.origin, Origin::Image | Origin::Mapped { .. })
         }
     }
 
@@ -126,6 +136,8 @@ pub struct Pointers {
     map: RwLock<Map>,
     /// Another number after every change; 0 while the map is empty for not having been changed yet.
     state: AtomicU64,
+    /// Whether addresses were ever reserved.
+    any_reserved: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +148,8 @@ struct Map {
     elsewhere: BTreeMap<u64, u64>,
     /// The numbers of ranges by their first addresses, where they were asked for.
     ids: BTreeMap<u64, u64>,
+    /// The bytes of reservations by their first addresses.
+    reserved: BTreeMap<u64, u64>,
 }
 
 impl Map {
@@ -152,6 +166,43 @@ impl Map {
         self.elsewhere.remove(&range.far(range.start));
         self.ids.remove(&start);
         Some(range)
+    }
+
+    /// The reservation that an address lies in: its start and bytes.
+    fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        let (&start, &bytes) = self.reserved.range(..=address).next_back()?;
+        (address - start < bytes).then_some((start, bytes))
+    }
+
+    /// The mappings of one reservation that hold a range, as one: `first` is the one in which it begins.
+    fn span(&self, first: Range, address: u64, bytes: usize) -> Option<Range> {
+        let (start, length) = self.reservation(address)?;
+        if bytes as u64 > length - (address - start) {
+            return None;
+        }
+        let mut whole = first;
+        while address + bytes as u64 > whole.start + whole.bytes {
+            let next = self.ranges.get(&(whole.start + whole.bytes))?;
+            let (Origin::Mapped { open, .. }, Origin::Mapped { open: more, .. }) =
+                (&mut whole.origin, next.origin)
+            else {
+                return None;
+            };
+            *open &= more;
+            whole.bytes += next.bytes;
+        }
+        Some(whole)
+    }
+
+    /// The starts of the mappings that lie in a range.
+    fn mapped(&self, start: u64, bytes: u64) -> Vec<u64> {
+        let end = start.saturating_add(bytes);
+        let within = self.ranges.range(start..end);
+        within
+            .filter(|(_, range)| matches!(range.origin, Origin::Mapped { .. }))
+            .filter(|(_, range)| range.bytes <= end - range.start)
+            .map(|(start, _)| *start)
+            .collect()
     }
 
     fn find(&self, address: u64) -> Option<Range> {
@@ -191,6 +242,47 @@ impl Pointers {
         })
     }
 
+    /// Notes reserved addresses.
+    pub fn reserve(&self, start: u64, bytes: u64) {
+        self.any_reserved.store(true, Ordering::Relaxed);
+        self.locked().reserved.insert(start, bytes);
+    }
+
+    /// Forgets the reservation that starts at `start`; gives its bytes.
+    pub fn unreserve(&self, start: u64) -> Option<u64> {
+        self.locked().reserved.remove(&start)
+    }
+
+    /// The reservation that an address lies in, whatever is mapped there: its start and bytes.
+    pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        if !self.any_reserved.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.read(|map| map.reservation(address))
+    }
+
+    /// Forgets the mappings in a range; they are returned.
+    pub fn remove_mapped(&self, start: u64, bytes: u64) -> Vec<Range> {
+        self.write(|map| {
+            let starts = map.mapped(start, bytes).into_iter();
+            starts.filter_map(|start| map.remove(start)).collect()
+        })
+    }
+
+    /// Notes whether a device may read and write the mappings in a range.
+    pub fn set_open(&self, start: u64, bytes: u64, device: CUdevice, is_open: bool) {
+        self.write(|map| {
+            for start in map.mapped(start, bytes) {
+                if let Some(range) = map.ranges.get_mut(&start)
+                    && let Origin::Mapped { open, .. } = &mut range.origin
+                {
+                    let bit = 1_u64.checked_shl(device as u32).unwrap_or(0);
+                    *open = *open & !bit | if is_open { bit } else { 0 };
+                }
+            }
+        });
+    }
+
     /// The range that `address` lies in, by the program's address or by the device's.
     pub fn find(&self, address: u64) -> Option<Range> {
         // The state is read before the map: what changes meanwhile outdates what is found.
@@ -218,7 +310,7 @@ impl Pointers {
         found
     }
 
-    /// The range that holds all of the `bytes` bytes at `address`.
+    /// The range that holds all of the `bytes` bytes at `address`. Mappings side by side in one reservation are one.
     #[inline]
     pub fn find_whole(&self, address: u64, bytes: usize) -> Option<Range> {
         let range = self.find(address)?;
@@ -227,7 +319,11 @@ impl Pointers {
         } else {
             range.far(range.start)
         };
-        (bytes as u64 <= range.bytes - (address - start)).then_some(range)
+        if bytes as u64 <= range.bytes - (address - start) {
+            return Some(range);
+        }
+        matches!(range.origin, Origin::Mapped { .. })
+            .then(|| self.read(|map| map.span(range, address, bytes)))?
     }
 
     /// What host memory the `bytes` bytes at `address` overlap that is pinned already.
@@ -304,6 +400,54 @@ mod tests {
         assert!(pointers.find(0x1100).is_none());
         assert!(pointers.find_whole(0x1080, 0x80).is_some());
         assert!(pointers.find_whole(0x1080, 0x81).is_none());
+    }
+
+    #[test]
+    fn pitfall_17_mappings_side_by_side_are_one_within_their_reservation() {
+        let pointers = Pointers::default();
+        assert_eq!(pointers.reservation(0x1000), None);
+        pointers.reserve(0x1000, 0x300);
+        pointers.reserve(0x1300, 0x100);
+        for start in [0x1000, 0x1100, 0x1300] {
+            pointers.insert(Range {
+                context: 0,
+                origin: Origin::Mapped { device: 1, open: 0 },
+                ..device(start, 0x100)
+            });
+        }
+        let open = |address, bytes| match pointers.find_whole(address, bytes)?.origin {
+            Origin::Mapped { open, .. } => Some(open),
+            _ => None,
+        };
+        assert_eq!(open(0x1080, 0x180), Some(0));
+        assert_eq!(open(0x1080, 0x181), None, "nothing is mapped there");
+        assert_eq!(open(0x1080, usize::MAX), None);
+        assert_eq!(pointers.reservation(0x12ff), Some((0x1000, 0x300)));
+        pointers.set_open(0x1000, 0x200, 1, true);
+        pointers.set_open(0x1100, 0x100, 0, true);
+        assert_eq!(
+            open(0x1000, 0x200),
+            Some(2),
+            "both may be written by device 1 alone"
+        );
+        assert_eq!(open(0x1100, 0x100), Some(3));
+        pointers.set_open(0x1080, 0x100, 1, false);
+        assert_eq!(open(0x1000, 0x200), Some(2), "no part of a mapping");
+        // Another reservation's begins where this one's ends.
+        pointers.insert(Range {
+            context: 0,
+            origin: Origin::Mapped { device: 1, open: 0 },
+            ..device(0x1200, 0x100)
+        });
+        assert_eq!(open(0x1200, 0x100), Some(0));
+        assert_eq!(open(0x1200, 0x101), None);
+        let gone = pointers.remove_mapped(0x1080, 0x280);
+        let starts: Vec<_> = gone.iter().map(|range| range.start).collect();
+        assert_eq!(starts, [0x1100, 0x1200]);
+        assert!(pointers.find(0x1100).is_none() && pointers.find(0x1000).is_some());
+        assert!(!Range::is_freed_at(0x1000)(&pointers.find(0x1000).unwrap()));
+        assert_eq!(pointers.unreserve(0x1300), Some(0x100));
+        assert_eq!(pointers.unreserve(0x1300), None);
     }
 
     #[test]

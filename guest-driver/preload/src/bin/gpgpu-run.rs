@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Runs a program with virtio-gpgpu's libraries in place of NVIDIA's.
 
 use std::env;
@@ -31,6 +32,8 @@ const DEVICE: &str = "/dev/virtio-gpgpu";
 const CONNECTION: &str = "VIRTIO_GPGPU";
 /// Keeps NCCL from letting GPUs write to each other's memory.
 const NCCL_PEERS: &str = "NCCL_P2P_DISABLE";
+/// Whether NCCL makes its memory by `cuMemCreate`, to share it with other processes.
+const NCCL_MAPPED: &str = "NCCL_CUMEM_ENABLE";
 
 /// Run a program with virtio-gpgpu's CUDA libraries
 ///
@@ -125,6 +128,10 @@ fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
     // host's memory by itself, but the error of its try stays behind as the thread's last one, and PyTorch finds it there.
     if env::var_os(NCCL_PEERS).is_none() {
         settings.push((NCCL_PEERS, "1".into()));
+    }
+    // Physical memory cannot be exported, and NCCL does not try another way where it is there.
+    if env::var_os(NCCL_MAPPED).is_none() {
+        settings.push((NCCL_MAPPED, "0".into()));
     }
     settings
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Level 2: a matrix and vectors.
 
 use std::ffi::c_int;
@@ -13,7 +14,7 @@ use super::{family, matrix, require, vector};
 /// `y = alpha a x + beta y`, where `a` reads the matrix if it is needed.
 fn multiply_add<N: Field>(
     handle: &Handle,
-    a: impl FnOnce(&Memory) -> Outcome<Dense<N>> + Send + 'static,
+    a: impl FnOnce(&Memory) -> Outcome<Dense<N>> + Clone + Send + 'static,
     x: Vector,
     y: Vector,
     [alpha, beta]: [Scalar<N>; 2],

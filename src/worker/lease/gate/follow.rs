@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The gate's thread: it follows what the GPU does under a grant.
 
 use std::thread;
@@ -111,6 +112,7 @@ impl<W: Work> Gate<W> {
         let time = time.as_nanos() as u64;
         add(&self.lease.busy_ns, time);
         add(&self.counters.busy_ns, time);
+        add(self.vm_busy_ns, time);
     }
 
     /// Others want the GPU too: keeps what is on its way short.

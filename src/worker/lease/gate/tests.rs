@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The gate before a GPU that the test plays, under grants that the test gives.
 
 use std::{
@@ -71,7 +72,8 @@ impl Setup {
         let bell = Box::new(move || {
             let _ = ring.lock().unwrap().send(());
         });
-        let gate = Gate::new(&account.leases[0], &account.counters, work, bell);
+        let busy: &'static AtomicU64 = Box::leak(Box::default());
+        let gate = Gate::new(&account.leases[0], &account.counters, busy, work, bell);
         let gate: &'static Gate<Played> = Box::leak(Box::new(gate));
         thread::spawn(move || gate.serve());
         Self {
@@ -429,4 +431,24 @@ fn an_open_grant_counts_all_of_a_burst_as_busy() {
     while setup.lease.busy_ns.load(SeqCst) == 0 {
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_graph_counts_for_as_many_commands_as_it_has() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::OPEN);
+    setup.pass().recv().unwrap();
+    let (entered, given) = (&setup.gate.entered, &setup.gate.given);
+    assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (1, 1));
+    let inside = setup.gate.enter();
+    weigh(100);
+    assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (2, 1));
+    drop(inside);
+    assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (101, 101));
+    // The next is one command again, and a graph of nothing is one, too.
+    drop(setup.gate.enter());
+    let inside = setup.gate.enter();
+    weigh(0);
+    drop(inside);
+    assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (103, 103));
 }

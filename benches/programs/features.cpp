@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+// What graphs, virtual memory and waits on an idle stream cost their caller.
+#include "driver.h"
+
+constexpr int kBatch = 64;
+
+// Many launches in a row, of which no two that follow each other have the same arguments.
+static void varied(const Wanted& wanted, Device& device) {
+  constexpr unsigned kCounters = 64;
+  const int row = wanted.repetitions(50000);
+  const CUfunction add = device.function("add_one");
+  CUdeviceptr counters;
+  CHECK(cuMemAlloc(&counters, kCounters * sizeof(unsigned)));
+  CHECK(cuMemsetD32(counters, 0, kCounters));
+  CHECK(cuCtxSynchronize());
+  Samples samples;
+  constexpr int kRounds = 3;
+  for (int i = 0; i < kRounds; ++i) {
+    const double begin = now();
+    for (int j = 0; j < row; ++j) {
+      CUdeviceptr counter = counters + j % kCounters * sizeof(unsigned);
+      void* arguments[] = {&counter};
+      CHECK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, device.stream, arguments, nullptr));
+    }
+    CHECK(cuStreamSynchronize(device.stream));
+    samples.add((now() - begin) / row);
+  }
+  report("launch-varied-sustained", samples.median(), "us");
+  unsigned counted[kCounters], all = 0;
+  CHECK(cuMemcpyDtoH(counted, counters, sizeof counted));
+  for (const unsigned count : counted) all += count;
+  EXPECT(all == static_cast<unsigned>(row * kRounds), "%u launches counted", all);
+  CHECK(cuMemFree(counters));
+}
+
+static void idle_stream(const Wanted& wanted, Device& device) {
+  CHECK(cuStreamSynchronize(device.stream));
+  if (wanted("event-record-wait")) {
+    CUevent event;
+    CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    Samples samples;
+    for (int i = 0; i < wanted.repetitions(1000); ++i) {
+      const double begin = now();
+      CHECK(cuEventRecord(event, device.stream));
+      CHECK(cuEventSynchronize(event));
+      samples.add(now() - begin);
+    }
+    CHECK(cuEventDestroy(event));
+    report("event-record-wait", samples.median(), "us");
+  }
+  if (wanted("stream-query")) {
+    Samples samples;
+    for (int i = 0; i < wanted.repetitions(200); ++i) {
+      const double begin = now();
+      for (int j = 0; j < kBatch; ++j) CHECK(cuStreamQuery(device.stream));
+      samples.add((now() - begin) / kBatch);
+    }
+    report("stream-query", samples.median(), "us");
+  }
+}
+
+// Addresses and memory of their own, from the reservation to its end.
+static void virtual_memory(const Wanted& wanted, Device& device) {
+  constexpr size_t kBytes = 64 << 20;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device.device}};
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {device.device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(50); ++i) {
+    CUdeviceptr start;
+    CUmemGenericAllocationHandle memory;
+    const double begin = now();
+    CHECK(cuMemAddressReserve(&start, kBytes, 0, 0, 0));
+    CHECK(cuMemCreate(&memory, kBytes, &properties, 0));
+    CHECK(cuMemMap(start, kBytes, 0, memory, 0));
+    CHECK(cuMemSetAccess(start, kBytes, &access, 1));
+    const double middle = now();
+    if (i % 10 == 0) {
+      unsigned char back = 0;
+      CHECK(cuMemsetD8(start, static_cast<unsigned char>(i + 1), kBytes));
+      CHECK(cuMemcpyDtoH(&back, start + kBytes - 1, 1));
+      EXPECT(back == static_cast<unsigned char>(i + 1), "%d came back", back);
+    }
+    CHECK(cuCtxSynchronize());
+    const double again = now();
+    CHECK(cuMemUnmap(start, kBytes));
+    CHECK(cuMemRelease(memory));
+    CHECK(cuMemAddressFree(start, kBytes));
+    samples.add(middle - begin + now() - again);
+  }
+  report("map-unmap-64MiB", samples.median(), "us");
+}
+
+// What a stream is given by `launches` launches, captured.
+static CUgraph captured(Device& device, Counter& counter, int launches) {
+  CUgraph graph;
+  CHECK(cuStreamBeginCapture(device.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  for (int i = 0; i < launches; ++i) counter.record();
+  CHECK(cuStreamEndCapture(device.stream, &graph));
+  return graph;
+}
+
+static void graphs(const Wanted& wanted, Device& device) {
+  Counter counter(device);
+  if (wanted("graph-make-100")) {
+    Samples samples;
+    for (int i = 0; i < wanted.repetitions(100); ++i) {
+      CUgraphExec executable;
+      const double begin = now();
+      CUgraph graph = captured(device, counter, 100);
+      CHECK(cuGraphInstantiate(&executable, graph, 0));
+      samples.add(now() - begin);
+      if (i == 0) {
+        CHECK(cuGraphLaunch(executable, device.stream));
+        counter.ran(100);
+      }
+      CHECK(cuGraphExecDestroy(executable));
+      CHECK(cuGraphDestroy(graph));
+    }
+    report("graph-make-100", samples.median(), "us");
+  }
+  if (wanted("graph-launch-20") || wanted("graph-launch-20-sustained")) {
+    constexpr int kNodes = 20;
+    CUgraphExec executable;
+    CUgraph graph = captured(device, counter, kNodes);
+    CHECK(cuGraphInstantiate(&executable, graph, 0));
+    const auto launch = [&] {
+      CHECK(cuGraphLaunch(executable, device.stream));
+      counter.ran(kNodes);
+    };
+    for (int i = 0; i < 20; ++i) launch();
+    counter.check();
+    Samples calls, sustained;
+    for (int i = 0; i < wanted.repetitions(200); ++i) {
+      const double begin = now();
+      for (int j = 0; j < 8; ++j) launch();
+      calls.add((now() - begin) / 8);
+      CHECK(cuStreamSynchronize(device.stream));
+    }
+    report("graph-launch-20", calls.median(), "us");
+    const int row = wanted.repetitions(2000);
+    for (int i = 0; i < 3; ++i) {
+      const double begin = now();
+      for (int j = 0; j < row; ++j) launch();
+      CHECK(cuStreamSynchronize(device.stream));
+      sustained.add((now() - begin) / row);
+    }
+    report("graph-launch-20-sustained", sustained.median(), "us");
+    counter.check();
+    CHECK(cuGraphExecDestroy(executable));
+    CHECK(cuGraphDestroy(graph));
+  }
+  counter.check();
+}
+
+int main(int argc, char** argv) {
+  const Wanted wanted(argc, argv);
+  Device device;
+  if (wanted("launch-varied-sustained")) varied(wanted, device);
+  idle_stream(wanted, device);
+  if (wanted("map-unmap-64MiB")) virtual_memory(wanted, device);
+  graphs(wanted, device);
+  return 0;
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The functions that take nodes of any type.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::cuda::*;
+
+use super::{
+    exec::change,
+    get, memory,
+    nodes::{self, add, context_of, place, replace, work},
+    required,
+};
+use crate::{Gpu, Result, abi::*, node::Work};
+
+/// What CUDA's structure describes. `before` is what the node did, if there is one.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid, and so is what the structure points to.
+unsafe fn described<G: Gpu>(params: *mut CUgraphNodeParams, before: Option<&Work>) -> Result<Work> {
+    // SAFETY: promised by the caller.
+    let given = unsafe { get(params) }?;
+    if given.reserved0 != [0; 3] || given.reserved2 != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if before.is_some_and(|before| before.kind() != given.type_) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let of = given.of;
+    // SAFETY: the type says which member was written, and what it points to is the caller's to vouch for.
+    unsafe {
+        match given.type_ {
+            kind::KERNEL => {
+                let attributes = match before {
+                    Some(Work::Kernel(kernel)) => kernel.attributes.clone(),
+                    _ => Vec::new(),
+                };
+                nodes::kernel::<G>(&of.kernel, attributes)
+            }
+            kind::MEMCPY => {
+                let context = context_of::<G>(of.memcpy.copyCtx)?;
+                nodes::copy::<G>(&of.memcpy.copyParams, context)
+            }
+            kind::MEMSET => {
+                let context = context_of::<G>(of.memset.ctx)?;
+                nodes::fill::<G>((&raw const of.memset.fill).cast(), context)
+            }
+            kind::HOST => nodes::host((&raw const of.host).cast()),
+            kind::BATCH_MEM_OP => nodes::mem_ops::<G>((&raw const of.memOp).cast()),
+            kind::GRAPH => nodes::child::<G>(of.graph),
+            kind::EMPTY => Ok(Work::Empty),
+            kind::EVENT_RECORD => {
+                G::check_event(of.event as u64)?;
+                Ok(Work::Record(of.event as u64))
+            }
+            kind::WAIT_EVENT => {
+                G::check_event(of.event as u64)?;
+                Ok(Work::Wait(of.event as u64))
+            }
+            kind::MEM_ALLOC | kind::MEM_FREE if before.is_some() => Err(CUDA_ERROR_NOT_SUPPORTED),
+            kind::MEM_ALLOC => {
+                let at = (&raw mut (*params).of).cast::<CUDA_MEM_ALLOC_NODE_PARAMS>();
+                memory::allocation::<G>(at)
+            }
+            kind::MEM_FREE => memory::free::<G>(of.dptr),
+            other if other <= kind::CONDITIONAL => Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+/// `cuGraphAddNode_v2`.
+pub unsafe fn cuGraphAddNode_v2<G: Gpu, const PT: bool>(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    data: *const c_void,
+    count: usize,
+    params: *mut c_void,
+) -> Result {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let place = place::<G>(node, graph, dependencies, data, count)?;
+        required(params)?;
+        let work = described::<G>(params.cast(), None)?;
+        let clone = match work {
+            Work::Child(graph) => Some(graph),
+            _ => None,
+        };
+        add::<G>(place, work).inspect_err(|_| {
+            if let Some(clone) = clone {
+                G::store().with(|inner| inner.forget_graph(clone));
+            }
+        })
+    }
+}
+
+/// `cuGraphAddNode`, of CUDA 12.2.
+pub unsafe fn cuGraphAddNode<G: Gpu, const PT: bool>(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *mut c_void,
+) -> Result {
+    let none = std::ptr::null();
+    // SAFETY: promised by the caller.
+    unsafe { cuGraphAddNode_v2::<G, PT>(node, graph, dependencies, none, count, params) }
+}
+
+/// `cuGraphNodeSetParams`.
+pub unsafe fn cuGraphNodeSetParams<G: Gpu, const PT: bool>(
+    node: CUgraphNode,
+    params: *mut c_void,
+) -> Result {
+    let before = work::<G>(node)?;
+    if matches!(before, Work::Child(_)) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // SAFETY: promised by the caller.
+    replace::<G>(node, unsafe {
+        described::<G>(params.cast(), Some(&before))
+    }?)
+}
+
+/// `cuGraphExecNodeSetParams`.
+pub unsafe fn cuGraphExecNodeSetParams<G: Gpu, const PT: bool>(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *mut c_void,
+) -> Result {
+    let before = work::<G>(node)?;
+    if let Work::Child(_) = before {
+        // SAFETY: promised by the caller; the type says that the member was written.
+        let graph = unsafe {
+            let given: CUgraphNodeParams = get(params.cast())?;
+            if given.type_ != kind::GRAPH {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            given.of.graph
+        };
+        return super::exec::change_child::<G>(exec, node, graph);
+    }
+    // SAFETY: promised by the caller.
+    change::<G>(exec, node, unsafe {
+        described::<G>(params.cast(), Some(&before))
+    }?)
+}

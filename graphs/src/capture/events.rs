@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What an event stands for in a capture, and what ends with events, streams and contexts.
+
+use gpgpu_protocol::cuda::*;
+
+use super::{Recording, any, any_event};
+use crate::{
+    Gpu, Result, Stream,
+    node::Work,
+    store::{Edge, Inner},
+};
+
+/// An event is about to be recorded in a stream. `true` if the stream records: the event stands for what it has recorded, or is
+/// recorded by a node where `is_external`.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_ILLEGAL_STATE` for an external record outside of a capture; the capture's.
+pub fn record_event<G: Gpu>(event: u64, stream: &Stream, is_external: bool) -> Result<bool> {
+    if !any_event::<G>() {
+        return if is_external {
+            Err(CUDA_ERROR_ILLEGAL_STATE)
+        } else {
+            Ok(false)
+        };
+    }
+    G::store().with(|inner| {
+        let Some(capture) = inner.recording(stream)? else {
+            if is_external {
+                return Err(CUDA_ERROR_ILLEGAL_STATE);
+            }
+            inner.captures.events.remove(&event);
+            return Ok(false);
+        };
+        G::check_event(event)?;
+        if is_external {
+            inner.append(stream, Work::Record(event))?;
+        } else {
+            let dependencies = inner.captures.streams[&stream.key].dependencies.clone();
+            inner.captures.events.insert(event, (capture, dependencies));
+        }
+        Ok(true)
+    })
+}
+
+/// A stream is about to wait for an event. `true` if that is a part of a capture: of the stream's, or of the event's, which the
+/// stream joins.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` where a stream that records would wait for what is not of its capture,
+/// `CUDA_ERROR_STREAM_CAPTURE_MERGE` for another capture's; `CUDA_ERROR_INVALID_VALUE` for an event of a capture that has ended, and
+/// `CUDA_ERROR_ILLEGAL_STATE` for an external wait outside of a capture, both as an H200 showed (driver 580.159.04).
+pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Result<bool> {
+    if !any_event::<G>() {
+        return if is_external {
+            Err(CUDA_ERROR_ILLEGAL_STATE)
+        } else {
+            Ok(false)
+        };
+    }
+    G::store().with(|inner| {
+        let recording = inner.recording(stream)?;
+        if recording.is_none() && is_external {
+            return Err(CUDA_ERROR_ILLEGAL_STATE);
+        }
+        if let (Some(_), true) = (recording, is_external) {
+            G::check_event(event)?;
+            inner.append(stream, Work::Wait(event))?;
+            return Ok(true);
+        }
+        let Some((of, dependencies)) = inner.captures.events.get(&event).cloned() else {
+            let Some(capture) = recording else {
+                return Ok(false);
+            };
+            G::check_event(event)?;
+            inner.captures.invalidate(capture);
+            return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+        };
+        let Some(capture) = inner.captures.open.get(&of) else {
+            if let Some(capture) = recording {
+                inner.captures.invalidate(capture);
+                return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+            }
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        if !capture.is_valid {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        match recording {
+            Some(own) if own != of => {
+                inner.captures.invalidate(own);
+                inner.captures.invalidate(of);
+                Err(CUDA_ERROR_STREAM_CAPTURE_MERGE)
+            }
+            Some(_) => {
+                inner.join(stream.key, &dependencies);
+                Ok(true)
+            }
+            // The legacy stream records for nobody.
+            None if stream.is_legacy => {
+                inner.captures.invalidate(of);
+                Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+            }
+            None => {
+                inner.begin_stream(stream, of, dependencies);
+                Ok(true)
+            }
+        }
+    })
+}
+
+impl<G: Gpu> Inner<G> {
+    pub(super) fn begin_stream(&mut self, stream: &Stream, capture: u64, dependencies: Vec<Edge>) {
+        self.captures.streams.insert(
+            stream.key,
+            Recording {
+                capture,
+                context: stream.context,
+                is_blocking: stream.is_blocking,
+                dependencies,
+                shown: Default::default(),
+            },
+        );
+    }
+
+    /// A stream's next node waits for these too. What others of them wait for already is left out.
+    pub(super) fn join(&mut self, stream: u64, more: &[Edge]) {
+        let mut all = self.captures.streams[&stream].dependencies.clone();
+        for edge in more {
+            if !all.iter().any(|(of, _)| *of == edge.0) {
+                all.push(*edge);
+            }
+        }
+        let kept = all.iter().filter(|(node, _)| {
+            let others: Vec<u64> = all
+                .iter()
+                .map(|(of, _)| *of)
+                .filter(|of| of != node)
+                .collect();
+            !self.ancestors(&others).contains(node)
+        });
+        let kept = kept.copied().collect();
+        if let Some(of) = self.captures.streams.get_mut(&stream) {
+            of.dependencies = kept;
+        }
+    }
+}
+
+/// An event is about to be asked about, waited for or compared.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_CAPTURED_EVENT` if it was recorded in a capture last, which is worth nothing then.
+pub fn use_event<G: Gpu>(event: u64) -> Result {
+    if !any_event::<G>() {
+        return Ok(());
+    }
+    G::store().with(|inner| match inner.captures.events.get(&event) {
+        Some(&(capture, _)) => {
+            inner.captures.invalidate(capture);
+            Err(CUDA_ERROR_CAPTURED_EVENT)
+        }
+        None => Ok(()),
+    })
+}
+
+/// An event has ended.
+pub fn forget_event<G: Gpu>(event: u64) {
+    if any_event::<G>() {
+        G::store().with(|inner| inner.captures.events.remove(&event));
+    }
+}
+
+/// A stream has ended. If a capture began there, nobody can end it any more.
+pub fn forget_stream<G: Gpu>(key: u64) {
+    if !any::<G>() {
+        return;
+    }
+    G::store().with(|inner| {
+        let Some(recording) = inner.captures.streams.get(&key) else {
+            return;
+        };
+        let id = recording.capture;
+        inner.captures.invalidate(id);
+        if inner
+            .captures
+            .open
+            .get(&id)
+            .is_some_and(|of| of.origin == key)
+        {
+            inner.close(id);
+        } else {
+            inner.captures.streams.remove(&key);
+        }
+    });
+}
+
+/// A context has ended, with its streams.
+pub fn forget_context<G: Gpu>(context: u64) {
+    if !any::<G>() {
+        return;
+    }
+    let keys: Vec<u64> = G::store().with(|inner| {
+        let streams = inner.captures.streams.iter();
+        let of = streams.filter(|(_, of)| of.context == context);
+        of.map(|(key, _)| *key).collect()
+    });
+    keys.into_iter().for_each(forget_stream::<G>);
+}

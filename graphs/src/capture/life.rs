@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Captures: begun, asked about, ended.
+
+use gpgpu_protocol::cuda::*;
+
+use super::{Capture, any, this_thread};
+use crate::{
+    Gpu, Result, Stream,
+    abi::CUgraphEdgeData,
+    store::{Edge, Inner},
+};
+
+/// Begins a capture in a stream, into a graph if one is given.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_SUPPORTED` where there are no graphs, `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy stream, `CUDA_ERROR_ILLEGAL_STATE` if
+/// the stream records already.
+pub fn begin<G: Gpu>(
+    stream: &Stream,
+    mode: CUstreamCaptureMode,
+    into: Option<(u64, Vec<Edge>)>,
+) -> Result {
+    G::has_graphs()?;
+    if mode > CU_STREAM_CAPTURE_MODE_RELAXED {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if stream.is_legacy {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    G::store().with(|inner| {
+        if inner.captures.streams.contains_key(&stream.key) {
+            return Err(CUDA_ERROR_ILLEGAL_STATE);
+        }
+        let is_given = into.is_some();
+        let (graph, dependencies) = match into {
+            Some((graph, dependencies)) => {
+                if inner.graph(graph)?.captures {
+                    return Err(CUDA_ERROR_ILLEGAL_STATE);
+                }
+                for (node, _) in &dependencies {
+                    if inner.node(*node)?.graph != graph {
+                        return Err(CUDA_ERROR_INVALID_VALUE);
+                    }
+                }
+                (graph, dependencies)
+            }
+            None => (inner.create(), Vec::new()),
+        };
+        inner.graph(graph)?.captures = true;
+        inner.captures.serial += 1;
+        let id = inner.captures.serial;
+        inner.captures.open.insert(
+            id,
+            Capture {
+                mode,
+                origin: stream.key,
+                thread: this_thread(),
+                graph,
+                is_given,
+                is_valid: true,
+            },
+        );
+        inner.begin_stream(stream, id, dependencies);
+        Ok(())
+    })
+}
+
+impl<G: Gpu> Inner<G> {
+    /// Ends a capture, and gives its graph where that is worth something.
+    pub(super) fn close(&mut self, id: u64) -> Option<u64> {
+        let capture = self.captures.open.remove(&id)?;
+        self.captures.streams.retain(|_, of| of.capture != id);
+        if let Some(graph) = self.graphs.get_mut(&capture.graph) {
+            graph.captures = false;
+        }
+        if capture.is_valid {
+            return Some(capture.graph);
+        }
+        if !capture.is_given {
+            self.forget_graph(capture.graph);
+        }
+        None
+    }
+}
+
+/// Ends the capture that began in a stream, and gives the graph.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if it records for a capture that began
+/// in another: that is worth nothing any more. `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` and `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`, in any
+/// thread, end it without a graph. `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` leaves it as it was.
+pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
+    G::store().with(|inner| {
+        if stream.is_legacy {
+            inner.legacy(stream.context, false)?;
+        }
+        let recording = inner.captures.streams.get(&stream.key);
+        let id = recording.ok_or(CUDA_ERROR_ILLEGAL_STATE)?.capture;
+        let capture = &inner.captures.open[&id];
+        if capture.origin != stream.key {
+            inner.captures.invalidate(id);
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        let is_elsewhere =
+            capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != this_thread();
+        let mut outcome = Ok(());
+        if !capture.is_valid {
+            outcome = Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        } else {
+            let own = &inner.captures.streams[&stream.key].dependencies;
+            let ends: Vec<u64> = own.iter().map(|(node, _)| *node).collect();
+            let joined = inner.ancestors(&ends);
+            let others = inner.captures.streams.values();
+            let is_joined = others.filter(|of| of.capture == id).all(|of| {
+                of.dependencies
+                    .iter()
+                    .all(|(node, _)| joined.contains(node))
+            });
+            if !is_joined {
+                inner.captures.invalidate(id);
+                outcome = Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+            } else if is_elsewhere {
+                return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+            }
+        }
+        let graph = inner.close(id);
+        outcome?;
+        graph.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    })
+}
+
+/// What is said of a stream's capture.
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    /// `CUstreamCaptureStatus`.
+    pub status: CUstreamCaptureStatus,
+    /// The capture's number.
+    pub id: u64,
+    /// The graph.
+    pub graph: u64,
+    /// The handles of the nodes that the next one waits for, and the edges: good until the next call with the stream.
+    pub dependencies: (*const u64, *const CUgraphEdgeData),
+    /// How many.
+    pub count: usize,
+}
+
+/// Says whether a stream records, and what for.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for a legacy stream that would wait for one that does.
+pub fn info<G: Gpu>(stream: &Stream) -> Result<Info> {
+    let nothing = Info {
+        status: CU_STREAM_CAPTURE_STATUS_NONE,
+        id: 0,
+        graph: 0,
+        dependencies: (std::ptr::null(), std::ptr::null()),
+        count: 0,
+    };
+    if !any::<G>() {
+        return Ok(nothing);
+    }
+    G::store().with(|inner| {
+        if stream.is_legacy {
+            inner.legacy(stream.context, false)?;
+            return Ok(nothing);
+        }
+        let Some(recording) = inner.captures.streams.get_mut(&stream.key) else {
+            return Ok(nothing);
+        };
+        let id = recording.capture;
+        let capture = &inner.captures.open[&id];
+        if !capture.is_valid {
+            return Ok(Info {
+                status: CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+                id,
+                ..nothing
+            });
+        }
+        recording.shown = recording.dependencies.iter().copied().unzip_boxed();
+        Ok(Info {
+            status: CU_STREAM_CAPTURE_STATUS_ACTIVE,
+            id,
+            graph: capture.graph,
+            dependencies: (recording.shown.0.as_ptr(), recording.shown.1.as_ptr()),
+            count: recording.dependencies.len(),
+        })
+    })
+}
+
+/// Into two boxes.
+trait Unzip {
+    fn unzip_boxed(self) -> (Box<[u64]>, Box<[CUgraphEdgeData]>);
+}
+
+impl<I: Iterator<Item = Edge>> Unzip for I {
+    fn unzip_boxed(self) -> (Box<[u64]>, Box<[CUgraphEdgeData]>) {
+        let (nodes, edges): (Vec<_>, Vec<_>) = self.unzip();
+        (nodes.into_boxed_slice(), edges.into_boxed_slice())
+    }
+}
+
+/// Sets what a stream's next node waits for, or adds to it.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record; `CUDA_ERROR_INVALID_VALUE` for a node of another graph.
+pub fn set_dependencies<G: Gpu>(stream: &Stream, edges: &[Edge], adds: bool) -> Result {
+    G::store().with(|inner| {
+        let capture = inner.recording(stream)?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let graph = inner.captures.open[&capture].graph;
+        for (node, _) in edges {
+            if inner.node(*node)?.graph != graph {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        if adds {
+            inner.join(stream.key, edges);
+        } else if let Some(of) = inner.captures.streams.get_mut(&stream.key) {
+            of.dependencies = edges.to_vec();
+        }
+        Ok(())
+    })
+}

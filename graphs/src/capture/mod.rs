@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Stream capture: which streams record, what may not be called meanwhile, and what an event stands for.
+//!
+//! Nothing of a capture reaches the GPU. A driver asks here before it gives a stream something to do: [`record_work`] and its like
+//! answer whether that was recorded in place of being done.
+
+mod events;
+mod life;
+mod unsafe_calls;
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use gpgpu_protocol::cuda::*;
+
+pub use self::{
+    events::{forget_context, forget_event, forget_stream, record_event, use_event, wait_event},
+    life::{Info, begin, end, info, set_dependencies},
+    unsafe_calls::{is_legacy, is_unsafe},
+};
+
+use crate::{
+    Gpu, Result, Stream,
+    abi::CUgraphEdgeData,
+    node::Work,
+    store::{Edge, Inner},
+};
+
+/// A capture.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub mode: CUstreamCaptureMode,
+    pub origin: u64,
+    thread: u64,
+    pub graph: u64,
+    /// The graph was there before.
+    is_given: bool,
+    pub is_valid: bool,
+}
+
+/// A stream that records.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    pub capture: u64,
+    context: u64,
+    is_blocking: bool,
+    /// What its next node waits for.
+    pub dependencies: Vec<Edge>,
+    /// What `cuStreamGetCaptureInfo` last gave addresses of.
+    pub shown: (Box<[CUgraphNodeShown]>, Box<[CUgraphEdgeData]>),
+}
+
+/// A node's handle, as programs read it.
+pub(crate) type CUgraphNodeShown = u64;
+
+/// All captures.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    serial: u64,
+    pub open: HashMap<u64, Capture>,
+    pub streams: HashMap<u64, Recording>,
+    /// Events that were recorded in a capture last: the capture, and what they stand for.
+    events: HashMap<u64, (u64, Vec<Edge>)>,
+}
+
+impl Captures {
+    /// Events that were recorded in a capture last.
+    pub fn marked(&self) -> usize {
+        self.events.len()
+    }
+
+    fn invalidate(&mut self, capture: u64) {
+        if let Some(capture) = self.open.get_mut(&capture) {
+            capture.is_valid = false;
+        }
+    }
+}
+
+thread_local! {
+    static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A number that no other thread of the process ever has.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    THREAD.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// Sets the calling thread's mode, and gives the one before. A mode that there is not counts as that of a thread, as in the driver.
+pub fn exchange_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
+    MODE.replace(mode)
+}
+
+/// Whether anything is captured.
+#[inline]
+pub fn any<G: Gpu>() -> bool {
+    G::store().captures.load(Ordering::Acquire) != 0
+}
+
+/// Whether anything is captured, or an event stands for a part of a capture.
+#[inline]
+pub fn any_event<G: Gpu>() -> bool {
+    any::<G>() || G::store().events.load(Ordering::Acquire) != 0
+}
+
+/// A call that [`is_legacy`] is about to be made.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` where the legacy stream would wait for a stream that records.
+#[inline]
+pub fn guard_legacy<G: Gpu>() -> Result {
+    if any::<G>()
+        && let Ok(context) = G::context()
+    {
+        G::store().with(|inner| inner.legacy(context, true))?;
+    }
+    Ok(())
+}
+
+/// A potentially unsafe call is about to be made.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where the thread is not allowed to make it: then the captures that forbid it are worth nothing.
+#[inline]
+pub fn guard<G: Gpu>() -> Result {
+    if any::<G>() { forbid::<G>() } else { Ok(()) }
+}
+
+/// A stream is about to be asked about or waited for.
+///
+/// # Errors
+///
+/// As [`refuse`] and [`guard`].
+pub fn observe_stream<G: Gpu>(stream: &Stream) -> Result {
+    refuse::<G>(stream)?;
+    guard::<G>()
+}
+
+/// An event is about to be asked about or waited for.
+///
+/// # Errors
+///
+/// As [`use_event`] and [`guard`].
+pub fn observe_event<G: Gpu>(event: u64) -> Result {
+    use_event::<G>(event)?;
+    guard::<G>()
+}
+
+/// A context is about to be waited for.
+///
+/// # Errors
+///
+/// As [`refuse_context`] and [`guard`].
+pub fn observe_context<G: Gpu>(context: u64) -> Result {
+    refuse_context::<G>(context)?;
+    guard::<G>()
+}
+
+fn forbid<G: Gpu>() -> Result {
+    let (mode, thread) = (MODE.get(), this_thread());
+    if mode == CU_STREAM_CAPTURE_MODE_RELAXED {
+        return Ok(());
+    }
+    G::store().with(|inner| {
+        let mut is_forbidden = false;
+        for capture in inner.captures.open.values_mut() {
+            let forbids = if capture.thread == thread {
+                capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            } else {
+                mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+                    && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+            };
+            if forbids {
+                capture.is_valid = false;
+                is_forbidden = true;
+            }
+        }
+        if is_forbidden {
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+impl<G: Gpu> Inner<G> {
+    /// The legacy stream of a context would wait for what records.
+    pub(super) fn legacy(&mut self, context: u64, invalidates: bool) -> Result {
+        let streams = self.captures.streams.values();
+        let found: Vec<u64> = streams
+            .filter(|of| of.is_blocking && of.context == context)
+            .map(|of| of.capture)
+            .collect();
+        if found.is_empty() {
+            return Ok(());
+        }
+        if invalidates {
+            for capture in found {
+                self.captures.invalidate(capture);
+            }
+        }
+        Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    }
+
+    /// The valid capture that a stream records for; `None` if it does not.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for a legacy stream.
+    fn recording(&mut self, stream: &Stream) -> Result<Option<u64>> {
+        if stream.is_legacy {
+            self.legacy(stream.context, true)?;
+            return Ok(None);
+        }
+        let Some(recording) = self.captures.streams.get(&stream.key) else {
+            return Ok(None);
+        };
+        let id = recording.capture;
+        match self.captures.open.get(&id) {
+            Some(capture) if capture.is_valid => Ok(Some(id)),
+            _ => Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+        }
+    }
+
+    /// Adds a node for a stream.
+    fn append(&mut self, stream: &Stream, work: Work) -> Result {
+        let recording = &self.captures.streams[&stream.key];
+        let graph = self.captures.open[&recording.capture].graph;
+        let dependencies = recording.dependencies.clone();
+        let node = self.add(graph, &dependencies, work)?;
+        self.captures
+            .streams
+            .get_mut(&stream.key)
+            .into_iter()
+            .for_each(|of| {
+                of.dependencies = vec![(node, CUgraphEdgeData::default())];
+            });
+        Ok(())
+    }
+}
+
+/// A stream is about to be given work. `true` if it records, and has recorded what `work` gives.
+///
+/// # Errors
+///
+/// The capture's, or that of `work`, which leaves the capture as it was.
+pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
+    if !any::<G>() {
+        return Ok(false);
+    }
+    if G::store().with(|inner| inner.recording(stream))?.is_none() {
+        return Ok(false);
+    }
+    let work = work()?;
+    G::store().with(|inner| {
+        // Another thread may have ended it.
+        inner
+            .recording(stream)?
+            .ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
+        inner.append(stream, work)
+    })?;
+    Ok(true)
+}
+
+/// Whether a stream records now.
+///
+/// # Errors
+///
+/// The capture's.
+pub fn records<G: Gpu>(stream: &Stream) -> Result<bool> {
+    Ok(any::<G>() && G::store().with(|inner| inner.recording(stream))?.is_some())
+}
+
+/// A stream is about to be waited for, asked about or given something that no graph can have.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if it records: its capture is worth nothing then. Or the capture's error.
+pub fn refuse<G: Gpu>(stream: &Stream) -> Result {
+    if !any::<G>() {
+        return Ok(());
+    }
+    G::store().with(|inner| match inner.recording(stream)? {
+        Some(capture) => {
+            inner.captures.invalidate(capture);
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        }
+        None => Ok(()),
+    })
+}
+
+/// All of a context is about to be waited for.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if a stream of it records.
+pub fn refuse_context<G: Gpu>(context: u64) -> Result {
+    if !any::<G>() {
+        return Ok(());
+    }
+    G::store().with(|inner| {
+        let streams = inner.captures.streams.values();
+        let found: Vec<u64> = streams
+            .filter(|of| of.context == context)
+            .map(|of| of.capture)
+            .collect();
+        for capture in &found {
+            inner.captures.invalidate(*capture);
+        }
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        }
+    })
+}

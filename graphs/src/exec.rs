@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Executable graphs: a list of steps, in an order in which they can be done. Graphs that are nodes lie in it flat.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result,
+    abi::{AUTO_FREE_ON_LAUNCH, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
+    node::Work,
+    store::{Inner, Tag},
+};
+
+/// A step.
+#[derive(Clone)]
+pub struct Step {
+    /// The node that it was; 0 for the start of a graph that is a node.
+    pub node: u64,
+    /// The steps that it waits for, by number.
+    pub after: Vec<u32>,
+    /// What it does.
+    pub work: Work,
+    /// `cuGraphNodeSetEnabled`.
+    pub enabled: bool,
+}
+
+/// What changes of an executable graph.
+#[derive(Default)]
+pub struct State {
+    /// The steps as they are now.
+    pub steps: Arc<Vec<Step>>,
+}
+
+/// References to objects of the program.
+struct Held<G: Gpu>(Vec<(u64, u64)>, std::marker::PhantomData<fn() -> G>);
+
+impl<G: Gpu> Drop for Held<G> {
+    fn drop(&mut self) {
+        let held = std::mem::take(&mut self.0);
+        G::store().with(|inner| {
+            for (object, count) in held {
+                let _ = inner.release(object, count);
+            }
+        });
+    }
+}
+
+/// An executable graph.
+pub struct Exec<G: Gpu> {
+    /// What it was instantiated with.
+    pub flags: u64,
+    /// What the driver keeps.
+    pub of: G::Exec,
+    /// The step of each node, those of nodes' own graphs included.
+    pub places: HashMap<u64, usize>,
+    state: Mutex<State>,
+    objects: Option<Arc<Held<G>>>,
+}
+
+/// A graph's steps, and the step of each node.
+pub fn flatten<G: Gpu>(inner: &Inner<G>, graph: u64) -> Result<(Vec<Step>, HashMap<u64, usize>)> {
+    let (mut steps, mut places) = (Vec::new(), HashMap::new());
+    inner.lay(graph, &[], &mut steps, &mut places)?;
+    Ok((steps, places))
+}
+
+impl<G: Gpu> Inner<G> {
+    /// Appends a graph's steps, all of which wait for `before`, and gives those that nothing in it waits for.
+    fn lay(
+        &self,
+        graph: u64,
+        before: &[u32],
+        steps: &mut Vec<Step>,
+        places: &mut HashMap<u64, usize>,
+    ) -> Result<Vec<u32>> {
+        let mut leaves = Vec::new();
+        for handle in self.ordered(graph)? {
+            let node = &self.nodes[&handle];
+            let mut after: Vec<u32> = node
+                .dependencies
+                .iter()
+                .map(|(of, _)| places[of] as u32)
+                .collect();
+            if after.is_empty() {
+                after.extend(before);
+            }
+            let mut work = node.work.clone();
+            if let Work::Child(child) = work {
+                let start = steps.len() as u32;
+                steps.push(Step {
+                    node: 0,
+                    after,
+                    work: Work::Empty,
+                    enabled: true,
+                });
+                after = self.lay(child, &[start], steps, places)?;
+                if after.is_empty() {
+                    after.push(start);
+                }
+                work = Work::Empty;
+            }
+            places.insert(handle, steps.len());
+            if node.dependents.is_empty() {
+                leaves.push(steps.len() as u32);
+            }
+            steps.push(Step {
+                node: handle,
+                after,
+                work,
+                enabled: true,
+            });
+        }
+        Ok(leaves)
+    }
+
+    /// References to a graph's objects and to those of the graphs in it.
+    fn hold(&mut self, graph: u64, held: &mut Vec<(u64, u64)>) -> Result {
+        let (objects, nodes) = {
+            let graph = self.graph(graph)?;
+            (graph.objects.clone(), graph.nodes.clone())
+        };
+        for (object, _) in objects {
+            self.retain(object, 1)?;
+            held.push((object, 1));
+        }
+        for node in nodes {
+            if let Work::Child(child) = self.node(node)?.work {
+                self.hold(child, held)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Steps as a graph that a node can have.
+pub fn as_child<G: Gpu>(inner: &mut Inner<G>, steps: &[Step]) -> Result<Work> {
+    let memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
+    if steps.iter().any(memory) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let graph = inner.create();
+    let mut nodes: Vec<u64> = Vec::with_capacity(steps.len());
+    for step in steps {
+        let after = step.after.iter();
+        let after: Vec<_> = after
+            .map(|of| (nodes[*of as usize], Default::default()))
+            .collect();
+        let work = if step.enabled {
+            step.work.clone()
+        } else {
+            Work::Empty
+        };
+        nodes.push(inner.add(graph, &after, work)?);
+    }
+    Ok(Work::Child(graph))
+}
+
+/// Instantiates a graph, and gives the handle.
+pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
+    if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & DEVICE_LAUNCH != 0 {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let (steps, places) = G::store().with(|inner| {
+        if inner.graph(graph)?.captures {
+            return Err(CUDA_ERROR_ILLEGAL_STATE);
+        }
+        flatten(inner, graph)
+    })?;
+    let of = G::instantiate(&steps, flags)?;
+    G::store().with(|inner| {
+        let mut held = Vec::new();
+        inner.hold(graph, &mut held)?;
+        let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
+        let handle = inner.new_handle(Tag::Exec);
+        let state = State {
+            steps: Arc::new(steps),
+        };
+        inner.execs.insert(
+            handle,
+            Arc::new(Exec {
+                flags,
+                of,
+                places,
+                state: Mutex::new(state),
+                objects,
+            }),
+        );
+        Ok(handle)
+    })
+}
+
+impl<G: Gpu> Exec<G> {
+    /// Its steps; nobody else changes or launches it meanwhile.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Launches it.
+    pub fn launch(&self, stream: CUstream, per_thread: bool) -> Result {
+        let state = self.state();
+        let steps = &state.steps;
+        let allocated = || {
+            steps.iter().filter_map(|step| match &step.work {
+                Work::Alloc(of) => Some(of),
+                _ => None,
+            })
+        };
+        if self.flags & AUTO_FREE_ON_LAUNCH != 0 {
+            allocated().for_each(|of| {
+                of.end();
+            });
+        }
+        // All or none.
+        if allocated().any(|of| of.is_live()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        G::launch(&self.of, steps, stream, per_thread)?;
+        for step in steps.iter() {
+            match &step.work {
+                Work::Alloc(of) => drop(of.begin()),
+                Work::Free(of) => drop(of.end()),
+                _ => {}
+            }
+        }
+        if let Some(objects) = &self.objects {
+            // A launch keeps them, whatever becomes of the graph meanwhile.
+            let held = Arc::clone(objects);
+            G::call(stream, per_thread, Box::new(move || drop(held)))?;
+        }
+        Ok(())
+    }
+
+    /// Changes one step. The driver may refuse, and then nothing has changed.
+    pub fn change(&self, node: u64, change: impl FnOnce(&mut Step) -> Result) -> Result {
+        let place = *self.places.get(&node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut state = self.state();
+        let mut step = state.steps[place].clone();
+        change(&mut step)?;
+        let steps = Arc::make_mut(&mut state.steps);
+        let before = std::mem::replace(&mut steps[place], step);
+        G::update(&self.of, steps, Some(place)).inspect_err(|_| steps[place] = before)
+    }
+
+    /// Has the steps of a node's graph, `own`, do what those of another graph like it do.
+    pub fn change_child(&self, own: u64, other: u64) -> Result {
+        let ((before, at), (after, _)) = G::store()
+            .with(|inner| -> Result<_> { Ok((flatten(inner, own)?, flatten(inner, other)?)) })?;
+        if crate::update::compare_steps(&before, &after).is_some() {
+            return Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        }
+        let mut state = self.state();
+        let mut steps = (*state.steps).clone();
+        for (node, place) in at {
+            let own = *self.places.get(&node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if crate::update::compare(&steps[own].work, &after[place].work) != 0 {
+                return Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+            }
+            steps[own].work = after[place].work.clone();
+        }
+        G::update(&self.of, &steps, None)?;
+        state.steps = Arc::new(steps);
+        Ok(())
+    }
+}

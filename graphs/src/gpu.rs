@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What graphs need of a driver.
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Result,
+    exec::Step,
+    node::{Copy3D, Fill, Kernel, MemOps},
+    store::Store,
+};
+
+/// A stream that a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// What no other stream of the process has; that of a context's legacy stream says nothing.
+    pub key: u64,
+    /// The handle of its context.
+    pub context: u64,
+    /// It is the legacy stream.
+    pub is_legacy: bool,
+    /// The legacy stream waits for it, and it for the legacy stream.
+    pub is_blocking: bool,
+}
+
+/// The parameters of a function, and where it is.
+#[derive(Debug, Clone, Default)]
+pub struct Signature {
+    /// Each parameter's offset and bytes in the parameter buffer.
+    pub layout: Vec<(usize, usize)>,
+    /// Bytes of the parameter buffer.
+    pub bytes: usize,
+    /// The handle of the context that the function is in; 0 for a kernel of a library, which is in every context.
+    pub context: u64,
+}
+
+/// A driver: the guest's library, or the software GPU.
+pub trait Gpu: Sized + 'static {
+    /// What it keeps of an executable graph. It ends with its last reference.
+    type Exec: Send + Sync;
+
+    /// The process's graphs.
+    fn store() -> &'static Store<Self>;
+    /// Whether the calling thread may use the API now, in any context or none.
+    fn ready() -> Result;
+    /// Whether there are graphs at all, for those who begin with one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    fn has_graphs() -> Result {
+        Ok(())
+    }
+    /// The handle of the current context.
+    fn context() -> Result<u64>;
+    /// The device of a context.
+    fn device(context: u64) -> Result<CUdevice>;
+    /// Whether there is such a device.
+    fn has_device(device: CUdevice) -> bool;
+    /// The stream that a handle names; NULL is the thread's own where `per_thread`.
+    fn stream(handle: CUstream, per_thread: bool) -> Result<Stream>;
+    /// Whether a handle is an event's: `CUDA_ERROR_INVALID_HANDLE` if not.
+    fn check_event(event: u64) -> Result;
+    /// What a function or kernel takes.
+    fn signature(function: u64) -> Result<Signature>;
+    /// Whether a kernel can be launched as it is.
+    fn check_kernel(kernel: &Kernel) -> Result;
+    /// Whether a copy can be made.
+    fn check_copy(copy: &Copy3D) -> Result;
+    /// Whether memory can be filled.
+    fn check_fill(fill: &Fill) -> Result;
+    /// Whether words can be written and waited for.
+    fn check_mem_ops(ops: &MemOps) -> Result;
+    /// Allocates device memory in a context, for as long as graphs need it.
+    fn allocate(context: u64, bytes: usize) -> Result<u64>;
+    /// Frees it, once nothing that was launched uses it.
+    fn free(address: u64);
+    /// Makes steps executable. They come in an order in which they can be done.
+    fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
+    /// Changes what an executable graph does; where `only` names one step, no other one changed.
+    fn update(exec: &Self::Exec, steps: &[Step], only: Option<usize>) -> Result;
+    /// Does what is in `steps` in a stream's order.
+    fn launch(
+        exec: &Self::Exec,
+        steps: &std::sync::Arc<Vec<Step>>,
+        stream: CUstream,
+        per_thread: bool,
+    ) -> Result;
+    /// Readies a launch in a stream.
+    fn upload(exec: &Self::Exec, stream: CUstream, per_thread: bool) -> Result;
+    /// Calls a function once a stream has come so far.
+    fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result;
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a node does, with copies of all that its parameters point to.
+
+use std::{any::Any, ffi::c_void, sync::Arc};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result, Signature,
+    abi::{
+        CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS,
+        CUstreamBatchMemOpParams, kind,
+    },
+    objects::Allocation,
+};
+
+/// The most bytes of a launch's parameters.
+const MOST_PARAMETERS: usize = 32764;
+
+/// A launch.
+pub struct Kernel {
+    /// The function's or kernel's handle.
+    pub function: u64,
+    /// The handle of the context that it runs in.
+    pub context: u64,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Launch attributes.
+    pub attributes: Vec<CUlaunchAttribute>,
+    /// What the function takes.
+    pub signature: Signature,
+    /// The parameter buffer, aligned as CUDA aligns parameters.
+    values: Box<[u128]>,
+    /// Where each parameter is in it: what `kernelParams` of the node is. Programs get this address.
+    pointers: Box<[*mut c_void]>,
+}
+
+// SAFETY: the pointers lead into the structure's own buffer; all other fields are values.
+unsafe impl Send for Kernel {}
+// SAFETY: as above; nothing here writes to the buffer of a kernel that is shared.
+unsafe impl Sync for Kernel {}
+
+/// The shape of a launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Kernel {
+    /// A launch with these parameters, as they lie in the buffer.
+    pub fn new(
+        (function, context): (u64, u64),
+        shape: Shape,
+        attributes: Vec<CUlaunchAttribute>,
+        signature: Signature,
+        bytes: &[u8],
+    ) -> Self {
+        let mut values = vec![0_u128; signature.bytes.div_ceil(16)].into_boxed_slice();
+        let start = values.as_mut_ptr().cast::<u8>();
+        let length = bytes.len().min(signature.bytes);
+        // SAFETY: the buffer has at least `signature.bytes` bytes, and is this function's alone.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        let pointers = signature.layout.iter();
+        let pointers = pointers.map(|(offset, _)| start.wrapping_add(*offset).cast());
+        Self {
+            function,
+            context,
+            grid: shape.grid,
+            block: shape.block,
+            shared: shape.shared,
+            attributes,
+            pointers: pointers.collect(),
+            signature,
+            values,
+        }
+    }
+
+    /// The same with other attributes.
+    pub fn with_attributes(&self, attributes: Vec<CUlaunchAttribute>) -> Self {
+        Self::new(
+            (self.function, self.context),
+            self.shape(),
+            attributes,
+            self.signature.clone(),
+            self.bytes(),
+        )
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            grid: self.grid,
+            block: self.block,
+            shared: self.shared,
+        }
+    }
+
+    /// The parameter buffer.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the buffer has at least so many bytes, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.signature.bytes) }
+    }
+
+    /// An attribute.
+    pub fn attribute(&self, id: CUlaunchAttributeID) -> Option<CUlaunchAttributeValue> {
+        let found = self.attributes.iter().find(|of| of.id == id);
+        found.map(|of| of.value)
+    }
+
+    /// The launch as CUDA's structure has it; what it points to lives as long as `self`.
+    pub fn to_abi(&self) -> CUDA_KERNEL_NODE_PARAMS {
+        let params = if self.pointers.is_empty() {
+            std::ptr::null_mut()
+        } else {
+            self.pointers.as_ptr().cast_mut()
+        };
+        CUDA_KERNEL_NODE_PARAMS {
+            func: self.function as CUfunction,
+            gridDimX: self.grid[0],
+            gridDimY: self.grid[1],
+            gridDimZ: self.grid[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared,
+            kernelParams: params,
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: self.context as CUcontext,
+        }
+    }
+
+    /// Reads CUDA's structure, and all that it points to.
+    ///
+    /// # Safety
+    ///
+    /// `params` is as CUDA's documentation asks.
+    pub unsafe fn read<G: Gpu>(
+        params: &CUDA_KERNEL_NODE_PARAMS,
+        attributes: Vec<CUlaunchAttribute>,
+    ) -> Result<Self> {
+        let function = if params.func.is_null() {
+            params.kern as u64
+        } else {
+            params.func as u64
+        };
+        if function == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let signature = G::signature(function)?;
+        let context = match (params.ctx as u64, signature.context) {
+            (0, 0) => G::context()?,
+            (0, of) | (of, _) => of,
+        };
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { parameters(&signature, params.kernelParams, params.extra) }?;
+        let shape = Shape {
+            grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+            block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+            shared: params.sharedMemBytes,
+        };
+        let kernel = Self::new((function, context), shape, attributes, signature, &bytes);
+        G::check_kernel(&kernel)?;
+        Ok(kernel)
+    }
+}
+
+/// The parameter buffer of a launch, from either way in which CUDA takes it.
+///
+/// # Safety
+///
+/// The pointers are NULL, or as CUDA asks for a function with this signature.
+pub unsafe fn parameters(
+    signature: &Signature,
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; signature.bytes];
+    if extra.is_null() {
+        for (index, (offset, size)) in signature.layout.iter().enumerate() {
+            if each.is_null() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            // SAFETY: there is a pointer for each parameter, and each leads to so many bytes.
+            unsafe {
+                let from = each.add(index).read().cast::<u8>();
+                if from.is_null() {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+                let to = &mut bytes[*offset..offset + size];
+                from.copy_to_nonoverlapping(to.as_mut_ptr(), *size);
+            }
+        }
+        return Ok(bytes);
+    }
+    if !each.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let (mut packed, mut size) = (std::ptr::null::<u8>(), None);
+    let mut at = extra.cast::<usize>();
+    // SAFETY: the list is of names and values by turns, and ends with `CU_LAUNCH_PARAM_END`.
+    unsafe {
+        loop {
+            match at.read() {
+                CU_LAUNCH_PARAM_END => break,
+                CU_LAUNCH_PARAM_BUFFER_POINTER => packed = at.add(1).read() as *const u8,
+                CU_LAUNCH_PARAM_BUFFER_SIZE => {
+                    size = Some((at.add(1).read() as *const usize).read());
+                }
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            }
+            at = at.add(2);
+        }
+        let size = size.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if packed.is_null() || size > MOST_PARAMETERS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        packed.copy_to_nonoverlapping(bytes.as_mut_ptr(), size.min(bytes.len()));
+    }
+    Ok(bytes)
+}
+
+/// A copy, as the program described it and as it is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Copy3D {
+    /// What the program gave.
+    pub given: CUDA_MEMCPY3D,
+    /// The handle of the context that it runs in.
+    pub context: u64,
+    /// The first byte of the destination.
+    pub dst: u64,
+    /// The first byte of the source.
+    pub src: u64,
+    /// Bytes from row to row of the destination.
+    pub dst_pitch: usize,
+    /// Bytes from row to row of the source.
+    pub src_pitch: usize,
+    /// Rows from slice to slice of the destination.
+    pub dst_height: usize,
+    /// Rows from slice to slice of the source.
+    pub src_height: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Slices.
+    pub depth: usize,
+}
+
+// SAFETY: the addresses are the program's; nothing here reads or writes there.
+unsafe impl Send for Copy3D {}
+// SAFETY: as above.
+unsafe impl Sync for Copy3D {}
+
+/// One side of a copy: its first byte, its pitch and its height.
+fn side(
+    (kind, host, device): (CUmemorytype, u64, u64),
+    (x, y, z): (usize, usize, usize),
+    (pitch, height): (usize, usize),
+    (width, rows, depth): (usize, usize, usize),
+) -> Result<(u64, usize, usize)> {
+    let base = match kind {
+        CU_MEMORYTYPE_HOST => host,
+        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
+        CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    let bad = CUDA_ERROR_INVALID_VALUE;
+    let row = x.checked_add(width).ok_or(bad)?;
+    let column = y.checked_add(rows).ok_or(bad)?;
+    // With one row the pitch says nothing, and with one slice the height.
+    let pitch = if pitch == 0 || rows == 1 && depth == 1 && y == 0 && z == 0 {
+        row.max(pitch)
+    } else {
+        pitch
+    };
+    let height = if height == 0 || depth == 1 && z == 0 {
+        column.max(height)
+    } else {
+        height
+    };
+    if base == 0 || pitch < row || height < column {
+        return Err(bad);
+    }
+    let skipped = z
+        .checked_mul(height)
+        .and_then(|skipped| skipped.checked_add(y)?.checked_mul(pitch)?.checked_add(x));
+    let start = skipped.and_then(|skipped| base.checked_add(skipped as u64));
+    Ok((start.ok_or(bad)?, pitch, height))
+}
+
+impl Copy3D {
+    /// Takes a description apart.
+    pub fn new(given: &CUDA_MEMCPY3D, context: u64) -> Result<Self> {
+        let c = given;
+        if c.srcLOD != 0 || c.dstLOD != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let extent = (c.WidthInBytes, c.Height, c.Depth);
+        if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (dst, dst_pitch, dst_height) = side(
+            (c.dstMemoryType, c.dstHost as u64, c.dstDevice),
+            (c.dstXInBytes, c.dstY, c.dstZ),
+            (c.dstPitch, c.dstHeight),
+            extent,
+        )?;
+        let (src, src_pitch, src_height) = side(
+            (c.srcMemoryType, c.srcHost as u64, c.srcDevice),
+            (c.srcXInBytes, c.srcY, c.srcZ),
+            (c.srcPitch, c.srcHeight),
+            extent,
+        )?;
+        Ok(Self {
+            given: *given,
+            context,
+            dst,
+            src,
+            dst_pitch,
+            src_pitch,
+            dst_height,
+            src_height,
+            width: c.WidthInBytes,
+            height: c.Height,
+            depth: c.Depth,
+        })
+    }
+
+    /// A copy of a row.
+    pub fn line(
+        (dst_kind, dst): (CUmemorytype, u64),
+        (src_kind, src): (CUmemorytype, u64),
+        bytes: usize,
+        context: u64,
+    ) -> Result<Self> {
+        // SAFETY: all members are numbers and pointers, of which zero is a value.
+        let mut copy: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        (copy.dstMemoryType, copy.srcMemoryType) = (dst_kind, src_kind);
+        (copy.dstHost, copy.srcHost) = (dst as *mut c_void, src as *const c_void);
+        (copy.dstDevice, copy.srcDevice) = (dst, src);
+        (copy.dstPitch, copy.srcPitch) = (bytes, bytes);
+        (copy.dstHeight, copy.srcHeight) = (1, 1);
+        (copy.WidthInBytes, copy.Height, copy.Depth) = (bytes, 1, 1);
+        Self::new(&copy, context)
+    }
+
+    fn extent(&self, pitch: usize, height: usize) -> Result<usize> {
+        let rows = (self.depth - 1)
+            .checked_mul(height)
+            .and_then(|rows| rows.checked_add(self.height - 1));
+        let bytes = rows.and_then(|rows| rows.checked_mul(pitch)?.checked_add(self.width));
+        bytes.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Bytes from the first to the last of the destination.
+    pub fn dst_extent(&self) -> Result<usize> {
+        self.extent(self.dst_pitch, self.dst_height)
+    }
+
+    /// Bytes from the first to the last of the source.
+    pub fn src_extent(&self) -> Result<usize> {
+        self.extent(self.src_pitch, self.src_height)
+    }
+}
+
+/// A fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    /// What the program gave.
+    pub given: CUDA_MEMSET_NODE_PARAMS,
+    /// The handle of the context that it runs in.
+    pub context: u64,
+}
+
+impl Fill {
+    /// Checks a description.
+    pub fn new(given: CUDA_MEMSET_NODE_PARAMS, context: u64) -> Result<Self> {
+        let mut given = given;
+        let row = given.width.checked_mul(given.elementSize as usize);
+        let row = row.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if given.height == 1 {
+            given.pitch = row;
+        }
+        let size = given.elementSize as usize;
+        let good = matches!(size, 1 | 2 | 4)
+            && given.width > 0
+            && given.height > 0
+            && given.dst != 0
+            && given.dst.is_multiple_of(size as u64)
+            && given.pitch.is_multiple_of(size)
+            && given.pitch >= row;
+        if !good {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let fill = Self { given, context };
+        fill.extent()?;
+        Ok(fill)
+    }
+
+    /// Bytes of a row.
+    pub fn row(&self) -> usize {
+        self.given
+            .width
+            .saturating_mul(self.given.elementSize as usize)
+    }
+
+    /// Bytes from the first to the last.
+    pub fn extent(&self) -> Result<usize> {
+        let rows = (self.given.height - 1).checked_mul(self.given.pitch);
+        let bytes = rows.and_then(|rows| rows.checked_add(self.row()));
+        bytes.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// The most operations of a batch, as CUDA documents it.
+pub const MOST_MEM_OPS: u32 = 256;
+
+/// Words in memory that are written and waited for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MemOps {
+    /// The handle of the context that it runs in.
+    pub context: u64,
+    /// The flags of the batch.
+    pub flags: u32,
+    /// The operations. Programs get the address of the first.
+    pub ops: Box<[CUstreamBatchMemOpParams]>,
+}
+
+impl MemOps {
+    /// Reads CUDA's structure, and the operations that it points to.
+    ///
+    /// # Safety
+    ///
+    /// `given` is as CUDA's documentation asks.
+    pub unsafe fn read(given: &CUDA_BATCH_MEM_OP_NODE_PARAMS, context: u64) -> Result<Self> {
+        let is_there = !given.paramArray.is_null() && given.paramArray.is_aligned();
+        if !is_there || given.count == 0 || given.count > MOST_MEM_OPS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let list = given.paramArray.cast_const();
+        // SAFETY: there are so many operations, and their words are numbers.
+        let ops = unsafe { std::slice::from_raw_parts(list, given.count as usize) };
+        Ok(Self {
+            context,
+            flags: given.flags,
+            ops: ops.into(),
+        })
+    }
+
+    /// The batch as CUDA's structure has it; what it points to lives as long as `self`.
+    pub fn to_abi(&self) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        CUDA_BATCH_MEM_OP_NODE_PARAMS {
+            ctx: self.context as CUcontext,
+            count: self.ops.len() as u32,
+            paramArray: self.ops.as_ptr().cast_mut(),
+            flags: self.flags,
+        }
+    }
+}
+
+/// A function of the program.
+#[derive(Clone, Copy)]
+pub struct Host(pub CUDA_HOST_NODE_PARAMS);
+
+// SAFETY: CUDA calls the function on a thread of its own, with the pointer as the program gave it.
+unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
+
+/// What a node does.
+#[derive(Clone)]
+pub enum Work {
+    /// A launch.
+    Kernel(Arc<Kernel>),
+    /// A copy.
+    Copy(Box<Copy3D>),
+    /// A fill.
+    Fill(Fill),
+    /// A call of the program.
+    Host(Host),
+    /// Words that are written and waited for.
+    MemOps(Arc<MemOps>),
+    /// A graph that is the node's own, by handle.
+    Child(u64),
+    /// Nothing.
+    Empty,
+    /// Records the event with this handle.
+    Record(u64),
+    /// Waits for the event with this handle.
+    Wait(u64),
+    /// Memory is there from here on.
+    Alloc(Arc<Allocation>),
+    /// Memory is there no more.
+    Free(Arc<Allocation>),
+    /// Something that the driver itself has recorded.
+    Own(Arc<dyn Any + Send + Sync>),
+}
+
+impl Work {
+    /// The `CUgraphNodeType`.
+    pub fn kind(&self) -> u32 {
+        match self {
+            Self::Kernel(_) => kind::KERNEL,
+            Self::Copy(_) => kind::MEMCPY,
+            Self::Fill(_) => kind::MEMSET,
+            Self::Host(_) => kind::HOST,
+            Self::MemOps(_) => kind::BATCH_MEM_OP,
+            Self::Child(_) | Self::Own(_) => kind::GRAPH,
+            Self::Empty => kind::EMPTY,
+            Self::Record(_) => kind::EVENT_RECORD,
+            Self::Wait(_) => kind::WAIT_EVENT,
+            Self::Alloc(_) => kind::MEM_ALLOC,
+            Self::Free(_) => kind::MEM_FREE,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What graphs hold: memory of their allocation nodes, and objects of the program.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{Gpu, Result};
+
+/// What `cuDeviceGetGraphMemAttribute` says of a device: used, the most that was used, reserved, the most that was reserved.
+type Usage = [u64; 4];
+
+/// By device.
+static USAGE: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
+
+fn with_usage<T>(device: CUdevice, change: impl FnOnce(&mut Usage) -> T) -> T {
+    let mut all = USAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = device.max(0) as usize;
+    if all.len() <= device {
+        all.resize(device + 1, [0; 4]);
+    }
+    change(&mut all[device])
+}
+
+/// A `CUgraphMem_attribute` of a device, in bytes.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if there is no such attribute.
+pub fn usage(device: CUdevice, attribute: u32) -> Result<u64> {
+    with_usage(device, |usage| usage.get(attribute as usize).copied())
+        .ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Sets the high-water mark of a device to what is in use now.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` for an attribute that is no high-water mark, and for a value other than 0.
+pub fn reset_usage(device: CUdevice, attribute: u32, value: u64) -> Result {
+    if value != 0 || !matches!(attribute, 1 | 3) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    with_usage(device, |usage| {
+        usage[attribute as usize] = usage[attribute as usize - 1];
+    });
+    Ok(())
+}
+
+fn more(usage: &mut Usage, at: usize, bytes: u64) {
+    usage[at] += bytes;
+    usage[at + 1] = usage[at + 1].max(usage[at]);
+}
+
+/// The memory of an allocation node. It has its address from the node's making on, and is there for as long as a node, a clone of
+/// it or an executable graph may use it. What is *live* then, allocated by a launch and not freed since, is the program's to free.
+#[derive(Debug)]
+pub struct Allocation {
+    /// The address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: usize,
+    /// The handle of the context that it is in.
+    pub context: u64,
+    /// The device.
+    pub device: CUdevice,
+    live: AtomicBool,
+    free: fn(u64),
+}
+
+impl Allocation {
+    /// Allocates.
+    pub fn new<G: Gpu>(context: u64, bytes: usize) -> Result<Self> {
+        let device = G::device(context)?;
+        let address = G::allocate(context, bytes)?;
+        with_usage(device, |usage| more(usage, 2, bytes as u64));
+        Ok(Self {
+            address,
+            bytes,
+            context,
+            device,
+            live: AtomicBool::new(false),
+            free: G::free,
+        })
+    }
+
+    /// A launch allocates it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if one has done so before, and it was not freed.
+    pub fn begin(&self) -> Result {
+        if self.live.swap(true, Ordering::AcqRel) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        with_usage(self.device, |usage| more(usage, 0, self.bytes as u64));
+        Ok(())
+    }
+
+    /// It is freed: by a launch, or by the program. `false` if it was not live.
+    pub fn end(&self) -> bool {
+        let was = self.live.swap(false, Ordering::AcqRel);
+        if was {
+            with_usage(self.device, |usage| usage[0] -= self.bytes as u64);
+        }
+        was
+    }
+
+    /// Whether it is live.
+    pub fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        with_usage(self.device, |usage| usage[2] -= self.bytes as u64);
+        // The program has it otherwise, and frees it as any other memory.
+        if !self.end() {
+            (self.free)(self.address);
+        }
+    }
+}
+
+/// An object of the program that graphs hold: `cuUserObjectCreate`.
+#[derive(Debug)]
+pub struct UserObject {
+    destroy: unsafe extern "C" fn(*mut c_void),
+    data: *mut c_void,
+    /// References, of the program and of graphs.
+    pub count: u64,
+}
+
+// SAFETY: the pointer is handed to the program's function and used in no other way; CUDA calls it on any thread.
+unsafe impl Send for UserObject {}
+
+impl UserObject {
+    /// An object with so many references.
+    pub fn new(destroy: unsafe extern "C" fn(*mut c_void), data: *mut c_void, count: u64) -> Self {
+        Self {
+            destroy,
+            data,
+            count,
+        }
+    }
+
+    /// Calls the program's function: the last reference is gone.
+    pub fn end(self) {
+        // SAFETY: the program gave the function for this pointer; it is called once, as this takes the object.
+        unsafe { (self.destroy)(self.data) }
+    }
+}

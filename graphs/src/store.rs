@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The process's graphs and their nodes. Handles are numbers that are never used again, so a stale or invented one is an error.
+
+use std::{
+    any::Any,
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, LazyLock, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result,
+    abi::CUgraphEdgeData,
+    capture,
+    exec::Exec,
+    node::Work,
+    objects::{Allocation, UserObject},
+};
+
+/// What a handle names, in its upper bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tag {
+    /// A graph.
+    Graph = 0x6701,
+    /// A node.
+    Node = 0x6702,
+    /// An executable graph.
+    Exec = 0x6703,
+    /// An object of the program.
+    Object = 0x6704,
+}
+
+/// An edge: the other node's handle, and what CUDA says of the edge.
+pub type Edge = (u64, CUgraphEdgeData);
+
+/// A graph.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// Its nodes in the order of their making.
+    pub nodes: Vec<u64>,
+    /// The node that it belongs to: programs cannot destroy it then.
+    pub owner: Option<u64>,
+    /// References to objects of the program.
+    pub objects: Vec<(u64, u64)>,
+    /// The graph that it was cloned from.
+    pub origin: Option<u64>,
+    /// A stream is being captured into it.
+    pub captures: bool,
+}
+
+/// A node.
+#[derive(Clone)]
+pub struct Node {
+    /// Its graph.
+    pub graph: u64,
+    /// What it does.
+    pub work: Work,
+    /// What it waits for.
+    pub dependencies: Vec<Edge>,
+    /// What waits for it.
+    pub dependents: Vec<Edge>,
+    /// The node that it was cloned from.
+    pub origin: Option<u64>,
+}
+
+/// All of it.
+pub struct Inner<G: Gpu> {
+    serial: u64,
+    pub(crate) graphs: HashMap<u64, Graph>,
+    pub(crate) nodes: HashMap<u64, Node>,
+    pub(crate) execs: HashMap<u64, Arc<Exec<G>>>,
+    pub(crate) objects: HashMap<u64, UserObject>,
+    pub(crate) captures: capture::Captures,
+    allocations: HashMap<u64, Weak<Allocation>>,
+    /// What ends when the lock is gone.
+    trash: Vec<Box<dyn Any + Send>>,
+}
+
+impl<G: Gpu> Default for Inner<G> {
+    fn default() -> Self {
+        Self {
+            serial: 0,
+            graphs: HashMap::new(),
+            nodes: HashMap::new(),
+            execs: HashMap::new(),
+            objects: HashMap::new(),
+            captures: capture::Captures::default(),
+            allocations: HashMap::new(),
+            trash: Vec::new(),
+        }
+    }
+}
+
+/// The process's graphs.
+pub struct Store<G: Gpu> {
+    inner: LazyLock<Mutex<Inner<G>>>,
+    /// Open captures: with none, no call looks further.
+    pub(crate) captures: AtomicUsize,
+    /// Events that were recorded in a capture last: the same for calls with events.
+    pub(crate) events: AtomicUsize,
+}
+
+impl<G: Gpu> Default for Store<G> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<G: Gpu> Store<G> {
+    /// No graphs.
+    pub const fn new() -> Self {
+        Self {
+            inner: LazyLock::new(Mutex::default),
+            captures: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
+        }
+    }
+
+    /// Does something with it. What that drops ends afterwards.
+    pub fn with<T>(&self, body: impl FnOnce(&mut Inner<G>) -> T) -> T {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = body(&mut inner);
+        let captures = &inner.captures;
+        self.captures.store(captures.open.len(), Ordering::Release);
+        self.events.store(captures.marked(), Ordering::Release);
+        let trash = std::mem::take(&mut inner.trash);
+        drop(inner);
+        drop(trash);
+        result
+    }
+}
+
+/// A user object whose last reference is gone.
+struct Ended(Option<UserObject>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            object.end();
+        }
+    }
+}
+
+impl<G: Gpu> Inner<G> {
+    /// A new handle.
+    pub fn new_handle(&mut self, tag: Tag) -> u64 {
+        self.serial += 1;
+        (tag as u64) << 48 | self.serial << 4
+    }
+
+    /// Drops something once the lock is gone.
+    pub fn discard(&mut self, what: impl Send + 'static) {
+        self.trash.push(Box::new(what));
+    }
+
+    /// The graph with this handle.
+    pub fn graph(&mut self, handle: u64) -> Result<&mut Graph> {
+        self.graphs.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The node with this handle.
+    pub fn node(&mut self, handle: u64) -> Result<&mut Node> {
+        self.nodes.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The executable graph with this handle.
+    pub fn exec(&self, handle: u64) -> Result<Arc<Exec<G>>> {
+        let exec = self.execs.get(&handle).cloned();
+        exec.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// A new graph.
+    pub fn create(&mut self) -> u64 {
+        let handle = self.new_handle(Tag::Graph);
+        self.graphs.insert(handle, Graph::default());
+        handle
+    }
+
+    /// Adds a node behind others of its graph.
+    pub fn add(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
+        self.graph(graph)?;
+        self.check_edges(graph, dependencies)?;
+        if let Work::Alloc(allocation) = &work {
+            let weak = Arc::downgrade(allocation);
+            self.allocations.insert(allocation.address, weak);
+        }
+        let handle = self.new_handle(Tag::Node);
+        for (from, data) in dependencies {
+            self.node(*from)?.dependents.push((handle, *data));
+        }
+        if let Work::Child(child) = work
+            && let Some(child) = self.graphs.get_mut(&child)
+        {
+            child.owner = Some(handle);
+        }
+        self.nodes.insert(
+            handle,
+            Node {
+                graph,
+                work,
+                dependencies: dependencies.to_vec(),
+                dependents: Vec::new(),
+                origin: None,
+            },
+        );
+        self.graph(graph)?.nodes.push(handle);
+        Ok(handle)
+    }
+
+    /// Whether these can be edges from nodes of a graph: each is one of it, and none comes twice.
+    fn check_edges(&mut self, graph: u64, edges: &[Edge]) -> Result {
+        let mut seen = HashSet::new();
+        for (node, data) in edges {
+            if self.node(*node)?.graph != graph
+                || !seen.insert((*node, data.from_port, data.to_port))
+            {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(())
+    }
+
+    /// These nodes, and all that they wait for.
+    pub fn ancestors(&self, of: &[u64]) -> HashSet<u64> {
+        let mut seen: HashSet<u64> = of.iter().copied().collect();
+        let mut next: Vec<u64> = of.to_vec();
+        while let Some(node) = next.pop() {
+            let Some(node) = self.nodes.get(&node) else {
+                continue;
+            };
+            for (before, _) in &node.dependencies {
+                if seen.insert(*before) {
+                    next.push(*before);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Adds edges to a graph; none of them if one is wrong. They may close a circle: then the graph can't be instantiated.
+    pub fn connect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
+        self.graph(graph)?;
+        let mut done = Vec::new();
+        let mut outcome = Ok(());
+        for &(from, to, data) in edges {
+            let is_good = self.node(from)?.graph == graph && self.node(to)?.graph == graph;
+            let is_known = self
+                .node(to)?
+                .dependencies
+                .iter()
+                .any(|(of, _)| *of == from);
+            if !is_good || is_known || from == to {
+                outcome = Err(CUDA_ERROR_INVALID_VALUE);
+                break;
+            }
+            self.node(to)?.dependencies.push((from, data));
+            self.node(from)?.dependents.push((to, data));
+            done.push((from, to));
+        }
+        if outcome.is_err() {
+            for (from, to) in done {
+                self.cut(from, to);
+            }
+        }
+        outcome
+    }
+
+    fn cut(&mut self, from: u64, to: u64) {
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.dependencies.retain(|(of, _)| *of != from);
+        }
+        if let Some(node) = self.nodes.get_mut(&from) {
+            node.dependents.retain(|(of, _)| *of != to);
+        }
+    }
+
+    /// Removes edges of a graph; none of them if one is not there.
+    pub fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
+        self.graph(graph)?;
+        for &(from, to, data) in edges {
+            let node = self.node(to)?;
+            if node.graph != graph || !node.dependencies.contains(&(from, data)) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        for &(from, to, _) in edges {
+            self.cut(from, to);
+        }
+        Ok(())
+    }
+
+    /// Destroys a node.
+    pub fn remove_node(&mut self, handle: u64) -> Result {
+        let node = self.node(handle)?.clone();
+        if matches!(node.work, Work::Alloc(_) | Work::Free(_)) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        for (from, _) in &node.dependencies {
+            self.cut(*from, handle);
+        }
+        for (to, _) in &node.dependents {
+            self.cut(handle, *to);
+        }
+        self.graph(node.graph)?.nodes.retain(|of| *of != handle);
+        self.forget_node(handle);
+        Ok(())
+    }
+
+    fn forget_node(&mut self, handle: u64) {
+        if let Some(node) = self.nodes.remove(&handle) {
+            if let Work::Child(child) = node.work {
+                self.forget_graph(child);
+            }
+            self.discard(node.work);
+        }
+    }
+
+    /// Destroys a graph with all in it.
+    pub fn forget_graph(&mut self, handle: u64) {
+        let Some(graph) = self.graphs.remove(&handle) else {
+            return;
+        };
+        for node in graph.nodes {
+            self.forget_node(node);
+        }
+        for (object, count) in graph.objects {
+            let _ = self.release(object, count);
+        }
+    }
+
+    /// Gives up references to an object of the program.
+    pub fn release(&mut self, object: u64, count: u64) -> Result {
+        let of = self.objects.get_mut(&object);
+        let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        of.count = of
+            .count
+            .checked_sub(count)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if of.count == 0 {
+            let ended = Ended(self.objects.remove(&object));
+            self.discard(ended);
+        }
+        Ok(())
+    }
+
+    /// Takes references to an object of the program.
+    pub fn retain(&mut self, object: u64, count: u64) -> Result {
+        let of = self.objects.get_mut(&object);
+        let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        of.count += count;
+        Ok(())
+    }
+
+    /// A copy of a graph, with clones of its nodes' own graphs.
+    pub fn clone_graph(&mut self, of: u64) -> Result<u64> {
+        let (nodes, objects) = {
+            let graph = self.graph(of)?;
+            (graph.nodes.clone(), graph.objects.clone())
+        };
+        let clone = self.create();
+        let mut map = HashMap::new();
+        for node in &nodes {
+            map.insert(*node, self.new_handle(Tag::Node));
+        }
+        for handle in &nodes {
+            let mut node = self.node(*handle)?.clone();
+            node.graph = clone;
+            node.origin = Some(*handle);
+            for (other, _) in node.dependencies.iter_mut().chain(&mut node.dependents) {
+                *other = map[&*other];
+            }
+            if let Work::Child(child) = node.work {
+                let child = self.clone_graph(child)?;
+                self.graph(child)?.owner = Some(map[handle]);
+                node.work = Work::Child(child);
+            }
+            self.nodes.insert(map[handle], node);
+            self.graph(clone)?.nodes.push(map[handle]);
+        }
+        for (object, count) in &objects {
+            self.retain(*object, *count)?;
+        }
+        let graph = self.graph(clone)?;
+        graph.objects = objects;
+        graph.origin = Some(of);
+        Ok(clone)
+    }
+
+    /// A graph's nodes, each behind all that it waits for.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if nodes wait for each other in a circle.
+    pub fn ordered(&self, graph: u64) -> Result<Vec<u64>> {
+        let graph = self.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut missing: HashMap<u64, usize> = HashMap::new();
+        let mut ready = std::collections::VecDeque::new();
+        for handle in &graph.nodes {
+            let count = self.nodes[handle].dependencies.len();
+            missing.insert(*handle, count);
+            if count == 0 {
+                ready.push_back(*handle);
+            }
+        }
+        let mut ordered = Vec::with_capacity(graph.nodes.len());
+        while let Some(handle) = ready.pop_front() {
+            ordered.push(handle);
+            for (to, _) in &self.nodes[&handle].dependents {
+                if let Some(count) = missing.get_mut(to) {
+                    *count -= 1;
+                    if *count == 0 {
+                        ready.push_back(*to);
+                    }
+                }
+            }
+        }
+        if ordered.len() < graph.nodes.len() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(ordered)
+    }
+
+    /// The graph allocation at an address.
+    pub fn allocation(&self, address: u64) -> Option<Arc<Allocation>> {
+        self.allocations.get(&address)?.upgrade()
+    }
+}
+
+impl<G: Gpu> Store<G> {
+    /// The program frees memory. `None` if it is not a graph's: then it is freed as any other. A graph's own is there no more for the
+    /// program, until a launch allocates it again.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` where no launch has allocated it.
+    pub fn free(&self, address: u64) -> Option<Result> {
+        let found = self.with(|inner| inner.allocation(address))?;
+        Some(if found.end() {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        })
+    }
+}

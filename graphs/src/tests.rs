@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Graphs and captures on a driver that does nothing.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result, Signature, Stream, abi, api, capture,
+    exec::{self, Step, flatten},
+    node::{Copy3D, Fill, Kernel, MemOps, Shape, Work},
+    objects::Allocation,
+    store::{Inner, Store},
+    update,
+};
+
+/// A driver with two streams, 1 and 2, neither of which is ordered with the legacy stream, and a third, which is.
+struct Fake;
+
+static STORE: Store<Fake> = Store::new();
+static LAUNCHES: AtomicU32 = AtomicU32::new(0);
+static NEXT: AtomicU64 = AtomicU64::new(0x1000);
+static FREED: AtomicU64 = AtomicU64::new(0);
+
+/// Captures forbid other threads things, so the tests come one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gpu for Fake {
+    type Exec = ();
+
+    fn store() -> &'static Store<Self> {
+        &STORE
+    }
+    fn ready() -> Result {
+        Ok(())
+    }
+    fn context() -> Result<u64> {
+        Ok(7)
+    }
+    fn device(_: u64) -> Result<CUdevice> {
+        Ok(0)
+    }
+    fn has_device(device: CUdevice) -> bool {
+        device == 0
+    }
+    fn stream(handle: CUstream, _: bool) -> Result<Stream> {
+        Ok(stream(handle as u64))
+    }
+    fn check_event(event: u64) -> Result {
+        if event < 100 {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_HANDLE)
+        }
+    }
+    fn signature(_: u64) -> Result<Signature> {
+        Ok(Signature::default())
+    }
+    fn check_kernel(_: &Kernel) -> Result {
+        Ok(())
+    }
+    fn check_copy(_: &Copy3D) -> Result {
+        Ok(())
+    }
+    fn check_fill(_: &Fill) -> Result {
+        Ok(())
+    }
+    fn check_mem_ops(_: &MemOps) -> Result {
+        Ok(())
+    }
+    fn allocate(_: u64, bytes: usize) -> Result<u64> {
+        Ok(NEXT.fetch_add(bytes as u64, Ordering::Relaxed))
+    }
+    fn free(address: u64) {
+        FREED.store(address, Ordering::Relaxed);
+    }
+    fn instantiate(_: &[Step], _: u64) -> Result {
+        Ok(())
+    }
+    fn update(_: &(), _: &[Step], _: Option<usize>) -> Result {
+        Ok(())
+    }
+    fn launch(_: &(), _: &Arc<Vec<Step>>, _: CUstream, _: bool) -> Result {
+        LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn upload(_: &(), _: CUstream, _: bool) -> Result {
+        Ok(())
+    }
+    fn call(_: CUstream, _: bool, what: Box<dyn FnOnce() + Send>) -> Result {
+        what();
+        Ok(())
+    }
+}
+
+fn stream(key: u64) -> Stream {
+    Stream {
+        key,
+        context: 7,
+        is_legacy: key == 0,
+        is_blocking: key == 3,
+    }
+}
+
+fn kernel(function: u64) -> Work {
+    let shape = Shape {
+        grid: [1; 3],
+        block: [1; 3],
+        shared: 0,
+    };
+    Work::Kernel(Arc::new(Kernel::new(
+        (function, 7),
+        shape,
+        Vec::new(),
+        Signature::default(),
+        &[],
+    )))
+}
+
+fn with<T>(body: impl FnOnce(&mut Inner<Fake>) -> T) -> T {
+    STORE.with(body)
+}
+
+fn begin(on: u64, mode: CUstreamCaptureMode) {
+    capture::begin::<Fake>(&stream(on), mode, None).unwrap();
+}
+
+fn record(on: u64) -> Result<bool> {
+    capture::record_work::<Fake>(&stream(on), || Ok(kernel(1)))
+}
+
+const GLOBAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+#[test]
+fn pitfall_37_a_captured_stream_records_and_another_works() {
+    let _alone = alone();
+    assert_eq!(record(1), Ok(false));
+    begin(1, GLOBAL);
+    assert_eq!(
+        (record(1), record(2), record(0)),
+        (Ok(true), Ok(false), Ok(false))
+    );
+    assert_eq!(record(1), Ok(true));
+    let graph = capture::end::<Fake>(&stream(1)).unwrap();
+    let (steps, _) = with(|inner| flatten(inner, graph)).unwrap();
+    assert_eq!(steps.len(), 2);
+    assert_eq!(steps[1].after, [0]);
+    assert!(!capture::any::<Fake>() && !capture::any_event::<Fake>());
+    with(|inner| inner.forget_graph(graph));
+    assert!(with(
+        |inner| inner.graphs.is_empty() && inner.nodes.is_empty()
+    ));
+}
+
+#[test]
+fn pitfall_36_what_a_capture_forbids_ends_it_and_the_stream_is_free_again() {
+    let _alone = alone();
+    begin(1, GLOBAL);
+    assert_eq!(
+        capture::guard::<Fake>(),
+        Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    );
+    assert_eq!(record(1), Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    assert_eq!(
+        capture::end::<Fake>(&stream(1)),
+        Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    );
+    assert_eq!(capture::guard::<Fake>(), Ok(()));
+    // A thread that relaxes is forbidden nothing, nor is anybody by a relaxed capture.
+    begin(1, GLOBAL);
+    assert_eq!(capture::exchange_mode(RELAXED), GLOBAL);
+    assert_eq!(capture::guard::<Fake>(), Ok(()));
+    assert_eq!(capture::exchange_mode(GLOBAL), RELAXED);
+    let graph = capture::end::<Fake>(&stream(1)).unwrap();
+    with(|inner| inner.forget_graph(graph));
+    begin(3, RELAXED);
+    assert_eq!(capture::guard::<Fake>(), Ok(()));
+    assert_eq!(record(0), Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+    assert!(capture::end::<Fake>(&stream(3)).is_err());
+    assert!(!capture::any::<Fake>());
+}
+
+#[test]
+fn pitfall_38_streams_join_by_events_and_have_to_join_again() {
+    let _alone = alone();
+    for joins in [true, false] {
+        begin(1, GLOBAL);
+        record(1).unwrap();
+        assert_eq!(
+            capture::record_event::<Fake>(5, &stream(1), false),
+            Ok(true)
+        );
+        assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
+        assert_eq!(record(2), Ok(true));
+        if joins {
+            assert_eq!(
+                capture::record_event::<Fake>(6, &stream(2), false),
+                Ok(true)
+            );
+            assert_eq!(capture::wait_event::<Fake>(&stream(1), 6, false), Ok(true));
+        }
+        match capture::end::<Fake>(&stream(1)) {
+            Ok(graph) => {
+                assert!(joins);
+                with(|inner| inner.forget_graph(graph));
+            }
+            Err(code) => assert_eq!((code, joins), (CUDA_ERROR_STREAM_CAPTURE_UNJOINED, false)),
+        }
+        // Neither stream records any more; the event is of no use until it is recorded again.
+        assert_eq!((record(1), record(2)), (Ok(false), Ok(false)));
+        assert_eq!(
+            capture::use_event::<Fake>(5),
+            Err(CUDA_ERROR_CAPTURED_EVENT)
+        );
+        for event in [5, 6] {
+            assert_eq!(
+                capture::record_event::<Fake>(event, &stream(2), false),
+                Ok(false)
+            );
+            assert_eq!(capture::use_event::<Fake>(event), Ok(()));
+        }
+        assert!(!capture::any_event::<Fake>());
+    }
+}
+
+#[test]
+fn pitfall_38_a_capture_ends_in_its_own_stream_and_thread() {
+    let _alone = alone();
+    let elsewhere = || {
+        std::thread::spawn(|| capture::end::<Fake>(&stream(1)))
+            .join()
+            .unwrap()
+    };
+    begin(1, GLOBAL);
+    assert_eq!(elsewhere(), Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD));
+    assert_eq!(
+        capture::record_event::<Fake>(5, &stream(1), false),
+        Ok(true)
+    );
+    assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
+    assert_eq!(
+        capture::end::<Fake>(&stream(2)),
+        Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
+    );
+    assert_eq!(elsewhere(), Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    assert!(!capture::any::<Fake>());
+    begin(1, GLOBAL);
+    assert_eq!(
+        capture::record_event::<Fake>(5, &stream(1), false),
+        Ok(true)
+    );
+    assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
+    assert_eq!(record(2), Ok(true));
+    assert_eq!(elsewhere(), Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED));
+    assert!(!capture::any::<Fake>());
+    capture::forget_event::<Fake>(5);
+}
+
+#[test]
+fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
+    let _alone = alone();
+    with(|inner| {
+        let (graph, other) = (inner.create(), inner.create());
+        let edge = abi::CUgraphEdgeData::default();
+        let nodes: Vec<u64> = (0..3)
+            .map(|_| inner.add(graph, &[], Work::Empty).unwrap())
+            .collect();
+        let foreign = inner.add(other, &[], Work::Empty).unwrap();
+        let bad = Err(CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(
+            inner.add(graph, &[(foreign, edge)], Work::Empty),
+            Err(CUDA_ERROR_INVALID_VALUE)
+        );
+        inner
+            .connect(
+                graph,
+                &[(nodes[0], nodes[1], edge), (nodes[1], nodes[2], edge)],
+            )
+            .unwrap();
+        assert_eq!(inner.connect(graph, &[(nodes[0], nodes[0], edge)]), bad);
+        assert_eq!(
+            inner.connect(
+                graph,
+                &[(nodes[0], nodes[2], edge), (nodes[0], nodes[1], edge)]
+            ),
+            bad
+        );
+        let circle = [(nodes[2], nodes[0], edge)];
+        inner.connect(graph, &circle).unwrap();
+        assert_eq!(inner.ordered(graph), Err(CUDA_ERROR_INVALID_VALUE));
+        inner.disconnect(graph, &circle).unwrap();
+        assert_eq!(inner.connect(graph, &[(nodes[0], foreign, edge)]), bad);
+        assert_eq!(inner.nodes[&nodes[2]].dependencies.len(), 1);
+        assert_eq!(inner.ordered(graph).unwrap(), nodes);
+        inner.remove_node(nodes[1]).unwrap();
+        assert!(
+            inner.nodes[&nodes[2]].dependencies.is_empty()
+                && inner.nodes[&nodes[0]].dependents.is_empty()
+        );
+        inner.forget_graph(graph);
+        inner.forget_graph(other);
+        assert!(inner.nodes.is_empty());
+    });
+}
+
+#[test]
+fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
+    let _alone = alone();
+    let (steps, other) = with(|inner| {
+        let inside = inner.create();
+        for function in 0..2 {
+            inner.add(inside, &[], kernel(function)).unwrap();
+        }
+        let graph = inner.create();
+        let edge = |node| [(node, abi::CUgraphEdgeData::default())];
+        let first = inner.add(graph, &[], kernel(3)).unwrap();
+        let clone = inner.clone_graph(inside).unwrap();
+        let child = inner.add(graph, &edge(first), Work::Child(clone)).unwrap();
+        inner.add(graph, &edge(child), Work::Empty).unwrap();
+        let (steps, places) = flatten(inner, graph).unwrap();
+        // The first, the child's start, its two, its end, the last.
+        let after: Vec<_> = steps.iter().map(|step| step.after.clone()).collect();
+        assert_eq!(
+            after,
+            [vec![], vec![0], vec![1], vec![1], vec![2, 3], vec![4]]
+        );
+        assert_eq!(places[&child], 4);
+        let other = inner.clone_graph(graph).unwrap();
+        inner.forget_graph(graph);
+        inner.forget_graph(inside);
+        let (other_steps, _) = flatten(inner, other).unwrap();
+        inner.forget_graph(other);
+        assert!(inner.graphs.is_empty() && inner.nodes.is_empty());
+        (steps, other_steps)
+    });
+    assert_eq!(update::compare_steps(&steps, &other), None);
+    let mut changed = other.clone();
+    changed[0].work = Work::Empty;
+    let update::Difference(result, node, _) = update::compare_steps(&steps, &changed).unwrap();
+    assert_eq!(
+        (result, node),
+        (abi::updated::NODE_TYPE_CHANGED, other[0].node)
+    );
+    let mut changed = other.clone();
+    changed[5].after.clear();
+    let update::Difference(result, ..) = update::compare_steps(&steps, &changed).unwrap();
+    assert_eq!(result, abi::updated::TOPOLOGY_CHANGED);
+    let update::Difference(result, ..) = update::compare_steps(&steps, &other[1..]).unwrap();
+    assert_eq!(result, abi::updated::TOPOLOGY_CHANGED);
+}
+
+#[test]
+fn pitfall_40_objects_end_with_their_last_holder() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    unsafe extern "C" fn ended(_: *mut c_void) {
+        ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+    let _alone = alone();
+    let mut object = std::ptr::null_mut();
+    let graph = with(|inner| inner.create());
+    // SAFETY: the pointers are to values that live across the calls.
+    unsafe {
+        let data = std::ptr::null_mut();
+        api::cuUserObjectCreate::<Fake, false>(&mut object, data, Some(ended), 1, 1).unwrap();
+        let graph = graph as CUgraph;
+        api::cuGraphRetainUserObject::<Fake, false>(graph, object, 1, 1).unwrap();
+        let code = api::cuUserObjectRelease::<Fake, false>(object, 2);
+        assert_eq!(code, Err(CUDA_ERROR_INVALID_VALUE));
+    }
+    let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
+    with(|inner| inner.forget_graph(graph));
+    assert_eq!(ENDED.load(Ordering::Relaxed), 0);
+    // SAFETY: as above.
+    unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) }.unwrap();
+    assert_eq!(LAUNCHES.load(Ordering::Relaxed), 1);
+    // SAFETY: as above.
+    unsafe { api::cuGraphExecDestroy::<Fake, false>(exec as CUgraphExec) }.unwrap();
+    assert_eq!(ENDED.load(Ordering::Relaxed), 1);
+    assert!(with(
+        |inner| inner.objects.is_empty() && inner.execs.is_empty()
+    ));
+}
+
+#[test]
+fn pitfall_68_memory_is_a_graphs_until_nothing_uses_it() {
+    let _alone = alone();
+    let allocation = Arc::new(Allocation::new::<Fake>(7, 64).unwrap());
+    let address = allocation.address;
+    let graph = with(|inner| {
+        let graph = inner.create();
+        inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
+        graph
+    });
+    let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
+    with(|inner| inner.forget_graph(graph));
+    let launch = || {
+        with(|inner| inner.exec(exec))
+            .unwrap()
+            .launch(std::ptr::null_mut(), false)
+    };
+    assert_eq!(
+        STORE.free(address),
+        Some(Err(CUDA_ERROR_INVALID_VALUE)),
+        "no launch has allocated it"
+    );
+    assert_eq!(launch(), Ok(()));
+    assert_eq!(launch(), Err(CUDA_ERROR_INVALID_VALUE), "it was not freed");
+    assert_eq!(STORE.free(address), Some(Ok(())));
+    assert_eq!(launch(), Ok(()));
+    assert_eq!(STORE.free(address), Some(Ok(())));
+    with(|inner| {
+        let gone = inner.execs.remove(&exec);
+        inner.discard(gone);
+    });
+    assert_eq!(FREED.load(Ordering::Relaxed), address);
+    assert_eq!(STORE.free(address), None);
+}

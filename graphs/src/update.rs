@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! `cuGraphExecUpdate`: whether a graph differs from an executable one in nothing but parameters.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result,
+    abi::updated,
+    exec::{Exec, Step, flatten},
+    node::{Copy3D, Kernel, MemOps, Work},
+};
+
+/// Why a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other node, 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference(pub u32, pub u64, pub u64);
+
+fn same_attribute(one: &Kernel, other: &Kernel, id: CUlaunchAttributeID) -> bool {
+    let words = |kernel: &Kernel| {
+        let value = kernel.attribute(id);
+        // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
+        value.map_or([0; 8], |value| unsafe { value.words })
+    };
+    words(one) == words(other)
+}
+
+fn compare_kernels(one: &Kernel, other: &Kernel) -> u32 {
+    if one.context != other.context {
+        return updated::FUNCTION_CHANGED;
+    }
+    let fixed = [
+        CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    ];
+    if fixed.iter().all(|id| same_attribute(one, other, *id)) {
+        updated::SUCCESS
+    } else {
+        updated::ATTRIBUTES_CHANGED
+    }
+}
+
+/// Whether a copy can become another: in the same context, between memory of the same types, and lines stay lines.
+pub fn copies_match(one: &Copy3D, other: &Copy3D) -> bool {
+    let is_line = |of: &Copy3D| of.height == 1 && of.depth == 1;
+    let shape = |of: &Copy3D| (of.width, of.height, of.depth);
+    one.context == other.context
+        && one.given.srcMemoryType == other.given.srcMemoryType
+        && one.given.dstMemoryType == other.given.dstMemoryType
+        && (is_line(one) && is_line(other) || shape(one) == shape(other))
+}
+
+/// Whether a batch differs from another in nothing but addresses, values and conditions.
+fn batches_match(one: &MemOps, other: &MemOps) -> bool {
+    /// The bits of a wait's flags that say for which values it is over.
+    const CONDITION: u64 = 3;
+    let fixed = |of: &MemOps| -> Vec<_> {
+        let parts = of.ops.iter();
+        parts
+            .map(|[operation, _, _, flags, ..]| (*operation, flags & !CONDITION))
+            .collect()
+    };
+    (one.context, one.flags) == (other.context, other.flags) && fixed(one) == fixed(other)
+}
+
+/// What of a step may not become another's: a `CUgraphExecUpdateResult`.
+pub fn compare(one: &Work, other: &Work) -> u32 {
+    if one.kind() != other.kind() {
+        return updated::NODE_TYPE_CHANGED;
+    }
+    let if_same = |same: bool| {
+        if same {
+            updated::SUCCESS
+        } else {
+            updated::PARAMETERS_CHANGED
+        }
+    };
+    match (one, other) {
+        (Work::Kernel(one), Work::Kernel(other)) => compare_kernels(one, other),
+        (Work::Copy(one), Work::Copy(other)) => if_same(copies_match(one, other)),
+        (Work::Fill(one), Work::Fill(other)) => if_same(
+            one.context == other.context
+                && one.given.elementSize == other.given.elementSize
+                && (one.given.height == 1) == (other.given.height == 1),
+        ),
+        (Work::MemOps(one), Work::MemOps(other)) => if_same(batches_match(one, other)),
+        (Work::Alloc(one), Work::Alloc(other)) | (Work::Free(one), Work::Free(other)) => {
+            if Arc::ptr_eq(one, other) {
+                updated::SUCCESS
+            } else {
+                updated::NOT_SUPPORTED
+            }
+        }
+        _ => updated::SUCCESS,
+    }
+}
+
+/// The first difference between two lists of steps that an update cannot bridge.
+pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
+    if before.len() != after.len() {
+        return Some(Difference(updated::TOPOLOGY_CHANGED, 0, 0));
+    }
+    for (one, other) in before.iter().zip(after) {
+        let sorted = |step: &Step| {
+            let mut after = step.after.clone();
+            after.sort_unstable();
+            after
+        };
+        if sorted(one) != sorted(other) {
+            return Some(Difference(updated::TOPOLOGY_CHANGED, other.node, one.node));
+        }
+        match compare(&one.work, &other.work) {
+            updated::SUCCESS => {}
+            result => return Some(Difference(result, other.node, 0)),
+        }
+    }
+    None
+}
+
+/// Has an executable graph do what a graph says.
+///
+/// # Errors
+///
+/// What is different, with `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`; or the driver's error.
+pub fn update<G: Gpu>(
+    exec: &Exec<G>,
+    graph: u64,
+) -> std::result::Result<(), (CUresult, Option<Difference>)> {
+    let flat: Result<(Vec<Step>, HashMap<u64, usize>)> =
+        G::store().with(|inner| flatten(inner, graph));
+    let (mut steps, _) = flat.map_err(|code| (code, None))?;
+    let mut state = exec.state();
+    if let Some(difference) = compare_steps(&state.steps, &steps) {
+        return Err((CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, Some(difference)));
+    }
+    for (step, before) in steps.iter_mut().zip(state.steps.iter()) {
+        step.enabled = before.enabled;
+        step.node = before.node;
+    }
+    G::update(&exec.of, &steps, None).map_err(|code| (code, None))?;
+    state.steps = Arc::new(steps);
+    Ok(())
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What kernels print: on the program's own standard output, and what a failed assertion says on its standard error.
+//!
+//! The host's driver writes it when it waits for the work, and not when the GPU has done it. So while something that may print was launched
+//! and its context not waited for since, this process waits by the command queue, where the worker waits in the driver. An answer
+//! says whether there is text to take, and that is put out before the call returns.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::thread;
+
+/// Stands for more than one context.
+const SEVERAL: u64 = u64::MAX;
+
+/// What may be printed still, and the right to put it out.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Launches of what may print.
+    launched: AtomicU64,
+    /// How many of them were waited for.
+    waited: AtomicU64,
+    /// The context that they were in, or [`SEVERAL`]; 0 before the first.
+    context: AtomicU64,
+    /// Held while text is taken and put out: it keeps its order.
+    taking: Mutex<()>,
+}
+
+impl Output {
+    /// Something that may print was launched in the current context.
+    pub fn launched(&self) {
+        let context = thread::current_context();
+        let before = self.context.load(Ordering::Relaxed);
+        if before != context {
+            let now = if before == 0 { context } else { SEVERAL };
+            self.context.store(now, Ordering::Relaxed);
+        }
+        self.launched.fetch_add(1, Ordering::Release);
+    }
+
+    /// How much was launched, to be told to [`Output::waited`] when a wait that begins now is over.
+    pub fn mark(&self) -> u64 {
+        self.launched.load(Ordering::Acquire)
+    }
+
+    /// The current context has done all that was launched before the mark, and the host's driver has waited for it.
+    pub fn waited(&self, mark: u64) {
+        // Of several contexts nobody notes which has printed what.
+        if self.context.load(Ordering::Relaxed) == thread::current_context() {
+            self.waited.fetch_max(mark, Ordering::Relaxed);
+        }
+    }
+
+    /// The right to take text and put it out.
+    pub fn take(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the text that other threads have taken is out: it may be that of the caller's own work.
+    #[cold]
+    pub fn wait_for_others(&self) {
+        drop(self.take());
+    }
+
+    /// Whether something may have been printed that the host's driver has not written yet.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.launched.load(Ordering::Relaxed) != self.waited.load(Ordering::Relaxed)
+    }
+}
+
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+}
+
+/// Puts text out by the C library's streams: behind what the program has printed, in whichever way it is buffered.
+pub fn put(output: &[u8], error: &[u8]) {
+    // SAFETY: both are the C library's, which any thread may use and change nothing but by its own functions.
+    let streams = unsafe { [stdout, stderr] };
+    for (stream, text) in streams.into_iter().zip([output, error]) {
+        if !text.is_empty() && !stream.is_null() {
+            // SAFETY: the stream is the C library's; the text is as long as it is said to be.
+            unsafe {
+                libc::fwrite(text.as_ptr().cast::<c_void>(), 1, text.len(), stream);
+                libc::fflush(stream);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_launched_is_due_until_its_context_was_waited_for() {
+        std::thread::spawn(|| {
+            let output = Output::default();
+            assert!(!output.is_due());
+            thread::set_context(1);
+            output.launched();
+            let mark = output.mark();
+            output.launched();
+            output.waited(mark);
+            assert!(output.is_due(), "the second came after the wait began");
+            thread::set_context(2);
+            output.waited(output.mark());
+            assert!(output.is_due(), "another context");
+            thread::set_context(1);
+            output.waited(output.mark());
+            assert!(!output.is_due());
+            thread::set_context(2);
+            output.launched();
+            output.waited(output.mark());
+            assert!(output.is_due(), "one of several contexts");
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The plans that the host has of this process. Programs need not end theirs, and some make one anew for each product in the same
+//! structure; the host has room for so many. Then the one that was used longest ago ends, which such a program has lost.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_library::Status;
+use gpgpu_protocol::libraries::cusparselt::status;
+
+use crate::PLAN;
+
+/// Plans by their last use.
+#[derive(Debug, Default)]
+struct Plans {
+    used: HashMap<u64, u64>,
+    clock: u64,
+}
+
+impl Plans {
+    /// Adds one; gives the one that is to end for it, which is none of these any more.
+    fn add(&mut self, id: u64, most: usize) -> Option<u64> {
+        let oldest = match self.used.len() < most {
+            true => None,
+            false => self.used.iter().min_by_key(|(_, used)| **used),
+        };
+        let oldest = oldest.map(|(id, _)| *id);
+        if let Some(oldest) = oldest {
+            self.used.remove(&oldest);
+        }
+        self.clock += 1;
+        self.used.insert(id, self.clock);
+        oldest
+    }
+
+    fn use_one(&mut self, id: u64) -> Result<(), Status> {
+        self.clock += 1;
+        let used = self.used.get_mut(&id).ok_or(status::INVALID_VALUE)?;
+        *used = self.clock;
+        Ok(())
+    }
+}
+
+fn plans() -> MutexGuard<'static, Option<Plans>> {
+    static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
+    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a plan that is about to be made; gives the one that has to end before.
+pub fn add(id: u64) -> Option<u64> {
+    plans().get_or_insert_default().add(id, PLAN.most())
+}
+
+/// Notes that a plan is used.
+///
+/// # Errors
+///
+/// `INVALID_VALUE` if it has ended, or there never was one.
+pub fn use_one(id: u64) -> Result<(), Status> {
+    plans().get_or_insert_default().use_one(id)
+}
+
+/// Notes that a plan ends; whether it was there.
+pub fn forget(id: u64) -> bool {
+    let mut plans = plans();
+    plans.get_or_insert_default().used.remove(&id).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_that_was_used_longest_ago_makes_room() {
+        let mut plans = Plans::default();
+        for id in [1, 2, 3] {
+            assert_eq!(plans.add(id, 3), None);
+        }
+        assert_eq!(plans.use_one(1), Ok(()));
+        assert_eq!(plans.use_one(9), Err(status::INVALID_VALUE));
+        assert_eq!(plans.add(4, 3), Some(2));
+        assert_eq!(plans.add(5, 3), Some(3));
+        assert_eq!(plans.use_one(2), Err(status::INVALID_VALUE));
+        plans.used.remove(&4);
+        assert_eq!(plans.add(6, 3), None);
+        assert_eq!(plans.add(7, 3), Some(1));
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Calls of the program, and of this library, that executable graphs make: each as often as its graph is launched.
+//!
+//! A graph may end while its launches are under way. So a call stays until it was made as often as it is expected, too.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::client::Client;
+
+/// What is called.
+type What = Arc<dyn Fn() + Send + Sync>;
+
+struct Entry {
+    what: What,
+    /// How often it will be called still.
+    expected: i64,
+    /// Its graph has it no more.
+    is_over: bool,
+}
+
+static CALLS: Mutex<Option<HashMap<u64, Entry>>> = Mutex::new(None);
+
+fn calls() -> MutexGuard<'static, Option<HashMap<u64, Entry>>> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call of an executable graph, until this is dropped.
+#[derive(Debug)]
+pub struct Call(u64);
+
+impl Call {
+    /// A call, under a number that no other has.
+    pub fn new(client: &Client, what: impl Fn() + Send + Sync + 'static) -> Self {
+        let id = client.new_serial();
+        let entry = Entry {
+            what: Arc::new(what),
+            expected: 0,
+            is_over: false,
+        };
+        calls().get_or_insert_default().insert(id, entry);
+        Self(id)
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.0
+    }
+
+    /// It will be called so often more.
+    pub fn expect(&self, more: i64) {
+        if let Some(entry) = calls().as_mut().and_then(|all| all.get_mut(&self.0)) {
+            entry.expected += more;
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // What it has may end with it, which takes time and other locks.
+        let _gone = {
+            let mut all = calls();
+            let Some(all) = all.as_mut() else { return };
+            match all.get_mut(&self.0) {
+                Some(entry) if entry.expected > 0 => {
+                    entry.is_over = true;
+                    None
+                }
+                _ => all.remove(&self.0),
+            }
+        };
+    }
+}
+
+/// A stream has come to a call.
+pub fn run(id: u64) {
+    let what = match calls().as_ref().and_then(|all| all.get(&id)) {
+        Some(entry) => Arc::clone(&entry.what),
+        None => return,
+    };
+    what();
+    let _gone = {
+        let mut all = calls();
+        let Some(all) = all.as_mut() else { return };
+        match all.get_mut(&id) {
+            Some(entry) => {
+                entry.expected -= 1;
+                let ends = entry.is_over && entry.expected <= 0;
+                ends.then(|| all.remove(&id))
+            }
+            None => None,
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn call(id: u64, count: &Arc<AtomicU32>) -> Call {
+        let count = Arc::clone(count);
+        let what = Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let entry = Entry {
+            what,
+            expected: 0,
+            is_over: false,
+        };
+        calls().get_or_insert_default().insert(id, entry);
+        Call(id)
+    }
+
+    #[test]
+    fn pitfall_40_a_call_stays_until_every_launch_has_made_it() {
+        let count = Arc::new(AtomicU32::new(0));
+        let of = call(u64::MAX, &count);
+        of.expect(2);
+        run(u64::MAX);
+        drop(of);
+        run(u64::MAX);
+        // Nobody expects this one: the call is gone.
+        run(u64::MAX);
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn pitfall_40_a_call_that_no_launch_makes_goes_with_its_graph() {
+        let count = Arc::new(AtomicU32::new(0));
+        drop(call(u64::MAX - 1, &count));
+        run(u64::MAX - 1);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Calls of NVIDIA's libraries in streams that record.
+//!
+//! Which kernels a call comes to only the host's copy of the library knows. So a call whose stream records goes to the host to be recorded
+//! there, and this process has a node for what that came to.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+};
+
+use gpgpu_graphs::{capture, node::Work};
+use gpgpu_protocol::{
+    api::{GraphPart, Operation, Property, request},
+    codec::Blob,
+    cuda::*,
+    libraries::{
+        Class, Function, Kind,
+        call::{self, Value},
+        function, functions,
+    },
+};
+
+use super::{Guest, named};
+use crate::{
+    border::Result,
+    client::{Client, client},
+};
+
+/// What a library has given the GPU in a call, as the host keeps it; it ends with its last node.
+#[derive(Debug)]
+pub struct Part {
+    /// Its id.
+    pub id: u64,
+    /// The id of the context that it is in.
+    pub context: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Ok(client) = client() {
+            let _ = client.post(&request::gpgpuGraphForget { part: self.id });
+        }
+    }
+}
+
+/// What a call says of the stream of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// The second argument is the stream of the first.
+    Stream,
+    /// The handle with this argument ends.
+    End(usize),
+}
+
+/// The functions that say something of the stream of a handle, by operation.
+static SAYING: LazyLock<Vec<(u16, Says)>> = LazyLock::new(|| {
+    let sets = |of: &Function| {
+        Class::ALL
+            .iter()
+            .any(|class| class.sets_stream() == Some(of.operation.name))
+    };
+    let all = functions().filter_map(|of| match of.ends() {
+        _ if sets(of) => Some((of.operation.op, Says::Stream)),
+        Some((at, class)) if class.sets_stream().is_some() => {
+            Some((of.operation.op, Says::End(at)))
+        }
+        _ => None,
+    });
+    all.collect()
+});
+
+/// The stream that the library was told of each handle; one that was told none has the legacy stream.
+static STREAMS: RwLock<Option<HashMap<u64, u64>>> = RwLock::new(None);
+
+/// Notes the stream of a handle.
+fn note(function: &Function, says: Says, arguments: &[u8]) {
+    let Ok(values) = call::get(function, arguments) else {
+        return;
+    };
+    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    let streams = streams.get_or_insert_default();
+    match (says, values.as_slice()) {
+        (Says::Stream, [Value::Word(handle), Value::Word(stream)]) => {
+            streams.insert(*handle, *stream);
+        }
+        (Says::End(at), values) => {
+            if let Some(Value::Word(handle)) = values.get(at) {
+                streams.remove(handle);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The id of the stream that a call gives work to.
+fn stream_of(function: &Function, values: &[Value]) -> Option<u64> {
+    let word = |at: usize| match values.get(at)? {
+        Value::Word(word) => Some(*word),
+        Value::Bytes(..) => None,
+    };
+    if let Some(at) = function.kinds.iter().position(|kind| *kind == Kind::Stream) {
+        return word(at);
+    }
+    let (at, _) = function.handle()?;
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let known = streams.as_ref().and_then(|all| all.get(&word(at)?));
+    Some(known.copied().unwrap_or(0))
+}
+
+/// Who is handed what answers a call.
+pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
+
+/// Has a library's call recorded if its stream records, hands `read` what answers it, and says whether that was so. Where nobody reads the answer, the
+/// call's own error is this function's too.
+///
+/// # Errors
+///
+/// The capture's, or the code of a call that failed without a reply. Where the library has done something that cannot be recorded, the
+/// capture is worth nothing.
+pub fn record(
+    client: &Client,
+    operation: &'static Operation,
+    arguments: &[u8],
+    read: Option<Read<'_>>,
+) -> Result<bool> {
+    let says = SAYING.iter().find(|(op, _)| *op == operation.op);
+    let is_work = operation.is(Property::Work) && capture::any::<Guest>();
+    if says.is_none() && !is_work {
+        return Ok(false);
+    }
+    let Some((_, of)) = function(operation.op) else {
+        return Ok(false);
+    };
+    if let Some((_, says)) = says {
+        note(of, *says, arguments);
+    }
+    if !is_work {
+        return Ok(false);
+    }
+    let Ok(values) = call::get(of, arguments) else {
+        return Ok(false);
+    };
+    let Some(stream) = stream_of(of, &values) else {
+        return Ok(false);
+    };
+    // One that has ended the host refuses.
+    let Ok(stream) = named(client, stream) else {
+        return Ok(false);
+    };
+    if !capture::records::<Guest>(&stream)? {
+        return Ok(false);
+    }
+    let id = client.new_id::<GraphPart>();
+    // A host from before there were graphs has no such operation.
+    let made = client.call(&request::gpgpuGraphRecord {
+        part: id,
+        op: operation.op.into(),
+        arguments: Blob(arguments.to_vec()),
+        result: true,
+        reply: true,
+        ended: true,
+        commands: true,
+    });
+    if !matches!(&made, Ok(made) if made.ended == CUDA_SUCCESS) {
+        // The capture is worth nothing; what comes of the call says the rest.
+        let _ = capture::refuse::<Guest>(&stream);
+    }
+    let made = made?;
+    if made.ended == CUDA_SUCCESS && made.commands > 0 {
+        let part = Part {
+            id,
+            context: stream.context,
+        };
+        capture::record_work::<Guest>(&stream, || Ok(Work::Own(Arc::new(part))))?;
+    }
+    match (made.result, made.ended, read) {
+        (CUDA_SUCCESS, CUDA_SUCCESS, None) => {}
+        (CUDA_SUCCESS, ended @ 1.., _) => return Err(ended),
+        (_, _, Some(read)) => read(&made.reply.0),
+        (code, _, None) => return Err(code),
+    }
+    Ok(true)
+}

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! From a graph's steps to those that travel.
+//!
+//! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a call before or
+//! behind it that copies between that and the program's memory. So the program's bytes are read, or written, when the launch comes to the
+//! node, once each launch, as natively.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpgpu_graphs::{
+    exec::Step,
+    node::{Copy3D, Fill, Kernel, MemOps, Work},
+};
+use gpgpu_protocol::{
+    api::{GraphStep, LaunchAttribute, LaunchConfig, Request, is_node_attribute, request},
+    codec::Blob,
+    cuda::*,
+};
+
+use super::{calls::Call, library::Part};
+use crate::{argument::HostPtr, border::Result, client::Client, memop, memory};
+
+/// What a step does, by number: see [`GraphStep`].
+mod kind {
+    pub const LAUNCH: u32 = 0;
+    pub const COPY: u32 = 1;
+    pub const FILL: u32 = 2;
+    pub const CALL: u32 = 3;
+    pub const NOTHING: u32 = 4;
+    pub const RECORD: u32 = 5;
+    pub const WAIT: u32 = 6;
+    pub const PART: u32 = 7;
+    pub const WORDS: u32 = 8;
+}
+
+/// What is known of a list that the host has.
+#[derive(Default)]
+pub struct Lowered {
+    /// The step that each of the graph's became last, and whether it became only that.
+    places: Vec<(u32, bool)>,
+    /// The calls of each of the graph's steps.
+    calls: Vec<Vec<Call>>,
+    /// The event that each of the graph's steps records.
+    events: Vec<u64>,
+    /// Whether a kernel of it may print.
+    prints: bool,
+}
+
+impl Lowered {
+    /// The events that a launch records.
+    pub fn events(&self) -> impl Iterator<Item = u64> {
+        self.events.iter().copied().filter(|event| *event != 0)
+    }
+
+    /// Whether a launch may print.
+    pub fn prints(&self) -> bool {
+        self.prints
+    }
+
+    /// Whether a launch calls anything.
+    pub fn has_calls(&self) -> bool {
+        self.calls.iter().any(|calls| !calls.is_empty())
+    }
+
+    /// A launch is under way, or, with -1, is not after all.
+    pub fn expect_calls(&self, launches: i64) {
+        for call in self.calls.iter().flatten() {
+            call.expect(launches);
+        }
+    }
+
+    /// The step that one of the graph's has to become, if it was one and is one: its number, what it is, and its calls.
+    pub fn single(
+        &self,
+        client: &Client,
+        steps: &[Step],
+        index: usize,
+    ) -> Result<Option<(u32, GraphStep, Vec<Call>)>> {
+        let (place, is_single) = self.places[index];
+        if !is_single {
+            return Ok(None);
+        }
+        let mut list = Vec::new();
+        let mut calls = Vec::new();
+        one(client, &steps[index], Vec::new(), &mut list, &mut calls)?;
+        let step = list.pop().filter(|_| list.is_empty());
+        Ok(step.map(|step| (place, step, calls)))
+    }
+
+    /// The host has taken that.
+    pub fn replace(
+        &mut self,
+        client: &Client,
+        index: usize,
+        work: &Work,
+        calls: Vec<Call>,
+    ) -> Result {
+        // What is under way may have the old ones to make still; then they stay until it has.
+        self.calls[index] = calls;
+        self.events[index] = recorded(work);
+        self.prints |= prints(client, work)?;
+        Ok(())
+    }
+}
+
+/// Whether a launch may print.
+fn prints(client: &Client, work: &Work) -> Result<bool> {
+    match work {
+        Work::Kernel(kernel) => client.objects.function(kernel.function)?.may_print(client),
+        _ => Ok(false),
+    }
+}
+
+fn recorded(work: &Work) -> u64 {
+    match work {
+        Work::Record(event) => *event,
+        _ => 0,
+    }
+}
+
+/// The steps as they travel.
+pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered)> {
+    forget_shadows();
+    let mut list = Vec::with_capacity(steps.len());
+    let mut lowered = Lowered::default();
+    for step in steps {
+        let after = step.after.iter();
+        let after = after.map(|of| lowered.places[*of as usize].0).collect();
+        let (first, mut calls) = (list.len(), Vec::new());
+        one(client, step, after, &mut list, &mut calls)?;
+        let is_single = list.len() - first == 1;
+        lowered.places.push((list.len() as u32 - 1, is_single));
+        lowered.calls.push(calls);
+        lowered.events.push(recorded(&step.work));
+        lowered.prints |= prints(client, &step.work)?;
+    }
+    Ok((list, lowered))
+}
+
+/// A launch, as it travels; nobody waits for it.
+pub fn launch_step(client: &Client, kernel: &Kernel) -> Result<GraphStep> {
+    let function = client.objects.function(kernel.function)?;
+    let mut attributes = Vec::new();
+    for of in &kernel.attributes {
+        if !is_node_attribute(of.id) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        attributes.push(LaunchAttribute {
+            id: of.id,
+            // SAFETY: every bit pattern of the union's 64 bytes is a value of its byte array.
+            value: unsafe { of.value.pad },
+        });
+    }
+    Ok(GraphStep {
+        kind: kind::LAUNCH,
+        enabled: true,
+        context: kernel.context,
+        object: kernel.function,
+        launch: LaunchConfig {
+            grid_x: kernel.grid[0],
+            grid_y: kernel.grid[1],
+            grid_z: kernel.grid[2],
+            block_x: kernel.block[0],
+            block_y: kernel.block[1],
+            block_z: kernel.block[2],
+            shared_bytes: kernel.shared,
+            stream: 0,
+            attributes,
+        },
+        params: Blob(kernel.bytes()[..function.param_bytes].to_vec()),
+        ..GraphStep::default()
+    })
+}
+
+fn fill_step(fill: &Fill) -> GraphStep {
+    let of = &fill.given;
+    GraphStep {
+        kind: kind::FILL,
+        enabled: true,
+        context: fill.context,
+        numbers: vec![
+            of.dst,
+            of.pitch as u64,
+            of.value.into(),
+            of.elementSize.into(),
+            of.width as u64,
+            of.height as u64,
+        ],
+        ..GraphStep::default()
+    }
+}
+
+/// One end of a copy: its first byte, bytes from row to row, rows from slice to slice.
+type End = (u64, usize, usize);
+
+fn copy_step(copy: &Copy3D, dst: End, src: End) -> GraphStep {
+    let numbers = [
+        dst.0,
+        src.0,
+        dst.1 as u64,
+        src.1 as u64,
+        dst.2 as u64,
+        src.2 as u64,
+        copy.width as u64,
+        copy.height as u64,
+        copy.depth as u64,
+    ];
+    GraphStep {
+        kind: kind::COPY,
+        enabled: true,
+        context: copy.context,
+        numbers: numbers.to_vec(),
+        ..GraphStep::default()
+    }
+}
+
+/// The address by which the worker reaches memory; `None` for pageable memory.
+fn far(client: &Client, kind: CUmemorytype, address: u64, bytes: usize) -> Option<u64> {
+    match client.pointers.find_whole(address, bytes) {
+        Some(range) if address.wrapping_sub(range.start) < range.bytes => Some(range.far(address)),
+        Some(_) => Some(address),
+        None if kind == CU_MEMORYTYPE_DEVICE => Some(address),
+        None => None,
+    }
+}
+
+/// Both ends of a copy as the worker reaches them.
+fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<u64>, Option<u64>)> {
+    let dst = far(
+        client,
+        copy.given.dstMemoryType,
+        copy.dst,
+        copy.dst_extent()?,
+    );
+    let src = far(
+        client,
+        copy.given.srcMemoryType,
+        copy.src,
+        copy.src_extent()?,
+    );
+    Ok((dst, src))
+}
+
+/// Whether a copy can be made. Memory that the process does not know the host judges.
+pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
+    let (dst, src) = ends(client, copy)?;
+    let known = |far: Option<u64>, address, extent| {
+        far.is_none() || client.pointers.find_whole(address, extent).is_some()
+    };
+    if known(dst, copy.dst, copy.dst_extent()?) && known(src, copy.src, copy.src_extent()?) {
+        return Ok(());
+    }
+    for address in [copy.dst, copy.src] {
+        client.disown(address);
+    }
+    // The near end is judged as if it were the far one, which is known to be good or judged here.
+    let (to, from) = match (dst, src) {
+        (Some(dst), Some(src)) => (
+            (dst, copy.dst_pitch, copy.dst_height),
+            (src, copy.src_pitch, copy.src_height),
+        ),
+        (Some(dst), None) => [(dst, copy.dst_pitch, copy.dst_height); 2].into(),
+        (None, Some(src)) => [(src, copy.src_pitch, copy.src_height); 2].into(),
+        (None, None) => return Ok(()),
+    };
+    let step = copy_step(copy, to, from);
+    client.call(&request::gpgpuGraphCheck { step }).map(drop)
+}
+
+/// Whether memory can be filled.
+pub fn check_fill(client: &Client, fill: &Fill) -> Result {
+    if client
+        .pointers
+        .find_whole(fill.given.dst, fill.extent()?)
+        .is_some()
+    {
+        return Ok(());
+    }
+    client.disown(fill.given.dst);
+    let step = fill_step(fill);
+    client.call(&request::gpgpuGraphCheck { step }).map(drop)
+}
+
+fn words_step(client: &Client, of: &MemOps) -> GraphStep {
+    let mut numbers = vec![of.flags.into()];
+    for op in &of.ops {
+        let op = memop::reach(client, memop::read(op));
+        numbers.extend([op.operation.into(), op.flags.into(), op.address, op.value]);
+    }
+    GraphStep {
+        kind: kind::WORDS,
+        enabled: true,
+        context: of.context,
+        numbers,
+        ..GraphStep::default()
+    }
+}
+
+/// Whether words can be written and waited for: the host judges.
+pub fn check_mem_ops(client: &Client, of: &MemOps) -> Result {
+    // The operation is as old as such steps.
+    client.require(request::gpgpuMemOps::OPERATION)?;
+    let step = words_step(client, of);
+    client.call(&request::gpgpuGraphCheck { step }).map(drop)
+}
+
+/// Pinned memory that a copy from or to pageable memory goes through.
+struct Shadow {
+    address: u64,
+}
+
+/// Shadows that ended where nothing can be freed: in a call.
+static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+impl Shadow {
+    fn new(copy: &Copy3D) -> Result<Arc<Self>> {
+        let rows = copy.height.checked_mul(copy.depth);
+        let bytes = rows.and_then(|rows| rows.checked_mul(copy.width));
+        let address = memory::allocate_host(bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?, 0)? as u64;
+        Ok(Arc::new(Self { address }))
+    }
+
+    /// Copies between it, where rows follow each other without a gap, and the program's memory.
+    fn copy(&self, copy: &Copy3D, near: End, outward: bool) {
+        for z in 0..copy.depth {
+            for y in 0..copy.height {
+                let row = z * copy.height + y;
+                let own = HostPtr::at(self.address).add(row * copy.width);
+                let of = HostPtr::at(near.0).add((z * near.2 + y) * near.1);
+                if outward {
+                    of.store(own.bytes(copy.width));
+                } else {
+                    own.store(of.bytes(copy.width));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Shadow {
+    fn drop(&mut self) {
+        if memory::free_host(self.address, false).is_err() {
+            LEFT.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.address);
+        }
+    }
+}
+
+/// Frees what could not be freed before.
+fn forget_shadows() {
+    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    for address in left {
+        let _ = memory::free_host(address, false);
+    }
+}
+
+fn call_step(after: Vec<u32>, call: &Call) -> GraphStep {
+    GraphStep {
+        kind: kind::CALL,
+        after,
+        enabled: true,
+        object: call.id(),
+        ..GraphStep::default()
+    }
+}
+
+/// Appends what a copy becomes.
+fn copy(
+    client: &Client,
+    copy: &Copy3D,
+    after: Vec<u32>,
+    list: &mut Vec<GraphStep>,
+    calls: &mut Vec<Call>,
+) -> Result {
+    let copy = *copy;
+    let to = (copy.dst, copy.dst_pitch, copy.dst_height);
+    let from = (copy.src, copy.src_pitch, copy.src_height);
+    let packed = |address| (address, copy.width, copy.height);
+    let behind = |list: &Vec<GraphStep>| vec![list.len() as u32 - 1];
+    match ends(client, &copy)? {
+        (Some(dst), Some(src)) => {
+            let step = copy_step(&copy, (dst, to.1, to.2), (src, from.1, from.2));
+            list.push(GraphStep { after, ..step });
+        }
+        (Some(dst), None) => {
+            let shadow = Shadow::new(&copy)?;
+            let address = shadow.address;
+            let call = Call::new(client, move || shadow.copy(&copy, from, false));
+            list.push(call_step(after, &call));
+            calls.push(call);
+            let step = copy_step(&copy, (dst, to.1, to.2), packed(address));
+            let after = behind(list);
+            list.push(GraphStep { after, ..step });
+        }
+        (None, Some(src)) => {
+            let shadow = Shadow::new(&copy)?;
+            let step = copy_step(&copy, packed(shadow.address), (src, from.1, from.2));
+            list.push(GraphStep { after, ..step });
+            let call = Call::new(client, move || shadow.copy(&copy, to, true));
+            list.push(call_step(behind(list), &call));
+            calls.push(call);
+        }
+        (None, None) => {
+            let call = Call::new(client, move || {
+                for z in 0..copy.depth {
+                    for y in 0..copy.height {
+                        let at = |end: End| HostPtr::at(end.0).add((z * end.2 + y) * end.1);
+                        at(to).store(at(from).bytes(copy.width));
+                    }
+                }
+            });
+            list.push(call_step(after, &call));
+            calls.push(call);
+        }
+    }
+    Ok(())
+}
+
+/// Appends what a step becomes.
+fn one(
+    client: &Client,
+    step: &Step,
+    after: Vec<u32>,
+    list: &mut Vec<GraphStep>,
+    calls: &mut Vec<Call>,
+) -> Result {
+    let is_near = |of: &Copy3D| ends(client, of).map(|(dst, src)| dst.is_none() || src.is_none());
+    let made = match &step.work {
+        Work::Kernel(kernel) => launch_step(client, kernel)?,
+        Work::Fill(fill) => fill_step(fill),
+        Work::MemOps(of) => words_step(client, of),
+        // What does not happen calls nobody.
+        Work::Copy(of) if !step.enabled && is_near(of)? => nothing(),
+        Work::Copy(of) => {
+            copy(client, of, after, list, calls)?;
+            if let Some(last) = list.last_mut() {
+                last.enabled = step.enabled;
+            }
+            return Ok(());
+        }
+        Work::Host(host) => {
+            let of = *host;
+            let call = Call::new(client, move || {
+                let call = of;
+                if let Some(function) = call.0.function {
+                    // SAFETY: the program gave this function and this pointer for every launch of the graph.
+                    unsafe { function(call.0.userData) }
+                }
+            });
+            let made = call_step(Vec::new(), &call);
+            calls.push(call);
+            made
+        }
+        Work::Record(event) => GraphStep {
+            kind: kind::RECORD,
+            object: *event,
+            ..nothing()
+        },
+        Work::Wait(event) => GraphStep {
+            kind: kind::WAIT,
+            object: *event,
+            ..nothing()
+        },
+        Work::Child(_) | Work::Empty | Work::Alloc(_) | Work::Free(_) => nothing(),
+        Work::Own(of) => {
+            let part = of.downcast_ref::<Part>();
+            let part = part.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            GraphStep {
+                kind: kind::PART,
+                object: part.id,
+                context: part.context,
+                ..nothing()
+            }
+        }
+    };
+    let enabled = step.enabled || matches!(made.kind, kind::CALL..=kind::WORDS);
+    list.push(GraphStep {
+        after,
+        enabled,
+        ..made
+    });
+    Ok(())
+}
+
+fn nothing() -> GraphStep {
+    GraphStep {
+        kind: kind::NOTHING,
+        enabled: true,
+        ..GraphStep::default()
+    }
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Graphs and stream capture.
+//!
+//! Graphs are this process's own (`gpgpu-graphs`): a capture sends nothing, and so do the making, the changing and the asking. The
+//! host hears of a graph when it is instantiated, as a list of steps ([`mod@lower`]), and a launch is a post. What NVIDIA's libraries do in a
+//! stream that records is the exception: only the host's copies know it, so they record it there ([`library`]).
+
+pub mod calls;
+pub mod library;
+mod lower;
+
+use std::{
+    ffi::{c_char, c_void},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_graphs::{
+    Gpu, Signature, Stream as Named,
+    abi::{CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams},
+    api, capture,
+    exec::Step,
+    node::{Copy3D, Fill, Host, Kernel, MemOps, Work},
+    store::Store,
+};
+use gpgpu_protocol::{
+    api::{Event, GraphExec, GraphStep, Object, Request, Stream, request},
+    codec::Writer,
+    cuda::*,
+    with_driver_api,
+};
+
+use crate::{
+    border::{Result, enter},
+    callback,
+    client::{Client, client},
+    event, image,
+    launch::{self, DefaultStream},
+    memory,
+    stores::{function::FunctionData, spare},
+    stream, thread,
+};
+
+pub use lower::launch_step;
+use lower::{Lowered, lower};
+
+static STORE: Store<Guest> = Store::new();
+
+/// The guest's library, as graphs know a driver.
+pub struct Guest;
+
+macro_rules! function {
+    (graph $symbol:ident [] $arguments:tt) => {
+        function!(@ $symbol false $symbol $arguments);
+    };
+    (graph $symbol:ident [$per_thread:ident] $arguments:tt) => {
+        function!(@ $symbol false $symbol $arguments);
+        function!(@ $symbol true $per_thread $arguments);
+    };
+    (@ $body:ident $is_per_thread:literal $symbol:ident ($($arg:ident : $ty:ty),*)) => {
+        /// As CUDA's documentation of the driver API describes it.
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL or valid for what the function reads or writes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
+            // SAFETY: promised by the caller.
+            enter(stringify!($symbol), || unsafe { api::$body::<Guest, $is_per_thread>($($arg),*) })
+        }
+    };
+    ($other:ident $($rest:tt)*) => {};
+}
+
+macro_rules! functions {
+    ($($name:ident $since:literal $guest:ident $symbol:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*);)*) => {
+        $(function!($guest $symbol [$($per_thread)?] ($($arg: $ty),*));)*
+    };
+}
+
+with_driver_api!(functions);
+
+/// What capture needs to know of a stream.
+fn named(client: &Client, id: u64) -> Result<Named> {
+    let is_legacy = Stream::SPECIAL.contains(&id);
+    Ok(Named {
+        key: id,
+        context: stream::context(Stream::handle(id))?,
+        is_legacy,
+        is_blocking: !is_legacy && stream::is_blocking(client, id)?,
+    })
+}
+
+/// Makes a node of what a stream is about to be given, if it records, and says whether.
+pub fn record(
+    client: &Client,
+    stream: u64,
+    work: impl FnOnce(&Named) -> Result<Work>,
+) -> Result<bool> {
+    if !capture::any::<Guest>() {
+        return Ok(false);
+    }
+    let stream = named(client, stream)?;
+    capture::record_work::<Guest>(&stream, || work(&stream))
+}
+
+/// What no graph can have is refused in a stream that records.
+pub fn refuse(client: &Client, stream: u64) -> Result {
+    if !capture::any::<Guest>() {
+        return Ok(());
+    }
+    capture::refuse::<Guest>(&named(client, stream)?)
+}
+
+/// A stream is asked about or waited for.
+pub fn observe_stream(stream: u64) -> Result {
+    if !capture::any::<Guest>() {
+        return Ok(());
+    }
+    capture::observe_stream::<Guest>(&named(client()?, stream)?)
+}
+
+/// Records an event in a stream that records itself, and says whether it does.
+pub fn record_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
+    if !capture::any_event::<Guest>() {
+        return Ok(false);
+    }
+    capture::record_event::<Guest>(event, &named(client()?, stream)?, flags & 1 != 0)
+}
+
+/// Has a stream wait for an event in a capture, and says whether there is one.
+pub fn wait_event(stream: u64, event: u64, flags: u32) -> Result<bool> {
+    if !capture::any_event::<Guest>() {
+        return Ok(false);
+    }
+    capture::wait_event::<Guest>(&named(client()?, stream)?, event, flags & 1 != 0)
+}
+
+/// The node of a copy that can be made.
+pub fn copy(client: &Client, copy: Copy3D) -> Result<Work> {
+    lower::check_copy(client, &copy)?;
+    Ok(Work::Copy(Box::new(copy)))
+}
+
+/// Makes a fill a node, if its stream records, and says whether: of rows `pitch` bytes apart, of a value of so many bytes.
+pub fn fill(
+    client: &Client,
+    stream: u64,
+    (dst, pitch): (u64, usize),
+    (value, size): (u32, usize),
+    (width, height): (usize, usize),
+) -> Result<bool> {
+    record(client, stream, |stream| {
+        let given = CUDA_MEMSET_NODE_PARAMS {
+            dst,
+            pitch,
+            value,
+            elementSize: size as u32,
+            width,
+            height,
+        };
+        let fill = Fill::new(given, stream.context)?;
+        lower::check_fill(client, &fill)?;
+        Ok(Work::Fill(fill))
+    })
+}
+
+/// Makes operations with words a node, if their stream records, and says whether.
+pub fn mem_ops(
+    client: &Client,
+    stream: u64,
+    ops: &[CUstreamBatchMemOpParams],
+    flags: u32,
+) -> Result<bool> {
+    record(client, stream, |stream| {
+        let ops = MemOps {
+            context: stream.context,
+            flags,
+            ops: ops.into(),
+        };
+        lower::check_mem_ops(client, &ops)?;
+        Ok(Work::MemOps(Arc::new(ops)))
+    })
+}
+
+/// Makes a call of the program a node, if its stream records, and says whether.
+pub fn host(
+    client: &Client,
+    stream: u64,
+    function: unsafe extern "C" fn(*mut c_void),
+    data: *mut c_void,
+) -> Result<bool> {
+    record(client, stream, |_| {
+        Ok(Work::Host(Host(CUDA_HOST_NODE_PARAMS {
+            function: Some(function),
+            userData: data,
+        })))
+    })
+}
+
+/// The program frees memory; `None` if it is not a graph's.
+pub fn free(address: u64) -> Option<Result> {
+    STORE.free(address)
+}
+
+/// The parameters of a function, as graphs know them.
+pub fn signature(function: &FunctionData) -> Signature {
+    let layout = function.params.iter();
+    Signature {
+        layout: layout
+            .map(|of| (of.offset as usize, of.size as usize))
+            .collect(),
+        bytes: function.param_bytes,
+        context: function.context,
+    }
+}
+
+/// What this library keeps of an executable graph.
+pub struct Exec {
+    id: u64,
+    now: Mutex<Now>,
+}
+
+/// What the host has of an executable graph.
+struct Now {
+    lowered: Lowered,
+    /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next launch.
+    is_old: bool,
+}
+
+impl Now {
+    fn new(lowered: Lowered) -> Mutex<Self> {
+        Mutex::new(Self {
+            lowered,
+            is_old: false,
+        })
+    }
+}
+
+impl Exec {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the host make all of it anew.
+    fn renew(&self, client: &Client, now: &mut Now, steps: &[Step]) -> Result {
+        let (list, then) = lower(client, steps)?;
+        send(client, &list, |image| request::gpgpuGraphUpdate {
+            exec: self.id,
+            image,
+        })?;
+        now.lowered = then;
+        now.is_old = false;
+        Ok(())
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        if let Ok(client) = client() {
+            let _ = client.post(&request::cuGraphExecDestroy {
+                hGraphExec: self.id,
+            });
+        }
+    }
+}
+
+/// Sends a list of steps with a request.
+fn send<R: Request>(
+    client: &Client,
+    steps: &Vec<GraphStep>,
+    request: impl FnOnce(u64) -> R,
+) -> Result {
+    let mut writer = Writer::new();
+    writer.put(steps);
+    match image::load(client, &writer.into_bytes(), request)? {
+        (CUDA_SUCCESS, _) => Ok(()),
+        (code, _) => Err(code),
+    }
+}
+
+fn shape(per_thread: bool) -> DefaultStream {
+    if per_thread {
+        DefaultStream::PerThread
+    } else {
+        DefaultStream::Legacy
+    }
+}
+
+impl Gpu for Guest {
+    type Exec = Exec;
+
+    fn store() -> &'static Store<Self> {
+        &STORE
+    }
+
+    fn ready() -> Result {
+        client().map(drop)
+    }
+
+    fn has_graphs() -> Result {
+        client()?.require(request::gpgpuGraphInstantiate::OPERATION)
+    }
+
+    fn context() -> Result<u64> {
+        match thread::current_context() {
+            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+            context => Ok(context),
+        }
+    }
+
+    fn device(context: u64) -> Result<CUdevice> {
+        let device = client()?.objects.context_device(context);
+        device.ok_or(CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    fn has_device(device: CUdevice) -> bool {
+        crate::device::device(device).is_ok()
+    }
+
+    fn stream(handle: CUstream, per_thread: bool) -> Result<Named> {
+        named(client()?, stream::lower(shape(per_thread), handle)?)
+    }
+
+    fn check_event(event: u64) -> Result {
+        use crate::argument::GuestArg;
+        if Event::is_known(client()?, &event) {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_HANDLE)
+        }
+    }
+
+    fn signature(function: u64) -> Result<Signature> {
+        Ok(signature(&*client()?.objects.function(function)?))
+    }
+
+    fn check_kernel(kernel: &Kernel) -> Result {
+        launch::check(client()?, kernel)
+    }
+
+    fn check_copy(copy: &Copy3D) -> Result {
+        lower::check_copy(client()?, copy)
+    }
+
+    fn check_fill(fill: &Fill) -> Result {
+        lower::check_fill(client()?, fill)
+    }
+
+    fn check_mem_ops(ops: &MemOps) -> Result {
+        lower::check_mem_ops(client()?, ops)
+    }
+
+    fn allocate(context: u64, bytes: usize) -> Result<u64> {
+        let client = client()?;
+        let request = request::cuMemAlloc_v2 {
+            dptr: true,
+            bytesize: spare::length_for(bytes),
+        };
+        thread::push_context(context)?;
+        let made = client.allocate(|| client.call(&request));
+        thread::pop_context();
+        let address = made?.dptr;
+        memory::note_device(client, context, address, bytes);
+        Ok(address)
+    }
+
+    fn free(address: u64) {
+        let Ok(client) = client() else { return };
+        if client.pointers.find(address).is_some() {
+            client.pointers.remove(address);
+            let _ = client.call(&request::cuMemFree_v2 { dptr: address });
+        }
+    }
+
+    fn instantiate(steps: &[Step], flags: u64) -> Result<Exec> {
+        let client = client()?;
+        let (list, now) = lower(client, steps)?;
+        let exec = client.new_id::<GraphExec>();
+        send(client, &list, |image| request::gpgpuGraphInstantiate {
+            exec,
+            image,
+            flags,
+        })?;
+        Ok(Exec {
+            id: exec,
+            now: Now::new(now),
+        })
+    }
+
+    fn update(exec: &Exec, steps: &[Step], only: Option<usize>) -> Result {
+        let client = client()?;
+        let mut now = exec.now();
+        if only.is_some() && now.is_old {
+            return Ok(());
+        }
+        if let Some(index) = only
+            && let Some((step, to, call)) = now.lowered.single(client, steps, index)?
+        {
+            let set = client.call(&request::gpgpuGraphSetStep {
+                exec: exec.id,
+                step,
+                to,
+            });
+            match set {
+                Ok(_) => {
+                    return now.lowered.replace(client, index, &steps[index].work, call);
+                }
+                // The host's driver has another copy done in place only between memory of the same kinds as before, and what is of one kind
+                // natively can be of two there: allocations lie in chunks, variables of modules do not. So all is made anew, but not yet:
+                // other nodes may name memory that is gone, until the program has changed them too.
+                Err(CUDA_ERROR_INVALID_VALUE) if matches!(steps[index].work, Work::Copy(_)) => {
+                    now.is_old = true;
+                    return Ok(());
+                }
+                Err(code) => return Err(code),
+            }
+        }
+        exec.renew(client, &mut now, steps)
+    }
+
+    fn launch(exec: &Exec, steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
+        let client = client()?;
+        let hStream = stream::lower(shape(per_thread), stream)?;
+        let mut now = exec.now();
+        if now.is_old {
+            exec.renew(client, &mut now, steps)?;
+        }
+        let now = &now.lowered;
+        for event in now.events() {
+            event::forget_word(event);
+        }
+        if now.has_calls() {
+            callback::start(client);
+        }
+        now.expect_calls(1);
+        let request = request::cuGraphLaunch {
+            hGraphExec: exec.id,
+            hStream,
+        };
+        let launched = if client.objects.knows_stream(hStream) && thread::has_context(client) {
+            client.post(&request)
+        } else {
+            client.call(&request).map(drop)
+        };
+        launched.inspect_err(|_| now.expect_calls(-1))?;
+        if now.prints() {
+            client.launched_printing();
+        }
+        if launch::is_blocking() {
+            client.call(&request::cuStreamSynchronize { hStream })?;
+        }
+        Ok(())
+    }
+
+    fn upload(exec: &Exec, stream: CUstream, per_thread: bool) -> Result {
+        let client = client()?;
+        let hStream = stream::lower(shape(per_thread), stream)?;
+        refuse(client, hStream)?;
+        if exec.now().is_old {
+            // The next launch brings all of it.
+            return Ok(());
+        }
+        let request = request::cuGraphUpload {
+            hGraphExec: exec.id,
+            hStream,
+        };
+        client.call(&request).map(drop)
+    }
+
+    fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result {
+        callback::call(stream::lower(shape(per_thread), stream)?, what)
+    }
+}

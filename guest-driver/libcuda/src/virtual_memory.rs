@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Virtual memory: reserved addresses, physical memory, and mappings.
+//!
+//! What is reserved and mapped where is [known](crate::stores::pointers), so that copies and questions about addresses find it. All
+//! else is the host's to say.
+
+use gpgpu_protocol::{
+    api::{Object, Physical, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr, OutPtr},
+    border::Result,
+    client::client,
+    cuda,
+    device::device,
+    stores::pointers::{Kind, Origin, Range},
+};
+
+/// The device that a location is.
+fn of_location(location: CUmemLocation) -> Result<CUdevice> {
+    match location.type_ {
+        CU_MEM_LOCATION_TYPE_DEVICE => {
+            device(location.id)?;
+            Ok(location.id)
+        }
+        CU_MEM_LOCATION_TYPE_HOST..=CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
+            Err(CUDA_ERROR_NOT_SUPPORTED)
+        }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// The device of physical memory with these properties, if there can be such memory.
+fn of_properties(properties: &CUmemAllocationProp) -> Result<CUdevice> {
+    match properties.type_ {
+        CU_MEM_ALLOCATION_TYPE_PINNED => {}
+        CU_MEM_ALLOCATION_TYPE_MANAGED => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    }
+    let dev = of_location(properties.location)?;
+    let flags = &properties.allocFlags;
+    if !properties.win32HandleMetaData.is_null()
+        || flags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC
+        || flags.reserved != [0; 4]
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // To be exported as a descriptor is a wish, as compression is: PyTorch and NCCL have it for all their memory, whether they export it or
+    // not. Who asks the handle learns that it was not granted.
+    if properties.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        != CU_MEM_HANDLE_TYPE_NONE
+        || flags.gpuDirectRDMACapable != 0
+        || flags.usage != 0
+    {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(dev)
+}
+
+fn set_access(ptr: u64, size: usize, wishes: &[CUmemAccessDesc]) -> Result {
+    let client = client()?;
+    for wish in wishes {
+        let dev = of_location(wish.location)?;
+        let is_open = wish.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if !is_open {
+            client.pointers.set_open(ptr, size as u64, dev, false);
+        }
+        client.call(&request::cuMemSetAccess {
+            ptr,
+            size,
+            dev,
+            flags: wish.flags,
+        })?;
+        if is_open {
+            client.pointers.set_open(ptr, size as u64, dev, true);
+        }
+    }
+    Ok(())
+}
+
+cuda! {
+    /// `cuMemAddressReserve`.
+    fn cuMemAddressReserve(ptr: OutPtr<CUdeviceptr>, size: usize, alignment: usize, addr: CUdeviceptr, flags: u64) {
+        let client = client()?;
+        ptr.required()?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let start = client.call(&request::cuMemAddressReserve { ptr: true, size, alignment, addr })?.ptr;
+        client.pointers.reserve(start, size as u64);
+        ptr.set(start)
+    }
+
+    /// `cuMemAddressFree`.
+    fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) {
+        let client = client()?;
+        // Another thread may be given the same addresses at once.
+        let reserved = client.pointers.unreserve(ptr);
+        let freed = client.call(&request::cuMemAddressFree { ptr, size }).map(drop);
+        if let (Err(_), Some(bytes)) = (freed, reserved) {
+            client.pointers.reserve(ptr, bytes);
+        }
+        freed
+    }
+
+    /// `cuMemCreate`: of a device's memory, for this process alone.
+    fn cuMemCreate(handle: OutPtr<CUmemGenericAllocationHandle>, size: usize, prop: InPtr<CUmemAllocationProp>, flags: u64) {
+        let client = client()?;
+        handle.required()?;
+        let properties = prop.get()?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let dev = of_properties(&properties)?;
+        let id = client.new_id::<Physical>();
+        client.allocate(|| client.call(&request::cuMemCreate { handle: id, size, dev }))?;
+        handle.set(Physical::handle(id))
+    }
+
+    /// `cuMemRelease`: what is mapped stays until it is unmapped.
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
+        client()?.call(&request::cuMemRelease { handle: Physical::id(handle) }).map(drop)
+    }
+
+    /// `cuMemMap`: nobody has access yet.
+    fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) {
+        let client = client()?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let request = request::cuMemMap { ptr, size, offset, handle: Physical::id(handle), dev: true };
+        let device = client.call(&request)?.dev;
+        client.pointers.insert(Range {
+            start: ptr,
+            bytes: size as u64,
+            context: 0,
+            kind: Kind::Device,
+            origin: Origin::Mapped { device, open: 0 },
+        });
+        Ok(())
+    }
+
+    /// `cuMemUnmap`: of one or several whole mappings.
+    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) {
+        let client = client()?;
+        // Forgotten before the host is asked, as freed memory is.
+        let gone = client.pointers.remove_mapped(ptr, size as u64);
+        let unmapped = client.call(&request::cuMemUnmap { ptr, size }).map(drop);
+        if unmapped.is_err() {
+            for range in gone {
+                client.pointers.insert(range);
+            }
+        }
+        unmapped
+    }
+
+    /// `cuMemSetAccess`: of devices alone.
+    fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: InPtr<CUmemAccessDesc>, count: usize) {
+        client()?;
+        if count == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // A wish that cannot be is found before one is granted.
+        let wishes: Vec<_> = (0..count).map(|index| desc.at(index)).collect::<Result<_>>()?;
+        for wish in &wishes {
+            of_location(wish.location)?;
+            if !matches!(
+                wish.flags,
+                CU_MEM_ACCESS_FLAGS_PROT_NONE | CU_MEM_ACCESS_FLAGS_PROT_READ | CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            ) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        set_access(ptr, size, &wishes)
+    }
+
+    /// `cuMemGetAccess`.
+    fn cuMemGetAccess(flags: OutPtr<u64>, location: InPtr<CUmemLocation>, ptr: CUdeviceptr) {
+        let client = client()?;
+        flags.required()?;
+        let dev = of_location(location.get()?)?;
+        flags.set(client.call(&request::cuMemGetAccess { flags: true, dev, ptr })?.flags)
+    }
+
+    /// `cuMemRetainAllocationHandle`: the handle that the memory at an address was mapped with.
+    fn cuMemRetainAllocationHandle(handle: OutPtr<CUmemGenericAllocationHandle>, addr: HostPtr) {
+        let client = client()?;
+        handle.required()?;
+        let request = request::cuMemRetainAllocationHandle { handle: true, addr: addr.address() };
+        handle.set(Physical::handle(client.call(&request)?.handle))
+    }
+
+    /// `cuMemGetAllocationPropertiesFromHandle`: those that were granted.
+    fn cuMemGetAllocationPropertiesFromHandle(prop: OutPtr<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle) {
+        let client = client()?;
+        prop.required()?;
+        let request = request::gpgpuPhysicalMemory { handle: Physical::id(handle), dev: true, bytes: true };
+        let device = client.call(&request)?.dev;
+        prop.set(CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CU_MEM_HANDLE_TYPE_NONE,
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags::default(),
+        })
+    }
+}

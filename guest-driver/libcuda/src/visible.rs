@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The devices that a program sees: `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+//!
+//! Source: CUDA C++ Programming Guide, environment variables. The host is told, so that a number means the same device on both
+//! sides.
+
+use std::ffi::OsStr;
+
+use gpgpu_client::{
+    Connection,
+    log::{self, Level},
+};
+use gpgpu_protocol::{
+    api::{DeviceInfo, Hello, request},
+    cuda::*,
+};
+
+use crate::{border::Result, device::pci_address};
+
+/// The variable that names the devices.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The variable that says in which order they are numbered.
+const ORDER: &str = "CUDA_DEVICE_ORDER";
+/// How the name of a device begins that is its UUID.
+const UUID: &str = "GPU-";
+
+/// Leaves the devices in the hello that the program is to see, and tells the host.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE` where a variable makes no sense, `CUDA_ERROR_NOT_SUPPORTED` where the host is too old for this
+/// selection, or as [`Connection::call`].
+pub fn select(connection: &Connection, hello: &mut Hello) -> Result {
+    let (visible, order) = (std::env::var_os(VISIBLE), std::env::var_os(ORDER));
+    let selected = selection(&hello.devices, visible.as_deref(), order.as_deref())?;
+    let is_start = selected.iter().enumerate().all(|(at, &of)| at == of);
+    let is_all = is_start && selected.len() == hello.devices.len();
+    if !is_all && !selected.is_empty() {
+        let devices = selected.iter().map(|&device| device as u32).collect();
+        match connection.call(&request::gpgpuSelectDevices { devices }) {
+            Ok(_) => {}
+            // A host from before that: where the numbers stay the same, it is enough to hide the rest.
+            Err(CUDA_ERROR_NOT_SUPPORTED) if is_start => {}
+            Err(code) => {
+                log::say(Level::Error, || {
+                    format!(
+                        "The host does not let this program choose its devices by {VISIBLE} and {ORDER}: error {code}"
+                    )
+                });
+                return Err(code);
+            }
+        }
+    }
+    let mut all: Vec<_> = std::mem::take(&mut hello.devices)
+        .into_iter()
+        .map(Some)
+        .collect();
+    let devices = selected.into_iter().filter_map(|device| all[device].take());
+    hello.devices = devices.collect();
+    Ok(())
+}
+
+/// The places of the devices that these values of the two variables let a program see, in the order in which it sees them.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE` for an order that there is not, and for a device that is named twice, as NVIDIA's driver answers.
+fn selection(
+    devices: &[DeviceInfo],
+    visible: Option<&OsStr>,
+    order: Option<&OsStr>,
+) -> Result<Vec<usize>> {
+    let mut all: Vec<usize> = (0..devices.len()).collect();
+    match order.map(OsStr::as_encoded_bytes) {
+        None | Some(b"FASTEST_FIRST") => {}
+        Some(b"PCI_BUS_ID") => {
+            all.sort_by_key(|&device| pci_address(&devices[device].pci_bus_id));
+        }
+        Some(_) => return Err(CUDA_ERROR_INVALID_DEVICE),
+    }
+    let Some(visible) = visible else {
+        return Ok(all);
+    };
+    let visible = visible.to_string_lossy();
+    let by_uuid = visible.trim_start().starts_with(UUID);
+    let mut seen = Vec::new();
+    // The first that names no device ends the list.
+    for name in visible.split(',') {
+        let named = if by_uuid {
+            with_uuid(devices, name.trim())
+        } else {
+            number(name).and_then(|number| all.get(number).copied())
+        };
+        match named {
+            Some(device) if seen.contains(&device) => return Err(CUDA_ERROR_INVALID_DEVICE),
+            Some(device) => seen.push(device),
+            None => break,
+        }
+    }
+    Ok(seen)
+}
+
+/// The number that a name begins with, as C's `strtol` reads it.
+fn number(name: &str) -> Option<usize> {
+    let name = name.trim_start();
+    let digits = name.strip_prefix('+').unwrap_or(name);
+    let end = digits.find(|c: char| !c.is_ascii_digit());
+    digits[..end.unwrap_or(digits.len())].parse().ok()
+}
+
+/// The one device whose UUID begins so.
+fn with_uuid(devices: &[DeviceInfo], name: &str) -> Option<usize> {
+    if !name.starts_with(UUID) {
+        return None;
+    }
+    let mut named = (0..devices.len()).filter(|&device| uuid(&devices[device]).starts_with(name));
+    let first = named.next();
+    first.filter(|_| named.next().is_none())
+}
+
+/// A device's UUID as `nvidia-smi -L` writes it.
+fn uuid(device: &DeviceInfo) -> String {
+    let mut text = UUID.to_owned();
+    for (at, byte) in device.uuid.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: &[usize] = &[];
+
+    /// Three devices, of which the last has the lowest bus id, and the first two UUIDs that begin alike.
+    fn devices() -> Vec<DeviceInfo> {
+        [
+            (0x11, "0000:3b:00.0"),
+            (0x12, "0000:5e:00.0"),
+            (0xab, "0000:03:00.0"),
+        ]
+        .map(|(last, bus)| {
+            let mut uuid = [0x0f; 16];
+            uuid[0] = last;
+            DeviceInfo {
+                uuid,
+                pci_bus_id: bus.to_owned(),
+                ..DeviceInfo::default()
+            }
+        })
+        .to_vec()
+    }
+
+    fn seen(visible: &str) -> Vec<usize> {
+        selection(&devices(), Some(OsStr::new(visible)), None).unwrap()
+    }
+
+    #[test]
+    fn without_the_variables_all_are_seen_in_the_hosts_order() {
+        for order in [None, Some("FASTEST_FIRST")] {
+            let selected = selection(&devices(), None, order.map(OsStr::new));
+            assert_eq!(selected.unwrap(), [0, 1, 2], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_choose_and_order_up_to_the_first_that_names_none() {
+        for (visible, expected) in [
+            ("0", &[0][..]),
+            ("2,0", &[2, 0]),
+            (" 1, 2", &[1, 2]),
+            ("1a,+0", &[1, 0]),
+            ("0,-1,2", &[0]),
+            ("1,3,2", &[1]),
+            ("1,,2", &[1]),
+            ("0,no,2", &[0]),
+            ("0,99999999999999999999", &[0]),
+            ("", NONE),
+            ("-1", NONE),
+            ("NoDevFiles", NONE),
+            ("MIG-0", NONE),
+        ] {
+            assert_eq!(seen(visible), expected, "{visible:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_named_twice_and_an_order_that_there_is_not_are_errors() {
+        for visible in ["1,0,1", "GPU-ab,GPU-ab0f"] {
+            let selected = selection(&devices(), Some(OsStr::new(visible)), None);
+            assert_eq!(selected, Err(CUDA_ERROR_INVALID_DEVICE), "{visible}");
+        }
+        for order in ["pci_bus_id", ""] {
+            let selected = selection(&devices(), None, Some(OsStr::new(order)));
+            assert_eq!(selected, Err(CUDA_ERROR_INVALID_DEVICE), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_may_be_cut_where_it_stays_the_only_one() {
+        let whole = "GPU-110f0f0f-0f0f-0f0f-0f0f-0f0f0f0f0f0f";
+        assert_eq!(seen(whole), [0]);
+        assert_eq!(seen(&format!("GPU-ab,{whole}")), [2, 0]);
+        assert_eq!(seen("GPU-12"), [1]);
+        assert_eq!(seen("GPU-1"), NONE);
+        assert_eq!(seen("GPU-ab,GPU-1,GPU-12"), [2]);
+        assert_eq!(seen("GPU-ab,0"), [2]);
+        assert_eq!(seen(&format!("{whole}0")), NONE);
+    }
+
+    #[test]
+    fn numbers_count_in_the_order_of_bus_ids_where_that_is_asked_for() {
+        let order = Some(OsStr::new("PCI_BUS_ID"));
+        assert_eq!(selection(&devices(), None, order).unwrap(), [2, 0, 1]);
+        let visible = Some(OsStr::new("0,2"));
+        assert_eq!(selection(&devices(), visible, order).unwrap(), [2, 1]);
+    }
+}

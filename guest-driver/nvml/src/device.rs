@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Devices, and what does not change about them.
+
+use std::{
+    ffi::{CStr, c_char},
+    sync::Arc,
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Out, Result,
+    host::{self, Address, Known},
+    nvml, status,
+    types::{FieldValue, Handle, PciInfo, PciInfoV1},
+};
+
+/// The place of a device by its handle.
+///
+/// # Errors
+///
+/// `NVML_ERROR_INVALID_ARGUMENT` if there is none, `NVML_ERROR_UNINITIALIZED`.
+pub(crate) fn place(handle: Handle) -> Result<usize> {
+    let known = host::known()?;
+    let place = handle.checked_sub(1).ok_or(status::INVALID_ARGUMENT)?;
+    known.device(place)?;
+    Ok(place)
+}
+
+fn with<T>(handle: Handle, body: impl FnOnce(&host::Device) -> Result<T>) -> Result<T> {
+    let known = host::known()?;
+    let place = handle.checked_sub(1).ok_or(status::INVALID_ARGUMENT)?;
+    body(known.device(place)?)
+}
+
+/// The handle of the first device that is so.
+fn find(to: Out<Handle>, is_it: impl Fn(&host::Device) -> bool) -> Result {
+    let known: Arc<Known> = host::known()?;
+    to.required()?;
+    let place = known.devices.iter().position(is_it);
+    to.set(place.ok_or(status::NOT_FOUND)? + 1)
+}
+
+fn by_index(index: u32, to: Out<Handle>) -> Result {
+    let known = host::known()?;
+    to.required()?;
+    known.device(index as usize)?;
+    to.set(index as usize + 1)
+}
+
+/// The text that a caller gives.
+///
+/// # Errors
+///
+/// `NVML_ERROR_INVALID_ARGUMENT` if it is NULL or no UTF-8.
+fn text(of: *const c_char) -> Result<String> {
+    if of.is_null() {
+        return Err(status::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller of the exported function gives a string, as NVML asks.
+    let of = unsafe { CStr::from_ptr(of) };
+    let of = of.to_str().map_err(|_| status::INVALID_ARGUMENT)?;
+    Ok(of.to_owned())
+}
+
+fn chars<const N: usize>(text: &str) -> [c_char; N] {
+    let mut chars = [0; N];
+    for (to, byte) in chars.iter_mut().take(N - 1).zip(text.bytes()) {
+        *to = byte as c_char;
+    }
+    chars
+}
+
+fn by_address(id: *const c_char, to: Out<Handle>) -> Result {
+    let address = Address::read(&text(id)?).ok_or(status::INVALID_ARGUMENT)?;
+    find(to, |device| device.address == address)
+}
+
+fn pci(handle: Handle, to: Out<PciInfo>) -> Result {
+    let address = with(handle, |device| Ok(device.address))?;
+    to.set(PciInfo {
+        busIdLegacy: chars(&address.text(4)),
+        domain: address.domain,
+        bus: address.bus,
+        device: address.device,
+        // The host's driver API does not say.
+        pciDeviceId: 0,
+        pciSubSystemId: 0,
+        busId: chars(&address.text(8)),
+    })
+}
+
+/// What older functions have of it.
+fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
+    let address = with(handle, |device| Ok(device.address))?;
+    to.set(PciInfoV1 {
+        busId: chars(&address.text(4)),
+        domain: address.domain,
+        bus: address.bus,
+        device: address.device,
+        pciDeviceId: 0,
+    })
+}
+
+/// An `nvmlDeviceArchitecture_t` by the compute capability.
+pub(crate) fn architecture((major, minor): (i32, i32)) -> u32 {
+    match (major, minor) {
+        (3, _) => 2,
+        (5, _) => 3,
+        (6, _) => 4,
+        (7, 5) => 6,
+        (7, _) => 5,
+        (8, 9) => 8,
+        (8, _) => 7,
+        (9, _) => 9,
+        (10.., _) => 10,
+        _ => u32::MAX,
+    }
+}
+
+/// An `nvmlBrandType_t` by the name.
+pub(crate) fn brand(name: &str) -> u32 {
+    const BRANDS: [(&str, u32); 9] = [
+        ("GeForce RTX", 15),
+        ("GeForce", 5),
+        ("TITAN RTX", 16),
+        ("TITAN", 6),
+        ("Quadro RTX", 12),
+        ("Quadro", 1),
+        ("Tesla", 2),
+        ("RTX", 13),
+        ("NVIDIA", 14),
+    ];
+    let found = BRANDS.iter().find(|(part, _)| name.contains(part));
+    found.map_or(0, |(_, brand)| *brand)
+}
+
+/// How many lanes for numbers of 32 bits a multiprocessor has. Source: CUDA C++ Programming Guide, arithmetic throughput.
+pub(crate) fn cores_of_multiprocessor((major, minor): (i32, i32)) -> Result<u32> {
+    match (major, minor) {
+        (6, 0) | (7, _) | (8, 0) => Ok(64),
+        (5 | 6 | 8 | 9 | 10 | 12, _) => Ok(128),
+        _ => Err(status::NOT_SUPPORTED),
+    }
+}
+
+nvml! {
+    /// How many devices there are.
+    fn nvmlDeviceGetCount_v2(count: Out<u32>) {
+        let known = host::known()?;
+        count.set(known.devices.len() as u32)
+    }
+
+    /// How many devices there are.
+    fn nvmlDeviceGetCount(count: Out<u32>) {
+        let known = host::known()?;
+        count.set(known.devices.len() as u32)
+    }
+
+    /// A device by its number.
+    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) {
+        by_index(index, device)
+    }
+
+    /// A device by its number.
+    fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) {
+        by_index(index, device)
+    }
+
+    /// A device by its UUID.
+    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<Handle>) {
+        let uuid = text(uuid)?;
+        find(device, |of| of.uuid == uuid)
+    }
+
+    /// A device by its place on the host's PCI bus.
+    fn nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id: *const c_char, device: Out<Handle>) {
+        by_address(pci_bus_id, device)
+    }
+
+    /// A device by its place on the host's PCI bus.
+    fn nvmlDeviceGetHandleByPciBusId(pci_bus_id: *const c_char, device: Out<Handle>) {
+        by_address(pci_bus_id, device)
+    }
+
+    /// No device's serial number is known.
+    fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: Out<Handle>) {
+        let _ = text(serial)?;
+        find(device, |_| false)
+    }
+
+    /// The device's name.
+    fn nvmlDeviceGetName(device: Handle, name: Out<c_char>, length: u32) {
+        with(device, |device| name.set_text(length, &device.info.name))
+    }
+
+    /// The device's UUID.
+    fn nvmlDeviceGetUUID(device: Handle, uuid: Out<c_char>, length: u32) {
+        with(device, |device| uuid.set_text(length, &device.uuid))
+    }
+
+    /// The device's number.
+    fn nvmlDeviceGetIndex(device: Handle, index: Out<u32>) {
+        index.set(place(device)? as u32)
+    }
+
+    /// The number that a device file of NVIDIA's would have.
+    fn nvmlDeviceGetMinorNumber(device: Handle, minor: Out<u32>) {
+        minor.set(place(device)? as u32)
+    }
+
+    /// The device's place on the host's PCI bus.
+    fn nvmlDeviceGetPciInfo_v3(device: Handle, pci_info: Out<PciInfo>) {
+        pci(device, pci_info)
+    }
+
+    /// The same, in the older form.
+    fn nvmlDeviceGetPciInfo_v2(device: Handle, pci_info: Out<PciInfoV1>) {
+        older_pci(device, pci_info)
+    }
+
+    /// The same, in the oldest form.
+    fn nvmlDeviceGetPciInfo(device: Handle, pci_info: Out<PciInfoV1>) {
+        older_pci(device, pci_info)
+    }
+
+    /// The compute capability.
+    fn nvmlDeviceGetCudaComputeCapability(device: Handle, major: Out<i32>, minor: Out<i32>) {
+        let capability = with(device, host::Device::capability)?;
+        minor.required()?;
+        major.set(capability.0)?;
+        minor.set(capability.1)
+    }
+
+    /// Several processes may have contexts: `NVML_COMPUTEMODE_DEFAULT`.
+    fn nvmlDeviceGetComputeMode(device: Handle, mode: Out<u32>) {
+        place(device)?;
+        mode.set(0)
+    }
+
+    /// Whether the host's driver stays is the host's matter: off, as it is by default.
+    fn nvmlDeviceGetPersistenceMode(device: Handle, mode: Out<u32>) {
+        place(device)?;
+        mode.set(0)
+    }
+
+    /// No display is connected.
+    fn nvmlDeviceGetDisplayMode(device: Handle, display: Out<u32>) {
+        place(device)?;
+        display.set(0)
+    }
+
+    /// No display is set up.
+    fn nvmlDeviceGetDisplayActive(device: Handle, is_active: Out<u32>) {
+        place(device)?;
+        is_active.set(0)
+    }
+
+    /// The architecture.
+    fn nvmlDeviceGetArchitecture(device: Handle, arch: Out<u32>) {
+        arch.set(architecture(with(device, host::Device::capability)?))
+    }
+
+    /// The brand, as far as the name says it.
+    fn nvmlDeviceGetBrand(device: Handle, kind: Out<u32>) {
+        kind.set(with(device, |device| Ok(brand(&device.info.name)))?)
+    }
+
+    /// How many cores there are.
+    fn nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<u32>) {
+        cores.set(with(device, |device| {
+            let each = cores_of_multiprocessor(device.capability()?)?;
+            let count = device.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+            Ok(each.saturating_mul(count.max(0) as u32))
+        })?)
+    }
+
+    /// How many bits wide the memory's bus is.
+    fn nvmlDeviceGetMemoryBusWidth(device: Handle, width: Out<u32>) {
+        let attribute = CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH;
+        width.set(with(device, |device| device.attribute(attribute))? as u32)
+    }
+
+    /// A GPU is not divided, so a handle is a whole one's.
+    fn nvmlDeviceIsMigDeviceHandle(device: Handle, is_mig: Out<u32>) {
+        place(device)?;
+        is_mig.set(0)
+    }
+
+    /// A GPU is not divided.
+    fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: Out<u32>) {
+        place(device)?;
+        count.set(0)
+    }
+
+    /// Whether two devices can reach each other's memory: `NVML_P2P_STATUS_OK`, or `NVML_P2P_STATUS_NOT_SUPPORTED`.
+    fn nvmlDeviceGetP2PStatus(device1: Handle, device2: Handle, index: u32, p2p: Out<u32>) {
+        let (from, to) = (place(device1)?, place(device2)?);
+        p2p.required()?;
+        let _ = index;
+        p2p.set(if host::reaches(from, to)? { 0 } else { 5 })
+    }
+
+    /// How near two devices are: the host does not say, so they are as far from each other as can be, `NVML_TOPOLOGY_SYSTEM`.
+    fn nvmlDeviceGetTopologyCommonAncestor(device1: Handle, device2: Handle, level: Out<u32>) {
+        let (one, other) = (place(device1)?, place(device2)?);
+        level.set(if one == other { 0 } else { 50 })
+    }
+
+    /// Whether two handles are of one board.
+    fn nvmlDeviceOnSameBoard(device1: Handle, device2: Handle, on_same_board: Out<i32>) {
+        let (one, other) = (place(device1)?, place(device2)?);
+        on_same_board.set(i32::from(one == other))
+    }
+
+    /// A board has one GPU.
+    fn nvmlDeviceGetMultiGpuBoard(device: Handle, multi_gpu_bool: Out<u32>) {
+        place(device)?;
+        multi_gpu_bool.set(0)
+    }
+
+    /// Each field says of itself that it is not supported.
+    fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
+        place(device)?;
+        values.required()?;
+        let count = usize::try_from(count).ok().filter(|count| *count > 0);
+        for number in 0..count.ok_or(status::INVALID_ARGUMENT)? {
+            let asked = values.nth(number);
+            asked.set(FieldValue { nvmlReturn: status::NOT_SUPPORTED, ..asked.get()? })?;
+        }
+        Ok(())
+    }
+}

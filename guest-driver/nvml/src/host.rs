@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the host says, and the connection by which it is asked.
+//!
+//! A connection costs the host a process. So there is one while [`initialise`] learns what GPUs there are, and again from the first
+//! question about what the VM does on them until the last [`shutdown`].
+
+use std::{
+    mem::ManuallyDrop,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use gpgpu_client::Connection;
+use gpgpu_protocol::{
+    api::{DeviceInfo, DeviceUsage, Hello, request},
+    cuda::*,
+};
+
+use crate::{Result, Status, status};
+
+/// A share of the GPU's time is taken over as long as this at least.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// And at most: what was before is of no interest.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Where a device is on its host's PCI bus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device.
+    pub device: u32,
+}
+
+impl Address {
+    /// Reads an address such as `0000:3b:00.0`; the domain and the function may be missing.
+    pub fn read(text: &str) -> Option<Self> {
+        let (text, function) = text.split_once('.').unwrap_or((text, "0"));
+        let number = |part: &str| u32::from_str_radix(part, 16).ok();
+        number(function).filter(|function| *function == 0)?;
+        let mut parts = text.rsplit(':');
+        let device = number(parts.next()?)?;
+        let bus = number(parts.next()?)?;
+        let domain = parts.next().map_or(Some(0), number)?;
+        parts.next().is_none().then_some(Self {
+            domain,
+            bus,
+            device,
+        })
+    }
+
+    /// The address with a domain of so many digits, as NVML writes it.
+    pub fn text(self, digits: usize) -> String {
+        let Self {
+            domain,
+            bus,
+            device,
+        } = self;
+        format!("{domain:0digits$X}:{bus:02X}:{device:02X}.0")
+    }
+}
+
+/// A GPU's UUID as NVML writes it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = "GPU-".to_owned();
+    for (at, byte) in uuid.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// A GPU.
+#[derive(Debug, Clone, Default)]
+pub struct Device {
+    /// What CUDA says of it.
+    pub info: DeviceInfo,
+    /// Where it is.
+    pub address: Address,
+    /// [`uuid_text`].
+    pub uuid: String,
+}
+
+impl Device {
+    /// An attribute as CUDA has it.
+    ///
+    /// # Errors
+    ///
+    /// `NVML_ERROR_NOT_SUPPORTED` if it has none.
+    pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
+        let answer = self.info.attributes.get(attribute as usize);
+        let answer = answer.filter(|answer| answer.result == CUDA_SUCCESS);
+        answer
+            .map(|answer| answer.value)
+            .ok_or(status::NOT_SUPPORTED)
+    }
+
+    /// The compute capability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::attribute`].
+    pub fn capability(&self) -> Result<(i32, i32)> {
+        Ok((
+            self.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            self.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ))
+    }
+}
+
+/// What does not change.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The GPUs, in the order of their addresses, as NVML has them.
+    pub devices: Vec<Device>,
+    /// `cuDriverGetVersion` of the host.
+    pub cuda_version: i32,
+    /// The version of the host's driver.
+    pub driver_version: String,
+}
+
+impl Known {
+    /// Of a hello, and what the host says of its driver's version, which may be nothing.
+    pub fn new(hello: Hello, driver_version: String) -> Self {
+        let device = |info: DeviceInfo| Device {
+            address: Address::read(&info.pci_bus_id).unwrap_or_default(),
+            uuid: uuid_text(&info.uuid),
+            info,
+        };
+        let mut devices: Vec<_> = hello.devices.into_iter().map(device).collect();
+        devices.sort_by_key(|device| device.address);
+        let cuda_version = hello.driver_version;
+        let driver_version = match driver_version.is_empty() {
+            // The host does not say: the version of CUDA is one of the driver too.
+            true => format!("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10),
+            false => driver_version,
+        };
+        Self {
+            devices,
+            cuda_version,
+            driver_version,
+        }
+    }
+
+    /// A device by its place.
+    ///
+    /// # Errors
+    ///
+    /// `NVML_ERROR_INVALID_ARGUMENT` if there is none.
+    pub fn device(&self, place: usize) -> Result<&Device> {
+        self.devices.get(place).ok_or(status::INVALID_ARGUMENT)
+    }
+}
+
+/// A connection that is kept.
+struct Link {
+    connection: ManuallyDrop<Connection>,
+    /// The devices' UUIDs by the number that the host has for them here.
+    devices: Vec<[u8; 16]>,
+    process: u32,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's still.
+        if self.process == std::process::id() {
+            // SAFETY: it is not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.connection) };
+        }
+    }
+}
+
+/// When a device had had work for how long.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    busy_ns: u64,
+    /// The share before, in percent.
+    share: u32,
+}
+
+#[derive(Default)]
+struct State {
+    initialised: u32,
+    known: Option<Arc<Known>>,
+    link: Option<Link>,
+    samples: Vec<Option<Sample>>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
+    let mut state: MutexGuard<'_, Option<State>> =
+        STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    body(state.get_or_insert_default())
+}
+
+/// NVML's code for what a call of the host comes to.
+fn code(of: CUresult) -> Status {
+    match of {
+        CUDA_ERROR_NO_DEVICE => status::DRIVER_NOT_LOADED,
+        CUDA_ERROR_OUT_OF_MEMORY => status::INSUFFICIENT_RESOURCES,
+        CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => status::LIB_RM_VERSION_MISMATCH,
+        CUDA_ERROR_NOT_SUPPORTED => status::NOT_SUPPORTED,
+        CUDA_ERROR_INVALID_DEVICE | CUDA_ERROR_INVALID_VALUE => status::INVALID_ARGUMENT,
+        _ => status::UNKNOWN,
+    }
+}
+
+fn learn() -> Result<Known> {
+    let (connection, hello) = Connection::open_plain().map_err(code)?;
+    // The host makes a context for a client ahead of its need, and counts it. This has it given up before the connection ends, so that
+    // no later question finds it.
+    let (dev, usage) = (0, true);
+    let _ = connection.call(&request::gpgpuDeviceUsage { dev, usage });
+    // An older host does not say.
+    let version = connection.call(&request::gpgpuDriverVersion { version: true });
+    let version = version.map(|reply| reply.version).unwrap_or_default();
+    Ok(Known::new(hello, version))
+}
+
+/// `nvmlInit`: each needs its own [`shutdown`].
+///
+/// # Errors
+///
+/// `NVML_ERROR_DRIVER_NOT_LOADED` where there is no device; others where the host refuses this process.
+pub fn initialise() -> Result {
+    with_state(|state| {
+        if state.initialised == 0 {
+            state.known = Some(Arc::new(learn()?));
+            state.samples.clear();
+        }
+        state.initialised = state
+            .initialised
+            .checked_add(1)
+            .ok_or(status::INSUFFICIENT_RESOURCES)?;
+        Ok(())
+    })
+}
+
+/// `nvmlShutdown`.
+///
+/// # Errors
+///
+/// `NVML_ERROR_UNINITIALIZED` where nothing is to be shut down.
+pub fn shutdown() -> Result {
+    with_state(|state| {
+        let left = state.initialised.checked_sub(1);
+        state.initialised = left.ok_or(status::UNINITIALIZED)?;
+        if state.initialised == 0 {
+            state.link = None;
+        }
+        Ok(())
+    })
+}
+
+/// What does not change.
+///
+/// # Errors
+///
+/// `NVML_ERROR_UNINITIALIZED`.
+pub fn known() -> Result<Arc<Known>> {
+    with_state(|state| match &state.known {
+        Some(known) if state.initialised > 0 => Ok(Arc::clone(known)),
+        _ => Err(status::UNINITIALIZED),
+    })
+}
+
+impl State {
+    fn link(&mut self) -> Result<&Link> {
+        let process = std::process::id();
+        if self
+            .link
+            .as_ref()
+            .is_some_and(|link| link.process != process)
+        {
+            self.link = None;
+        }
+        if self.link.is_none() {
+            let (connection, hello) = Connection::open_plain().map_err(code)?;
+            self.link = Some(Link {
+                connection: ManuallyDrop::new(connection),
+                devices: hello.devices.iter().map(|device| device.uuid).collect(),
+                process,
+            });
+        }
+        self.link.as_ref().ok_or(status::UNKNOWN)
+    }
+}
+
+/// Asks the host about devices, which it knows by other numbers than NVML; once more where the connection was lost.
+fn ask<T>(
+    places: &[usize],
+    question: impl Fn(&Connection, &[i32]) -> std::result::Result<T, CUresult>,
+) -> Result<T> {
+    let known = known()?;
+    with_state(|state| {
+        let mut last = status::UNKNOWN;
+        for _ in 0..2 {
+            let link = state.link()?;
+            let number = |place: &usize| {
+                let uuid = known.device(*place)?.info.uuid;
+                let number = link.devices.iter().position(|of| *of == uuid);
+                number
+                    .map(|number| number as i32)
+                    .ok_or(status::GPU_IS_LOST)
+            };
+            let numbers = places.iter().map(number).collect::<Result<Vec<_>>>()?;
+            last = match question(&link.connection, &numbers) {
+                Ok(answer) => return Ok(answer),
+                Err(of) => code(of),
+            };
+            if last == status::NOT_SUPPORTED {
+                break;
+            }
+            state.link = None;
+        }
+        Err(last)
+    })
+}
+
+/// What the VM has and does on a device.
+///
+/// # Errors
+///
+/// `NVML_ERROR_NOT_SUPPORTED` where the host is older than this.
+pub fn usage(place: usize) -> Result<DeviceUsage> {
+    ask(&[place], |connection, numbers| {
+        let question = request::gpgpuDeviceUsage {
+            dev: numbers[0],
+            usage: true,
+        };
+        Ok(connection.call(&question)?.usage)
+    })
+}
+
+/// Whether a device can reach another's memory.
+///
+/// # Errors
+///
+/// The host's.
+pub fn reaches(from: usize, to: usize) -> Result<bool> {
+    ask(&[from, to], |connection, numbers| {
+        let question = request::cuDeviceCanAccessPeer {
+            dev: numbers[0],
+            peerDev: numbers[1],
+            canAccessPeer: true,
+        };
+        Ok(connection.call(&question)?.canAccessPeer != 0)
+    })
+}
+
+/// The share of a time in which the device had work, in percent.
+pub(crate) fn share(busy_ns: u64, of: Duration) -> u32 {
+    let of = of.as_nanos().max(1);
+    (u128::from(busy_ns) * 100 / of).min(100) as u32
+}
+
+/// How much of the time a device had work of the VM, in percent: since the last such call, if that was up to two seconds ago. Otherwise it
+/// takes a tenth of a second to see.
+///
+/// # Errors
+///
+/// As [`usage`].
+pub fn utilisation(place: usize) -> Result<u32> {
+    let last = with_state(|state| state.samples.get(place).copied().flatten());
+    let last = last.filter(|last| last.at.elapsed() <= LONGEST);
+    let before = match last {
+        Some(last) if last.at.elapsed() < SHORTEST => return Ok(last.share),
+        Some(last) => last,
+        None => {
+            let before = Sample {
+                at: Instant::now(),
+                busy_ns: usage(place)?.busy_ns,
+                share: 0,
+            };
+            std::thread::sleep(SHORTEST);
+            before
+        }
+    };
+    let now = Sample {
+        at: Instant::now(),
+        busy_ns: usage(place)?.busy_ns,
+        share: 0,
+    };
+    let busy = now.busy_ns.saturating_sub(before.busy_ns);
+    let share = share(busy, now.at - before.at);
+    with_state(|state| {
+        if state.samples.len() <= place {
+            state.samples.resize(place + 1, None);
+        }
+        state.samples[place] = Some(Sample { share, ..now });
+    });
+    Ok(share)
+}

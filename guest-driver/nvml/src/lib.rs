@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! NVML in a virtio-gpgpu guest: what GPUs there are, and what the VM, and nobody else, has and does on them.
+//!
+//! It has a connection of its own ([`host`]), which needs no context, works in a forked child, and is there only while it is needed.
+//! What a VM cannot know or change of the host's GPUs, sensors and settings above all, is `NVML_ERROR_NOT_SUPPORTED`.
+
+#![allow(non_snake_case)]
+
+pub mod device;
+pub mod host;
+pub mod status;
+pub mod system;
+#[cfg(test)]
+mod tests;
+pub mod types;
+pub mod unsupported;
+pub mod usage;
+
+use std::ffi::c_char;
+
+pub use status::Status;
+
+/// What a body of an exported function comes to.
+pub type Result<T = ()> = std::result::Result<T, Status>;
+
+/// Runs the body of an exported function: no panic leaves it.
+pub(crate) fn enter(body: impl FnOnce() -> Result) -> Status {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(Ok(())) => status::SUCCESS,
+        Ok(Err(status)) => status,
+        Err(_) => status::UNKNOWN,
+    }
+}
+
+/// Where a caller of an exported function wants a value. It is made by such callers alone, who promise that it is NULL or
+/// theirs to write to, for as long as the function runs.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Out<T>(pub(crate) *mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// Whether there is such a place.
+    pub(crate) fn required(self) -> Result {
+        if self.0.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        Ok(())
+    }
+
+    /// Writes the value.
+    pub(crate) fn set(self, value: T) -> Result {
+        self.required()?;
+        // SAFETY: promised by who made it.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+
+    /// Reads what the caller has put there.
+    pub(crate) fn get(self) -> Result<T>
+    where
+        T: Copy,
+    {
+        self.required()?;
+        // SAFETY: promised by who made it; the caller has put a value there, as NVML asks.
+        Ok(unsafe { self.0.read() })
+    }
+
+    /// The place of the value with this number in an array.
+    pub(crate) fn nth(self, number: usize) -> Self {
+        Self(self.0.wrapping_add(number))
+    }
+}
+
+impl Out<c_char> {
+    /// Writes a text into a buffer of so many bytes.
+    pub(crate) fn set_text(self, length: u32, text: &str) -> Result {
+        self.required()?;
+        if text.len() >= length as usize {
+            return Err(status::INSUFFICIENT_SIZE);
+        }
+        for (number, byte) in text.bytes().chain([0]).enumerate() {
+            self.nth(number).set(byte as c_char)?;
+        }
+        Ok(())
+    }
+
+    /// Writes as much of a text as there is room for.
+    pub(crate) fn set_start_of_text(self, length: u32, text: &str) -> Result {
+        let room = (length as usize).checked_sub(1);
+        let mut end = room.ok_or(status::INVALID_ARGUMENT)?.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.set_text(length, &text[..end])
+    }
+}
+
+/// Exports functions of NVML.
+macro_rules! nvml {
+    ($($(#[doc = $doc:literal])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {$(
+        $(#[doc = $doc])*
+        ///
+        /// # Safety
+        ///
+        /// Pointers are NULL, or valid for what NVML's function of this name reads and writes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::Status {
+            $crate::enter(|| $body)
+        }
+    )*};
+}
+pub(crate) use nvml;

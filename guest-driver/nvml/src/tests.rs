@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What needs no host.
+
+use std::{ffi::c_char, ptr::null_mut, time::Duration};
+
+use gpgpu_protocol::api::{DeviceInfo, DeviceUsage, Hello, ProcessUsage};
+
+use crate::{
+    Out, device,
+    host::{self, Address, Known},
+    status, system, types, usage,
+};
+
+fn read(buffer: &[c_char]) -> String {
+    let bytes = buffer.iter().take_while(|byte| **byte != 0);
+    bytes.map(|byte| *byte as u8 as char).collect()
+}
+
+#[test]
+fn addresses_are_read_in_all_forms_that_nvml_has() {
+    let address = Address {
+        domain: 0,
+        bus: 0x3b,
+        device: 0,
+    };
+    for text in ["0000:3b:00.0", "00000000:3B:00.0", "3b:00", "0:3B:0.0"] {
+        assert_eq!(Address::read(text), Some(address), "{text}");
+    }
+    for text in [
+        "",
+        "3b",
+        "0000:3b:00.1",
+        "x:3b:00.0",
+        "0:0:3b:00.0",
+        "3b:00.0 ",
+    ] {
+        assert_eq!(Address::read(text), None, "{text}");
+    }
+    assert_eq!(address.text(4), "0000:3B:00.0");
+    assert_eq!(address.text(8), "00000000:3B:00.0");
+}
+
+#[test]
+fn devices_come_in_the_order_of_their_addresses() {
+    let device = |bus: &str, byte: u8| DeviceInfo {
+        pci_bus_id: bus.to_owned(),
+        uuid: [byte; 16],
+        ..DeviceInfo::default()
+    };
+    let hello = Hello {
+        driver_version: 13000,
+        devices: vec![device("0000:5e:00.0", 1), device("0000:3b:00.0", 0xab)],
+    };
+    let known = Known::new(hello.clone(), String::new());
+    assert_eq!(known.driver_version, "13.0");
+    let uuid = "GPU-abababab-abab-abab-abab-abababababab";
+    assert_eq!(known.devices[0].uuid, uuid);
+    assert_eq!(known.device(2).err(), Some(status::INVALID_ARGUMENT));
+    let known = Known::new(hello, "580.65.06".to_owned());
+    assert_eq!(known.driver_version, "580.65.06");
+}
+
+#[test]
+fn texts_are_given_whole_or_not_at_all() {
+    let mut buffer = [1; 6];
+    let to = Out(buffer.as_mut_ptr());
+    assert_eq!(to.set_text(5, "hello"), Err(status::INSUFFICIENT_SIZE));
+    assert_eq!(to.set_text(0, ""), Err(status::INSUFFICIENT_SIZE));
+    assert_eq!(to.set_text(6, "hello"), Ok(()));
+    assert_eq!(read(&buffer), "hello");
+    assert_eq!(to.set_start_of_text(4, "häuser"), Ok(()));
+    assert_eq!(read(&buffer).chars().next(), Some('h'));
+    assert_eq!(to.set_start_of_text(0, "x"), Err(status::INVALID_ARGUMENT));
+    let none = Out(null_mut::<c_char>());
+    assert_eq!(none.set_text(6, "hello"), Err(status::INVALID_ARGUMENT));
+}
+
+#[test]
+fn nothing_is_said_before_the_start() {
+    let mut count = 0;
+    // SAFETY: the pointers are to values that live across the calls, or NULL.
+    unsafe {
+        let count = Out(&raw mut count);
+        assert_eq!(device::nvmlDeviceGetCount_v2(count), status::UNINITIALIZED);
+        assert_eq!(system::nvmlShutdown(), status::UNINITIALIZED);
+        let memory = Out(null_mut());
+        let asked = usage::nvmlDeviceGetMemoryInfo(1, memory);
+        assert_eq!(asked, status::UNINITIALIZED);
+        assert_eq!(system::nvmlInitWithFlags(4), status::INVALID_ARGUMENT);
+    }
+}
+
+#[test]
+fn a_process_with_two_connections_counts_once() {
+    let process = |pid, bytes| ProcessUsage { pid, bytes };
+    let usage = DeviceUsage {
+        processes: vec![process(7, 1), process(8, 2), process(7, 4)],
+        ..DeviceUsage::default()
+    };
+    assert_eq!(usage::processes(usage), [process(7, 5), process(8, 2)]);
+}
+
+#[test]
+fn shares_are_of_the_time_and_at_most_all_of_it() {
+    let second = Duration::from_secs(1);
+    assert_eq!(host::share(250_000_000, second), 25);
+    assert_eq!(host::share(u64::MAX, second), 100);
+    assert_eq!(host::share(1, Duration::ZERO), 100);
+}
+
+#[test]
+fn kinds_of_gpus_are_told_apart() {
+    assert_eq!(device::architecture((8, 6)), 7);
+    assert_eq!(device::architecture((8, 9)), 8);
+    assert_eq!(device::architecture((12, 0)), 10);
+    assert_eq!(device::architecture((2, 0)), u32::MAX);
+    assert_eq!(device::brand("NVIDIA GeForce RTX 4090"), 15);
+    assert_eq!(device::brand("NVIDIA H100 80GB HBM3"), 14);
+    assert_eq!(device::cores_of_multiprocessor((9, 0)), Ok(128));
+    assert_eq!(device::cores_of_multiprocessor((8, 0)), Ok(64));
+    assert_eq!(types::MEMORY_V2, 0x0200_0028);
+}
+
+#[test]
+fn a_process_has_the_name_that_it_was_started_by() {
+    let own = std::env::args().next();
+    assert_eq!(system::process_name(std::process::id()), own);
+    assert_eq!(system::process_name(u32::MAX), None);
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! NVML's structures, as C lays them out.
+
+use std::ffi::c_char;
+
+/// An `nvmlDevice_t`: the device's place, from 1.
+pub type Handle = usize;
+
+/// `nvmlPciInfo_t`, of the third version.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PciInfo {
+    /// As in `0000:3B:00.0`.
+    pub busIdLegacy: [c_char; 16],
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device.
+    pub device: u32,
+    /// Device and vendor.
+    pub pciDeviceId: u32,
+    /// The board's maker.
+    pub pciSubSystemId: u32,
+    /// As in `00000000:3B:00.0`.
+    pub busId: [c_char; 32],
+}
+
+/// The same of the first two versions, as far as both have it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PciInfoV1 {
+    /// As in `0000:3B:00.0`.
+    pub busId: [c_char; 16],
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device.
+    pub device: u32,
+    /// Device and vendor.
+    pub pciDeviceId: u32,
+}
+
+/// `nvmlMemory_t`, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Memory {
+    /// All.
+    pub total: u64,
+    /// Unused.
+    pub free: u64,
+    /// Used.
+    pub used: u64,
+}
+
+/// `nvmlMemory_v2_t`, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MemoryV2 {
+    /// [`MEMORY_V2`].
+    pub version: u32,
+    /// All.
+    pub total: u64,
+    /// The driver's own.
+    pub reserved: u64,
+    /// Unused.
+    pub free: u64,
+    /// Used.
+    pub used: u64,
+}
+
+/// `nvmlMemory_v2`: the structure's size, and its version in the highest byte.
+pub const MEMORY_V2: u32 = size_of::<MemoryV2>() as u32 | 2 << 24;
+
+/// `nvmlUtilization_t`, in percent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Utilization {
+    /// Of the time, with a kernel under way.
+    pub gpu: u32,
+    /// Of the time, with memory read or written.
+    pub memory: u32,
+}
+
+/// `nvmlProcessInfo_v1_t`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessV1 {
+    /// The process's id.
+    pub pid: u32,
+    /// Bytes.
+    pub usedGpuMemory: u64,
+}
+
+/// `nvmlProcessInfo_t`, of the second and the third version.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Process {
+    /// The process's id.
+    pub pid: u32,
+    /// Bytes.
+    pub usedGpuMemory: u64,
+    /// [`NO_INSTANCE`].
+    pub gpuInstanceId: u32,
+    /// [`NO_INSTANCE`].
+    pub computeInstanceId: u32,
+}
+
+/// The id of an instance where a GPU is not divided.
+pub const NO_INSTANCE: u32 = u32::MAX;
+
+/// `nvmlFieldValue_t`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct FieldValue {
+    /// The field that is asked for.
+    pub fieldId: u32,
+    /// Of which part.
+    pub scopeId: u32,
+    /// Microseconds since 1970.
+    pub timestamp: i64,
+    /// How long it took, in microseconds.
+    pub latencyUsec: i64,
+    /// The type of the value.
+    pub valueType: u32,
+    /// An `nvmlReturn_t` for this field.
+    pub nvmlReturn: u32,
+    /// The value.
+    pub value: u64,
+}
+
+const _: () = assert!(
+    size_of::<PciInfo>() == 68
+        && size_of::<PciInfoV1>() == 32
+        && size_of::<Memory>() == 24
+        && size_of::<MemoryV2>() == 40
+        && size_of::<ProcessV1>() == 16
+        && size_of::<Process>() == 24
+        && size_of::<FieldValue>() == 40
+);

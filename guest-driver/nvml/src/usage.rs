@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the VM has and does: memory, time and processes.
+
+use gpgpu_protocol::api::{DeviceUsage, ProcessUsage};
+
+use crate::{
+    Out, Result,
+    device::place,
+    host, nvml, status,
+    types::{Handle, MEMORY_V2, Memory, MemoryV2, NO_INSTANCE, Process, ProcessV1, Utilization},
+};
+
+fn memory(usage: &DeviceUsage) -> Memory {
+    // A limit that was lowered may be below what is used.
+    let used = usage.used.min(usage.total);
+    Memory {
+        total: usage.total,
+        free: usage.total - used,
+        used,
+    }
+}
+
+/// Gives a list as NVML's functions do: `count` says how many places there are, and then how many there should be.
+fn list<T>(
+    processes: &[ProcessUsage],
+    count: Out<u32>,
+    to: Out<T>,
+    entry: impl Fn(&ProcessUsage) -> T,
+) -> Result {
+    let room = count.get()? as usize;
+    count.set(processes.len() as u32)?;
+    if room < processes.len() {
+        return Err(status::INSUFFICIENT_SIZE);
+    }
+    for (number, process) in processes.iter().enumerate() {
+        to.nth(number).set(entry(process))?;
+    }
+    Ok(())
+}
+
+/// The VM's processes on a device. One that has several connections counts as one.
+pub fn processes(usage: DeviceUsage) -> Vec<ProcessUsage> {
+    let mut all: Vec<ProcessUsage> = Vec::new();
+    for process in usage.processes {
+        match all.iter_mut().find(|other| other.pid == process.pid) {
+            Some(other) => other.bytes = other.bytes.saturating_add(process.bytes),
+            None => all.push(process),
+        }
+    }
+    all
+}
+
+fn compute<T>(
+    device: Handle,
+    count: Out<u32>,
+    infos: Out<T>,
+    entry: impl Fn(&ProcessUsage) -> T,
+) -> Result {
+    let place = place(device)?;
+    if count.get()? > 0 {
+        infos.required()?;
+    }
+    list(&processes(host::usage(place)?), count, infos, entry)
+}
+
+fn first(process: &ProcessUsage) -> ProcessV1 {
+    ProcessV1 {
+        pid: process.pid,
+        usedGpuMemory: process.bytes,
+    }
+}
+
+fn third(process: &ProcessUsage) -> Process {
+    Process {
+        pid: process.pid,
+        usedGpuMemory: process.bytes,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+    }
+}
+
+/// There are none of that kind.
+fn none(device: Handle, count: Out<u32>) -> Result {
+    place(device)?;
+    count.set(0)
+}
+
+nvml! {
+    /// What the VM may have of the device's memory, and has.
+    fn nvmlDeviceGetMemoryInfo(device: Handle, memory_info: Out<Memory>) {
+        let place = place(device)?;
+        memory_info.required()?;
+        memory_info.set(memory(&host::usage(place)?))
+    }
+
+    /// The same. Nothing of it is the driver's own.
+    fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory_info: Out<MemoryV2>) {
+        let place = place(device)?;
+        memory_info.required()?;
+        // Another version may be shorter: no more than the first field is known to be there.
+        if Out(memory_info.0.cast::<u32>()).get()? != MEMORY_V2 {
+            return Err(status::ARGUMENT_VERSION_MISMATCH);
+        }
+        let Memory { total, free, used } = memory(&host::usage(place)?);
+        memory_info.set(MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used })
+    }
+
+    /// For how much of the time the device had work of the VM. How much of it memory was used is not known.
+    fn nvmlDeviceGetUtilizationRates(device: Handle, utilization: Out<Utilization>) {
+        let place = place(device)?;
+        utilization.required()?;
+        utilization.set(Utilization { gpu: host::utilisation(place)?, memory: 0 })
+    }
+
+    /// The VM's processes.
+    fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: Out<u32>, infos: Out<ProcessV1>) {
+        compute(device, count, infos, first)
+    }
+
+    /// The VM's processes.
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        compute(device, count, infos, third)
+    }
+
+    /// The VM's processes.
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        compute(device, count, infos, third)
+    }
+
+    /// No process draws.
+    fn nvmlDeviceGetGraphicsRunningProcesses(device: Handle, count: Out<u32>, infos: Out<ProcessV1>) {
+        let _ = infos;
+        none(device, count)
+    }
+
+    /// No process draws.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        let _ = infos;
+        none(device, count)
+    }
+
+    /// No process draws.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        let _ = infos;
+        none(device, count)
+    }
+
+    /// No process goes by MPS.
+    fn nvmlDeviceGetMPSComputeRunningProcesses(device: Handle, count: Out<u32>, infos: Out<ProcessV1>) {
+        let _ = infos;
+        none(device, count)
+    }
+
+    /// No process goes by MPS.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        let _ = infos;
+        none(device, count)
+    }
+
+    /// No process goes by MPS.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Handle, count: Out<u32>, infos: Out<Process>) {
+        let _ = infos;
+        none(device, count)
+    }
+}

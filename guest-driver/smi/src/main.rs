@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Shows the GPUs of a guest, and what the VM has and does on them.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Parser;
+use gpgpu_nvml::{
+    Status,
+    host::{self, Device, Known},
+    status,
+    system::process_name,
+    usage::processes,
+};
+
+/// What is not known in a VM.
+const NOT_AVAILABLE: &str = "[N/A]";
+const MIB: u64 = 1 << 20;
+
+/// Show the virtual GPUs, and the memory, the time and the processes of this VM on them
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Options {
+    /// List the GPUs
+    #[arg(short = 'L', long, conflicts_with = "query_gpu")]
+    list_gpus: bool,
+
+    /// Show these fields of each GPU, as in index,name,memory.used
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_delimiter = ',',
+        requires = "format"
+    )]
+    query_gpu: Vec<String>,
+
+    /// How to show fields: csv, and then noheader and nounits
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = ["csv", "noheader", "nounits"])]
+    format: Vec<String>,
+
+    /// The GPU with this number, UUID or PCI bus id alone
+    #[arg(short, long, value_name = "ID")]
+    id: Option<String>,
+
+    /// Show it again after so many seconds, until interrupted
+    #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    r#loop: Option<u64>,
+}
+
+/// Why nothing is shown.
+enum Failure {
+    Nvml(Status),
+    Field(String),
+    Id(String),
+    Format,
+    Output(io::Error),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Nvml(status)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+fn main() -> ExitCode {
+    let message = match run(&Options::parse()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        // Who reads has enough.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Err(Failure::Output(error)) => error.to_string(),
+        Err(Failure::Nvml(code)) => status::text(code).to_string_lossy().into_owned(),
+        Err(Failure::Field(field)) => format!("there is no field {field}"),
+        Err(Failure::Id(id)) => format!("there is no GPU {id}"),
+        Err(Failure::Format) => "--format must have csv".to_owned(),
+    };
+    eprintln!("gpgpu-smi: {message}");
+    ExitCode::FAILURE
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let has = |word: &str| options.format.iter().any(|format| format == word);
+    if !options.query_gpu.is_empty() && !has("csv") {
+        return Err(Failure::Format);
+    }
+    host::initialise()?;
+    let known = host::known()?;
+    let places = places(&known, options.id.as_deref())?;
+    let mut is_first = true;
+    loop {
+        let mut text = String::new();
+        if options.list_gpus {
+            for &place in &places {
+                let Device { info, uuid, .. } = known.device(place)?;
+                text += &format!("GPU {place}: {} (UUID: {uuid})\n", info.name);
+            }
+        } else if options.query_gpu.is_empty() {
+            text = table(&known, &places)?;
+        } else {
+            let fields: Vec<&str> = options.query_gpu.iter().map(|field| field.trim()).collect();
+            if is_first && !has("noheader") {
+                let header = |field: &&str| match unit(field) {
+                    Some(unit) if !has("nounits") => format!("{field} [{unit}]"),
+                    _ => (*field).to_owned(),
+                };
+                text = fields.iter().map(header).collect::<Vec<_>>().join(", ") + "\n";
+            }
+            for &place in &places {
+                text += &query(&known, place, &fields, !has("nounits"))?;
+            }
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        drop(out);
+        is_first = false;
+        match options.r#loop {
+            Some(seconds) => std::thread::sleep(Duration::from_secs(seconds)),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The GPUs to show.
+fn places(known: &Known, id: Option<&str>) -> Result<Vec<usize>, Failure> {
+    let Some(id) = id else {
+        return Ok((0..known.devices.len()).collect());
+    };
+    let address = host::Address::read(id);
+    let is_it = |place: usize, device: &Device| {
+        id.parse() == Ok(place) || device.uuid == id || address == Some(device.address)
+    };
+    let mut all = known.devices.iter().enumerate();
+    let found = all.find(|(place, device)| is_it(*place, device));
+    let found = found.map(|(place, _)| vec![place]);
+    found.ok_or_else(|| Failure::Id(id.to_owned()))
+}
+
+/// The unit of a field's values.
+fn unit(field: &str) -> Option<&'static str> {
+    match field {
+        "memory.total" | "memory.used" | "memory.free" => Some("MiB"),
+        "utilization.gpu" | "utilization.memory" | "fan.speed" => Some("%"),
+        "power.draw" | "power.limit" => Some("W"),
+        "clocks.sm" | "clocks.mem" | "clocks.gr" | "clocks.max.sm" | "clocks.max.mem" => {
+            Some("MHz")
+        }
+        _ => None,
+    }
+}
+
+/// The values of fields of one GPU, a line.
+fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Result<String, Failure> {
+    let device = known.device(place)?;
+    let needs = |start: &str| fields.iter().any(|field| field.starts_with(start));
+    let usage = match needs("memory.") {
+        true => host::usage(place)?,
+        false => Default::default(),
+    };
+    let share = match needs("utilization.") {
+        true => host::utilisation(place)?,
+        false => 0,
+    };
+    let used = usage.used.min(usage.total);
+    let value = |field: &&str| {
+        let value = match *field {
+            "index" => place.to_string(),
+            "count" => known.devices.len().to_string(),
+            "name" | "gpu_name" => device.info.name.clone(),
+            "uuid" | "gpu_uuid" => device.uuid.clone(),
+            "pci.bus_id" | "gpu_bus_id" => device.address.text(8),
+            "driver_version" => known.driver_version.clone(),
+            "memory.total" => (usage.total / MIB).to_string(),
+            "memory.used" => used.div_ceil(MIB).to_string(),
+            "memory.free" => ((usage.total - used) / MIB).to_string(),
+            "utilization.gpu" => share.to_string(),
+            "compute_cap" => {
+                let capability = device.capability();
+                capability.map_or(NOT_AVAILABLE.into(), |(major, minor)| {
+                    format!("{major}.{minor}")
+                })
+            }
+            "compute_mode" => "Default".to_owned(),
+            "persistence_mode" | "display_active" | "display_mode" => "Disabled".to_owned(),
+            "utilization.memory" | "temperature.gpu" | "temperature.memory" | "power.draw"
+            | "power.limit" | "clocks.sm" | "clocks.mem" | "clocks.gr" | "clocks.max.sm"
+            | "clocks.max.mem" | "fan.speed" | "pstate" | "serial" | "gpu_serial"
+            | "mig.mode.current" | "ecc.mode.current" | "vbios_version" => {
+                return Ok(NOT_AVAILABLE.to_owned());
+            }
+            _ => return Err(Failure::Field((*field).to_owned())),
+        };
+        Ok(match unit(field) {
+            Some(unit) if has_units => format!("{value} {unit}"),
+            _ => value,
+        })
+    };
+    let values: Vec<String> = fields.iter().map(value).collect::<Result<_, Failure>>()?;
+    Ok(values.join(", ") + "\n")
+}
+
+/// A text of just so many characters.
+fn cut(text: &str, width: usize) -> String {
+    let text: String = text.chars().take(width).collect();
+    format!("{text:width$}")
+}
+
+/// The usual table.
+fn table(known: &Known, places: &[usize]) -> Result<String, Failure> {
+    let (thin, thick) = ("-".repeat(77), "=".repeat(77));
+    let cuda = known.cuda_version;
+    let versions = format!(
+        "virtio-gpgpu {}   Driver {}   CUDA {}.{}",
+        env!("CARGO_PKG_VERSION"),
+        known.driver_version,
+        cuda / 1000,
+        cuda % 1000 / 10
+    );
+    let mut text = format!("+{thin}+\n| {} |\n|{thin}|\n", cut(&versions, 75));
+    let row = |[name, bus, memory, share]: [&str; 4]| {
+        let (name, bus) = (cut(name, 28), cut(bus, 16));
+        format!("| {name}  {bus}  {memory:>19}  {share:>6} |\n")
+    };
+    text += &row(["GPU  Name", "Bus-Id", "Memory", "Util"]);
+    text += &format!("|{thick}|\n");
+    let mut holders = Vec::new();
+    for &place in places {
+        let device = known.device(place)?;
+        let share = host::utilisation(place)?;
+        let usage = host::usage(place)?;
+        let used = usage.used.min(usage.total).div_ceil(MIB);
+        text += &row([
+            &format!("{place:>3}  {}", device.info.name),
+            &device.address.text(8),
+            &format!("{used}MiB / {}MiB", usage.total / MIB),
+            &format!("{share}%"),
+        ]);
+        for process in processes(usage) {
+            holders.push((place, process));
+        }
+    }
+    text += &format!(
+        "+{thin}+\n| {} |\n|{thick}|\n",
+        cut("Processes of this VM", 75)
+    );
+    if holders.is_empty() {
+        text += &format!("| {} |\n", cut("No process has GPU memory", 75));
+    }
+    for (place, process) in holders {
+        let name = process_name(process.pid).unwrap_or_else(|| "?".to_owned());
+        let memory = process.bytes.div_ceil(MIB);
+        let (pid, name) = (process.pid, cut(&name, 45));
+        text += &format!("| {place:>3}  {pid:>8}  {name}  {memory:>10}MiB |\n");
+    }
+    Ok(text + &format!("+{thin}+\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        Known {
+            devices: vec![Device::default()],
+            cuda_version: 13000,
+            driver_version: "580.65.06".to_owned(),
+        }
+    }
+
+    #[test]
+    fn fields_that_need_no_host_are_shown_and_unknown_ones_refused() {
+        let fields = ["index", "count", "driver_version", "power.draw"];
+        let line = query(&known(), 0, &fields, true).ok();
+        assert_eq!(line.as_deref(), Some("0, 1, 580.65.06, [N/A]\n"));
+        let refused = query(&known(), 0, &["index", "colour"], true);
+        assert!(matches!(refused, Err(Failure::Field(field)) if field == "colour"));
+    }
+
+    #[test]
+    fn a_gpu_is_found_by_number_uuid_and_address() {
+        let mut known = known();
+        known.devices.push(Device {
+            uuid: "GPU-1".to_owned(),
+            address: host::Address {
+                bus: 0x3b,
+                ..Default::default()
+            },
+            ..Device::default()
+        });
+        for id in ["1", "GPU-1", "0000:3b:00.0"] {
+            assert_eq!(places(&known, Some(id)).ok(), Some(vec![1]), "{id}");
+        }
+        assert!(matches!(places(&known, Some("2")), Err(Failure::Id(_))));
+        assert_eq!(places(&known, None).ok(), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_row_is_as_wide_as_the_frame() {
+        assert_eq!(cut("abc", 2), "ab");
+        assert_eq!(cut("é", 3), "é  ");
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The attributes of cuSPARSELt's descriptors: how wide each is, and what it holds.
+//!
+//! Both sides go by these tables. The worker hands the library no attribute that they lack: an attribute that the library takes for an
+//! address of the host would let a guest choose that address.
+
+/// What attributes belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// `cusparseLtMatDescriptor_t`: a matrix.
+    Matrix,
+    /// `cusparseLtMatmulDescriptor_t`: a product.
+    Product,
+    /// `cusparseLtMatmulAlgSelection_t`: an algorithm for one.
+    Selection,
+}
+
+/// What an attribute's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// A number.
+    Value,
+    /// 0 or 1: whether a scalar is a vector in device memory.
+    Vector,
+    /// An address in device memory.
+    Device,
+    /// A number that only the library says.
+    Told,
+}
+
+/// An attribute. Its number is its place in the class's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute {
+    /// Its size in bytes: 4 or 8.
+    pub bytes: u8,
+    /// What its value is.
+    pub holds: Holds,
+}
+
+/// `CUSPARSELT_MATMUL_ALPHA_VECTOR_SCALING`.
+pub const ALPHA_VECTOR: usize = 5;
+/// `CUSPARSELT_MATMUL_BETA_VECTOR_SCALING`.
+pub const BETA_VECTOR: usize = 6;
+/// `CUSPARSELT_MATMUL_BIAS_POINTER`.
+pub const BIAS: usize = 8;
+/// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`, `…SPLIT_K`, `…SPLIT_K_MODE` and `…SPLIT_K_BUFFERS`: what a search finds.
+pub const FOUND: [usize; 4] = [0, 3, 4, 5];
+
+/// How many a matrix has.
+pub const MATRIX: usize = 2;
+/// How many a product has.
+pub const PRODUCT: usize = 20;
+/// How many a selection has.
+pub const SELECTION: usize = 6;
+
+const fn number(bytes: u8) -> Attribute {
+    let holds = Holds::Value;
+    Attribute { bytes, holds }
+}
+
+const VECTOR: Attribute = Attribute {
+    bytes: 4,
+    holds: Holds::Vector,
+};
+const ADDRESS: Attribute = Attribute {
+    bytes: 8,
+    holds: Holds::Device,
+};
+const TOLD: Attribute = Attribute {
+    bytes: 4,
+    holds: Holds::Told,
+};
+
+/// Matrices of a batch, and how far apart they are.
+const OF_MATRIX: [Attribute; MATRIX] = [number(4), number(8)];
+
+const OF_PRODUCT: [Attribute; PRODUCT] = [
+    // ReLU, its upper bound and its threshold; GELU and its factor.
+    number(4),
+    number(4),
+    number(4),
+    number(4),
+    number(4),
+    // Whether alpha and beta are vectors.
+    VECTOR,
+    VECTOR,
+    // How far apart the biases of a batch are; the bias; the sparse matrix.
+    number(8),
+    ADDRESS,
+    ADDRESS,
+    // How A, B, C, D and what D is divided by are scaled, and by what.
+    number(4),
+    number(4),
+    number(4),
+    number(4),
+    number(4),
+    ADDRESS,
+    ADDRESS,
+    ADDRESS,
+    ADDRESS,
+    ADDRESS,
+];
+
+/// The configuration and how many there are; rounds of a search; parts of K, how they are added, and the buffers for that.
+const OF_SELECTION: [Attribute; SELECTION] =
+    [number(4), TOLD, number(4), number(4), number(4), number(4)];
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Self; 3] = [Self::Matrix, Self::Product, Self::Selection];
+
+    /// Its attributes, by number.
+    pub const fn attributes(self) -> &'static [Attribute] {
+        match self {
+            Self::Matrix => &OF_MATRIX,
+            Self::Product => &OF_PRODUCT,
+            Self::Selection => &OF_SELECTION,
+        }
+    }
+
+    /// The attribute with a number, as C has it; `None` if there is none.
+    pub fn find(self, number: i32) -> Option<(usize, Attribute)> {
+        let at = usize::try_from(number).ok()?;
+        Some((at, *self.attributes().get(at)?))
+    }
+}
+
+impl Attribute {
+    /// Whether a program can set it to this.
+    pub const fn takes(self, value: u64) -> bool {
+        match self.holds {
+            Holds::Told => false,
+            Holds::Vector => value <= 1,
+            Holds::Value | Holds::Device => self.bytes == 8 || value <= u32::MAX as u64,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Gives the shared library the name that programs ask the loader for, and keeps it loaded once it is: what it queued may
+//! still run when somebody calls `dlclose`.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcusparseLt.so.0");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What programs' structures hold: matrices and products are values there, the rest are numbers of objects. They are never addresses,
+//! so a structure that was never made, or has ended, is an error.
+
+use std::ffi::c_int;
+
+use gpgpu_stand_in::{
+    call::{Answer, Argument},
+    memory::Plain,
+};
+
+use crate::types::{Result, Status, bytes_of, require};
+
+/// What a structure can hold. It begins with a word that says what it is.
+///
+/// # Safety
+/// As [`Plain`], and its first eight bytes are [`Held::MARK`].
+pub unsafe trait Held: Plain {
+    /// The first word.
+    const MARK: u64;
+}
+
+macro_rules! held {
+    ($($ty:ty = $mark:literal;)*) => {$(
+        // SAFETY: integers without padding.
+        unsafe impl Plain for $ty {}
+        // SAFETY: the first field is the mark.
+        unsafe impl Held for $ty {
+            const MARK: u64 = $mark;
+        }
+        // What `cusparseLt.h` says of every structure.
+        const _: () = assert!(size_of::<$ty>() <= 512);
+    )*};
+}
+
+held! {
+    Matrix = 0x51d0_0000_0000_0001;
+    Product = 0x51d0_0000_0000_0002;
+    Named<HANDLE> = 0x51d0_0000_0000_0003;
+    Named<SELECTION> = 0x51d0_0000_0000_0004;
+    Named<PLAN> = 0x51d0_0000_0000_0005;
+}
+
+/// A handle.
+pub const HANDLE: u8 = 0;
+/// A selection.
+pub const SELECTION: u8 = 1;
+/// A plan.
+pub const PLAN: u8 = 2;
+
+/// The number of an object.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Named<const KIND: u8> {
+    mark: u64,
+    /// The number.
+    pub number: u64,
+}
+
+impl<const KIND: u8> Named<KIND>
+where
+    Self: Held,
+{
+    /// The object with a number.
+    pub fn new(number: usize) -> Self {
+        let mark = Self::MARK;
+        let number = number as u64;
+        Self { mark, number }
+    }
+}
+
+/// What a program's structure holds.
+///
+/// # Errors
+/// `InvalidValue` for NULL, and if it holds something else.
+pub fn read<T: Held>(from: Argument<T>) -> Result<T> {
+    let mark: u64 = from.cast::<u64>().get::<Status>()?;
+    require(mark == T::MARK)?;
+    from.get()
+}
+
+/// Ends what a program's structure holds, and gives it once more.
+///
+/// # Errors
+/// As [`read`].
+pub fn end<T: Held>(at: Answer<T>) -> Result<T> {
+    let held = read(at.as_argument())?;
+    at.cast::<u64>().set::<Status>(0)?;
+    Ok(held)
+}
+
+/// A matrix.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Matrix {
+    mark: u64,
+    /// Its rows.
+    pub rows: i64,
+    /// Its columns.
+    pub columns: i64,
+    /// From one row, or column, to the next.
+    pub leading: i64,
+    /// How far apart those of a batch are; 0 if they are one.
+    pub stride: i64,
+    /// How many are in a batch.
+    pub batch: c_int,
+    /// What its elements are (`cudaDataType_t`).
+    pub data: c_int,
+    /// Whether rows lie one after the other, or columns: 1 or 0.
+    by_rows: u32,
+    /// Whether half of it is zero: 1 or 0.
+    is_sparse: u32,
+}
+
+impl Matrix {
+    /// A matrix as a program describes it.
+    ///
+    /// # Errors
+    /// `InvalidValue` for shapes that a matrix does not have, `NotSupported` for other types.
+    pub fn new(
+        (rows, columns, leading): (i64, i64, i64),
+        alignment: u32,
+        data: c_int,
+        order: c_int,
+        is_sparse: bool,
+    ) -> Result<Self> {
+        require(matches!(order, 1 | 2) && alignment.is_multiple_of(16) && alignment > 0)?;
+        let by_rows = order == 2;
+        // Of 16 bytes, and twice as many of a matrix of which half is left.
+        let granule = (16 / bytes_of(data)? as i64) << u8::from(is_sparse);
+        let inner = if by_rows { columns } else { rows };
+        require(rows > 0 && columns > 0 && leading >= inner)?;
+        require(rows % granule == 0 && columns % granule == 0)?;
+        Ok(Self {
+            mark: Self::MARK,
+            rows,
+            columns,
+            leading,
+            stride: 0,
+            batch: 1,
+            data,
+            by_rows: by_rows.into(),
+            is_sparse: is_sparse.into(),
+        })
+    }
+
+    /// Whether rows lie one after the other.
+    pub fn by_rows(&self) -> bool {
+        self.by_rows == 1
+    }
+
+    /// Whether half of it is zero.
+    pub fn is_sparse(&self) -> bool {
+        self.is_sparse == 1
+    }
+}
+
+/// The attributes of a product that there are here; the numbers are NVIDIA's.
+pub mod attribute {
+    /// Whether what is negative becomes zero.
+    pub const RELU: usize = 0;
+    /// The largest number that ReLU leaves.
+    pub const UPPER: usize = 1;
+    /// The number up to which ReLU gives zero.
+    pub const THRESHOLD: usize = 2;
+    /// Whether a Gaussian error unit is applied.
+    pub const GELU: usize = 3;
+    /// What it is multiplied by.
+    pub const GELU_SCALE: usize = 4;
+    /// Whether there is an alpha for each row, in device memory.
+    pub const ALPHA_VECTOR: usize = 5;
+    /// The same for beta.
+    pub const BETA_VECTOR: usize = 6;
+    /// How far apart the biases of a batch are.
+    pub const BIAS_STRIDE: usize = 7;
+    /// Where the bias is.
+    pub const BIAS: usize = 8;
+    /// Where the sparse matrix will be.
+    pub const SPARSE: usize = 9;
+    /// How many there are.
+    pub const COUNT: usize = 10;
+}
+
+/// A product.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Product {
+    mark: u64,
+    /// A, B, C and D.
+    pub matrices: [Matrix; 4],
+    /// The `cusparseOperation_t` of A and of B.
+    pub operations: [c_int; 2],
+    /// Its `cusparseComputeType`.
+    pub compute: c_int,
+    room: u32,
+    /// What is set of it, by number.
+    pub set: [u64; attribute::COUNT],
+}
+
+impl Product {
+    /// A product of which nothing is set.
+    pub fn new(matrices: [Matrix; 4], operations: [c_int; 2], compute: c_int) -> Self {
+        let mut set = [0; attribute::COUNT];
+        set[attribute::UPPER] = f32::INFINITY.to_bits().into();
+        set[attribute::GELU_SCALE] = 1_f32.to_bits().into();
+        Self {
+            mark: Self::MARK,
+            matrices,
+            operations,
+            compute,
+            room: 0,
+            set,
+        }
+    }
+
+    /// An attribute that is a flag.
+    pub fn flag(&self, number: usize) -> bool {
+        self.set[number] as u32 != 0
+    }
+
+    /// An attribute that is a number.
+    pub fn number(&self, number: usize) -> f64 {
+        f32::from_bits(self.set[number] as u32).into()
+    }
+}

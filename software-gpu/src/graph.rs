@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Graphs and stream capture on this device: `gpgpu-graphs` has them, and here is what a launch does.
+//!
+//! A launch of a graph is one piece of work in its stream, which does the steps one after the other. CUDA promises no more of branches
+//! than that they may run at once.
+
+use std::sync::Arc;
+
+use gpgpu_graphs::{
+    Gpu, Signature, Stream as Named, capture,
+    exec::Step,
+    node::{Copy3D, Fill, Kernel, MemOps, Work},
+    store::Store,
+};
+use gpgpu_protocol::cuda::{
+    CU_MEMORYTYPE_HOST, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent, CUstream,
+};
+
+use crate::api::copy::{Rows, copy_now};
+use crate::api::event::Event;
+use crate::api::launch;
+use crate::api::memory;
+use crate::api::memset::fill_now;
+use crate::api::stream_memory;
+use crate::border::{Result, as_callback, refuse_in_callback};
+use crate::config::Config;
+use crate::context;
+use crate::driver;
+use crate::exec::Launch;
+use crate::memory::Place;
+use crate::module::Function;
+use crate::stream::{Null, Order, STREAMS, Stream, Ticket};
+
+static STORE: Store<Soft> = Store::new();
+
+/// This device.
+pub struct Soft;
+
+/// What capture needs to know of a stream.
+pub fn named(stream: &Stream) -> Named {
+    Named {
+        key: stream.id,
+        context: context::handle_of(stream.context),
+        is_legacy: stream.order == Order::Legacy,
+        is_blocking: stream.order == Order::Blocking,
+    }
+}
+
+/// Records what `work` gives if the stream is captured, and says whether.
+pub fn record(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
+    capture::record_work::<Soft>(&named(stream), work)
+}
+
+/// Whether a stream is captured now.
+pub fn records(stream: &Stream) -> Result<bool> {
+    capture::records::<Soft>(&named(stream))
+}
+
+/// What no graph can have is refused in a stream that is captured.
+pub fn refuse(stream: &Stream) -> Result {
+    if !capture::any::<Soft>() {
+        return Ok(());
+    }
+    capture::refuse::<Soft>(&named(stream))
+}
+
+/// A stream is asked about or waited for.
+pub fn observe(stream: &Stream) -> Result {
+    capture::observe_stream::<Soft>(&named(stream))
+}
+
+/// Records an event in a stream that is captured, and says whether it is.
+pub fn record_event(event: u64, stream: &Stream, flags: u32) -> Result<bool> {
+    capture::record_event::<Soft>(event, &named(stream), flags & 1 != 0)
+}
+
+/// Has a stream wait for an event in a capture, and says whether there is one.
+pub fn wait_event(stream: &Stream, event: u64, flags: u32) -> Result<bool> {
+    capture::wait_event::<Soft>(&named(stream), event, flags & 1 != 0)
+}
+
+/// A context ends.
+pub fn forget_context(handle: u64) {
+    capture::forget_context::<Soft>(handle);
+}
+
+/// What a function takes, for a launch in a context.
+pub fn signature(function: &Function, context: u64) -> Signature {
+    let info = function.info();
+    Signature {
+        layout: info.params.iter().map(|of| (of.offset, of.size)).collect(),
+        bytes: info.param_bytes,
+        context,
+    }
+}
+
+fn stream_of(handle: CUstream, per_thread: bool) -> Result<Arc<Stream>> {
+    let null = if per_thread {
+        Null::PerThread
+    } else {
+        Null::Legacy
+    };
+    match STREAMS.get(handle as u64) {
+        Some(stream) => Ok(stream),
+        None => context::current()?.stream(handle, null),
+    }
+}
+
+fn shape_of(kernel: &Kernel, function: &Function) -> Result<Launch> {
+    let mut shape = Launch {
+        grid: kernel.grid,
+        block: kernel.block,
+        dynamic_shared_bytes: kernel.shared as usize,
+        ..Launch::default()
+    };
+    for attribute in &kernel.attributes {
+        launch::apply(attribute, &mut shape)?;
+    }
+    if shape.cluster == [1; 3] {
+        shape.cluster = function.cluster().unwrap_or([1; 3]);
+    }
+    launch::check(function, &shape)?;
+    Ok(shape)
+}
+
+fn function_of(kernel: &Kernel) -> Result<Arc<Function>> {
+    Function::named(kernel.function, &*context::named(kernel.context)?)
+}
+
+fn copy(of: &Copy3D) -> Result {
+    for z in 0..of.depth {
+        let (to, from) = (of.dst_pitch * of.dst_height, of.src_pitch * of.src_height);
+        copy_now(&Rows {
+            dst: of.dst + (z * to) as u64,
+            dst_pitch: of.dst_pitch,
+            src: of.src + (z * from) as u64,
+            src_pitch: of.src_pitch,
+            width: of.width,
+            height: of.height,
+        })?;
+    }
+    Ok(())
+}
+
+/// A part of a launch.
+enum Part {
+    /// Not done after a fault.
+    Work(Box<dyn FnOnce() -> Result + Send>),
+    /// An event's record.
+    Mark(Arc<Ticket>),
+}
+
+fn part(step: &Step) -> Result<Option<Part>> {
+    let work = match &step.work {
+        Work::Kernel(kernel) => {
+            let function = function_of(kernel)?;
+            let (shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
+            let printed = Arc::clone(&context::named(kernel.context)?.printed);
+            Part::Work(Box::new(move || {
+                launch::run(&function, &shape, kernel.bytes(), &printed)
+            }))
+        }
+        Work::Copy(of) => {
+            let of = **of;
+            Part::Work(Box::new(move || copy(&of)))
+        }
+        Work::MemOps(of) => Part::Work(stream_memory::node_work(of)?),
+        Work::Fill(of) => {
+            let of = *of;
+            Part::Work(Box::new(move || fill_now(&of)))
+        }
+        Work::Host(of) => {
+            let of = *of;
+            Part::Work(Box::new(move || {
+                let call = of;
+                if let Some(function) = call.0.function {
+                    // SAFETY: the program's function with the program's argument, as it asked.
+                    as_callback(|| unsafe { function(call.0.userData) });
+                }
+                Ok(())
+            }))
+        }
+        Work::Record(event) => {
+            let ticket = Arc::new(Ticket::default());
+            Event::named(*event as CUevent)?.record_by(Arc::clone(&ticket));
+            Part::Mark(ticket)
+        }
+        Work::Own(of) => {
+            let Some(call) = of.downcast_ref::<Own>() else {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            };
+            let call = call.clone();
+            Part::Work(Box::new(move || call.0()))
+        }
+        Work::Child(_) | Work::Empty | Work::Wait(_) | Work::Alloc(_) | Work::Free(_) => {
+            return Ok(None);
+        }
+    };
+    Ok(Some(work))
+}
+
+/// Work of a library's that a stream has recorded.
+#[derive(Clone)]
+pub struct Own(pub Arc<dyn Fn() -> Result + Send + Sync>);
+
+impl Gpu for Soft {
+    /// The steps say all.
+    type Exec = ();
+
+    fn store() -> &'static Store<Self> {
+        &STORE
+    }
+
+    fn ready() -> Result {
+        let driver = driver::get()?;
+        refuse_in_callback()?;
+        driver.fault()
+    }
+
+    fn context() -> Result<u64> {
+        Ok(context::current()?.handle)
+    }
+
+    fn device(context: u64) -> Result<CUdevice> {
+        Ok(context::named(context)?.device)
+    }
+
+    fn has_device(device: CUdevice) -> bool {
+        (0..Config::get().devices as CUdevice).contains(&device)
+    }
+
+    fn stream(handle: CUstream, per_thread: bool) -> Result<Named> {
+        Ok(named(&*stream_of(handle, per_thread)?))
+    }
+
+    fn check_event(event: u64) -> Result {
+        Event::named(event as CUevent).map(drop)
+    }
+
+    fn signature(handle: u64) -> Result<Signature> {
+        let current = context::current()?;
+        let function = Function::named(handle, &current)?;
+        Ok(signature(&function, context::handle_of(function.context)))
+    }
+
+    fn check_kernel(kernel: &Kernel) -> Result {
+        shape_of(kernel, &*function_of(kernel)?).map(drop)
+    }
+
+    fn check_copy(of: &Copy3D) -> Result {
+        let memory = &driver::get()?.memory;
+        let sides = [
+            (of.dst, of.dst_extent()?, of.given.dstMemoryType, true),
+            (of.src, of.src_extent()?, of.given.srcMemoryType, false),
+        ];
+        for (address, bytes, kind, writes) in sides {
+            let place = memory.classify(address, bytes as u64, writes)?;
+            let is_device = kind == gpgpu_protocol::cuda::CU_MEMORYTYPE_DEVICE;
+            if matches!(place, Place::Pageable) && is_device && kind != CU_MEMORYTYPE_HOST {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_fill(of: &Fill) -> Result {
+        let memory = &driver::get()?.memory;
+        match memory.classify(of.given.dst, of.extent()? as u64, true)? {
+            Place::Known(_) => Ok(()),
+            Place::Pageable => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    fn check_mem_ops(of: &MemOps) -> Result {
+        stream_memory::node_work(of).map(drop)
+    }
+
+    fn allocate(context: u64, bytes: usize) -> Result<u64> {
+        memory::allocate(bytes, &*context::named(context)?)
+    }
+
+    fn free(address: u64) {
+        // Where the context is gone, so is its memory.
+        if let Ok(driver) = driver::get() {
+            let _ = memory::free(driver, address);
+        }
+    }
+
+    fn instantiate(_: &[Step], _: u64) -> Result {
+        Ok(())
+    }
+
+    fn update(_: &(), _: &[Step], _: Option<usize>) -> Result {
+        Ok(())
+    }
+
+    fn launch(_: &(), steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
+        let stream = stream_of(stream, per_thread)?;
+        refuse(&stream)?;
+        let mut after = Vec::new();
+        let mut parts = Vec::new();
+        for step in steps.iter().filter(|step| step.enabled) {
+            if let Work::Wait(event) = step.work {
+                let recorded = Event::named(event as CUevent)?.recorded();
+                let own = |ticket: &Arc<Ticket>| {
+                    parts
+                        .iter()
+                        .any(|part| matches!(part, Part::Mark(of) if Arc::ptr_eq(of, ticket)))
+                };
+                after.extend(recorded.filter(|ticket| !own(ticket)));
+            }
+            parts.extend(part(step)?);
+        }
+        // What the steps use lives until they are done.
+        let held = Arc::clone(steps);
+        context::queue_always_after(&stream, after, move |fault| {
+            let mut code = fault;
+            for part in parts {
+                match part {
+                    Part::Work(work) if code == CUDA_SUCCESS => {
+                        if let Err(failed) = work() {
+                            code = failed;
+                            let _ = driver::get().map(|driver| driver.fail(failed));
+                        }
+                    }
+                    Part::Work(_) => {}
+                    Part::Mark(ticket) => ticket.finish(),
+                }
+            }
+            drop(held);
+        })
+        .map(drop)
+    }
+
+    fn upload(_: &(), stream: CUstream, per_thread: bool) -> Result {
+        refuse(&*stream_of(stream, per_thread)?)
+    }
+
+    fn call(stream: CUstream, per_thread: bool, what: Box<dyn FnOnce() + Send>) -> Result {
+        let stream = stream_of(stream, per_thread)?;
+        context::queue_always(&stream, move |_| as_callback(what)).map(drop)
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Captures of the driver's, and the one command that they do not stand.
+//!
+//! `cuCtxSynchronize` fails where a stream of the context is captured, in whatever mode and by whichever thread, and the capture is worth
+//! nothing then (seen on an H200, driver 580.159.04). A guest's program knows of no capture here: it records in its own process. So captures and
+//! these calls exclude each other.
+
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::cuda::driver;
+
+static CAPTURES: RwLock<()> = RwLock::new(());
+
+/// `cuCtxSynchronize` of the current context, once no stream is captured.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn synchronize() -> Result<(), CUresult> {
+    let _none = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: no arguments.
+    unsafe { driver::cuCtxSynchronize() }
+}
+
+/// Lets this thread capture a stream, until it is dropped: once nobody waits for a context.
+pub fn capture() -> RwLockWriteGuard<'static, ()> {
+    CAPTURES.write().unwrap_or_else(PoisonError::into_inner)
+}

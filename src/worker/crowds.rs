@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Crowds of launches: where the ring holds a backlog of launches into one stream, and the same functions and shapes came before in
+//! that order, they are given to the driver as one executable graph whose parameters are set anew.
+//!
+//! A launch takes the driver more than twice as long as a node's parameters and the GPU's own start of a node together. The nodes form a
+//! chain, so order and visibility are those of the stream. A program can't tell the difference, but by its clock:
+//!
+//! | | |
+//! |---|---|
+//! | no backlog | launches go to the driver as they come |
+//! | an attribute of a launch or of any stream, a cooperative launch | launches, for a node would need the attribute too |
+//! | a function's attributes, a context's limits and settings, modules | the graphs end when one changes ([`changes`]) |
+//! | another VM wants the GPU, or the kernels' time is limited | launches, which the gate counts one by one |
+//! | long kernels | at most [`MOST_UNDER_WAY`] graphs are on their way, which are fewer launches than the driver's own queue holds |
+//! | functions and contexts that end | looked up for each launch; the graphs of a context end before it |
+//! | patterns that don't come back | no graph: one is made when its launches came [`OFTEN`] times, and takes the place of another only if graphs pay |
+
+use std::{
+    collections::{VecDeque, hash_map::DefaultHasher},
+    ffi::c_void,
+    hash::{Hash, Hasher},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use gpgpu_protocol::{
+    api::{Context, Kernel, LaunchConfig, Object, Request, object_kind, request},
+    codec::Reader,
+    cuda::*,
+};
+
+use super::{
+    Commands, counts, grace,
+    lease::{Naming, weigh},
+    objects::Entry,
+    ops::{DEFAULT_STACK, reserve_stack},
+    session::Session,
+};
+use crate::cuda::driver;
+
+/// Launches of a crowd.
+pub const CROWD: usize = 32;
+/// Bytes of the ring that are a backlog.
+pub const BACKLOG: u64 = 2048;
+/// How often a crowd has come when a graph is made of it.
+const OFTEN: u32 = 4;
+/// Crowds that are remembered without a graph.
+const MOST_SEEN: usize = 64;
+/// Graphs of a client.
+const MOST_GRAPHS: usize = 16;
+/// Graphs that may be on their way to the GPU.
+const MOST_UNDER_WAY: usize = 16;
+/// How many launches of graphs pay for a graph that takes the place of another.
+const PAYS: u32 = 64;
+
+type Launch = request::cuLaunchKernelEx;
+
+/// The operator wants none.
+static ARE_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Launches are only launches in this process.
+pub fn switch_off() {
+    ARE_OFF.store(true, Ordering::Relaxed);
+}
+
+/// Whether an operation changes how launches run, or ends something that a graph may use.
+pub fn changes(op: u16) -> bool {
+    const OPS: &[u16] = &[
+        request::cuDevicePrimaryCtxSetFlags_v2::OP,
+        request::cuCtxSetLimit::OP,
+        request::cuCtxSetCacheConfig::OP,
+        request::cuCtxSetSharedMemConfig::OP,
+        request::cuCtxSetFlags::OP,
+        request::cuModuleUnload::OP,
+        request::cuLibraryUnload::OP,
+        request::cuKernelSetAttribute::OP,
+        request::cuKernelSetCacheConfig::OP,
+        request::cuFuncSetAttribute::OP,
+        request::cuFuncSetCacheConfig::OP,
+        request::cuFuncSetSharedMemConfig::OP,
+    ];
+    OPS.contains(&op)
+}
+
+/// Whether an operation gives streams attributes that the nodes of a graph don't take over.
+pub fn sets_streams_apart(op: u16) -> bool {
+    op == request::cuStreamSetAttribute::OP || op == request::cuStreamCopyAttributes::OP
+}
+
+/// What a launch has in common with those before it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Shape {
+    function: u64,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+}
+
+impl Shape {
+    fn of(launch: &Launch) -> Self {
+        let LaunchConfig {
+            grid_x,
+            grid_y,
+            grid_z,
+            block_x,
+            block_y,
+            block_z,
+            shared_bytes,
+            ..
+        } = launch.config;
+        Self {
+            function: launch.func,
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared: shared_bytes,
+        }
+    }
+}
+
+/// Launches that were read from the ring and not given to the driver yet.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// The context that their commands name.
+    context: u64,
+    launches: Vec<Launch>,
+}
+
+impl Waiting {
+    /// Takes the launch that `commands` are, if they are one that goes with those that wait.
+    pub fn take(&mut self, commands: &[u8]) -> bool {
+        let mut commands = Commands(commands);
+        let (Some(command), []) = (commands.next(), commands.0) else {
+            return false;
+        };
+        if command.op != Launch::OP {
+            return false;
+        }
+        let mut reader = Reader::new(command.arguments);
+        let Ok(launch) = reader.get::<Launch>() else {
+            return false;
+        };
+        let goes_with = match self.launches.first() {
+            None => true,
+            Some(first) => {
+                command.context == self.context && launch.config.stream == first.config.stream
+            }
+        };
+        if !goes_with || !launch.config.attributes.is_empty() || reader.end().is_err() {
+            return false;
+        }
+        self.context = command.context;
+        self.launches.push(launch);
+        true
+    }
+
+    /// Whether there are as many as a crowd has.
+    pub fn is_crowd(&self) -> bool {
+        self.launches.len() == CROWD
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.launches.is_empty()
+    }
+
+    /// There are none any more.
+    pub fn clear(&mut self) {
+        self.launches.clear();
+    }
+}
+
+/// A launch in a graph.
+struct Node {
+    raw: CUgraphNode,
+    params: CUDA_KERNEL_NODE_PARAMS,
+    /// What `params` points to: an address in `bytes` for each parameter.
+    _pointers: Box<[*mut c_void]>,
+    bytes: Box<[u8]>,
+}
+
+impl Node {
+    /// The launch, of a function that is there.
+    fn new(launch: &Launch, function: &Entry, context: CUcontext) -> Result<Self, CUresult> {
+        let layout = function.params();
+        let needed = layout
+            .last()
+            .map_or(0, |of| of.offset as usize + of.size as usize);
+        let mut bytes: Box<[u8]> = launch.params.0.as_slice().into();
+        if bytes.len() != needed {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let start = bytes.as_mut_ptr();
+        let mut pointers: Box<[*mut c_void]> = layout
+            .iter()
+            .map(|of| start.wrapping_add(of.offset as usize).cast())
+            .collect();
+        let is_kernel = object_kind(launch.func) == Kernel::KIND;
+        let of = &launch.config;
+        let params = CUDA_KERNEL_NODE_PARAMS {
+            func: if is_kernel { 0 } else { function.raw } as CUfunction,
+            gridDimX: of.grid_x,
+            gridDimY: of.grid_y,
+            gridDimZ: of.grid_z,
+            blockDimX: of.block_x,
+            blockDimY: of.block_y,
+            blockDimZ: of.block_z,
+            sharedMemBytes: of.shared_bytes,
+            kernelParams: pointers.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: if is_kernel { function.raw } else { 0 } as CUkernel,
+            ctx: context,
+        };
+        Ok(Self {
+            raw: std::ptr::null_mut(),
+            params,
+            _pointers: pointers,
+            bytes,
+        })
+    }
+}
+
+/// The graph of a crowd, in one context.
+struct Made {
+    context: u64,
+    shapes: Vec<Shape>,
+    graph: CUgraph,
+    exec: CUgraphExec,
+    nodes: Vec<Node>,
+    /// When it was launched last.
+    used: u64,
+}
+
+// SAFETY: the handles are the driver's, which any thread may use; the nodes' pointers lead into their own buffers.
+unsafe impl Send for Made {}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: both are the driver's, and this alone ends them. What was launched is still done.
+        unsafe {
+            if !self.exec.is_null() {
+                let _ = driver::cuGraphExecDestroy(self.exec);
+            }
+            let _ = driver::cuGraphDestroy(self.graph);
+        }
+    }
+}
+
+impl Made {
+    /// A graph that does these launches one after the other, in the current context.
+    fn new(session: &Session, launches: &[Launch], shapes: &[Shape]) -> Result<Self, CUresult> {
+        let context = session.current();
+        let raw = session.objects.raw::<Context>(context)? as CUcontext;
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphCreate(&mut graph, 0) }?;
+        let mut made = Self {
+            context,
+            shapes: shapes.to_vec(),
+            graph,
+            exec: std::ptr::null_mut(),
+            nodes: Vec::with_capacity(launches.len()),
+            used: 0,
+        };
+        for launch in launches {
+            let function = function(session, launch.func)?;
+            if function.local > DEFAULT_STACK {
+                reserve_stack(session, function.local.into())?;
+            }
+            if let Some(places) = function.places() {
+                places.enter(session.device_memory, context)?;
+            }
+            let mut node = Node::new(launch, &function, raw)?;
+            let after = made.nodes.last().map(|of| of.raw);
+            let (first, count) = (after.as_slice().as_ptr(), after.as_slice().len());
+            // SAFETY: the graph, the node, the function and the context are the driver's and live; the structure, and what it points
+            // to, outlives the call, which copies it.
+            unsafe {
+                let to = &raw mut node.raw;
+                driver::cuGraphAddKernelNode_v2(to, graph, first, count, &node.params)?;
+            }
+            made.nodes.push(node);
+        }
+        // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphInstantiateWithFlags(&mut made.exec, graph, 0) }?;
+        Ok(made)
+    }
+
+    /// Gives the nodes the parameters of these launches, where they differ.
+    fn set(&mut self, session: &Session, launches: &[Launch]) -> Result<(), CUresult> {
+        for (node, launch) in self.nodes.iter_mut().zip(launches) {
+            // It may have ended since.
+            function(session, launch.func)?;
+            let bytes = launch.params.0.as_slice();
+            if *node.bytes == *bytes {
+                continue;
+            }
+            if node.bytes.len() != bytes.len() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            node.bytes.copy_from_slice(bytes);
+            // SAFETY: the executable graph was made of the graph with this node, and its function was found just now; the structure, and
+            // what it points to, outlives the call, which copies it.
+            unsafe {
+                driver::cuGraphExecKernelNodeSetParams_v2(self.exec, node.raw, &node.params)
+            }?;
+        }
+        Ok(())
+    }
+}
+
+/// A function that can be launched in the current context.
+fn function(session: &Session, id: u64) -> Result<Entry, CUresult> {
+    let function = session.objects.function(id)?;
+    if function.context != 0 && function.context != session.current() {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    Ok(function)
+}
+
+/// An event of a context, behind a graph in a stream.
+struct Mark {
+    context: u64,
+    event: CUevent,
+}
+
+// SAFETY: an event is the driver's, which any thread may use.
+unsafe impl Send for Mark {}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: the event is the driver's, and this alone ends it.
+        let _ = unsafe { driver::cuEventDestroy_v2(self.event) };
+    }
+}
+
+impl Mark {
+    fn new(context: u64) -> Result<Self, CUresult> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) }?;
+        Ok(Self { context, event })
+    }
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Crowds {
+    made: Vec<Made>,
+    /// Crowds without a graph, and how often they came; the newest last.
+    seen: VecDeque<(u64, u32)>,
+    /// Behind the graphs that are on their way, the oldest first.
+    under_way: VecDeque<Mark>,
+    spare: Vec<Mark>,
+    /// Contexts that are about to end.
+    ending: Vec<u64>,
+    /// Launches of graphs, and how many there were when one last took another's place.
+    launched: u64,
+    replaced: u64,
+    /// The client has given a stream attributes.
+    is_off: bool,
+}
+
+impl std::fmt::Debug for Crowds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crowds")
+            .field("made", &self.made.len())
+            .field("launched", &self.launched)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Crowds {
+    /// What graphs were made of has changed.
+    pub fn forget(&mut self) {
+        self.made.clear();
+        self.seen.clear();
+    }
+
+    /// From now on launches are only launches.
+    pub fn switch_off(&mut self) {
+        self.is_off = true;
+        self.forget();
+    }
+
+    /// A context is about to end: nothing here is of it any more.
+    pub fn end_context(&mut self, context: u64) {
+        self.made.retain(|of| of.context != context);
+        self.under_way.retain(|of| of.context != context);
+        self.spare.retain(|of| of.context != context);
+        self.ending.push(context);
+    }
+
+    /// It does not end after all, or has ended: its id may be another's.
+    pub fn settle_context(&mut self, context: u64) {
+        self.ending.retain(|of| *of != context);
+    }
+
+    /// Whether one more graph may be on its way.
+    fn has_room(&mut self) -> Result<bool, CUresult> {
+        while let Some(oldest) = self.under_way.front() {
+            // SAFETY: the event is the driver's and lives.
+            match unsafe { driver::cuEventQuery(oldest.event) } {
+                Ok(()) => self.spare.extend(self.under_way.pop_front()),
+                Err(CUDA_ERROR_NOT_READY) => break,
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(self.under_way.len() < MOST_UNDER_WAY)
+    }
+
+    /// Whether a graph is to be made of a crowd, which has come once more.
+    fn is_worth_it(&mut self, context: u64, shapes: &[Shape]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (context, shapes).hash(&mut hasher);
+        let hash = hasher.finish();
+        let known = self.seen.iter().position(|(of, _)| *of == hash);
+        let count = known
+            .and_then(|at| self.seen.remove(at))
+            .map_or(1, |(_, count)| count.saturating_add(1));
+        let has_place =
+            self.made.len() < MOST_GRAPHS || self.launched - self.replaced >= u64::from(PAYS);
+        if count >= OFTEN && has_place {
+            return true;
+        }
+        if self.seen.len() == MOST_SEEN {
+            self.seen.pop_front();
+        }
+        self.seen.push_back((hash, count));
+        false
+    }
+
+    /// The graph of a crowd in the current context; made if that is worth it.
+    fn graph(&mut self, session: &Session, launches: &[Launch]) -> Result<Option<usize>, CUresult> {
+        let context = session.current();
+        let is_like = |made: &Made| {
+            made.context == context
+                && made.shapes.len() == launches.len()
+                && made
+                    .shapes
+                    .iter()
+                    .zip(launches)
+                    .all(|(shape, launch)| *shape == Shape::of(launch))
+        };
+        if let Some(at) = self.made.iter().position(is_like) {
+            return Ok(Some(at));
+        }
+        let shapes: Vec<Shape> = launches.iter().map(Shape::of).collect();
+        if !self.is_worth_it(context, &shapes) {
+            return Ok(None);
+        }
+        let made = Made::new(session, launches, &shapes)?;
+        if self.made.len() == MOST_GRAPHS {
+            let oldest = (0..self.made.len()).min_by_key(|at| self.made[*at].used);
+            oldest.map(|at| self.made.swap_remove(at));
+            self.replaced = self.launched;
+        }
+        self.made.push(made);
+        Ok(Some(self.made.len() - 1))
+    }
+
+    /// Gives the driver what waits as a graph; `Ok(false)` if nothing was given.
+    ///
+    /// # Errors
+    ///
+    /// As for `Ok(false)`: the launches themselves will say what is wrong. Or, as `Ok(true)` with the code kept for the client, that of
+    /// the graph's launch.
+    fn give(&mut self, session: &Session, waiting: &Waiting) -> Result<bool, CUresult> {
+        let [first, ..] = waiting.launches.as_slice() else {
+            return Ok(false);
+        };
+        let passage = session
+            .gates
+            .enter(waiting.context, &first.named(), Launch::GIVES)?;
+        if !passage.is_open() || self.ending.contains(&session.current()) || !self.has_room()? {
+            return Ok(false);
+        }
+        let (stream, context) = session.objects.stream(first.config.stream)?;
+        if context != 0 && context != session.current() {
+            return Ok(false);
+        }
+        let Some(at) = self.graph(session, &waiting.launches)? else {
+            return Ok(false);
+        };
+        let context = session.current();
+        let mark = match self.spare.iter().position(|of| of.context == context) {
+            Some(at) => self.spare.swap_remove(at),
+            None => Mark::new(context)?,
+        };
+        let made = &mut self.made[at];
+        if let Err(code) = made.set(session, &waiting.launches) {
+            // Nobody knows which parameters it has.
+            self.made.swap_remove(at);
+            return Err(code);
+        }
+        self.launched += 1;
+        made.used = self.launched;
+        weigh(waiting.launches.len() as u64);
+        // SAFETY: the executable graph and the stream are the driver's and live, and so does all that the graph uses.
+        let launched = unsafe { driver::cuGraphLaunch(made.exec, stream as CUstream) };
+        if let Err(code) = launched {
+            session.defer(code);
+            return Ok(true);
+        }
+        counts::launch_graph();
+        for _ in &waiting.launches {
+            counts::command();
+            counts::launch();
+        }
+        // SAFETY: the event and the stream are the driver's, live, and are of one context.
+        if unsafe { driver::cuEventRecord(mark.event, stream as CUstream) }.is_ok() {
+            self.under_way.push_back(mark);
+        }
+        Ok(true)
+    }
+
+    /// Gives the driver what waits as a graph, and says whether it did. If not, nothing was given.
+    pub fn issue(&mut self, session: &Session, waiting: &Waiting) -> bool {
+        if self.is_off || ARE_OFF.load(Ordering::Relaxed) || !waiting.is_crowd() {
+            return false;
+        }
+        let uses = grace::enter(waiting.context, false);
+        let given = self.give(session, waiting).unwrap_or(false);
+        drop(uses);
+        // A look-up that found a module in doubt is done anew by the launches themselves.
+        grace::again();
+        given
+    }
+}

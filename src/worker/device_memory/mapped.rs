@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The guest's own virtual memory: addresses that it reserves, physical memory that it makes, and what of that it maps where.
+//!
+//! The worker reserves windows of addresses of the driver and never gives them back; the guest's reservations lie in them. So an
+//! address that the guest unmaps and frees becomes nobody else's: a command that has found it meets the driver's error, and no
+//! memory of the worker's own. What is mapped is noted in [`super::ranges`] as all other memory is, and copies and fills are judged by that.
+//!
+//! Physical memory is counted by reference: the guest's references and its mappings. It is charged when it is made, and the charge
+//! goes with the last of them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gpgpu_protocol::{
+    api::{Object, Physical as PhysicalObject, object_kind},
+    cuda::*,
+};
+
+use super::{
+    Device, DeviceMemory,
+    addresses::{Addresses, GRANULARITY},
+    cuda,
+    driver::{export, location, reserve_for_guest},
+    pool::{Holders, Patience, Place, next_number},
+    ranges::{Access, Range, Source},
+};
+use crate::{
+    account::Charge,
+    worker::grace::{self, Ending, Name, Ticket},
+};
+
+/// Windows at most.
+const WINDOWS: usize = 4;
+/// Physical memories of one client at most, and as many mappings: what each costs the driver is the host's memory.
+const MOST: usize = 256 << 10;
+
+/// Physical memory, given back with the last reference to it.
+#[derive(Debug)]
+struct Physical {
+    handle: CUmemGenericAllocationHandle,
+    bytes: u64,
+    device: CUdevice,
+    /// The same by the guest's number.
+    guest_device: CUdevice,
+    /// Its number as an export.
+    number: u32,
+    is_exported: AtomicBool,
+    holders: &'static dyn Holders,
+    /// The device's chunks; `None` where memory cannot be exported.
+    chunks: Option<Arc<Device>>,
+    /// Dropped after the memory was released.
+    _charge: Option<Charge>,
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        if *self.is_exported.get_mut() {
+            self.holders.drop_exports(&[self.number]);
+            if let Some(device) = &self.chunks {
+                device.pool.note_dropped();
+            }
+        }
+        // SAFETY: the handle is the driver's and is released once.
+        if let Err(code) = unsafe { cuda::cuMemRelease(self.handle) } {
+            tracing::debug!("cuMemRelease: {code}");
+        }
+    }
+}
+
+/// Physical memory as the guest knows it.
+#[derive(Debug)]
+struct Known {
+    memory: Arc<Physical>,
+    /// What the guest is to release.
+    references: u32,
+    mappings: u32,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    bytes: u64,
+    /// The guest's id of what is mapped.
+    id: u64,
+    memory: Arc<Physical>,
+    /// It is being unmapped.
+    is_ending: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    addresses: Addresses,
+    /// By the guest's ids.
+    known: HashMap<u64, Known>,
+    /// By their starts.
+    mappings: BTreeMap<u64, Mapping>,
+    /// The ids of what others may have imported, by its number.
+    exported: HashMap<u32, u64>,
+}
+
+impl State {
+    fn known(&mut self, id: u64) -> Result<&mut Known, CUresult> {
+        let known = self.known.get_mut(&id);
+        known
+            .filter(|known| known.references > 0)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Forgets an id that nothing refers to any more; the memory is to be dropped without the lock.
+    fn forget_unused(&mut self, id: u64) -> Option<Known> {
+        let known = self.known.get(&id)?;
+        if known.references > 0 || known.mappings > 0 {
+            return None;
+        }
+        let number = known.memory.number;
+        self.exported.remove(&number);
+        self.known.remove(&id)
+    }
+
+    /// Ends the count of a mapping.
+    fn uncount(&mut self, id: u64) -> Option<Known> {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.mappings -= 1;
+        }
+        self.forget_unused(id)
+    }
+
+    /// The starts of the mappings that make up exactly this range, in one reservation; none of them is being unmapped.
+    fn whole(&self, start: u64, bytes: u64) -> Result<Vec<u64>, CUresult> {
+        let end = start.checked_add(bytes).filter(|_| bytes > 0);
+        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let within = self.addresses.holds(start, bytes);
+        within.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let (mut at, mut found) = (start, Vec::new());
+        for (&of, mapping) in self.mappings.range(start..end) {
+            if of != at || mapping.is_ending {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            found.push(of);
+            at += mapping.bytes;
+        }
+        if at == end {
+            Ok(found)
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+
+    /// Whether nothing is mapped in a range.
+    fn is_unmapped(&self, start: u64, bytes: u64) -> bool {
+        let before = self.mappings.range(..start.saturating_add(bytes));
+        let before = before.map(|(of, mapping)| of + mapping.bytes).next_back();
+        before.is_none_or(|end| end <= start)
+    }
+
+    /// The mapping that an address lies in.
+    fn around(&self, address: u64) -> Option<&Mapping> {
+        let (&start, mapping) = self.mappings.range(..=address).next_back()?;
+        (address - start < mapping.bytes && !mapping.is_ending).then_some(mapping)
+    }
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Mapped {
+    /// Starts and bytes, for look-ups without a lock.
+    windows: [OnceLock<(u64, u64)>; WINDOWS],
+    state: Mutex<State>,
+    /// Held by who changes mappings while the driver works. Its command is narrow: others may wait for it.
+    turn: Mutex<()>,
+}
+
+impl Mapped {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an address lies in a window.
+    pub fn owns(&self, address: u64) -> bool {
+        let windows = self.windows.iter().map_while(OnceLock::get);
+        windows
+            .into_iter()
+            .any(|(start, bytes)| address.wrapping_sub(*start) < *bytes)
+    }
+
+    /// Adds a window; `false` if there is none to be had.
+    fn add_window(&self, state: &mut State) -> bool {
+        let Some(place) = self.windows.iter().find(|place| place.get().is_none()) else {
+            return false;
+        };
+        let Some((start, bytes)) = reserve_for_guest() else {
+            return false;
+        };
+        let _ = place.set((start, bytes));
+        state.addresses.add(start, bytes);
+        true
+    }
+}
+
+/// Whether a range is a mapping.
+fn is_mapping(range: &Range) -> bool {
+    matches!(range.source, Source::Mapped { .. })
+}
+
+/// Whether a device has a bit in [`Access`].
+fn check_device(device: CUdevice) -> Result<(), CUresult> {
+    let mut found = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { cuda::cuDeviceGet(&mut found, device)? };
+    if (0..Access::DEVICES).contains(&device) {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_DEVICE)
+    }
+}
+
+impl DeviceMemory {
+    /// `cuMemAddressReserve`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, bytes that are no multiple of the granularity or an alignment that is no power of two;
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the bounds.
+    pub fn reserve_addresses(
+        &self,
+        bytes: u64,
+        alignment: u64,
+        wish: u64,
+    ) -> Result<CUdeviceptr, CUresult> {
+        let is_aligned = alignment == 0 || alignment.is_power_of_two();
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || !is_aligned {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut state = self.mapped.state();
+        if state.addresses.has_many() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        loop {
+            if let Some(start) = state.addresses.reserve(bytes, alignment, wish) {
+                return Ok(start);
+            }
+            if !self.mapped.add_window(&mut state) {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+    }
+
+    /// `cuMemAddressFree`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` unless it is a whole reservation in which nothing is mapped.
+    pub fn free_addresses(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
+        grace::narrow(&[]);
+        let _turn = self.mapped.turn();
+        let mut state = self.mapped.state();
+        if state.is_unmapped(start, bytes) && state.addresses.free(start, bytes) {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+
+    /// `cuMemCreate` under the guest's id, on a device by the driver's number and by the guest's.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is there, and for a size that is no multiple of the granularity;
+    /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
+    pub fn create_physical(
+        &self,
+        id: u64,
+        bytes: u64,
+        (device, guest_device): (CUdevice, CUdevice),
+    ) -> Result<(), CUresult> {
+        let is_id = object_kind(id) == PhysicalObject::KIND && id >> 56 == 0;
+        if !is_id || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        check_device(device)?;
+        // The driver may take its time, and so may others that are to give memory back.
+        grace::narrow(&[]);
+        {
+            let state = self.mapped.state();
+            if state.known.contains_key(&id) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            if state.known.len() >= MOST {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+        let memory = Arc::new(self.make_physical(bytes, device, guest_device)?);
+        let mut state = self.mapped.state();
+        if state.known.contains_key(&id) {
+            // Another thread was faster: who does that is not one of our libraries. The memory is dropped after the lock.
+            drop(state);
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let known = Known {
+            memory,
+            references: 1,
+            mappings: 0,
+        };
+        state.known.insert(id, known);
+        Ok(())
+    }
+
+    fn make_physical(
+        &self,
+        bytes: u64,
+        device: CUdevice,
+        guest_device: CUdevice,
+    ) -> Result<Physical, CUresult> {
+        let chunks = self.device(device);
+        let properties = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            // For the mover; the guest exports nothing.
+            requestedHandleTypes: match chunks {
+                Some(_) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                None => CU_MEM_HANDLE_TYPE_NONE,
+            },
+            location: location(device),
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags::default(),
+        };
+        let make = |patience| {
+            let charge = self.quota.get().map(|quota| match patience {
+                Patience::None => quota.reserve(device, bytes),
+                Patience::ForOthers => quota.reserve_patiently(device, bytes),
+            });
+            let charge = charge.transpose()?;
+            let mut handle = 0;
+            // SAFETY: the pointers are to values that live across the call.
+            unsafe { cuda::cuMemCreate(&mut handle, bytes as usize, &properties, 0)? };
+            Ok((handle, charge))
+        };
+        let (handle, charge) = match &chunks {
+            Some(device) => device.pool.insist(bytes, Patience::ForOthers, make)?,
+            None => make(Patience::ForOthers)?,
+        };
+        Ok(Physical {
+            handle,
+            bytes,
+            device,
+            guest_device,
+            number: next_number(),
+            is_exported: AtomicBool::new(false),
+            holders: self.holders,
+            chunks,
+            _charge: charge,
+        })
+    }
+
+    /// `cuMemRelease`: what is mapped stays.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id to which the guest has no reference.
+    pub fn release_physical(&self, id: u64) -> Result<(), CUresult> {
+        grace::narrow(&[]);
+        let gone = {
+            let mut state = self.mapped.state();
+            state.known(id)?.references -= 1;
+            state.forget_unused(id)
+        };
+        drop(gone);
+        Ok(())
+    }
+
+    /// The device of physical memory by the guest's number, and its bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::release_physical`].
+    pub fn describe_physical(&self, id: u64) -> Result<(CUdevice, u64), CUresult> {
+        let mut state = self.mapped.state();
+        let memory = &state.known(id)?.memory;
+        Ok((memory.guest_device, memory.bytes))
+    }
+
+    /// `cuMemMap`; gives the device whose memory it is, by the guest's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id as [`Self::release_physical`], another offset than 0, more bytes than the memory has, and
+    /// addresses that are not of one reservation or at which something is mapped; `CUDA_ERROR_OUT_OF_MEMORY` for one mapping too
+    /// many; the driver's code.
+    pub fn map(&self, start: u64, bytes: u64, offset: u64, id: u64) -> Result<CUdevice, CUresult> {
+        grace::narrow(&[]);
+        let _turn = self.mapped.turn();
+        let (memory, reservation) = {
+            let mut state = self.mapped.state();
+            let reservation = state.addresses.holds(start, bytes);
+            let is_free = state.is_unmapped(start, bytes);
+            let has_many = state.mappings.len() >= MOST || self.has_many();
+            let known = state.known(id)?;
+            let is_aligned = start.is_multiple_of(GRANULARITY) && bytes.is_multiple_of(GRANULARITY);
+            if bytes == 0 || !is_aligned || offset != 0 || bytes > known.memory.bytes || !is_free {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let reservation = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if has_many {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            let mappings = known.mappings.checked_add(1);
+            known.mappings = mappings.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            (Arc::clone(&known.memory), reservation)
+        };
+        // SAFETY: the addresses are of a window of the guest's, and nothing is mapped there; the handle lives.
+        let mapped = unsafe { cuda::cuMemMap(start, bytes as usize, 0, memory.handle, 0) };
+        let mut state = self.mapped.state();
+        if let Err(code) = mapped {
+            let gone = state.uncount(id);
+            drop(state);
+            drop(gone);
+            return Err(code);
+        }
+        let (device, guest_device) = (memory.device, memory.guest_device);
+        let mapping = Mapping {
+            bytes,
+            id,
+            memory,
+            is_ending: false,
+        };
+        state.mappings.insert(start, mapping);
+        let source = Source::Mapped {
+            reservation,
+            access: Access::default(),
+        };
+        self.note_in(start, bytes, (0, device), source, 0);
+        Ok(guest_device)
+    }
+
+    /// `cuMemUnmap`: waits for commands that use the memory, and not for the GPU.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` unless they are one or several whole mappings of one reservation, side by side; the driver's code.
+    pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
+        let ending: Vec<Range> = {
+            let mut state = self.mapped.state();
+            let whole = state.whole(start, bytes)?;
+            for start in &whole {
+                if let Some(mapping) = state.mappings.get_mut(start) {
+                    mapping.is_ending = true;
+                }
+            }
+            let whole = whole.into_iter();
+            whole
+                .filter_map(|start| self.ranges.end(start, is_mapping))
+                .collect()
+        };
+        let ticket = Ticket::now();
+        grace::narrow(&[Name::Object(self.common.current())]);
+        ticket.wait(Ending::Memory { start, bytes });
+        let _turn = self.mapped.turn();
+        let mut result = Ok(());
+        for range in ending {
+            if result.is_ok() {
+                // SAFETY: this was mapped as one piece, and no command uses it any more.
+                result = unsafe { cuda::cuMemUnmap(range.start, range.bytes as usize) };
+            }
+            let mut state = self.mapped.state();
+            if result.is_err() {
+                if let Some(mapping) = state.mappings.get_mut(&range.start) {
+                    mapping.is_ending = false;
+                }
+                self.ranges.insert(range);
+                continue;
+            }
+            self.ranges.remove_freed(range.start);
+            let gone = state.mappings.remove(&range.start);
+            let unused = gone.as_ref().and_then(|mapping| state.uncount(mapping.id));
+            drop(state);
+            drop((gone, unused));
+        }
+        result
+    }
+
+    /// `cuMemSetAccess` for one device, by the driver's number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::unmap`]; `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for flags that are none.
+    pub fn set_access(
+        &self,
+        start: u64,
+        bytes: u64,
+        device: CUdevice,
+        flags: CUmemAccess_flags,
+    ) -> Result<(), CUresult> {
+        check_device(device)?;
+        if !matches!(
+            flags,
+            CU_MEM_ACCESS_FLAGS_PROT_NONE
+                | CU_MEM_ACCESS_FLAGS_PROT_READ
+                | CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        ) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        grace::narrow(&[]);
+        let _turn = self.mapped.turn();
+        let whole = self.mapped.state().whole(start, bytes)?;
+        let wish = CUmemAccessDesc {
+            location: location(device),
+            flags,
+        };
+        // SAFETY: the range is mapped, by the guest; the pointer is to a value that lives across the call.
+        unsafe { cuda::cuMemSetAccess(start, bytes as usize, &wish, 1)? };
+        for start in whole {
+            self.ranges.change(start, |range| {
+                if let Source::Mapped { access, .. } = &mut range.source {
+                    *access = access.with(device, flags);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// `cuMemGetAccess`, for a device by the driver's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped; `CUDA_ERROR_INVALID_DEVICE`.
+    pub fn access(&self, address: u64, device: CUdevice) -> Result<CUmemAccess_flags, CUresult> {
+        check_device(device)?;
+        let range = self.ranges.find(address);
+        match range.filter(|range| range.ending.is_none()) {
+            Some(Range {
+                source: Source::Mapped { access, .. },
+                ..
+            }) => Ok(access.of(device)),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// `cuMemRetainAllocationHandle`.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
+    pub fn retain_physical(&self, address: u64) -> Result<u64, CUresult> {
+        let mut state = self.mapped.state();
+        let id = state.around(address).ok_or(CUDA_ERROR_INVALID_VALUE)?.id;
+        let known = state.known.get_mut(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let references = known.references.checked_add(1);
+        known.references = references.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(id)
+    }
+
+    /// Whether the bytes at an address, which lies in this mapping, are in it and those behind it of its reservation, and
+    /// whether the context's device or the memory's own may read them: the driver judges the rest.
+    pub(super) fn check_mapped(
+        &self,
+        context: u64,
+        range: Range,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), CUresult> {
+        let device = self.device_of(context).ok();
+        let end = address.checked_add(bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut at = range;
+        loop {
+            let (Source::Mapped { access, .. }, None) = (at.source, at.ending) else {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            };
+            let of = |device: CUdevice| access.of(device) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+            if !of(at.device) && !device.is_some_and(of) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let behind = at.start + at.bytes;
+            if end <= behind {
+                return Ok(());
+            }
+            let next = self.ranges.find(behind);
+            at = next
+                .filter(|next| same_reservation(next, &range))
+                .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        }
+    }
+
+    /// [`DeviceMemory::place`] of what is mapped. What the memory's own device may not write to is nobody's to reach but by the
+    /// driver, which judges that.
+    pub(super) fn place_mapped(&self, address: u64, bytes: u64) -> Option<Place> {
+        let range = self.ranges.find(address)?;
+        let Source::Mapped { access, .. } = range.source else {
+            return None;
+        };
+        let is_open = access.of(range.device) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if !is_open || !range.holds(address, bytes) {
+            return None;
+        }
+        let mut state = self.mapped.state();
+        let Mapping { id, memory, .. } = state.around(address)?;
+        memory.chunks.as_ref()?;
+        memory.is_exported.store(true, Ordering::Relaxed);
+        let (export, id) = (memory.number, *id);
+        state.exported.insert(export, id);
+        Some(Place {
+            export,
+            offset: address - range.start,
+        })
+    }
+
+    /// [`DeviceMemory::export`] of what is mapped; `None` if it has not this number.
+    pub(super) fn export_mapped(
+        &self,
+        number: u32,
+    ) -> Option<Result<(OwnedFd, u64, CUdevice), CUresult>> {
+        // Nothing of it is held beyond the lock: the last who lets go tells the holders, and they may be asking this.
+        let state = self.mapped.state();
+        let memory = &state.known.get(state.exported.get(&number)?)?.memory;
+        let fd = export(memory.handle);
+        Some(fd.map(|fd| (fd, memory.bytes, memory.device)))
+    }
+}
+
+/// Whether two mappings are of the same reservation.
+fn same_reservation(one: &Range, other: &Range) -> bool {
+    let of = |range: &Range| match range.source {
+        Source::Mapped { reservation, .. } => Some(reservation),
+        _ => None,
+    };
+    of(one).is_some() && of(one) == of(other)
+}

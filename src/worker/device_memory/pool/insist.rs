@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Memory that is made where there is little: what is idle is given back first, here and in other processes.
+
+use std::time::{Duration, Instant};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{Backend, Patience, Pool};
+
+/// How long others take at most to drop memory that was given back, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl<B: Backend> Pool<B> {
+    /// Makes `bytes` bytes of the device's memory by `make`, which may be called several times and says
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// That of the last `make`.
+    pub fn insist<T>(
+        &self,
+        bytes: u64,
+        patience: Patience,
+        make: impl Fn(Patience) -> Result<T, CUresult>,
+    ) -> Result<T, CUresult> {
+        let discards = *self.discards();
+        let mut made = make(Patience::None);
+        if patience == Patience::None {
+            return made;
+        }
+        // What another thread is giving back just now counts too.
+        if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
+            && (self.press() || *self.discards() != discards)
+        {
+            made = make(Patience::None);
+        }
+        if matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY)) {
+            made = make(Patience::ForOthers);
+        }
+        // Whoever has imported what was given back drops it, but not at once; and what was freed just now may be in use in
+        // another thread for a moment.
+        let began = Instant::now();
+        let is_kept = || self.state().idle_bytes > 0 && began.elapsed() < PATIENCE;
+        while matches!(made, Err(CUDA_ERROR_OUT_OF_MEMORY))
+            && !self.backend.is_over_limit(bytes)
+            && (self.is_being_dropped() || is_kept())
+        {
+            std::thread::sleep(PAUSE);
+            self.trim(0);
+            made = make(Patience::None);
+        }
+        made
+    }
+
+    /// Memory of the device was given back that others have imported.
+    pub fn note_dropped(&self) {
+        let mut dropped = self
+            .dropped
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *dropped = Some(Instant::now());
+    }
+
+    /// Whether others may still hold memory that was given back.
+    fn is_being_dropped(&self) -> bool {
+        let dropped = self
+            .dropped
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        dropped.is_some_and(|at| at.elapsed() < PATIENCE)
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The device memory of executable graphs, in the VM's limit.
+//!
+//! The driver keeps what an executable graph needs on its GPU, and does not say how much that is; when the graph ends it keeps it for the next
+//! one. On an H200 (driver 580.159.04) 512 graphs of one kernel took 112 KiB each, 512 of 200 kernels 460 KiB each, 64 of 2000 1 MiB each, and
+//! their ends gave nothing back. So a client is charged for the most that it has had at a time, until it ends.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{account::Charge, worker::device_memory::DeviceMemory};
+
+/// Bytes of an executable graph.
+const OF_EACH: u64 = 112 << 10;
+/// Bytes of each of its nodes.
+const OF_NODE: u64 = 2560;
+
+#[derive(Debug, Default)]
+struct Used {
+    now: u64,
+    charged: u64,
+    charges: Vec<Charge>,
+}
+
+/// What a client's executable graphs take on each GPU.
+#[derive(Debug, Clone, Default)]
+pub struct Account(Arc<Mutex<HashMap<CUdevice, Used>>>);
+
+/// A graph's part of it, until this is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    account: Account,
+    device: CUdevice,
+    bytes: u64,
+}
+
+impl Account {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CUdevice, Used>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an executable graph of so many nodes, and charges what is more than was ever there.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit.
+    pub fn take(
+        &self,
+        memory: &DeviceMemory,
+        device: CUdevice,
+        nodes: usize,
+    ) -> Result<Taken, CUresult> {
+        let bytes = OF_EACH + OF_NODE * nodes as u64;
+        let missing = {
+            let mut all = self.lock();
+            let used = all.entry(device).or_default();
+            used.now += bytes;
+            let missing = used.now.saturating_sub(used.charged);
+            used.charged += missing;
+            missing
+        };
+        // It is given back with this, should it be refused.
+        let taken = Taken {
+            account: self.clone(),
+            device,
+            bytes,
+        };
+        // Not with the lock: this may wait for others to give memory back.
+        match memory.reserve(device, missing) {
+            Ok(charge) => {
+                let mut all = self.lock();
+                let used = all.entry(device).or_default();
+                used.charges.extend(charge);
+                Ok(taken)
+            }
+            Err(code) => {
+                self.lock().entry(device).or_default().charged -= missing;
+                Err(code)
+            }
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut all = self.account.lock();
+        all.entry(self.device).or_default().now -= self.bytes;
+    }
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The client's executable graphs.
+//!
+//! A graph of the driver's is made of the client's list of steps, node by node, and each step is checked as the command would be that
+//! does the same in a stream ([`step`]). What an executable graph uses may end before it: each launch looks whether it is there still, for the
+//! driver does not. What libraries have done in calls that were recorded are parts of graphs ([`part`]).
+
+mod charged;
+mod part;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::{
+    api::{GraphExec, GraphPart, GraphStep, Object, object_kind},
+    cuda::*,
+};
+
+use self::charged::{Account, Taken};
+pub use self::part::{Part, Recorder};
+use self::step::{Uses, can_be_disabled, is_in_context, kind, make};
+use super::{lease::current_gpu, ops::known, session::Session};
+use crate::cuda::driver;
+
+/// The most executable graphs of a client.
+const MOST: usize = 16 << 10;
+/// The most steps of one.
+pub const MOST_STEPS: usize = 1 << 18;
+/// The most steps of all of a client's, with the nodes of parts and an eighth for what a step waits for: each step costs the driver a kilobyte
+/// or so of the host's memory.
+const MOST_STEPS_OF_ALL: usize = 1 << 20;
+/// The most parts of a client.
+const MOST_PARTS: usize = 256 << 10;
+/// No object that is made has an id from here on.
+const RESERVED: u64 = 1 << 56;
+
+/// Counts something towards the client's limit, all of it or nothing.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
+fn reserve(counted: &AtomicUsize, more: usize) -> Result<(), CUresult> {
+    let add = |now: usize| {
+        now.checked_add(more)
+            .filter(|all| *all <= MOST_STEPS_OF_ALL)
+    };
+    let done = counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    done.map(drop).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// What is counted towards the client's limit, until this is dropped.
+struct Counted(Arc<AtomicUsize>, usize);
+
+impl Counted {
+    fn new(executables: &Executables, steps: &[GraphStep]) -> Result<Self, CUresult> {
+        let mut all = steps.len();
+        for step in steps {
+            // The driver copies the graph of a part.
+            let nodes = match step.kind {
+                kind::PART => executables.part(step.object)?.nodes(),
+                _ => 0,
+            };
+            all = all.saturating_add(step.after.len() / 8 + nodes);
+        }
+        reserve(&executables.counted, all)?;
+        Ok(Self(Arc::clone(&executables.counted), all))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+/// A graph of the driver's, made of steps.
+struct Graph {
+    raw: CUgraph,
+    nodes: Vec<CUgraphNode>,
+    steps: Vec<Kept>,
+    /// The GPU that all of it is on.
+    gpu: Option<usize>,
+    /// The contexts that it runs in.
+    contexts: BTreeSet<u64>,
+    counted: Counted,
+}
+
+/// What is kept of a step.
+struct Kept {
+    kind: u32,
+    context: u64,
+    enabled: bool,
+    uses: Uses,
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the graph is the driver's, and this alone ends it.
+        let _ = unsafe { driver::cuGraphDestroy(self.raw) };
+    }
+}
+
+impl Graph {
+    fn new(session: &Session, steps: &[GraphStep]) -> Result<Self, CUresult> {
+        if steps.len() > MOST_STEPS {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let counted = Counted::new(&session.executables, steps)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphCreate(&mut raw, 0) }?;
+        let mut graph = Self {
+            raw,
+            nodes: Vec::with_capacity(steps.len()),
+            steps: Vec::with_capacity(steps.len()),
+            gpu: None,
+            contexts: BTreeSet::new(),
+            counted,
+        };
+        for step in steps {
+            let after = step.after.iter();
+            let after: Option<Vec<CUgraphNode>> = after
+                .map(|of| graph.nodes.get(*of as usize).copied())
+                .collect();
+            let after = after.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let (made, uses) = make(session, step)?;
+            if is_in_context(step.kind) {
+                let gpu = current_gpu()?;
+                // A launch passes one GPU's gate.
+                if *graph.gpu.get_or_insert(gpu) != gpu {
+                    return Err(CUDA_ERROR_NOT_SUPPORTED);
+                }
+                graph.contexts.insert(step.context);
+            }
+            graph.nodes.push(made.add(graph.raw, &after)?);
+            graph.steps.push(Kept {
+                kind: step.kind,
+                context: step.context,
+                enabled: step.enabled,
+                uses,
+            });
+        }
+        Ok(graph)
+    }
+}
+
+/// The driver's handles of an executable graph.
+struct Handles {
+    exec: CUgraphExec,
+    graph: Graph,
+    /// Its device memory; none where it is on no GPU.
+    _taken: Option<Taken>,
+}
+
+// SAFETY: the driver's handles can be used by any thread, one at a time, which the lock around them sees to.
+unsafe impl Send for Handles {}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        // SAFETY: the executable graph is the driver's, and this alone ends it. What was launched is still done.
+        let _ = unsafe { driver::cuGraphExecDestroy(self.exec) };
+    }
+}
+
+impl Handles {
+    fn new(session: &Session, graph: Graph, flags: u64) -> Result<Self, CUresult> {
+        let take = |gpu| {
+            let device = CUdevice::try_from(gpu).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+            let account = &session.executables.account;
+            account.take(session.device_memory, device, graph.counted.1)
+        };
+        let taken = graph.gpu.map(take).transpose()?;
+        let mut exec = std::ptr::null_mut();
+        // SAFETY: the graph is the driver's and lives; the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph.raw, flags) }?;
+        let handles = Self {
+            exec,
+            graph,
+            _taken: taken,
+        };
+        for index in 0..handles.graph.steps.len() {
+            if !handles.graph.steps[index].enabled {
+                handles.enable(index, false)?;
+            }
+        }
+        Ok(handles)
+    }
+
+    fn enable(&self, index: usize, enabled: bool) -> Result<(), CUresult> {
+        if !can_be_disabled(self.graph.steps[index].kind) {
+            return Ok(());
+        }
+        // SAFETY: both are the driver's and live.
+        unsafe { driver::cuGraphNodeSetEnabled(self.exec, self.graph.nodes[index], enabled.into()) }
+    }
+
+    /// Whether all that it uses is there.
+    fn check(&self, session: &Session) -> Result<(), CUresult> {
+        let objects = &session.objects;
+        for step in &self.graph.steps {
+            let uses = &step.uses;
+            if uses.object != 0 && objects.live_context_of(uses.object).is_none() {
+                return Err(CUDA_ERROR_INVALID_HANDLE);
+            }
+            for (address, bytes) in &uses.memory {
+                known(session, *address, *bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An executable graph. It ends with the last command that uses it.
+pub struct Executable {
+    flags: u64,
+    /// The contexts that it runs in, which never change: it ends with the first of them.
+    contexts: BTreeSet<u64>,
+    handles: Mutex<Handles>,
+}
+
+impl Executable {
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Launches it in a stream of the current context. The gate counts it for as many commands as it has launches, copies and fills.
+    ///
+    /// # Errors
+    ///
+    /// See `cuGraphLaunch` of the API table.
+    pub fn launch(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
+        let handles = self.handles();
+        self.check_gpu(&handles)?;
+        handles.check(session)?;
+        let given = handles.graph.steps.iter();
+        let given = given.filter(|of| of.enabled || !can_be_disabled(of.kind));
+        super::lease::weigh(given.map(|of| of.uses.commands).sum());
+        // SAFETY: both are the driver's and live, and so does all that the graph uses.
+        unsafe { driver::cuGraphLaunch(handles.exec, stream) }
+    }
+
+    fn check_gpu(&self, handles: &Handles) -> Result<(), CUresult> {
+        match handles.graph.gpu {
+            Some(gpu) if gpu != current_gpu()? => Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings it to the GPU of the current context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::launch`].
+    pub fn upload(&self, session: &Session, stream: CUstream) -> Result<(), CUresult> {
+        let handles = self.handles();
+        self.check_gpu(&handles)?;
+        handles.check(session)?;
+        // SAFETY: as above.
+        unsafe { driver::cuGraphUpload(handles.exec, stream) }
+    }
+
+    /// Has it do what other steps say.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, and then it does what it did before.
+    pub fn update(&self, session: &Session, steps: &[GraphStep]) -> Result<(), CUresult> {
+        let graph = Graph::new(session, steps)?;
+        let mut handles = self.handles();
+        if graph.steps.len() != handles.graph.steps.len() || graph.contexts != self.contexts {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // The driver has rules of its own for what it changes in place.
+        *handles = Handles::new(session, graph, self.flags)?;
+        Ok(())
+    }
+
+    /// Changes one step.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; or the driver's.
+    pub fn set(&self, session: &Session, index: usize, to: &GraphStep) -> Result<(), CUresult> {
+        let (made, uses) = make(session, to)?;
+        let mut handles = self.handles();
+        let of = handles.graph.steps.get(index);
+        let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if of.kind != to.kind || of.context != to.context {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let is_other = of.enabled != to.enabled;
+        made.set(handles.exec, handles.graph.nodes[index])?;
+        if is_other {
+            handles.enable(index, to.enabled)?;
+        }
+        let of = &mut handles.graph.steps[index];
+        (of.uses, of.enabled) = (uses, to.enabled);
+        Ok(())
+    }
+}
+
+/// A client's executable graphs and parts, by id.
+#[derive(Default)]
+pub struct Executables {
+    all: Mutex<HashMap<u64, Arc<Executable>>>,
+    parts: Mutex<HashMap<u64, Arc<Part>>>,
+    counted: Arc<AtomicUsize>,
+    account: Account,
+}
+
+impl std::fmt::Debug for Executables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Executables({})", self.all().len())
+    }
+}
+
+impl Executables {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Executable>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<u64, Arc<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is in use; `CUDA_ERROR_OUT_OF_MEMORY` past the limits; or the driver's.
+    pub fn make(
+        &self,
+        session: &Session,
+        id: u64,
+        steps: &[GraphStep],
+        flags: u64,
+    ) -> Result<(), CUresult> {
+        check_new::<GraphExec, _>(&self.all(), id, MOST)?;
+        let graph = Graph::new(session, steps)?;
+        let executable = Arc::new(Executable {
+            flags,
+            contexts: graph.contexts.clone(),
+            handles: Mutex::new(Handles::new(session, graph, flags)?),
+        });
+        // A context that is about to end has ended what it has found so far.
+        let is_live = |of: &u64| session.objects.live_context_of(*of).is_some();
+        let mut all = self.all();
+        // Another thread may have taken the id meanwhile.
+        check_new::<GraphExec, _>(&all, id, MOST)?;
+        if !executable.contexts.iter().all(is_live) {
+            drop(all);
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        all.insert(id, executable);
+        Ok(())
+    }
+
+    /// Records what `body` gives a stream, which it is given, as a part of this id in the current context, and gives the part's commands: 0 if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Executables::make`], and as [`Recorder::finish`]; those of `body`.
+    pub fn record<T>(
+        &self,
+        session: &Session,
+        id: u64,
+        body: impl FnOnce(&Recorder) -> Result<T, CUresult>,
+    ) -> Result<(T, Result<u64, CUresult>), CUresult> {
+        check_new::<GraphPart, _>(&self.parts(), id, MOST_PARTS)?;
+        let context = session.current();
+        let recorder = Recorder::new()?;
+        let done = body(&recorder)?;
+        let part = match recorder.finish(context, &self.counted) {
+            Ok(Some(part)) => part,
+            Ok(None) => return Ok((done, Ok(0))),
+            Err(code) => return Ok((done, Err(code))),
+        };
+        let commands = part.commands;
+        let mut parts = self.parts();
+        check_new::<GraphPart, _>(&parts, id, MOST_PARTS)?;
+        if session.objects.live_context_of(context).is_none() {
+            drop(parts);
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        parts.insert(id, Arc::new(part));
+        Ok((done, Ok(commands)))
+    }
+
+    /// The part with this id.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is none.
+    pub fn part(&self, id: u64) -> Result<Arc<Part>, CUresult> {
+        let found = self.parts().get(&id).cloned();
+        found.ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Ends a part.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::part`].
+    pub fn forget_part(&self, id: u64) -> Result<(), CUresult> {
+        let gone = self.parts().remove(&id);
+        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// The one with this id.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is none.
+    pub fn find(&self, id: u64) -> Result<Arc<Executable>, CUresult> {
+        self.all()
+            .get(&id)
+            .cloned()
+            .ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Ends one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::find`].
+    pub fn end(&self, id: u64) -> Result<(), CUresult> {
+        let gone = self.all().remove(&id);
+        gone.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// A context is about to end: so does what is in it.
+    pub fn end_context(&self, context: u64) {
+        // What ends is dropped when the locks are gone.
+        let (mut execs, mut parts) = (Vec::new(), Vec::new());
+        self.all().retain(|_, of| {
+            let stays = !of.contexts.contains(&context);
+            if !stays {
+                execs.push(Arc::clone(of));
+            }
+            stays
+        });
+        self.parts().retain(|_, of| {
+            let stays = of.context != context;
+            if !stays {
+                parts.push(Arc::clone(of));
+            }
+            stays
+        });
+    }
+}
+
+/// Whether an id can become that of an object of a kind, of which there may be so many.
+fn check_new<K: Object, T>(all: &HashMap<u64, T>, id: u64, most: usize) -> Result<(), CUresult> {
+    if object_kind(id) != K::KIND || id >= RESERVED || all.contains_key(&id) {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    } else if all.len() >= most {
+        Err(CUDA_ERROR_OUT_OF_MEMORY)
+    } else {
+        Ok(())
+    }
+}
+
+/// Says whether a step can be done.
+///
+/// # Errors
+///
+/// What doing it would come to.
+pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
+    let alone = GraphStep {
+        after: Vec::new(),
+        ..step.clone()
+    };
+    Graph::new(session, &[alone]).map(drop)
+}

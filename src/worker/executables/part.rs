@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Parts of graphs: what a library has given the GPU to do in a call that was recorded.
+//!
+//! The library's work is captured in a stream that lives for the one call and that nobody else knows: so nothing else gets into the
+//! part, and no other command meets a stream that is captured. The mode of the capture is the relaxed one, which forbids no other thread
+//! anything.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::{
+        Arc, RwLockWriteGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_graphs::abi::kind;
+use gpgpu_protocol::cuda::*;
+
+use crate::{cuda::driver, worker::captures};
+
+/// How deep a library's graphs may lie in each other.
+const DEEPEST: usize = 8;
+
+/// A part.
+#[derive(Debug)]
+pub struct Part {
+    raw: CUgraph,
+    /// The id of the context that it is in.
+    pub context: u64,
+    /// Launches, copies and fills.
+    pub commands: u64,
+    /// Where it is counted, and for how many nodes.
+    counted: Option<(Arc<AtomicUsize>, usize)>,
+}
+
+// SAFETY: the driver's handle can be used by any thread; once the part is made, it is only ever copied from, which the driver
+// allows several threads at once, and ended when nobody has it any more.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // SAFETY: the graph is the driver's, and this alone ends it.
+        let _ = unsafe { driver::cuGraphDestroy(self.raw) };
+        if let Some((counted, nodes)) = &self.counted {
+            counted.fetch_sub(*nodes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nodes, and how many of them are launches, copies and fills.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events.
+fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), CUresult> {
+    let mut length = 0;
+    // SAFETY: the graph is the driver's and lives; NULL asks for the number alone.
+    unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut length) }?;
+    let mut nodes = vec![std::ptr::null_mut(); length];
+    if length > 0 {
+        // SAFETY: there is room for so many.
+        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut length) }?;
+    }
+    let (mut all, mut commands) = (0, 0);
+    for node in nodes.into_iter().take(length) {
+        let mut of = u32::MAX;
+        // SAFETY: the node is the graph's; the pointer is to a value that lives across the call.
+        unsafe { driver::cuGraphNodeGetType(node, &mut of) }?;
+        all += 1;
+        match of {
+            kind::KERNEL | kind::MEMCPY | kind::MEMSET => commands += 1,
+            kind::EMPTY => {}
+            kind::GRAPH if depth < DEEPEST => {
+                let mut child = std::ptr::null_mut();
+                // SAFETY: as above.
+                match unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) } {
+                    Ok(()) => {
+                        let (more, given) = count(child, depth + 1)?;
+                        (all, commands) = (all + more, commands + given);
+                    }
+                    // The software GPU's libraries have no nodes to show.
+                    Err(CUDA_ERROR_NOT_SUPPORTED) => commands += 1,
+                    Err(code) => return Err(code),
+                }
+            }
+            _ => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+        }
+    }
+    Ok((all, commands))
+}
+
+/// A stream that records, for as long as this lives.
+#[derive(Debug)]
+pub struct Recorder {
+    stream: CUstream,
+    /// What lets it, while it records.
+    open: RefCell<Option<RwLockWriteGuard<'static, ()>>>,
+    /// What was recorded, once that is over.
+    outcome: Cell<Result<CUgraph, CUresult>>,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.stop();
+        if let Ok(left) = self.outcome.get()
+            && !left.is_null()
+        {
+            // SAFETY: nobody else has the graph.
+            let _ = unsafe { driver::cuGraphDestroy(left) };
+        }
+        // SAFETY: the stream is this one's own.
+        let _ = unsafe { driver::cuStreamDestroy_v2(self.stream) };
+    }
+}
+
+impl Recorder {
+    /// A stream in the current context.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn new() -> Result<Self, CUresult> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { driver::cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING) }?;
+        Ok(Self {
+            stream,
+            open: RefCell::new(None),
+            outcome: Cell::new(Ok(std::ptr::null_mut())),
+        })
+    }
+
+    /// The driver's handle.
+    pub fn raw(&self) -> u64 {
+        self.stream as u64
+    }
+
+    /// Records what the stream is given from here on.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn begin(&self) -> Result<(), CUresult> {
+        let open = captures::capture();
+        // SAFETY: the stream is this one's own.
+        unsafe { driver::cuStreamBeginCapture_v2(self.stream, CU_STREAM_CAPTURE_MODE_RELAXED) }?;
+        self.open.replace(Some(open));
+        Ok(())
+    }
+
+    /// Records no more. Why there is nothing to record, [`Recorder::finish`] says.
+    pub fn stop(&self) {
+        let mut graph = std::ptr::null_mut();
+        if let Some(_open) = self.open.take() {
+            // SAFETY: the stream is this one's own; the pointer is to a value that lives across the call.
+            let ended = unsafe { driver::cuStreamEndCapture(self.stream, &mut graph) };
+            self.outcome.set(ended.map(|()| graph));
+        }
+    }
+
+    /// What was recorded; `None` if that is nothing.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for what a part cannot have; `CUDA_ERROR_OUT_OF_MEMORY` where the client has as many
+    /// nodes as it may have.
+    pub fn finish(
+        &self,
+        context: u64,
+        counted: &Arc<AtomicUsize>,
+    ) -> Result<Option<Part>, CUresult> {
+        self.stop();
+        let raw = self.outcome.replace(Ok(std::ptr::null_mut()))?;
+        if raw.is_null() {
+            return Ok(None);
+        }
+        let mut part = Part {
+            raw,
+            context,
+            commands: 0,
+            counted: None,
+        };
+        let (nodes, commands) = count(part.raw, 0)?;
+        if nodes == 0 {
+            return Ok(None);
+        }
+        super::reserve(counted, nodes)?;
+        (part.commands, part.counted) = (commands.max(1), Some((Arc::clone(counted), nodes)));
+        Ok(Some(part))
+    }
+}
+
+impl Part {
+    /// The driver's handle.
+    pub fn raw(&self) -> CUgraph {
+        self.raw
+    }
+
+    /// Nodes.
+    pub fn nodes(&self) -> usize {
+        self.counted.as_ref().map_or(0, |(_, nodes)| *nodes)
+    }
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Steps of executable graphs, as the driver takes them.
+
+use std::{
+    ffi::c_void,
+    sync::{Arc, OnceLock},
+};
+
+use gpgpu_graphs::abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS,
+    CUstreamBatchMemOpParams,
+};
+use gpgpu_protocol::{
+    api::{Context, Event, GraphStep, Kernel, MemOp, Object, is_node_attribute, object_kind},
+    cuda::*,
+};
+
+use super::part::Part;
+use crate::{
+    cuda::driver,
+    worker::{
+        ops::{DEFAULT_STACK, known, memop, reserve_stack},
+        session::{Callbacks, Session},
+    },
+};
+
+/// What a step does, by number: see [`GraphStep`].
+#[allow(missing_docs)]
+pub mod kind {
+    pub const LAUNCH: u32 = 0;
+    pub const COPY: u32 = 1;
+    pub const FILL: u32 = 2;
+    pub const CALL: u32 = 3;
+    pub const NOTHING: u32 = 4;
+    pub const RECORD: u32 = 5;
+    pub const WAIT: u32 = 6;
+    pub const PART: u32 = 7;
+    pub const WORDS: u32 = 8;
+}
+
+/// The callbacks of the one client that this process has: what a graph's calls lead to.
+static CALLBACKS: OnceLock<&'static Callbacks> = OnceLock::new();
+
+/// A launch of a graph has come to a call of the program, whose number is in the place of its data.
+unsafe extern "C" fn call(number: *mut c_void) {
+    if let Some(callbacks) = CALLBACKS.get() {
+        callbacks.run(number as u64, CUDA_SUCCESS);
+    }
+}
+
+/// A step as the driver takes it.
+pub enum Made {
+    Launch {
+        params: CUDA_KERNEL_NODE_PARAMS,
+        /// What `params` points to.
+        _pointers: Vec<*mut c_void>,
+        _bytes: Vec<u8>,
+        attributes: Vec<(CUlaunchAttributeID, CUlaunchAttributeValue)>,
+    },
+    Copy(CUDA_MEMCPY3D, CUcontext),
+    Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
+    Call(CUDA_HOST_NODE_PARAMS),
+    Words {
+        params: CUDA_BATCH_MEM_OP_NODE_PARAMS,
+        /// What `params` points to.
+        _ops: Vec<CUstreamBatchMemOpParams>,
+    },
+    Nothing,
+    Record(CUevent),
+    Wait(CUevent),
+    Part(Arc<Part>),
+}
+
+/// What a step uses that may end before its graph.
+#[derive(Debug, Default, Clone)]
+pub struct Uses {
+    /// A function, kernel or event; 0 for none.
+    pub object: u64,
+    /// Addresses and bytes.
+    pub memory: Vec<(u64, usize)>,
+    /// Launches, copies, fills and batches of words.
+    pub commands: u64,
+}
+
+fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    let function = session.function(step.object)?;
+    if function.context != 0 && function.context != step.context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if function.local > DEFAULT_STACK {
+        reserve_stack(session, function.local.into())?;
+    }
+    let layout = function.params();
+    let end = |of: &gpgpu_protocol::api::ParamInfo| of.offset as usize + of.size as usize;
+    let mut bytes = step.params.0.clone();
+    if bytes.len() != layout.last().map_or(0, end) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let start = bytes.as_mut_ptr();
+    let pointers = layout.iter();
+    let mut pointers: Vec<*mut c_void> = pointers
+        .map(|param| start.wrapping_add(param.offset as usize).cast())
+        .collect();
+    let mut attributes = Vec::new();
+    for of in &step.launch.attributes {
+        if !is_node_attribute(of.id) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        attributes.push((of.id, CUlaunchAttributeValue { pad: of.value }));
+    }
+    let is_kernel = object_kind(step.object) == Kernel::KIND;
+    let raw = function.raw;
+    let of = &step.launch;
+    let params = CUDA_KERNEL_NODE_PARAMS {
+        func: if is_kernel { 0 } else { raw } as CUfunction,
+        gridDimX: of.grid_x,
+        gridDimY: of.grid_y,
+        gridDimZ: of.grid_z,
+        blockDimX: of.block_x,
+        blockDimY: of.block_y,
+        blockDimZ: of.block_z,
+        sharedMemBytes: of.shared_bytes,
+        kernelParams: pointers.as_mut_ptr(),
+        extra: std::ptr::null_mut(),
+        kern: if is_kernel { raw } else { 0 } as CUkernel,
+        ctx: session.objects.raw::<Context>(step.context)? as CUcontext,
+    };
+    let made = Made::Launch {
+        params,
+        _pointers: pointers,
+        _bytes: bytes,
+        attributes,
+    };
+    let uses = Uses {
+        object: step.object,
+        commands: 1,
+        ..Uses::default()
+    };
+    Ok((made, uses))
+}
+
+/// Numbers of a step.
+fn numbers<const N: usize>(step: &GraphStep) -> Result<[usize; N], CUresult> {
+    let all: [u64; N] = (step.numbers.as_slice())
+        .try_into()
+        .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    Ok(all.map(|number| number as usize))
+}
+
+/// Bytes from the first to the last of a box.
+fn extent(
+    (pitch, slice): (usize, usize),
+    (width, height, depth): (usize, usize, usize),
+) -> Option<usize> {
+    let rows = depth.checked_sub(1)?.checked_mul(slice)?;
+    let rows = rows.checked_add(height.checked_sub(1)?)?;
+    rows.checked_mul(pitch)?.checked_add(width)
+}
+
+fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    let [
+        dst,
+        src,
+        dst_pitch,
+        src_pitch,
+        dst_height,
+        src_height,
+        width,
+        height,
+        depth,
+    ] = numbers(step)?;
+    let size = (width, height, depth);
+    let side = |address: usize, pitch: usize, slice: usize| -> Result<_, CUresult> {
+        let is_good = width > 0 && pitch >= width && slice >= height;
+        let bytes = extent((pitch, slice), size).filter(|_| is_good);
+        let bytes = bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        known(session, address as u64, bytes)?;
+        Ok((address as u64, bytes))
+    };
+    let memory = vec![
+        side(dst, dst_pitch, dst_height)?,
+        side(src, src_pitch, src_height)?,
+    ];
+    let copy = CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: CU_MEMORYTYPE_UNIFIED,
+        srcHost: std::ptr::null(),
+        srcDevice: src as u64,
+        srcArray: std::ptr::null_mut(),
+        reserved0: std::ptr::null_mut(),
+        srcPitch: src_pitch,
+        srcHeight: src_height,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: CU_MEMORYTYPE_UNIFIED,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: dst as u64,
+        dstArray: std::ptr::null_mut(),
+        reserved1: std::ptr::null_mut(),
+        dstPitch: dst_pitch,
+        dstHeight: dst_height,
+        WidthInBytes: width,
+        Height: height,
+        Depth: depth,
+    };
+    let context = session.objects.raw::<Context>(step.context)? as CUcontext;
+    Ok((
+        Made::Copy(copy, context),
+        Uses {
+            object: 0,
+            memory,
+            commands: 1,
+        },
+    ))
+}
+
+fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    let [dst, pitch, value, size, width, height] = numbers(step)?;
+    let row = width.checked_mul(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let is_good = matches!(size, 1 | 2 | 4) && row > 0 && pitch >= row;
+    let bytes = extent((pitch, height), (row, height, 1)).filter(|_| is_good);
+    let bytes = bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    known(session, dst as u64, bytes)?;
+    let params = CUDA_MEMSET_NODE_PARAMS {
+        dst: dst as u64,
+        pitch,
+        value: value as u32,
+        elementSize: size as u32,
+        width,
+        height,
+    };
+    let context = session.objects.raw::<Context>(step.context)? as CUcontext;
+    let memory = vec![(dst as u64, bytes)];
+    Ok((
+        Made::Fill(params, context),
+        Uses {
+            object: 0,
+            memory,
+            commands: 1,
+        },
+    ))
+}
+
+fn words(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    let bad = CUDA_ERROR_INVALID_VALUE;
+    let (flags, ops) = step.numbers.split_first().ok_or(bad)?;
+    let flags = u32::try_from(*flags).map_err(|_| bad)?;
+    let (ops, rest) = ops.as_chunks::<4>();
+    if ops.is_empty() || ops.len() > memop::MOST || !rest.is_empty() {
+        return Err(bad);
+    }
+    let mut lowered = Vec::with_capacity(ops.len());
+    let mut memory = Vec::new();
+    for [operation, flags, address, value] in ops {
+        let op = MemOp {
+            operation: u32::try_from(*operation).map_err(|_| bad)?,
+            flags: u32::try_from(*flags).map_err(|_| bad)?,
+            address: *address,
+            value: *value,
+        };
+        lowered.push(memop::lower(session, &op)?);
+        if let Some(bytes) = memop::word_bytes(op.operation) {
+            memory.push((op.address, bytes));
+        }
+    }
+    let params = CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        ctx: session.objects.raw::<Context>(step.context)? as CUcontext,
+        count: lowered.len() as u32,
+        paramArray: lowered.as_mut_ptr(),
+        flags,
+    };
+    let made = Made::Words {
+        params,
+        _ops: lowered,
+    };
+    let uses = Uses {
+        object: 0,
+        memory,
+        commands: 1,
+    };
+    Ok((made, uses))
+}
+
+fn event(session: &Session, step: &GraphStep) -> Result<(CUevent, Uses), CUresult> {
+    let entry = session.objects.entry::<Event>(step.object);
+    let entry = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let uses = Uses {
+        object: step.object,
+        ..Uses::default()
+    };
+    Ok((entry.raw as CUevent, uses))
+}
+
+/// Checks a step, in its own context, and gives it as the driver takes it.
+pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    if is_in_context(step.kind) {
+        if step.context == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        session.enter(step.context)?;
+    }
+    match step.kind {
+        kind::LAUNCH => launch(session, step),
+        kind::COPY => copy(session, step),
+        kind::FILL => fill(session, step),
+        kind::WORDS => words(session, step),
+        kind::CALL => {
+            let _ = CALLBACKS.set(session.callbacks);
+            let params = CUDA_HOST_NODE_PARAMS {
+                function: Some(call),
+                userData: step.object as *mut c_void,
+            };
+            Ok((Made::Call(params), Uses::default()))
+        }
+        kind::NOTHING => Ok((Made::Nothing, Uses::default())),
+        kind::RECORD => event(session, step).map(|(of, uses)| (Made::Record(of), uses)),
+        kind::WAIT => event(session, step).map(|(of, uses)| (Made::Wait(of), uses)),
+        kind::PART => {
+            let part = session.executables.part(step.object)?;
+            if part.context != step.context {
+                return Err(CUDA_ERROR_INVALID_HANDLE);
+            }
+            let commands = part.commands;
+            let uses = Uses {
+                commands,
+                ..Uses::default()
+            };
+            Ok((Made::Part(part), uses))
+        }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Whether what a step does is in a context, and so on a GPU.
+pub fn is_in_context(of: u32) -> bool {
+    matches!(
+        of,
+        kind::LAUNCH | kind::COPY | kind::FILL | kind::PART | kind::WORDS
+    )
+}
+
+/// Whether a step can be left out.
+pub fn can_be_disabled(of: u32) -> bool {
+    matches!(of, kind::LAUNCH | kind::COPY | kind::FILL)
+}
+
+impl Made {
+    /// Adds it to a graph.
+    pub fn add(&self, graph: CUgraph, after: &[CUgraphNode]) -> Result<CUgraphNode, CUresult> {
+        let mut node = std::ptr::null_mut();
+        let (to, first, count) = (&raw mut node, after.as_ptr(), after.len());
+        // SAFETY: the graph, its nodes, functions, contexts and events are the driver's and live; structures, and what they point to,
+        // outlive the calls, which copy them.
+        unsafe {
+            match self {
+                Self::Launch {
+                    params, attributes, ..
+                } => {
+                    driver::cuGraphAddKernelNode_v2(to, graph, first, count, params)?;
+                    for (id, value) in attributes {
+                        let value = std::ptr::from_ref(value).cast();
+                        driver::cuGraphKernelNodeSetAttribute(node, *id, value)?;
+                    }
+                }
+                Self::Copy(copy, context) => {
+                    driver::cuGraphAddMemcpyNode(to, graph, first, count, copy, *context)?;
+                }
+                Self::Fill(fill, context) => {
+                    let fill = std::ptr::from_ref(fill).cast();
+                    driver::cuGraphAddMemsetNode(to, graph, first, count, fill, *context)?;
+                }
+                Self::Call(params) => {
+                    let params = std::ptr::from_ref(params).cast();
+                    driver::cuGraphAddHostNode(to, graph, first, count, params)?;
+                }
+                Self::Words { params, .. } => {
+                    let params = std::ptr::from_ref(params).cast();
+                    driver::cuGraphAddBatchMemOpNode(to, graph, first, count, params)?;
+                }
+                Self::Nothing => driver::cuGraphAddEmptyNode(to, graph, first, count)?,
+                Self::Record(event) => {
+                    driver::cuGraphAddEventRecordNode(to, graph, first, count, *event)?;
+                }
+                Self::Wait(event) => {
+                    driver::cuGraphAddEventWaitNode(to, graph, first, count, *event)?;
+                }
+                Self::Part(part) => {
+                    driver::cuGraphAddChildGraphNode(to, graph, first, count, part.raw())?;
+                }
+            }
+        }
+        Ok(node)
+    }
+
+    /// Has a node of an executable graph do this.
+    pub fn set(&self, exec: CUgraphExec, node: CUgraphNode) -> Result<(), CUresult> {
+        // SAFETY: as above; the node is one of the graph that the executable one was made of.
+        unsafe {
+            match self {
+                Self::Launch { params, .. } => {
+                    driver::cuGraphExecKernelNodeSetParams_v2(exec, node, params)
+                }
+                Self::Copy(copy, context) => {
+                    driver::cuGraphExecMemcpyNodeSetParams(exec, node, copy, *context)
+                }
+                Self::Fill(fill, context) => {
+                    let fill = std::ptr::from_ref(fill).cast();
+                    driver::cuGraphExecMemsetNodeSetParams(exec, node, fill, *context)
+                }
+                Self::Call(params) => {
+                    let params = std::ptr::from_ref(params).cast();
+                    driver::cuGraphExecHostNodeSetParams(exec, node, params)
+                }
+                Self::Words { params, .. } => {
+                    let params = std::ptr::from_ref(params).cast();
+                    driver::cuGraphExecBatchMemOpNodeSetParams(exec, node, params)
+                }
+                Self::Nothing => Ok(()),
+                Self::Record(event) => {
+                    driver::cuGraphExecEventRecordNodeSetEvent(exec, node, *event)
+                }
+                Self::Wait(event) => driver::cuGraphExecEventWaitNodeSetEvent(exec, node, *event),
+                Self::Part(part) => {
+                    driver::cuGraphExecChildGraphNodeSetParams(exec, node, part.raw())
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a hostile client asks of graphs, and what ends beside them, on [`crate::cuda::double`].
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use gpgpu_protocol::{
+    api::{
+        EVENT_ATTRIBUTES, Event, GraphExec, GraphPart, GraphStep, LaunchAttribute, Object,
+        object_id, object_id_of, request,
+    },
+    cuda::*,
+    libraries::{
+        Library,
+        call::{self, PointerMode},
+    },
+};
+
+use super::{MOST_STEPS, kind};
+use crate::{
+    cuda::double,
+    worker::lifetimes_tests::{Rig, run},
+};
+
+const BAD: CUresult = CUDA_ERROR_INVALID_VALUE;
+const GONE: CUresult = CUDA_ERROR_INVALID_HANDLE;
+
+/// An id that no other test uses.
+fn id(serial: u64) -> u64 {
+    object_id::<GraphExec>(0x8000 + serial)
+}
+
+fn make(rig: &Rig, id: u64, steps: &[GraphStep]) -> CUresult {
+    let made = rig.session.executables.make(rig.session, id, steps, 0);
+    made.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn counted(rig: &Rig) -> usize {
+    rig.session.executables.counted.load(Ordering::Relaxed)
+}
+
+fn launch(rig: &Rig, exec: u64, stream: u64) -> CUresult {
+    let request = request::cuGraphLaunch {
+        hGraphExec: exec,
+        hStream: stream,
+    };
+    run(rig.session, request, rig.contexts[0])
+}
+
+/// A step of one kind.
+fn of(rig: &Rig, of: u32) -> GraphStep {
+    let mut steps = rig.steps();
+    let at = steps.iter().position(|step| step.kind == of).unwrap();
+    GraphStep {
+        after: Vec::new(),
+        ..steps.swap_remove(at)
+    }
+}
+
+/// Its value begins with an event, which the driver would take for a pointer.
+#[test]
+fn no_attribute_of_a_step_names_an_event() {
+    let rig = Rig::new();
+    let mut step = of(&rig, kind::LAUNCH);
+    for (serial, id_of) in EVENT_ATTRIBUTES.into_iter().enumerate() {
+        step.launch.attributes = vec![LaunchAttribute {
+            id: id_of,
+            value: [0x41; 64],
+        }];
+        let made = make(&rig, id(0x100 + serial as u64), &[step.clone()]);
+        assert_eq!(made, CUDA_ERROR_NOT_SUPPORTED);
+    }
+    step.launch.attributes.clear();
+    assert_eq!(make(&rig, id(0x100), &[step]), CUDA_SUCCESS);
+}
+
+#[test]
+fn an_id_is_one_graphs_and_ends_once() {
+    let rig = Rig::new();
+    let nothing = [of(&rig, kind::NOTHING)];
+    let foreign = [
+        object_id::<Event>(7),
+        object_id::<GraphPart>(7),
+        0,
+        u64::MAX,
+        1 << 56 | 0x8c,
+    ];
+    for id in foreign {
+        assert_eq!(make(&rig, id, &nothing), BAD, "{id:#x}");
+    }
+    assert_eq!(make(&rig, id(1), &nothing), CUDA_SUCCESS);
+    assert_eq!(make(&rig, id(1), &nothing), BAD);
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    for exec in [id(2), rig.streams[0], 0] {
+        assert_eq!(launch(&rig, exec, rig.streams[0]), GONE);
+    }
+    for stream in [id(1), object_id::<Event>(1), u64::MAX] {
+        assert_eq!(launch(&rig, id(1), stream), GONE);
+    }
+    let end = || {
+        run(
+            rig.session,
+            request::cuGraphExecDestroy { hGraphExec: id(1) },
+            0,
+        )
+    };
+    assert_eq!(end(), CUDA_SUCCESS);
+    assert_eq!((end(), launch(&rig, id(1), rig.streams[0])), (GONE, GONE));
+    assert_eq!((counted(&rig), double::calls("cuGraphLaunch")), (0, 1));
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn what_a_step_names_is_checked_as_a_command_is() {
+    let rig = Rig::new();
+    let before = double::calls("cuGraphAddKernelNode_v2");
+    let all = rig.steps();
+    assert_eq!(make(&rig, id(1), &all), CUDA_SUCCESS);
+    let wrong = |kind: u32, change: &dyn Fn(&mut GraphStep)| {
+        let mut step = of(&rig, kind);
+        change(&mut step);
+        make(&rig, id(2), &[step])
+    };
+    // Steps behind themselves, behind later ones, behind none.
+    for after in [0, 1, u32::MAX] {
+        assert_eq!(wrong(kind::NOTHING, &|of| of.after = vec![after]), BAD);
+    }
+    assert_eq!(wrong(kind::NOTHING, &|of| of.kind = 8), BAD);
+    for context in [0, 1, rig.streams[0], 9 << 8 | 0x10] {
+        assert_ne!(
+            wrong(kind::LAUNCH, &|of| of.context = context),
+            CUDA_SUCCESS
+        );
+        assert_ne!(wrong(kind::COPY, &|of| of.context = context), CUDA_SUCCESS);
+    }
+    // The function is the first context's.
+    assert_eq!(
+        wrong(kind::LAUNCH, &|of| of.context = rig.contexts[1]),
+        GONE
+    );
+    for object in [0, 1, rig.events[0], rig.function + 0x100] {
+        assert_eq!(wrong(kind::LAUNCH, &|of| of.object = object), GONE);
+    }
+    assert_eq!(wrong(kind::LAUNCH, &|of| of.params.0 = vec![0; 8]), BAD);
+    for event in [0, rig.function, object_id::<Event>(99)] {
+        assert_eq!(wrong(kind::RECORD, &|of| of.object = event), GONE);
+        assert_eq!(wrong(kind::WAIT, &|of| of.object = event), GONE);
+    }
+    assert_eq!(wrong(kind::NOTHING, &|of| of.kind = kind::PART), GONE);
+    // Memory that is none, or shorter; sizes that overflow; too few numbers.
+    for numbers in [
+        vec![0, 0, 64, 64, 1, 1, 64, 1, 1],
+        vec![0x1000, 0x2000, 64, 64, 1, 1, 64, 1, 1],
+        vec![1; 8],
+        vec![],
+    ] {
+        assert_ne!(
+            wrong(kind::COPY, &|of| of.numbers = numbers.clone()),
+            CUDA_SUCCESS
+        );
+    }
+    for (at, number) in [
+        (2, 1),
+        (4, 0),
+        (6, 0),
+        (6, 1 << 40),
+        (6, u64::MAX),
+        (7, u64::MAX),
+        (8, u64::MAX),
+        (8, 0),
+    ] {
+        assert_ne!(
+            wrong(kind::COPY, &|of| of.numbers[at] = number),
+            CUDA_SUCCESS,
+            "{at}"
+        );
+    }
+    for (at, number) in [
+        (0, 1),
+        (3, 3),
+        (3, 0),
+        (4, u64::MAX),
+        (4, 0),
+        (5, u64::MAX),
+        (5, 0),
+    ] {
+        assert_ne!(
+            wrong(kind::FILL, &|of| of.numbers[at] = number),
+            CUDA_SUCCESS,
+            "{at}"
+        );
+    }
+    assert_eq!(double::calls("cuGraphAddKernelNode_v2"), before + 1);
+    assert_eq!(counted(&rig), all.len());
+    // The same in place of a good one: refused, and that is as it was.
+    let executable = rig.session.executables.find(id(1)).unwrap();
+    let mut step = of(&rig, kind::LAUNCH);
+    assert_eq!(executable.set(rig.session, 0, &step), Ok(()));
+    assert_eq!(executable.set(rig.session, 1, &step), Err(BAD));
+    assert_eq!(executable.set(rig.session, all.len(), &step), Err(BAD));
+    step.object += 0x100;
+    assert_eq!(executable.set(rig.session, 0, &step), Err(GONE));
+    assert_eq!(executable.update(rig.session, &all[1..]), Err(BAD));
+    assert_eq!(executable.update(rig.session, &all), Ok(()));
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    assert_eq!(counted(&rig), all.len());
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn a_client_has_so_many_steps() {
+    let rig = Rig::new();
+    let nothing = of(&rig, kind::NOTHING);
+    let many = vec![nothing.clone(); MOST_STEPS];
+    for serial in 0..4 {
+        assert_eq!(make(&rig, id(serial), &many), CUDA_SUCCESS);
+    }
+    let full = counted(&rig);
+    assert_eq!(
+        make(&rig, id(9), std::slice::from_ref(&nothing)),
+        CUDA_ERROR_OUT_OF_MEMORY
+    );
+    rig.works(request::cuGraphExecDestroy { hGraphExec: id(0) }, 0);
+    assert_eq!(
+        make(&rig, id(9), std::slice::from_ref(&nothing)),
+        CUDA_SUCCESS
+    );
+    let more = vec![nothing.clone(); MOST_STEPS + 1];
+    assert_eq!(make(&rig, id(10), &more), CUDA_ERROR_OUT_OF_MEMORY);
+    // What a step waits for counts, too.
+    let edges = GraphStep {
+        after: vec![0; 8 * MOST_STEPS],
+        ..nothing.clone()
+    };
+    assert_eq!(
+        make(&rig, id(10), &[nothing, edges]),
+        CUDA_ERROR_OUT_OF_MEMORY
+    );
+    assert_eq!(counted(&rig), full - MOST_STEPS + 1);
+}
+
+#[test]
+fn what_a_graph_uses_may_end_and_its_launch_is_refused() {
+    let rig = Rig::new();
+    let [context, other] = rig.contexts;
+    let calls = double::calls("cuGraphLaunch");
+    let (copy, record) = (of(&rig, kind::COPY), of(&rig, kind::RECORD));
+    let dst = copy.numbers[0];
+    for (serial, step) in [copy, record, of(&rig, kind::LAUNCH)]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(make(&rig, id(serial as u64), &[step]), CUDA_SUCCESS);
+    }
+    rig.works(request::cuMemFree_v2 { dptr: dst }, context);
+    assert_eq!(launch(&rig, id(0), rig.streams[0]), BAD);
+    rig.works(
+        request::cuEventDestroy_v2 {
+            hEvent: rig.events[0],
+        },
+        context,
+    );
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), GONE);
+    rig.works(request::cuModuleUnload { hmod: rig.module }, context);
+    assert_eq!(launch(&rig, id(2), rig.streams[0]), GONE);
+    assert_eq!(double::calls("cuGraphLaunch"), calls);
+    // With a context the graphs end that are in it.
+    rig.works(request::cuCtxDestroy_v2 { ctx: context }, other);
+    for serial in [0, 2] {
+        let launch = request::cuGraphLaunch {
+            hGraphExec: id(serial),
+            hStream: rig.streams[1],
+        };
+        assert_eq!(run(rig.session, launch, other), GONE);
+    }
+    assert_eq!(counted(&rig), 1);
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+#[test]
+fn a_graph_that_is_launched_ends_after_that() {
+    let rig = Rig::new();
+    assert_eq!(make(&rig, id(1), &rig.steps()), CUDA_SUCCESS);
+    let held = double::hold("cuGraphLaunch");
+    let (session, stream, context) = (rig.session, rig.streams[0], rig.contexts[0]);
+    let request = request::cuGraphLaunch {
+        hGraphExec: id(1),
+        hStream: stream,
+    };
+    let launched = std::thread::spawn(move || run(session, request, context));
+    held.wait();
+    rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
+    assert!(!double::is_called("cuGraphExecDestroy", Duration::ZERO));
+    drop(held);
+    assert_eq!(launched.join().unwrap(), CUDA_SUCCESS);
+    assert!(double::is_called("cuGraphExecDestroy", Duration::ZERO));
+    assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
+}
+
+#[test]
+fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
+    let rig = Rig::new();
+    let (session, [context, other]) = (rig.session, rig.contexts);
+    let handle = object_id_of(0x90, 1);
+    let send = |name: &str, words: &[u64]| {
+        let function = Library::Cublas.find(name);
+        let mut writer = gpgpu_protocol::codec::Writer::new();
+        let read = |_: u64, to: &mut [u8]| to.fill(0);
+        call::put(function, words, PointerMode::Host, &mut writer, read).unwrap();
+        (function.operation.op, writer.into_bytes())
+    };
+    let create = send("cublasCreate_v2", &[handle]);
+    let made = crate::worker::libraries::carry_out(session, create.0, context, &create.1, false);
+    assert!(made.is_ok());
+    let record = |serial: u64, (op, arguments): (u16, Vec<u8>)| {
+        let part = object_id::<GraphPart>(serial);
+        crate::worker::libraries::record(session, part, op, &arguments).map(|of| of.commands)
+    };
+    // What gives the GPU nothing, makes something, or is no command.
+    for (op, arguments) in [
+        send("cublasSetStream_v2", &[handle, rig.streams[0]]),
+        create,
+        (0x0e03, Vec::new()),
+        (0xffff, Vec::new()),
+    ] {
+        assert!(record(1, (op, arguments)).is_err(), "{op:#x}");
+    }
+    let scale = || send("cublasSscal_v2", &[handle, 4, 1, 0x7000, 1]);
+    assert_eq!(record(1, scale()).unwrap(), Ok(1));
+    assert_eq!(counted(&rig), 1);
+    assert_eq!(double::calls("cuStreamEndCapture"), 1);
+    // The id is taken; arguments of another length are none.
+    assert!(matches!(record(1, scale()), Ok(Ok(0)) | Err(_)) || counted(&rig) == 1);
+    assert!(record(2, (scale().0, vec![1; 3])).is_err());
+    let part = GraphStep {
+        kind: kind::PART,
+        object: object_id::<GraphPart>(1),
+        context,
+        enabled: true,
+        ..GraphStep::default()
+    };
+    assert_eq!(make(&rig, id(1), std::slice::from_ref(&part)), CUDA_SUCCESS);
+    let elsewhere = GraphStep {
+        context: other,
+        ..part
+    };
+    assert_eq!(make(&rig, id(2), &[elsewhere]), GONE);
+    rig.works(
+        request::gpgpuGraphForget {
+            part: object_id::<GraphPart>(1),
+        },
+        context,
+    );
+    // The executable graph keeps what it has.
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
+    assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
+    assert_eq!(GraphPart::KIND, 0x8d);
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Calls that are recorded as parts of graphs.
+//!
+//! The library gives its work to a stream that is captured and lives for the one call: the stream that is the call's argument, or that
+//! the handle is told for as long. With a stream a handle of cuBLAS loses its workspace, so it is told that again too: without one
+//! cuBLAS may allocate, and no part of a graph can.
+
+use gpgpu_protocol::{
+    api::Gives,
+    cuda::*,
+    libraries::{Class, Kind, Library, SUCCESS, call, function},
+};
+
+use super::{Call, Outcome, handles::State};
+use crate::worker::{dispatch::Answer, executables::Recorder, objects::Entry, session::Session};
+
+/// What comes of a call that is recorded.
+pub struct Recorded {
+    /// What answers the call.
+    pub answer: Answer,
+    /// The launches, copies and fills that its part has; 0 if there is none. Or why there is none.
+    pub commands: Result<u64, CUresult>,
+}
+
+/// Carries out a command of a library, but records what that gives the GPU, as a part of graphs.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_SUPPORTED` for a command that gives the GPU no work or is on no stream; `CUDA_ERROR_INVALID_VALUE` for what is no command;
+/// or as [`Executables::record`](crate::worker::executables::Executables::record).
+pub fn record(
+    session: &Session,
+    part: u64,
+    op: u16,
+    arguments: &[u8],
+) -> Result<Recorded, CUresult> {
+    let (library, function) = function(op).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let is_good = function.operation.gives() == Gives::Work
+        && function.handle().is_some()
+        && function.makes().is_none()
+        && function.ends().is_none();
+    if !is_good {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let values = call::get(function, arguments).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let mut call = Call {
+        session,
+        library,
+        function,
+        values,
+        part: Some(part),
+        commands: Ok(0),
+    };
+    let outcome = call.carry_out(0);
+    let commands = call.commands;
+    Ok(Recorded {
+        answer: call.into_answer(outcome),
+        commands,
+    })
+}
+
+/// cuBLAS's function that tells a handle its workspace.
+pub(super) const SETS_WORKSPACE: &str = "cublasSetWorkspace_v2";
+
+impl Call<'_> {
+    /// Records the call.
+    pub(super) fn record(
+        &mut self,
+        part: u64,
+        class: Class,
+        entry: &Entry,
+        state: &mut State,
+        mut words: Vec<u64>,
+    ) -> Outcome {
+        let session = self.session;
+        let mut kinds = self.function.kinds.iter();
+        let argument = kinds.position(|kind| *kind == Kind::Stream);
+        let sets_stream = class.sets_stream();
+        if argument.is_none() && sets_stream.is_none() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        // What the handle goes back to must be there still.
+        let (own, _) = match argument {
+            Some(_) => (0, 0),
+            None => session.objects.stream(state.stream)?,
+        };
+        let (status, commands) = session.executables.record(session, part, |recorder| {
+            if let Some(at) = argument {
+                words[at] = recorder.raw();
+                return self.call_recorded(recorder, &words);
+            }
+            self.tell_stream(class, entry, recorder.raw(), state)?;
+            let outcome = self.call_recorded(recorder, &words);
+            self.tell_stream(class, entry, own, state)?;
+            outcome
+        })?;
+        self.commands = commands;
+        Ok(status)
+    }
+
+    fn call_recorded(&mut self, recorder: &Recorder, words: &[u64]) -> Outcome {
+        recorder.begin()?;
+        let outcome = self.call(words);
+        recorder.stop();
+        outcome
+    }
+
+    /// Tells a handle its stream, and its workspace again.
+    fn tell_stream(
+        &self,
+        class: Class,
+        entry: &Entry,
+        stream: u64,
+        state: &State,
+    ) -> Result<(), CUresult> {
+        let tell = |name, kinds: &[Kind], words: &[u64]| match self.call_library(name, kinds, words)
+        {
+            SUCCESS => Ok(()),
+            status => Err(self.statuses().as_code(status)),
+        };
+        if let Some(name) = class.sets_stream() {
+            tell(
+                name,
+                &[Kind::Handle(class), Kind::Stream],
+                &[entry.raw, stream],
+            )?;
+        }
+        match state.workspace {
+            Some((address, bytes)) if class.library() == Library::Cublas => tell(
+                SETS_WORKSPACE,
+                &[Kind::Handle(class), Kind::Device, Kind::I64],
+                &[entry.raw, address, bytes],
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes what the library was told of a handle's workspace.
+    pub(super) fn note_workspace(&self, status: u32, state: &mut State) {
+        if self.function.operation.name == SETS_WORKSPACE && status == SUCCESS {
+            state.workspace = Some((self.word(1), self.word(2)));
+        }
+    }
+}

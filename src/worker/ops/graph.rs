@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Executable graphs: see [`executables`].
+
+use gpgpu_graphs::abi::USE_NODE_PRIORITY;
+use gpgpu_protocol::{
+    api::{GraphStep, Stream, reply, request},
+    codec::{Blob, Reader},
+    cuda::*,
+};
+
+use super::module::image;
+use crate::worker::{
+    counts,
+    dispatch::Outcome,
+    executables, libraries,
+    session::{Data, Session},
+};
+
+/// The steps of a list that came as an image does.
+fn steps(session: &Session, id: u64, data: Data) -> Result<Vec<GraphStep>, CUresult> {
+    let image = image(session, id, data)?;
+    let mut reader = Reader::new(image.bytes());
+    let bad = |_| CUDA_ERROR_INVALID_VALUE;
+    let count: usize = reader.get().map_err(bad)?;
+    if count > executables::MOST_STEPS {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    // Nothing is reserved for what is only claimed.
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        steps.push(reader.get().map_err(bad)?);
+    }
+    reader.end().map_err(bad)?;
+    Ok(steps)
+}
+
+/// Makes an executable graph.
+pub fn gpgpuGraphInstantiate(
+    session: &Session,
+    request: request::gpgpuGraphInstantiate,
+    data: Data,
+) -> Outcome<reply::gpgpuGraphInstantiate> {
+    let steps = steps(session, request.image, data)?;
+    let flags = request.flags & USE_NODE_PRIORITY;
+    session
+        .executables
+        .make(session, request.exec, &steps, flags)?;
+    Ok(reply::gpgpuGraphInstantiate::default())
+}
+
+/// `cuGraphExecDestroy`.
+pub fn cuGraphExecDestroy(
+    session: &Session,
+    request: request::cuGraphExecDestroy,
+    _: Data,
+) -> Outcome<reply::cuGraphExecDestroy> {
+    session.executables.end(request.hGraphExec)?;
+    Ok(reply::cuGraphExecDestroy::default())
+}
+
+/// `cuGraphLaunch`.
+pub fn cuGraphLaunch(
+    session: &Session,
+    request: request::cuGraphLaunch,
+    _: Data,
+) -> Outcome<reply::cuGraphLaunch> {
+    let executable = session.executables.find(request.hGraphExec)?;
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    executable.launch(session, stream)?;
+    counts::launch();
+    Ok(reply::cuGraphLaunch::default())
+}
+
+/// `cuGraphUpload`.
+pub fn cuGraphUpload(
+    session: &Session,
+    request: request::cuGraphUpload,
+    _: Data,
+) -> Outcome<reply::cuGraphUpload> {
+    let executable = session.executables.find(request.hGraphExec)?;
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    executable.upload(session, stream)?;
+    Ok(reply::cuGraphUpload::default())
+}
+
+/// Changes all of an executable graph.
+pub fn gpgpuGraphUpdate(
+    session: &Session,
+    request: request::gpgpuGraphUpdate,
+    data: Data,
+) -> Outcome<reply::gpgpuGraphUpdate> {
+    let executable = session.executables.find(request.exec)?;
+    let steps = steps(session, request.image, data)?;
+    executable.update(session, &steps)?;
+    Ok(reply::gpgpuGraphUpdate::default())
+}
+
+/// Changes a step of an executable graph.
+pub fn gpgpuGraphSetStep(
+    session: &Session,
+    request: request::gpgpuGraphSetStep,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphSetStep> {
+    let executable = session.executables.find(request.exec)?;
+    executable.set(session, request.step as usize, &request.to)?;
+    Ok(reply::gpgpuGraphSetStep::default())
+}
+
+/// Says whether a step can be done.
+pub fn gpgpuGraphCheck(
+    session: &Session,
+    request: request::gpgpuGraphCheck,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphCheck> {
+    executables::check(session, &request.step)?;
+    Ok(reply::gpgpuGraphCheck::default())
+}
+
+/// Records what a library gives the GPU in a call.
+pub fn gpgpuGraphRecord(
+    session: &Session,
+    request: request::gpgpuGraphRecord,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphRecord> {
+    let op = u16::try_from(request.op).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let recorded = libraries::record(session, request.part, op, &request.arguments.0)?;
+    Ok(reply::gpgpuGraphRecord {
+        part: (),
+        op: (),
+        arguments: (),
+        result: recorded.answer.result,
+        reply: Blob(recorded.answer.into_reply()),
+        ended: recorded.commands.err().unwrap_or(CUDA_SUCCESS),
+        commands: recorded.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32,
+    })
+}
+
+/// Ends a part.
+pub fn gpgpuGraphForget(
+    session: &Session,
+    request: request::gpgpuGraphForget,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphForget> {
+    session.executables.forget_part(request.part)?;
+    Ok(reply::gpgpuGraphForget::default())
+}

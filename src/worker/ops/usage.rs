@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What NVML asks: what the VM has and does on a GPU, whichever of its clients asks. Nothing here needs a context.
+
+use std::sync::atomic::Ordering;
+
+use gpgpu_protocol::api::{DeviceUsage, ProcessUsage, reply, request};
+
+use crate::cuda::driver;
+use crate::worker::{
+    dispatch::Outcome,
+    session::{Data, Session},
+};
+
+/// What the VM has and does on a device.
+pub fn gpgpuDeviceUsage(
+    session: &Session,
+    request: request::gpgpuDeviceUsage,
+    _: Data,
+) -> Outcome<reply::gpgpuDeviceUsage> {
+    let gpu = session.gpu(request.dev)?;
+    let mut bytes = 0;
+    // SAFETY: the pointer is to a value that lives across the call; the driver refuses a device that there is not.
+    unsafe { driver::cuDeviceTotalMem_v2(&mut bytes, gpu)? };
+    let mut usage = DeviceUsage {
+        total: bytes as u64,
+        ..DeviceUsage::default()
+    };
+    // Who only looks should hold no memory, nor see that it does.
+    session.ahead.give_up();
+    session.ahead.wait_over();
+    if let Some(shares) = session.shares.get() {
+        let quota = &shares.quota;
+        if let Some(limit) = quota.limit() {
+            usage.total = usage.total.min(limit);
+        }
+        for (pid, holding) in quota.holders(gpu) {
+            let bytes = holding.charged.saturating_sub(holding.kept);
+            usage.used = usage.used.saturating_add(bytes);
+            usage.processes.push(ProcessUsage { pid, bytes });
+        }
+        let busy = usize::try_from(gpu).ok().and_then(|gpu| quota.busy_ns(gpu));
+        usage.busy_ns = busy.map_or(0, |busy| busy.load(Ordering::Relaxed));
+    }
+    Ok(reply::gpgpuDeviceUsage {
+        usage,
+        ..Default::default()
+    })
+}
+
+/// The version of the host's driver.
+pub fn gpgpuDriverVersion(
+    _: &Session,
+    _: request::gpgpuDriverVersion,
+    _: Data,
+) -> Outcome<reply::gpgpuDriverVersion> {
+    Ok(reply::gpgpuDriverVersion {
+        version: driver::version().to_owned(),
+    })
+}

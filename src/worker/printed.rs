@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the client's kernels print, and what the driver and NVIDIA's libraries print for them: text for the guest's program.
+//!
+//! libcuda writes what kernels have printed to the standard output of its process, and what a failed assertion says to its standard
+//! error, when it waits for work. Both are pipes of this worker's own from the moment when it has a client; the worker's log goes where
+//! its standard error went before. A thread reads the pipes, so the driver never waits for them, and keeps what it reads up to a
+//! bound. Each answer says whether there is text, and `gpgpuOutput` takes it. Before an answer the pipes are read to their end
+//! wherever something may have been printed, so the text of a wait is there with its answer.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use gpgpu_protocol::{
+    cuda::{CUDA_ERROR_ASSERT, CUresult},
+    layout::answer,
+};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use crate::{cuda::driver, log};
+
+/// The most bytes of text that are kept for the guest; what is printed beyond it is lost.
+const MOST_BYTES: usize = 16 << 20;
+/// The most bytes that one answer takes of each: both fit the longest answer.
+const AT_ONCE: usize = 24 << 10;
+/// Bytes that a pipe holds: who has read as many has read all that was there.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// Standard output, and standard error.
+const STREAMS: [RawFd; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
+
+/// Text that nobody has taken yet.
+#[derive(Debug, Default)]
+struct Text([Vec<u8>; 2]);
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Printed {
+    pipes: OnceLock<[File; 2]>,
+    text: Mutex<Text>,
+    is_there: AtomicBool,
+    /// An image of the client's may print, or an assertion of it has failed.
+    is_expected: AtomicBool,
+    has_asserted: AtomicBool,
+}
+
+/// The ends of the pipes, before they are put in place.
+#[derive(Debug)]
+pub struct Pipes {
+    read: [File; 2],
+    write: [OwnedFd; 2],
+}
+
+impl Pipes {
+    /// Makes the pipes, and has the log go on where it goes now.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        log::keep()?;
+        let [output, error] = [io::pipe()?, io::pipe()?];
+        let read = [output.0, error.0].map(|end| File::from(OwnedFd::from(end)));
+        for end in &read {
+            fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let write = [output.1, error.1].map(OwnedFd::from);
+        Ok(Self { read, write })
+    }
+}
+
+fn locked(text: &Mutex<Text>) -> MutexGuard<'_, Text> {
+    text.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Printed {
+    /// From now on what this process writes to its standard output and standard error is the guest's.
+    ///
+    /// # Errors
+    /// The descriptors cannot be put in place, or there is no thread to be had.
+    pub fn capture(&'static self, pipes: Pipes) -> io::Result<()> {
+        for (end, place) in pipes.write.iter().zip(STREAMS) {
+            // SAFETY: takes numbers alone. Who writes to the standard streams is to write to the pipe from now on.
+            if unsafe { libc::dup3(end.as_raw_fd(), place, 0) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        // What a defect of this program says is the operator's.
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        let _ = self.pipes.set(pipes.read);
+        let read = || self.read_on();
+        let thread = thread::Builder::new().name("printed".into());
+        thread.spawn(read).map(drop)
+    }
+
+    /// Reads what comes.
+    fn read_on(&self) {
+        let Some(pipes) = self.pipes.get() else {
+            return;
+        };
+        loop {
+            let mut ends = pipes
+                .each_ref()
+                .map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+            // It fails only when it is interrupted.
+            let _ = poll(&mut ends, PollTimeout::NONE);
+            self.read();
+        }
+    }
+
+    /// Reads all that was in the pipes when it was called.
+    fn read(&self) {
+        let Some(pipes) = self.pipes.get() else {
+            return;
+        };
+        let mut buffer = [0; 4096];
+        let mut text = locked(&self.text);
+        for (index, mut pipe) in pipes.iter().enumerate() {
+            let mut seen = 0;
+            // Who prints without end must not keep others from their answers.
+            while seen < PIPE_BYTES {
+                let count = match pipe.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => count,
+                };
+                seen += count;
+                let room = MOST_BYTES - text.0[0].len() - text.0[1].len();
+                text.0[index].extend_from_slice(&buffer[..count.min(room)]);
+            }
+        }
+        let is_there = text.0.iter().any(|text| !text.is_empty());
+        self.is_there.store(is_there, Ordering::Release);
+    }
+
+    /// An image of the client may print.
+    pub fn expect(&self) {
+        self.is_expected.store(true, Ordering::Relaxed);
+    }
+
+    /// [`StreamAnswer::flags`](gpgpu_protocol::layout::StreamAnswer::flags) of an answer with this result.
+    pub fn flags(&self, result: CUresult) -> u32 {
+        if result == CUDA_ERROR_ASSERT && !self.has_asserted.swap(true, Ordering::Relaxed) {
+            // The driver says which assertion has failed when it is waited for, and not when it is asked.
+            // SAFETY: no arguments. In a context that has failed it does not wait.
+            let _ = unsafe { driver::cuCtxSynchronize() };
+            self.expect();
+        }
+        if self.is_expected.load(Ordering::Relaxed) {
+            // SAFETY: NULL stands for all streams that are open for writing.
+            unsafe { libc::fflush(std::ptr::null_mut()) };
+            self.read();
+        }
+        match self.is_there.load(Ordering::Acquire) {
+            true => answer::OUTPUT,
+            false => 0,
+        }
+    }
+
+    /// Takes text, of standard output and of standard error; says whether there is more.
+    pub fn take(&self) -> ([Vec<u8>; 2], bool) {
+        let mut text = locked(&self.text);
+        let taken = text.0.each_mut().map(|text| {
+            let rest = text.split_off(text.len().min(AT_ONCE));
+            std::mem::replace(text, rest)
+        });
+        let is_there = text.0.iter().any(|text| !text.is_empty());
+        self.is_there.store(is_there, Ordering::Release);
+        (taken, is_there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A worker whose standard streams are these pipes.
+    fn printed() -> (Printed, [io::PipeWriter; 2]) {
+        let printed = Printed::default();
+        let [output, error] = [io::pipe().unwrap(), io::pipe().unwrap()];
+        let read = [output.0, error.0].map(|end| File::from(OwnedFd::from(end)));
+        for end in &read {
+            fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        }
+        printed.pipes.set(read).unwrap();
+        (printed, [output.1, error.1])
+    }
+
+    #[test]
+    fn what_was_printed_is_announced_and_taken_in_order_and_once() {
+        let (printed, [mut output, mut error]) = printed();
+        output.write_all(b"one ").unwrap();
+        assert_eq!(printed.flags(0), 0, "nothing that may print was loaded");
+        printed.expect();
+        output.write_all(b"two").unwrap();
+        error.write_all(b"three").unwrap();
+        assert_eq!(printed.flags(0), answer::OUTPUT);
+        assert_eq!(
+            printed.take(),
+            ([b"one two".to_vec(), b"three".to_vec()], false)
+        );
+        assert_eq!(printed.flags(0), 0);
+        assert_eq!(printed.take(), ([Vec::new(), Vec::new()], false));
+    }
+
+    #[test]
+    fn who_prints_without_end_costs_no_more_than_the_bound() {
+        let (printed, [mut output, _error]) = printed();
+        let chunk = vec![b'x'; PIPE_BYTES];
+        for _ in 0..MOST_BYTES / PIPE_BYTES + 10 {
+            output.write_all(&chunk).unwrap();
+            printed.read();
+        }
+        let (mut all, mut more) = (0, true);
+        while more {
+            let taken;
+            (taken, more) = printed.take();
+            assert!(taken[0].len() <= AT_ONCE);
+            all += taken[0].len();
+        }
+        assert_eq!(all, MOST_BYTES);
+    }
+}

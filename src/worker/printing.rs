@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Which images of the client may print: a thread looks through each, beside the driver that loads it.
+//!
+//! A program whose modules do not print never waits for the driver where a word of the GPU's tells it enough. So its library asks
+//! for each module once, at the first launch of a function of it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use super::images::Image;
+
+/// The most images that wait to be looked through. They are bytes that the client would not have here otherwise.
+const MOST_WAITING: usize = 64;
+/// The most bytes of them.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What is known of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    NotYet,
+    Prints(bool),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    object: u64,
+    image: Arc<Image>,
+    capabilities: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: HashMap<u64, Known>,
+    waiting: VecDeque<Waiting>,
+    has_thread: bool,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Printing {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Printing {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The module or library `object` was loaded from an image, for devices of these compute capabilities. Where too much waits, and where there
+    /// is no thread to be had, it counts as one that prints.
+    pub fn note(&'static self, object: u64, image: &Arc<Image>, capabilities: Vec<u32>) {
+        let mut state = self.lock();
+        if !state.has_thread {
+            let thread = thread::Builder::new().name("printing".into());
+            state.has_thread = thread.spawn(|| self.look_on()).is_ok();
+        }
+        let bytes: usize = state
+            .waiting
+            .iter()
+            .map(|of| of.image.with_nul().len())
+            .sum();
+        let has_room = state.waiting.len() < MOST_WAITING
+            && bytes.saturating_add(image.with_nul().len()) <= MOST_BYTES;
+        if !state.has_thread || !has_room {
+            state.known.insert(object, Known::Prints(true));
+            return;
+        }
+        state.known.insert(object, Known::NotYet);
+        state.waiting.push_back(Waiting {
+            object,
+            image: Arc::clone(image),
+            capabilities,
+        });
+        self.changed.notify_all();
+    }
+
+    fn look_on(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(next) = state.waiting.pop_front() else {
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let image = next.image.with_nul();
+            let prints =
+                gpgpu_image::prints::may_print(&image[..image.len() - 1], &next.capabilities);
+            drop(next.image);
+            state = self.lock();
+            // It may be gone by now.
+            if let Some(known) = state.known.get_mut(&next.object) {
+                *known = Known::Prints(prints);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether an object's image may print, once that is known. Of what nothing is known nothing prints.
+    pub fn may_print(&self, object: u64) -> bool {
+        let is_open = |state: &mut State| state.known.get(&object) == Some(&Known::NotYet);
+        let state = self.changed.wait_while(self.lock(), is_open);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.known.get(&object) == Some(&Known::Prints(true))
+    }
+
+    /// The module or library is gone.
+    pub fn forget(&self, object: u64) {
+        self.lock().known.remove(&object);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(text: &str) -> Arc<Image> {
+        Arc::new(Image::new(text.into()))
+    }
+
+    #[test]
+    fn who_asks_waits_until_the_image_was_looked_through() {
+        let printing: &'static Printing = Box::leak(Box::default());
+        printing.note(1, &image("call vprintf"), vec![90]);
+        printing.note(2, &image("ret"), vec![90]);
+        assert!(printing.may_print(1) && !printing.may_print(2));
+        printing.forget(1);
+        assert!(!printing.may_print(1), "nothing is known of it");
+        printing.note(3, &image(&" ".repeat(MOST_BYTES)), vec![90]);
+        assert!(printing.may_print(3), "too long to be kept for a look");
+    }
+}

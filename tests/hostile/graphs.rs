@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Graphs: made, changed, launched and ended while what they use comes and goes.
+
+#![allow(non_snake_case)]
+
+use gpgpu_protocol::{
+    api::{GraphExec, GraphStep, object_id, request},
+    codec::{Blob, Writer},
+};
+
+use super::{Attack, BYTES, CLIENT, PINNED, Place, Sent};
+use crate::client::launch;
+
+impl Attack<'_> {
+    /// A command about a graph.
+    pub fn graphed(&mut self, place: &Place, hStream: u64) -> Sent {
+        let context = place.context;
+        let known = self.executables.clone();
+        let (exec, steps) = self.pick(&known).unwrap_or((0, 1));
+        match self.random.below(10) {
+            0 | 1 if known.len() < 16 => {
+                let exec = object_id::<GraphExec>(self.next_serial());
+                let (list, steps) = self.list(place);
+                self.executables.push((exec, steps));
+                let make = request::gpgpuGraphInstantiate {
+                    exec,
+                    image: 0,
+                    flags: 0,
+                };
+                Sent::new(&make, context).with(&list, 0)
+            }
+            0..6 => {
+                let launch = request::cuGraphLaunch {
+                    hGraphExec: exec,
+                    hStream,
+                };
+                Sent {
+                    words: Some(&[0, 1]),
+                    ..Sent::new(&launch, context)
+                }
+            }
+            6 => {
+                let step = self.random.below(u64::from(steps)) as u32;
+                let to = self.step(place, step);
+                Sent {
+                    words: Some(&[0]),
+                    ..Sent::new(&request::gpgpuGraphSetStep { exec, step, to }, context)
+                }
+            }
+            7 => {
+                let (list, _) = self.list(place);
+                let update = request::gpgpuGraphUpdate { exec, image: 0 };
+                Sent::new(&update, context).with(&list, 0)
+            }
+            8 => {
+                let upload = request::cuGraphUpload {
+                    hGraphExec: exec,
+                    hStream,
+                };
+                Sent::new(&upload, context)
+            }
+            _ => {
+                let at = known.iter().position(|(id, _)| *id == exec);
+                if let Some(at) = at {
+                    self.gone.push(self.executables.swap_remove(at).0);
+                }
+                let end = request::cuGraphExecDestroy { hGraphExec: exec };
+                Sent::new(&end, context)
+            }
+        }
+    }
+
+    /// A list of steps, some of which may be wrong: the list is cut short, or a byte of it is another one.
+    fn list(&mut self, place: &Place) -> (Vec<u8>, u32) {
+        let count = 1 + self.random.below(6) as u32;
+        let steps: Vec<GraphStep> = (0..count).map(|at| self.step(place, at)).collect();
+        let mut writer = Writer::new();
+        writer.put(&steps);
+        let mut bytes = writer.into_bytes();
+        match self.random.below(8) {
+            0 => bytes.truncate(self.random.below(bytes.len() as u64) as usize),
+            // The count: anything.
+            1 => bytes[..8].copy_from_slice(&self.random.next().to_le_bytes()),
+            _ => {}
+        }
+        (bytes, count)
+    }
+
+    /// A step with this number.
+    fn step(&mut self, place: &Place, at: u32) -> GraphStep {
+        let memory: Vec<u64> = [place.memory.clone(), vec![CLIENT + PINNED]].concat();
+        let (dst, src) = (
+            self.pick(&memory).unwrap_or(0),
+            self.pick(&memory).unwrap_or(0),
+        );
+        let bytes = 1 + self.random.below(BYTES as u64);
+        let event = self.pick(&place.events).unwrap_or(0);
+        let func = self.pick(&place.functions).unwrap_or(0);
+        let kernel = launch(func, 0, dst, self.turns / 16);
+        let after = (0..at).filter(|_| self.random.below(2) == 0).collect();
+        let of = GraphStep {
+            kind: self.random.below(9) as u32,
+            after,
+            enabled: self.random.below(4) != 0,
+            context: place.context,
+            ..GraphStep::default()
+        };
+        match of.kind {
+            0 => GraphStep {
+                object: func,
+                launch: kernel.config,
+                params: kernel.params,
+                ..of
+            },
+            1 => GraphStep {
+                numbers: vec![dst, src, bytes, bytes, 1, 1, bytes, 1, 1],
+                ..of
+            },
+            2 => GraphStep {
+                numbers: vec![dst, bytes, 7, 1, bytes, 1],
+                ..of
+            },
+            // Nobody fetches its callbacks, so a stream that calls one would stand still.
+            3 => GraphStep { kind: 4, ..of },
+            5 | 6 => GraphStep {
+                object: event,
+                ..of
+            },
+            _ => GraphStep {
+                params: Blob(Vec::new()),
+                object: self.random.next(),
+                ..of
+            },
+        }
+    }
+}

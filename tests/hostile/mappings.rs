@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Virtual memory as a hostile client has it: what it names is its own, or it gets nothing.
+
+use gpgpu_protocol::{
+    api::{Physical, Request, Stream, object_id, request},
+    cuda::*,
+};
+
+use crate::{
+    client::Client,
+    host::{Host, on_gpu},
+    vmm,
+};
+
+const PIECE: u64 = 2 << 20;
+const TIB: u64 = 1 << 40;
+
+/// What the tests ask.
+trait Asks {
+    fn code<R: Request>(&mut self, request: R) -> CUresult;
+    fn reserve(&mut self, bytes: u64) -> Result<u64, CUresult>;
+}
+
+impl Asks for Client<'_> {
+    fn code<R: Request>(&mut self, request: R) -> CUresult {
+        self.call(&request, 0, &[], 0).0
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<u64, CUresult> {
+        let reserve = request::cuMemAddressReserve {
+            ptr: true,
+            size: bytes as usize,
+            alignment: 0,
+            addr: 0,
+        };
+        let (code, said) = self.call(&reserve, 0, &[], 0);
+        said.map(|(reply, _)| reply.ptr).ok_or(code)
+    }
+}
+
+fn create(handle: u64, bytes: u64) -> request::cuMemCreate {
+    request::cuMemCreate {
+        handle,
+        size: bytes as usize,
+        dev: 0,
+    }
+}
+
+fn map(ptr: u64, bytes: u64, handle: u64) -> request::cuMemMap {
+    request::cuMemMap {
+        ptr,
+        size: bytes as usize,
+        offset: 0,
+        handle,
+        dev: true,
+    }
+}
+
+fn unmap(ptr: u64, bytes: u64) -> request::cuMemUnmap {
+    let size = bytes as usize;
+    request::cuMemUnmap { ptr, size }
+}
+
+fn access(ptr: u64, bytes: u64, dev: i32, flags: u32) -> request::cuMemSetAccess {
+    let size = bytes as usize;
+    request::cuMemSetAccess {
+        ptr,
+        size,
+        dev,
+        flags,
+    }
+}
+
+fn free(ptr: u64, bytes: u64) -> request::cuMemAddressFree {
+    let size = bytes as usize;
+    request::cuMemAddressFree { ptr, size }
+}
+
+fn release(handle: u64) -> request::cuMemRelease {
+    request::cuMemRelease { handle }
+}
+
+fn fill(dst: u64, bytes: u64) -> request::cuMemsetD8_v2 {
+    request::cuMemsetD8_v2 {
+        dstDevice: dst,
+        uc: 1,
+        N: bytes as usize,
+    }
+}
+
+/// Addresses and ids that are another client's, the worker's own, or nobody's, and lengths at every edge.
+#[test]
+fn pitfall_63_a_client_maps_its_own_memory_to_its_own_addresses() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guests = [host.boot(0, vmm()), host.boot(1, vmm())];
+    let [one, other] = &mut guests;
+    let (mut victim, mut client) = (Client::open(other), Client::open(one));
+    let id = object_id::<Physical>;
+    // What the other VM's client has: addresses that may well be the same here, and ids.
+    let theirs = victim.reserve(8 * PIECE).unwrap();
+    assert_eq!(victim.code(create(id(77), PIECE)), CUDA_SUCCESS);
+    assert_eq!(victim.code(map(theirs, PIECE, id(77))), CUDA_SUCCESS);
+    let read_write = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    let open = access(theirs, PIECE, 0, read_write);
+    assert_eq!(victim.code(open), CUDA_SUCCESS);
+    let theirs_context = victim.context();
+    victim.works(&fill(theirs, PIECE), theirs_context, &[], 0);
+
+    let context = client.context();
+    let chunk = client.alloc(PIECE as usize, context);
+    let large = client.alloc(48 << 20, context);
+    assert_eq!(client.code(create(id(1), PIECE)), CUDA_SUCCESS);
+    for wrong in [
+        theirs,
+        chunk & !(PIECE - 1),
+        large,
+        large + (48 << 20),
+        PIECE,
+        0,
+        !0 - PIECE + 1,
+        1 << 46,
+    ] {
+        assert_eq!(
+            client.code(map(wrong, PIECE, id(1))),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+        assert_eq!(
+            client.code(unmap(wrong, PIECE)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+        assert_eq!(
+            client.code(free(wrong, PIECE)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+        let closed = access(wrong, PIECE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        assert_eq!(client.code(closed), CUDA_ERROR_INVALID_VALUE, "{wrong:#x}");
+        let retain = request::cuMemRetainAllocationHandle {
+            handle: true,
+            addr: wrong,
+        };
+        assert_eq!(client.code(retain), CUDA_ERROR_INVALID_VALUE, "{wrong:#x}");
+    }
+    // Reserved, the other's addresses are this client's, and what the other has mapped there is not.
+    let own = client.reserve(8 * PIECE).unwrap();
+    let [all, half] = [8 * PIECE, PIECE];
+    let (code, _) = client.call(&fill(own, 4), context, &[], 0);
+    assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
+    for wrong in [
+        id(77),
+        id(2),
+        0,
+        !0,
+        id(1) + 1,
+        object_id::<Stream>(1),
+        id(1 << 50),
+    ] {
+        assert_eq!(
+            client.code(map(own, PIECE, wrong)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+        assert_eq!(
+            client.code(release(wrong)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+    }
+    for wrong in [id(1), 0, !0, object_id::<Stream>(5), 1 << 56 | id(5)] {
+        assert_eq!(
+            client.code(create(wrong, PIECE)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{wrong:#x}"
+        );
+    }
+    for bytes in [0, 1, PIECE - 1, PIECE + 1, !0, !0 - PIECE + 2] {
+        assert_eq!(
+            client.code(create(id(3), bytes)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{bytes:#x}"
+        );
+        assert_eq!(
+            client.reserve(bytes),
+            Err(CUDA_ERROR_INVALID_VALUE),
+            "{bytes:#x}"
+        );
+    }
+    for (bytes, dev, code) in [
+        (!0 - PIECE + 1, 0, CUDA_ERROR_OUT_OF_MEMORY),
+        (1 << 45, 0, CUDA_ERROR_OUT_OF_MEMORY),
+        (PIECE, 1000, CUDA_ERROR_INVALID_DEVICE),
+        (PIECE, -1, CUDA_ERROR_INVALID_DEVICE),
+        (PIECE, i32::MIN, CUDA_ERROR_INVALID_DEVICE),
+    ] {
+        let create = request::cuMemCreate {
+            dev,
+            ..create(id(3), bytes)
+        };
+        assert_eq!(client.code(create), code, "{bytes:#x} on {dev}");
+    }
+    // Lengths that pass the ends, of the memory, the reservation and the numbers.
+    assert_eq!(client.code(create(id(4), 4 * PIECE)), CUDA_SUCCESS);
+    for (at, bytes) in [
+        (own, 0),
+        (own, 2 * PIECE),
+        (own, !0 - PIECE + 1),
+        (own + all - half, 4 * PIECE),
+        (own + 1, PIECE),
+        (own, PIECE + 1),
+        (own - half, PIECE),
+        (own + all, PIECE),
+    ] {
+        let memory = if bytes == 4 * PIECE { id(4) } else { id(1) };
+        assert_eq!(
+            client.code(map(at, bytes, memory)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{at:#x} {bytes:#x}"
+        );
+    }
+    for offset in [1, PIECE as usize, usize::MAX, 1 << 63] {
+        let map = request::cuMemMap {
+            offset,
+            ..map(own, PIECE, id(4))
+        };
+        assert_eq!(client.code(map), CUDA_ERROR_INVALID_VALUE, "{offset:#x}");
+    }
+    assert_eq!(client.code(map(own, 4 * PIECE, id(4))), CUDA_SUCCESS);
+    for (at, bytes) in [
+        (own, PIECE),
+        (own + PIECE, 3 * PIECE),
+        (own, 5 * PIECE),
+        (own, !0),
+        (own, !0 - PIECE + 1),
+    ] {
+        assert_eq!(
+            client.code(unmap(at, bytes)),
+            CUDA_ERROR_INVALID_VALUE,
+            "{at:#x} {bytes:#x}"
+        );
+        assert_eq!(
+            client.code(access(at, bytes, 0, read_write)),
+            CUDA_ERROR_INVALID_VALUE
+        );
+    }
+    for (dev, flags, code) in [
+        (0, 2, CUDA_ERROR_INVALID_VALUE),
+        (0, u32::MAX, CUDA_ERROR_INVALID_VALUE),
+        (63, read_write, CUDA_ERROR_INVALID_DEVICE),
+        (64, read_write, CUDA_ERROR_INVALID_DEVICE),
+        (-1, read_write, CUDA_ERROR_INVALID_DEVICE),
+    ] {
+        assert_eq!(
+            client.code(access(own, 4 * PIECE, dev, flags)),
+            code,
+            "{dev} {flags}"
+        );
+    }
+    assert_eq!(
+        client.code(access(own, 4 * PIECE, 0, read_write)),
+        CUDA_SUCCESS
+    );
+    client.works(&fill(own, 4 * PIECE), context, &[], 0);
+    for (at, bytes) in [
+        (own, 4 * PIECE + 1),
+        (own + 4 * PIECE, 1),
+        (own, !0),
+        (own + 1, !0 - own),
+    ] {
+        let (code, _) = client.call(&fill(at, bytes), context, &[], 0);
+        assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{at:#x} {bytes:#x}");
+    }
+    // A reference is released once, and what is mapped stays.
+    assert_eq!(client.code(release(id(4))), CUDA_SUCCESS);
+    assert_eq!(client.code(release(id(4))), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(client.code(create(id(4), PIECE)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(
+        client.code(map(own + 4 * PIECE, 4 * PIECE, id(4))),
+        CUDA_ERROR_INVALID_VALUE
+    );
+    client.works(&fill(own, 4 * PIECE), context, &[], 0);
+    assert_eq!(client.code(free(own, all)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(client.code(unmap(own, 4 * PIECE)), CUDA_SUCCESS);
+    assert_eq!(client.code(unmap(own, 4 * PIECE)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(client.code(free(own, all)), CUDA_SUCCESS);
+    assert_eq!(client.code(free(own, all)), CUDA_ERROR_INVALID_VALUE);
+    // Nothing of that has reached the other.
+    let copy = request::gpgpuCopyOut {
+        src: theirs,
+        hStream: 0,
+    };
+    let (_, data) = victim.works(&copy, theirs_context, &[], 4096);
+    assert!(data.iter().all(|byte| *byte == 1));
+    victim.close();
+    client.close();
+    neighbour.finish();
+}
+
+/// Reservations, physical memory and mappings without end: they end, and the client goes on.
+#[test]
+fn pitfall_73_what_a_client_reserves_and_maps_is_bounded() {
+    let Some(host) = Host::start() else { return };
+    let neighbour = host.neighbour();
+    let mut guest = host.boot(0, vmm());
+    let mut client = Client::open(&mut guest);
+    // By length: what lies in windows of a few tebibytes.
+    let mut long = Vec::new();
+    while let Ok(start) = client.reserve(TIB) {
+        long.push(start);
+        assert!(long.len() <= 16, "{} TiB are reserved", long.len());
+    }
+    assert_eq!(client.reserve(TIB), Err(CUDA_ERROR_OUT_OF_MEMORY));
+    assert_eq!(client.reserve(1 << 47), Err(CUDA_ERROR_OUT_OF_MEMORY));
+    for start in long.drain(..) {
+        assert_eq!(client.code(free(start, TIB)), CUDA_SUCCESS);
+    }
+    // By number.
+    let mut all = Vec::new();
+    let code = loop {
+        match client.reserve(PIECE) {
+            Ok(start) => all.push(start),
+            Err(code) => break code,
+        }
+        assert!(all.len() <= 16 << 10, "{} are reserved", all.len());
+    };
+    assert_eq!((code, all.len()), (CUDA_ERROR_OUT_OF_MEMORY, 16 << 10));
+    // The same memory at all of them takes no memory, and places in tables: those are bounded too, elsewhere.
+    let id = object_id::<Physical>(1);
+    assert_eq!(client.code(create(id, PIECE)), CUDA_SUCCESS);
+    for start in all.iter().take(if on_gpu() { 4096 } else { 256 }) {
+        assert_eq!(client.code(map(*start, PIECE, id)), CUDA_SUCCESS);
+    }
+    assert_eq!(client.code(free(all[16_383], PIECE)), CUDA_SUCCESS);
+    assert!(client.reserve(PIECE).is_ok());
+    client.close();
+    neighbour.finish();
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+// NVML as a program in a VM calls it: does what its standard input says, a command a line, and answers each with one line.
+//
+//   init              nvmlInit_v2; the code
+//   shutdown          nvmlShutdown; the code
+//   count             the code, and how many devices there are
+//   memory            the code, all, free and used bytes; then the code of the second version, and the same of it
+//   processes         the code, and id and bytes of each process
+//   utilisation       the code, and the share in percent
+//   edges             the codes of calls that are wrong, each as NVML documents it
+//   refused           the codes of what a VM cannot have
+#include <cstdint>
+#include <cstdio>
+#include <dlfcn.h>
+#include <iostream>
+#include <string>
+#include <vector>
+
+// The structures as NVML documents them.
+struct Memory { uint64_t total, free, used; };
+struct MemoryV2 { uint32_t version; uint64_t total, reserved, free, used; };
+struct Process { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; };
+struct Utilisation { uint32_t gpu, memory; };
+struct Field { uint32_t id, scope; int64_t timestamp, latency; uint32_t type, result; uint64_t value; };
+
+static void *library;
+
+template <typename... Arguments> static unsigned call(const char *name, Arguments... arguments) {
+    auto function = (unsigned (*)(Arguments...))dlsym(library, name);
+    if (function == nullptr) return 13;
+    return function(arguments...);
+}
+
+static void *device() {
+    void *handle = nullptr;
+    call("nvmlDeviceGetHandleByIndex_v2", 0u, &handle);
+    return handle;
+}
+
+static std::string memory() {
+    Memory first{};
+    MemoryV2 second{};
+    second.version = sizeof second | 2u << 24;
+    unsigned one = call("nvmlDeviceGetMemoryInfo", device(), &first);
+    unsigned two = call("nvmlDeviceGetMemoryInfo_v2", device(), &second);
+    char line[256];
+    snprintf(line, sizeof line, "%u %lu %lu %lu %u %lu %lu %lu", one, first.total, first.free, first.used, two, second.total,
+             second.free, second.used);
+    return line;
+}
+
+static std::string processes() {
+    const char *name = "nvmlDeviceGetComputeRunningProcesses_v3";
+    unsigned count = 0;
+    unsigned code = call(name, device(), &count, (Process *)nullptr);
+    std::vector<Process> all(count);
+    if (code == 7) code = call(name, device(), &count, all.data());
+    std::string line = std::to_string(code);
+    for (auto &process : all) line += " " + std::to_string(process.pid) + " " + std::to_string(process.bytes);
+    return line;
+}
+
+static std::string join(std::initializer_list<unsigned> codes) {
+    std::string line;
+    for (unsigned code : codes) line += (line.empty() ? "" : " ") + std::to_string(code);
+    return line;
+}
+
+// A buffer is followed by bytes that must stay.
+static std::string edges() {
+    void *handle = device(), *other = nullptr;
+    char text[64];
+    for (char &c : text) c = 'x';
+    MemoryV2 second{};
+    second.version = 1;
+    unsigned count = 0;
+    std::string line = join({
+        call("nvmlDeviceGetHandleByIndex_v2", 99u, &other),
+        call("nvmlDeviceGetHandleByIndex_v2", 0u, (void **)nullptr),
+        call("nvmlDeviceGetName", handle, text, 2u),
+        call("nvmlDeviceGetName", handle, (char *)nullptr, 64u),
+        call("nvmlDeviceGetUUID", handle, text, 40u),
+        call("nvmlDeviceGetMemoryInfo", handle, (Memory *)nullptr),
+        call("nvmlDeviceGetMemoryInfo", (void *)nullptr, (Memory *)nullptr),
+        call("nvmlDeviceGetMemoryInfo", (void *)99, (Memory *)&second),
+        call("nvmlDeviceGetMemoryInfo_v2", handle, &second),
+        call("nvmlDeviceGetComputeRunningProcesses_v3", handle, (unsigned *)nullptr, (Process *)nullptr),
+        call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, &count, (Process *)nullptr),
+        call("nvmlDeviceGetHandleByUUID", (const char *)nullptr, &other),
+        call("nvmlDeviceGetHandleByUUID", "GPU-0", &other),
+        call("nvmlDeviceGetHandleByPciBusId_v2", "none", &other),
+        call("nvmlSystemGetProcessName", ~0u, text, 64u),
+    });
+    bool kept = text[0] == 'x' && text[40] == 'x';
+    return line + (kept ? " kept" : " written");
+}
+
+static std::string refused() {
+    void *handle = device(), *set = nullptr;
+    unsigned value = 0;
+    Field fields[2]{};
+    unsigned all = call("nvmlDeviceGetFieldValues", handle, 2, (Field *)fields);
+    return join({
+        call("nvmlDeviceGetTemperature", handle, 0u, &value),
+        call("nvmlDeviceGetPowerUsage", handle, &value),
+        call("nvmlDeviceGetClockInfo", handle, 1u, &value),
+        call("nvmlEventSetCreate", &set),
+        call("nvmlDeviceSetPersistenceMode", handle, 1u),
+        call("nvmlDeviceGetMigMode", handle, &value, &value),
+        all,
+        fields[0].result,
+        fields[1].result,
+    });
+}
+
+int main() {
+    library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    std::cout << "open " << (library == nullptr) << std::endl;
+    std::string line;
+    while (std::getline(std::cin, line)) {
+        std::string answer = "unknown";
+        unsigned number = 0;
+        if (line == "init") answer = join({call("nvmlInit_v2")});
+        else if (line == "shutdown") answer = join({call("nvmlShutdown")});
+        else if (line == "count") {
+            unsigned code = call("nvmlDeviceGetCount_v2", &number);
+            answer = join({code, number});
+        } else if (line == "memory") answer = memory();
+        else if (line == "processes") answer = processes();
+        else if (line == "utilisation") {
+            Utilisation share{};
+            unsigned code = call("nvmlDeviceGetUtilizationRates", device(), &share);
+            answer = join({code, share.gpu});
+        } else if (line == "edges") answer = edges();
+        else if (line == "refused") answer = refused();
+        std::cout << line << " " << answer << std::endl;
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Calls of cuBLAS in streams that are captured.
+
+use std::ptr::null_mut;
+
+use cudarc::driver::sys::{
+    self, CUgraph, CUgraphExec, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
+
+use crate::symbols::{Blas, INVALID_VALUE, SUCCESS, alloc, begin, cuda, new_stream, synchronize};
+
+const N: usize = 64;
+const WORKSPACE: u64 = 4 << 20;
+
+fn write(address: u64, values: &[f32]) {
+    cuda!(cuMemcpyHtoD_v2(
+        address,
+        values.as_ptr().cast(),
+        size_of_val(values)
+    ));
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+}
+
+fn read(address: u64) -> Vec<f32> {
+    let mut values = vec![0_f32; N];
+    assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+    cuda!(cuMemcpyDtoH_v2(
+        values.as_mut_ptr().cast(),
+        address,
+        N * size_of::<f32>()
+    ));
+    values
+}
+
+fn capture(stream: CUstream) {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    cuda!(cuStreamBeginCapture_v2(stream, mode));
+}
+
+fn status(stream: CUstream) -> CUstreamCaptureStatus {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    cuda!(cuStreamIsCapturing(stream, &mut status));
+    status
+}
+
+fn instantiate(stream: CUstream) -> CUgraphExec {
+    let (mut graph, mut exec): (CUgraph, CUgraphExec) = (null_mut(), null_mut());
+    cuda!(cuStreamEndCapture(stream, &mut graph));
+    cuda!(cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    cuda!(cuGraphDestroy(graph));
+    exec
+}
+
+/// A handle on a stream, with a workspace.
+fn handle_on(blas: &Blas, stream: CUstream) -> u64 {
+    let handle = blas.create().unwrap();
+    let words = [handle, stream as u64];
+    assert_eq!(blas.call("cublasSetStream_v2", &words), SUCCESS);
+    let words = [handle, alloc(WORKSPACE as usize), WORKSPACE];
+    assert_eq!(blas.call("cublasSetWorkspace_v2", &words), SUCCESS);
+    handle
+}
+
+fn add(blas: &Blas, handle: u64, factor: f32, x: u64, y: u64) -> u32 {
+    let factor = (&raw const factor) as u64;
+    blas.call("cublasSaxpy_v2", &[handle, N as u64, factor, x, 1, y, 1])
+}
+
+fn dot(blas: &Blas, handle: u64, x: u64, result: u64) -> u32 {
+    blas.call("cublasSdot_v2", &[handle, N as u64, x, 1, x, 1, result])
+}
+
+/// What a captured call does is done by each launch, and not before; other streams go on.
+pub fn launches() {
+    begin();
+    let blas = Blas::open();
+    let (stream, side) = (new_stream(), new_stream());
+    let (handle, other) = (handle_on(&blas, stream), handle_on(&blas, side));
+    let [x, y, z] = [(); 3].map(|()| alloc(N * 4));
+    for (at, value) in [(x, 1.0), (y, 0.0), (z, 0.0)] {
+        write(at, &[value; N]);
+    }
+    capture(stream);
+    // The library's word on the first, and three that are posted.
+    for factor in [1.0, 2.0, 3.0, 4.0] {
+        assert_eq!(add(&blas, handle, factor, x, y), SUCCESS);
+    }
+    assert_eq!(add(&blas, other, 5.0, x, z), SUCCESS);
+    assert_eq!(
+        status(stream),
+        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
+    );
+    let exec = instantiate(stream);
+    assert_eq!((read(y), read(z)), (vec![0.0; N], vec![5.0; N]));
+    for launches in 1..4 {
+        cuda!(cuGraphLaunch(exec, stream));
+        assert_eq!(read(y), [10.0 * launches as f32; N]);
+    }
+    // Scalars are those of the capture; what memory holds is read at the launch.
+    write(x, &[2.0; N]);
+    cuda!(cuGraphLaunch(exec, stream));
+    assert_eq!(read(y), [50.0; N]);
+    // The handle is on its stream again.
+    assert_eq!(add(&blas, handle, 0.5, x, y), SUCCESS);
+    cuda!(cuStreamSynchronize(stream));
+    assert_eq!(read(y), [51.0; N]);
+    // A graph keeps what its handle has left.
+    assert_eq!(blas.call("cublasDestroy_v2", &[handle]), SUCCESS);
+    cuda!(cuGraphLaunch(exec, side));
+    assert_eq!(read(y), [71.0; N]);
+    cuda!(cuGraphExecDestroy(exec));
+}
+
+/// What no graph can have, and what the library refuses.
+pub fn wrong() {
+    begin();
+    let blas = Blas::open();
+    let stream = new_stream();
+    let handle = handle_on(&blas, stream);
+    let [x, y] = [(); 2].map(|()| alloc(N * 4));
+    write(x, &[1.0; N]);
+    write(y, &[0.0; N]);
+    // A result at a host address would have to be waited for.
+    for _ in 0..3 {
+        let (mut result, mut graph) = (-1_f32, null_mut());
+        capture(stream);
+        assert_eq!(add(&blas, handle, 1.0, x, y), SUCCESS);
+        assert_ne!(dot(&blas, handle, x, (&raw mut result) as u64), SUCCESS);
+        let status = status(stream);
+        assert_eq!(
+            status,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED
+        );
+        // Nothing is done in its place.
+        assert_ne!(add(&blas, handle, 1.0, x, y), SUCCESS);
+        // SAFETY: the pointer is to a value that lives across the call.
+        let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
+        assert_eq!(ended, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        assert_eq!((graph, read(y)), (null_mut(), vec![0.0; N]));
+        assert_eq!(dot(&blas, handle, x, (&raw mut result) as u64), SUCCESS);
+        assert_eq!(result, N as f32);
+    }
+    // What the library refuses leaves the capture as it was.
+    capture(stream);
+    let one = 1_f32;
+    let words = [handle, u64::MAX, (&raw const one) as u64, 0, 1];
+    let _ = blas.call("cublasSscal_v2", &words);
+    let words = [handle, 7, 0, 4, 4, 4, 0, x, 1, x, 1, 0, y, 1];
+    assert_eq!(blas.call("cublasSgemm_v2", &words), INVALID_VALUE);
+    assert_eq!(add(&blas, handle, 1.0, x, y), SUCCESS);
+    let exec = instantiate(stream);
+    cuda!(cuGraphLaunch(exec, stream));
+    assert_eq!(read(y), [1.0; N]);
+    // The legacy stream would wait for a stream that is captured.
+    let (mut blocking, mut graph) = (null_mut(), null_mut());
+    cuda!(cuStreamCreate(&mut blocking, 0));
+    let legacy = blas.create().unwrap();
+    capture(blocking);
+    assert_ne!(add(&blas, legacy, 1.0, x, y), SUCCESS);
+    // SAFETY: as above.
+    let ended = unsafe { sys::cuStreamEndCapture(blocking, &mut graph) };
+    assert_eq!(ended, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_eq!(add(&blas, legacy, 1.0, x, y), SUCCESS);
+    assert_eq!(read(y), [2.0; N]);
+}

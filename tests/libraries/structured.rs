@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Guest programs that compute with matrices of which half is zero, by cuSPARSELt.
+//!
+//! All values are small whole numbers, so that every sum is exact in whatever type and order a library makes it.
+
+use std::ptr::null_mut;
+
+use cudarc::driver::sys::CUstream;
+use libloading::Library;
+
+use crate::device::{begin, call, download, new_stream, ok, upload, write};
+
+pub const INVALID_VALUE: u32 = 3;
+
+/// `cudaDataType_t`.
+const R_32F: i32 = 0;
+pub const R_16F: i32 = 2;
+const R_8I: i32 = 3;
+const R_32I: i32 = 10;
+const R_16BF: i32 = 14;
+/// `cusparseOrder_t`.
+const BY_COLUMNS: i32 = 1;
+pub const BY_ROWS: i32 = 2;
+/// `cusparseComputeType`.
+const INTEGERS: i32 = 0;
+pub const SINGLE: i32 = 2;
+/// Attributes of a product: a ReLU, an alpha for each row, the bias.
+pub const RELU: i32 = 0;
+pub const ALPHA_VECTOR: i32 = 5;
+pub const BIAS: i32 = 8;
+/// Attributes of a selection: the algorithm, how many there are, and the parts of the inner dimension.
+pub const ALGORITHM: i32 = 0;
+pub const ALGORITHMS: i32 = 1;
+const PARTS: i32 = 3;
+
+/// The plans that a process has.
+const PLANS: usize = 4096;
+
+/// Rows of A, columns of B, and what both have.
+pub const M: usize = 64;
+pub const N: usize = 32;
+pub const K: usize = 128;
+
+/// A structure of the library's.
+#[derive(Clone)]
+#[repr(C, align(16))]
+pub struct Room(pub [u8; 512]);
+
+impl Room {
+    pub fn new() -> Self {
+        // As a program's that was never set.
+        Self([0xa5; 512])
+    }
+}
+
+pub fn open() -> Library {
+    // SAFETY: the initialisers of the library are this project's own.
+    unsafe { Library::new("libcusparseLt.so.0") }.unwrap()
+}
+
+pub fn init(lt: &Library) -> Room {
+    let mut handle = Room::new();
+    ok!(lt, "cusparseLtInit"; &mut handle);
+    handle
+}
+
+/// Numbers as a type has them in memory.
+fn stored(data: i32, numbers: &[i32]) -> Vec<u8> {
+    let float = |of: i32| (of as f32).to_bits();
+    let bytes = |of: &i32| match data {
+        R_8I => (*of as i8).to_le_bytes().to_vec(),
+        R_32I => of.to_le_bytes().to_vec(),
+        R_32F => float(*of).to_le_bytes().to_vec(),
+        R_16BF => ((float(*of) >> 16) as u16).to_le_bytes().to_vec(),
+        _ => half(*of).to_le_bytes().to_vec(),
+    };
+    numbers.iter().flat_map(bytes).collect()
+}
+
+/// The half-precision number of a whole one that it has exactly.
+fn half(of: i32) -> u16 {
+    let single = (of as f32).to_bits();
+    match of {
+        0 => 0,
+        // Fifteen in place of 127 as what is added to the exponent, and 10 bits in place of 23.
+        _ => (single >> 16 & 0x8000) as u16 | (((single & 0x7fff_ffff) - (112 << 23)) >> 13) as u16,
+    }
+}
+
+fn bytes_of(data: i32) -> usize {
+    match data {
+        R_8I => 1,
+        R_32F | R_32I => 4,
+        _ => 2,
+    }
+}
+
+/// What is zero half of the time: two of each four numbers of a row.
+pub fn half_of_it(seed: usize) -> Vec<i32> {
+    let value = |at: usize| ((at * 5 + at / 7 + seed) % 5) as i32 - 2;
+    (0..M * K)
+        .map(|at| match (at / 4 + at / K + seed) % 2 == at % 2 {
+            true => value(at),
+            false => 0,
+        })
+        .collect()
+}
+
+pub fn all_of_it(seed: usize) -> Vec<i32> {
+    (0..K * N)
+        .map(|at| ((at * 3 + at / 11 + seed) % 5) as i32 - 2)
+        .collect()
+}
+
+/// A layer as a framework has it: the matrices, the product and what is selected for it.
+pub struct Layer<'a> {
+    lt: &'a Library,
+    handle: &'a Room,
+    types: [i32; 2],
+    /// Whether B lies in memory as its transpose.
+    is_turned: bool,
+    pub matrices: [Room; 3],
+    pub product: Room,
+    pub selection: Room,
+}
+
+impl<'a> Layer<'a> {
+    pub fn new(
+        lt: &'a Library,
+        handle: &'a Room,
+        types: [i32; 2],
+        is_turned: bool,
+        order: i32,
+    ) -> Self {
+        let [mut a, mut b, mut d] = [Room::new(), Room::new(), Room::new()];
+        let (m, n, k) = (M as i64, N as i64, K as i64);
+        ok!(lt, "cusparseLtStructuredDescriptorInit"; handle, &mut a, m, k, k, 16_u32, types[0], BY_ROWS, 0_u32);
+        let (rows, columns) = if is_turned { (n, k) } else { (k, n) };
+        ok!(lt, "cusparseLtDenseDescriptorInit"; handle, &mut b, rows, columns, columns, 16_u32, types[0], BY_ROWS);
+        let leading = if order == BY_ROWS { n } else { m };
+        ok!(lt, "cusparseLtDenseDescriptorInit"; handle, &mut d, m, n, leading, 16_u32, types[1], order);
+        let mut product = Room::new();
+        let compute = if types[0] == R_8I { INTEGERS } else { SINGLE };
+        ok!(lt, "cusparseLtMatmulDescriptorInit"; handle, &mut product, 0, i32::from(is_turned), &a, &b, &d, &d, compute);
+        let mut selection = Room::new();
+        ok!(lt, "cusparseLtMatmulAlgSelectionInit"; handle, &mut selection, &product, 0);
+        Self {
+            lt,
+            handle,
+            types,
+            is_turned,
+            matrices: [a, b, d],
+            product,
+            selection,
+        }
+    }
+
+    fn set<T>(&mut self, number: i32, value: T) {
+        ok!(self.lt, "cusparseLtMatmulDescSetAttribute"; self.handle, &mut self.product, number, &raw const value, size_of::<T>());
+    }
+
+    pub fn plan(&self) -> Room {
+        let mut plan = Room::new();
+        ok!(self.lt, "cusparseLtMatmulPlanInit"; self.handle, &mut plan, &self.product, &self.selection);
+        plan
+    }
+
+    fn selected(&self, number: i32) -> i32 {
+        let mut value = -1;
+        ok!(self.lt, "cusparseLtMatmulAlgGetAttribute"; self.handle, &self.selection, number, &mut value, 4_usize);
+        value
+    }
+
+    pub fn workspace(&self, plan: &Room) -> u64 {
+        let mut bytes = usize::MAX;
+        ok!(self.lt, "cusparseLtMatmulGetWorkspace"; self.handle, plan, &mut bytes);
+        upload(&vec![0_u8; bytes])
+    }
+
+    /// The compressed A, and B as it lies in memory.
+    pub fn factors(&self, a: &[i32], b: &[i32]) -> [u64; 2] {
+        let (mut size, mut buffer) = (0_usize, 0_usize);
+        let of = &self.matrices[0];
+        ok!(self.lt, "cusparseLtSpMMACompressedSize2"; self.handle, of, &mut size, &mut buffer);
+        // What frameworks made room for with versions before this question was there.
+        let most = match self.types[0] {
+            R_8I => a.len() * 10 / 16,
+            other => a.len() * bytes_of(other) * 9 / 16,
+        };
+        assert!(
+            size >= a.len() / 2 * bytes_of(self.types[0]) && size <= most,
+            "{size}"
+        );
+        let compressed = upload(&vec![0_u8; size]);
+        let dense = upload(&stored(self.types[0], a));
+        let buffer = upload(&vec![0_u8; buffer]);
+        ok!(self.lt, "cusparseLtSpMMACompress2"; self.handle, of, 1, 0, dense, compressed, buffer, null_mut::<u8>());
+        let turned: Vec<i32> = match self.is_turned {
+            true => (0..N * K).map(|at| b[at % K * N + at / K]).collect(),
+            false => b.to_vec(),
+        };
+        [compressed, upload(&stored(self.types[0], &turned))]
+    }
+}
+
+/// The sums of A's rows and B's columns.
+pub fn sums(a: &[i32], b: &[i32]) -> Vec<i32> {
+    let sum = |at: usize| (0..K).map(|k| a[at / N * K + k] * b[k * N + at % N]).sum();
+    (0..M * N).map(sum).collect()
+}
+
+pub fn check(layer: &Layer<'_>, order: i32, at: u64, expected: &[i32], what: &str) {
+    let data = layer.types[1];
+    let turned: Vec<i32> = match order {
+        BY_ROWS => expected.to_vec(),
+        _ => (0..M * N).map(|at| expected[at % M * N + at / M]).collect(),
+    };
+    let found = download::<u8>(at, M * N * bytes_of(data));
+    assert!(found == stored(data, &turned), "{what} {:?}", layer.types);
+}
+
+/// All that a framework does with each of its types.
+pub fn products() {
+    begin();
+    let lt = open();
+    let handle = init(&lt);
+    let mut version = 0;
+    ok!(lt, "cusparseLtGetVersion"; &handle, &mut version);
+    let mut parts = [-1; 3];
+    for (number, part) in parts.iter_mut().enumerate() {
+        ok!(lt, "cusparseLtGetProperty"; number as i32, part);
+    }
+    assert_eq!(version, parts[0] * 1_000_000 + parts[1] * 100 + parts[2]);
+    let stream = new_stream();
+    for (types, is_turned, order) in [
+        ([R_16F, R_16F], false, BY_ROWS),
+        ([R_16F, R_16F], true, BY_COLUMNS),
+        ([R_16BF, R_16BF], true, BY_ROWS),
+        ([R_32F, R_32F], true, BY_ROWS),
+        ([R_8I, R_32I], true, BY_ROWS),
+        ([R_8I, R_16F], true, BY_COLUMNS),
+        ([R_8I, R_16BF], true, BY_ROWS),
+        ([R_8I, R_8I], true, BY_ROWS),
+    ] {
+        let mut layer = Layer::new(&lt, &handle, types, is_turned, order);
+        let plan = layer.plan();
+        let d = upload(&vec![0_u8; M * N * bytes_of(types[1])]);
+        let (alpha, beta) = (1.0_f32, 0.0_f32);
+        let mut factors = [0; 2];
+        let mut expected = vec![];
+        for round in 0..3 {
+            let (a, b) = (half_of_it(round), all_of_it(round));
+            factors = layer.factors(&a, &b);
+            expected = sums(&a, &b);
+            multiply(&layer, &plan, &raw const alpha, factors, &beta, d, stream);
+            check(&layer, order, d, &expected, "plain");
+            // Twice as much, and what was there before.
+            let (two, one) = (2.0_f32, 1.0_f32);
+            let doubled: Vec<i32> = expected.iter().map(|of| 3 * of).collect();
+            if types[1] != R_8I {
+                multiply(&layer, &plan, &raw const two, factors, &one, d, stream);
+                check(&layer, order, d, &doubled, "added");
+            }
+        }
+        // A bias and a ReLU, whose plan is made of the same descriptor; its matrices have ended.
+        for matrix in &layer.matrices {
+            ok!(lt, "cusparseLtMatDescriptorDestroy"; matrix);
+        }
+        if types[0] != R_8I {
+            let bias: Vec<i32> = (0..M as i32).map(|row| row % 7 - 3).collect();
+            layer.set(BIAS, upload(&stored(types[1], &bias)));
+            layer.set(RELU, 1_i32);
+            let with_bias: Vec<i32> = (0..M * N)
+                .map(|at| (expected[at] + bias[at / N]).max(0))
+                .collect();
+            let other = layer.plan();
+            multiply(&layer, &other, &raw const alpha, factors, &beta, d, stream);
+            check(&layer, order, d, &with_bias, "bias");
+            // The first plan has none.
+            multiply(&layer, &plan, &raw const alpha, factors, &beta, d, stream);
+            check(&layer, order, d, &expected, "plain again");
+            ok!(lt, "cusparseLtMatmulPlanDestroy"; &other);
+        }
+        ok!(lt, "cusparseLtMatmulPlanDestroy"; &plan);
+        ok!(lt, "cusparseLtMatmulAlgSelectionDestroy"; &layer.selection);
+    }
+    ok!(lt, "cusparseLtDestroy"; &handle);
+}
+
+fn multiply(
+    layer: &Layer<'_>,
+    plan: &Room,
+    alpha: *const f32,
+    [a, b]: [u64; 2],
+    beta: &f32,
+    d: u64,
+    stream: CUstream,
+) {
+    let workspace = layer.workspace(plan);
+    ok!(layer.lt, "cusparseLtMatmul"; layer.handle, plan, alpha, a, b, beta, d, d, workspace, &stream, 1);
+}
+
+/// What a search finds is the selection's and its plan's; alpha is a vector; structures are copied; the stream is kept.
+pub fn search() {
+    begin();
+    let lt = open();
+    let handle = init(&lt);
+    let stream = new_stream();
+    let mut layer = Layer::new(&lt, &handle, [R_8I, R_16F], true, BY_ROWS);
+    let (a, b) = (half_of_it(1), all_of_it(2));
+    let alphas: Vec<f32> = (0..M).map(|row| [1.0, 2.0, -1.0][row % 3]).collect();
+    let alpha = upload(&alphas);
+    layer.set(ALPHA_VECTOR, 1_i32);
+    let mut is_vector = -1;
+    ok!(lt, "cusparseLtMatmulDescGetAttribute"; &handle, &layer.product, ALPHA_VECTOR, &mut is_vector, 4_usize);
+    assert_eq!(is_vector, 1);
+    let expected: Vec<i32> = (sums(&a, &b).into_iter().enumerate())
+        .map(|(at, sum)| sum * alphas[at / N] as i32)
+        .collect();
+    let factors = layer.factors(&a, &b);
+    let d = upload(&vec![0_u8; M * N * 2]);
+    let beta = 0.0_f32;
+    let mut plan = layer.plan();
+    let count = layer.selected(ALGORITHMS);
+    assert!(count > 0);
+    let workspace = layer.workspace(&plan);
+    let [at_a, at_b] = factors;
+    ok!(lt, "cusparseLtMatmulSearch"; &handle, &mut plan, alpha, at_a, at_b, &beta, d, d, workspace, &stream, 1);
+    let found = layer.selected(ALGORITHM);
+    assert!((0..count).contains(&found));
+    if !crate::on_gpu() {
+        // The stand-in says that its last is the best.
+        assert_eq!(found, count - 1);
+    }
+    write(d, &vec![0_u8; M * N * 2]);
+    // Wherever the program keeps its structures, and whatever lies where they were.
+    let moved = plan.clone();
+    plan.0.fill(0x5a);
+    multiply(
+        &layer,
+        &moved,
+        alpha as *const f32,
+        factors,
+        &beta,
+        d,
+        stream,
+    );
+    check(&layer, BY_ROWS, d, &expected, "searched");
+    // With each algorithm, set by the program.
+    for algorithm in 0..count {
+        ok!(lt, "cusparseLtMatmulAlgSetAttribute"; &handle, &mut layer.selection, ALGORITHM, &algorithm, 4_usize);
+        assert_eq!(layer.selected(ALGORITHM), algorithm);
+        let plan = layer.plan();
+        write(d, &vec![0_u8; M * N * 2]);
+        multiply(
+            &layer,
+            &plan,
+            alpha as *const f32,
+            factors,
+            &beta,
+            d,
+            stream,
+        );
+        check(&layer, BY_ROWS, d, &expected, "chosen");
+        ok!(lt, "cusparseLtMatmulPlanDestroy"; &plan);
+    }
+    // More parts of the inner dimension need room to be added in; one that is none is refused.
+    let set = |layer: &mut Layer<'_>, parts: i32| call!(lt, "cusparseLtMatmulAlgSetAttribute"; &handle, &mut layer.selection, PARTS, &parts, 4_usize);
+    if !crate::on_gpu() {
+        assert_eq!(set(&mut layer, 2), 0);
+        let plan = layer.plan();
+        let mut bytes = 0_usize;
+        ok!(lt, "cusparseLtMatmulGetWorkspace"; &handle, &plan, &mut bytes);
+        assert_eq!(bytes, M * N * 2 * 4);
+        assert_eq!(set(&mut layer, K as i32 + 1), INVALID_VALUE);
+        assert_eq!(layer.selected(PARTS), 2);
+    }
+    ok!(lt, "cusparseLtMatmulPlanDestroy"; &moved);
+    ok!(lt, "cusparseLtDestroy"; &handle);
+}
+
+/// A program that makes a plan for each product, in the same structure, and ends none.
+pub fn lost_plans() {
+    begin();
+    let lt = open();
+    let handle = init(&lt);
+    let layer = Layer::new(&lt, &handle, [R_16F, R_16F], false, BY_ROWS);
+    let (a, b) = (half_of_it(2), all_of_it(1));
+    let (factors, d) = (layer.factors(&a, &b), upload(&vec![0_u8; 2 * M * N]));
+    let (first, kept) = (layer.plan(), layer.plan());
+    let mut plan = Room::new();
+    for number in 0..PLANS + 100 {
+        ok!(lt, "cusparseLtMatmulPlanInit"; &handle, &mut plan, &layer.product, &layer.selection);
+        if number % 1000 == 0 {
+            multiply(&layer, &kept, &1.0, factors, &0.0, d, null_mut());
+        }
+    }
+    for plan in [&plan, &kept] {
+        write(d, &vec![0_u8; 2 * M * N]);
+        multiply(&layer, plan, &1.0, factors, &0.0, d, null_mut());
+        check(&layer, BY_ROWS, d, &sums(&a, &b), "of many");
+    }
+    let [at_a, at_b] = factors;
+    let said = call!(lt, "cusparseLtMatmul"; &handle, &first, &1.0_f32, at_a, at_b, &0.0_f32, d, d, 0_u64, null_mut::<u8>(), 0);
+    assert_eq!(said, INVALID_VALUE);
+    ok!(lt, "cusparseLtMatmulPlanDestroy"; &first);
+    ok!(lt, "cusparseLtMatmulPlanDestroy"; &kept);
+    // Nothing of all of it is told later.
+    check(&layer, BY_ROWS, d, &sums(&a, &b), "after all");
+    ok!(lt, "cusparseLtDestroy"; &handle);
+}
+
+/// Pruning by a product and by a matrix, its check, and compression by a plan.
+pub fn pruning() {
+    begin();
+    let lt = open();
+    let handle = init(&lt);
+    let layer = Layer::new(&lt, &handle, [R_16F, R_16F], false, BY_ROWS);
+    let none = null_mut::<u8>();
+    // All of it is there, and of each four numbers the last two are the largest.
+    let full: Vec<i32> = (0..M * K).map(|at| [1, -1, 2, -2][at % 4]).collect();
+    let pruned: Vec<i32> = (0..M * K).map(|at| [0, 0, 2, -2][at % 4]).collect();
+    let (at, to, valid) = (
+        upload(&stored(R_16F, &full)),
+        upload(&vec![0_u8; 2 * M * K]),
+        upload(&[7_i32]),
+    );
+    let of = &layer.matrices[0];
+    ok!(lt, "cusparseLtSpMMAPruneCheck"; &handle, &layer.product, at, valid, none);
+    assert_ne!(download::<i32>(valid, 1), [0]);
+    for by_product in [true, false] {
+        write(to, &vec![0_u8; 2 * M * K]);
+        write(valid, &[7_i32]);
+        // `CUSPARSELT_PRUNE_SPMMA_STRIP`.
+        match by_product {
+            true => {
+                ok!(lt, "cusparseLtSpMMAPrune"; &handle, &layer.product, at, to, 1, none);
+                ok!(lt, "cusparseLtSpMMAPruneCheck"; &handle, &layer.product, to, valid, none);
+            }
+            false => {
+                ok!(lt, "cusparseLtSpMMAPrune2"; &handle, of, 1, 0, at, to, 1, none);
+                ok!(lt, "cusparseLtSpMMAPruneCheck2"; &handle, of, 1, 0, to, valid, none);
+            }
+        }
+        assert_eq!(download::<i32>(valid, 1), [0]);
+        assert!(download::<u8>(to, 2 * M * K) == stored(R_16F, &pruned));
+    }
+    let plan = layer.plan();
+    let (mut size, mut buffer, mut same) = (0_usize, 0_usize, [0_usize; 2]);
+    ok!(lt, "cusparseLtSpMMACompressedSize"; &handle, &plan, &mut size, &mut buffer);
+    let [also, room] = &mut same;
+    ok!(lt, "cusparseLtSpMMACompressedSize2"; &handle, of, also, room);
+    assert_eq!(size, same[0]);
+    let (compressed, buffer) = (upload(&vec![0_u8; size]), upload(&vec![0_u8; buffer]));
+    ok!(lt, "cusparseLtSpMMACompress"; &handle, &plan, to, compressed, buffer, none);
+    let b = all_of_it(3);
+    let (at_b, d) = (upload(&stored(R_16F, &b)), upload(&vec![0_u8; 2 * M * N]));
+    multiply(&layer, &plan, &1.0, [compressed, at_b], &0.0, d, null_mut());
+    check(&layer, BY_ROWS, d, &sums(&pruned, &b), "pruned");
+    // What was set of a matrix is told.
+    let (mut matrix, stride) = (layer.matrices[1].clone(), (K * N) as i64);
+    for (number, bytes) in [(0, 4_usize), (1, 8)] {
+        let mut value = -1_i64;
+        let of = if number == 0 { 1 } else { stride };
+        ok!(lt, "cusparseLtMatDescSetAttribute"; &handle, &mut matrix, number, &of, bytes);
+        ok!(lt, "cusparseLtMatDescGetAttribute"; &handle, &matrix, number, &mut value, bytes);
+        let told = if number == 0 {
+            i64::from(value as i32)
+        } else {
+            value
+        };
+        assert_eq!(told, of);
+    }
+    ok!(lt, "cusparseLtDestroy"; &handle);
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! NVML, as programs in VMs meet it: it tells of the VM that they are in, and of no other.
+//!
+//! `cargo xtask test` builds what these tests run and names its folder in `VIRTIO_GPGPU_STAGE`; without it they have
+//! nothing to run and say so. With `VIRTIO_GPGPU_TEST_GPU=cuda` they run on a GPU.
+
+mod back_end;
+// Some of it is for the tests of isolation.
+#[allow(dead_code)]
+#[path = "isolation/host.rs"]
+mod host;
+
+use host::{BackEnd, Guest, Options, on_gpu, wait_for};
+
+const MIB: u64 = 1 << 20;
+/// NVML's codes.
+const UNINITIALIZED: u64 = 1;
+const NOT_SUPPORTED: u64 = 3;
+
+/// What a context takes on the software GPU, in MiB.
+const CONTEXT: u64 = 31;
+
+fn start(limits: [Option<u64>; 2]) -> Option<BackEnd> {
+    let vm = |number: usize| {
+        let limit = limits[number].map_or(String::new(), |mib| format!("memory = \"{mib}MiB\"\n"));
+        format!("[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\n{limit}\n")
+    };
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&(vm(0) + &vm(1))),
+        prepare: &|command| {
+            command.env("VIRTIO_GPGPU_SOFTWARE_CONTEXT", CONTEXT.to_string());
+        },
+        ..Options::default()
+    })?;
+    if !back_end.staged("isolation/nvml").exists() {
+        eprintln!("skipped: the stage has no isolation/nvml; run cargo xtask test");
+        return None;
+    }
+    Some(back_end)
+}
+
+/// A program that does what it is told; see its source.
+struct Program(Guest);
+
+impl Program {
+    fn start(back_end: &BackEnd, vm: usize, name: &str) -> Self {
+        let command = back_end.command(vm, &back_end.staged(&format!("isolation/{name}")));
+        let this = Self(Guest::spawn(command));
+        assert_eq!(this.0.wait_for("open"), "open 0");
+        this
+    }
+
+    /// A monitor, ready to be asked.
+    fn monitor(back_end: &BackEnd, vm: usize) -> Self {
+        let mut this = Self::start(back_end, vm, "nvml");
+        assert_eq!(this.ask("init"), [0]);
+        this
+    }
+
+    /// The numbers of its answer.
+    fn ask(&mut self, line: &str) -> Vec<u64> {
+        let answer = self.0.ask(line);
+        let words = answer.split(' ').skip(1);
+        words
+            .map(|word| word.parse().unwrap_or_else(|_| panic!("{line}: {answer}")))
+            .collect()
+    }
+
+    /// All and used bytes, as both versions of NVML's function say.
+    fn memory(&mut self) -> (u64, u64) {
+        let answer = self.ask("memory");
+        assert_eq!(answer[0], 0, "{answer:?}");
+        assert_eq!(answer[..4], answer[4..], "{answer:?}");
+        assert_eq!(answer[1], answer[2] + answer[3], "{answer:?}");
+        (answer[1], answer[3])
+    }
+
+    /// All and used bytes, as CUDA says.
+    fn info(&mut self) -> (u64, u64) {
+        let answer = self.ask("info");
+        (answer[1], answer[1] - answer[0])
+    }
+
+    /// Bytes by process.
+    fn processes(&mut self) -> Vec<(u64, u64)> {
+        let answer = self.ask("processes");
+        assert_eq!(answer[0], 0, "{answer:?}");
+        let pairs = answer[1..].chunks(2);
+        pairs.map(|pair| (pair[0], pair[1])).collect()
+    }
+}
+
+fn limit() -> u64 {
+    if on_gpu() { 6144 } else { 512 }
+}
+
+#[test]
+fn memory_is_what_cuda_says_of_it_and_the_limit_is_all() {
+    let Some(back_end) = start([Some(limit()), Some(2 * limit())]) else {
+        return;
+    };
+    let mut monitor = Program::monitor(&back_end, 0);
+    // Nobody has a context: neither has who asks.
+    assert_eq!(monitor.memory(), (limit() * MIB, 0));
+    assert_eq!(monitor.processes(), []);
+    let mut program = Program::start(&back_end, 0, "limits");
+    let before = program.info();
+    assert!(before.1 >= CONTEXT * MIB, "{before:?}");
+    assert_eq!(monitor.memory(), before);
+    assert_eq!(program.ask(&format!("alloc {}", 64 * MIB)), [0]);
+    let after = program.info();
+    assert_eq!(after.1, before.1 + 64 * MIB);
+    assert_eq!(monitor.memory(), after);
+    // To ask changes nothing.
+    assert_eq!(program.info(), after);
+    let pid = u64::from(program.0.pid());
+    assert_eq!(monitor.processes(), [(pid, after.1)]);
+    // The other VM sees its own limit, and nothing of this.
+    let mut other = Program::monitor(&back_end, 1);
+    assert_eq!(other.memory(), (2 * limit() * MIB, 0));
+    assert_eq!(other.processes(), []);
+    // What was freed, and what a process had that is gone, is not used.
+    assert_eq!(program.ask("free"), [0]);
+    assert_eq!(monitor.memory(), program.info());
+    drop(program);
+    wait_for("the end of the process", || {
+        monitor.processes().is_empty().then_some(())
+    });
+    assert_eq!(monitor.memory(), (limit() * MIB, 0));
+}
+
+#[test]
+fn each_process_of_the_vm_counts_once() {
+    let Some(back_end) = start([None, None]) else {
+        return;
+    };
+    let mut monitor = Program::monitor(&back_end, 0);
+    let mut programs: Vec<_> = [0, 0, 1]
+        .map(|vm| Program::start(&back_end, vm, "limits"))
+        .into();
+    for (program, mib) in programs.iter_mut().zip([32, 96, 160]) {
+        assert_eq!(program.ask(&format!("alloc {}", mib * MIB)), [0]);
+    }
+    let mut seen = monitor.processes();
+    seen.sort_by_key(|(_, bytes)| *bytes);
+    let pids: Vec<u64> = seen.iter().map(|(pid, _)| *pid).collect();
+    assert_eq!(pids, [0, 1].map(|of: usize| programs[of].0.pid().into()));
+    assert_eq!(seen[1].1 - seen[0].1, 64 * MIB);
+    let (all, used) = monitor.memory();
+    assert_eq!(used, seen.iter().map(|(_, bytes)| bytes).sum::<u64>());
+    // Without a limit all of the GPU is there, as CUDA says too.
+    assert_eq!(all, programs[0].info().0);
+    let share = monitor.ask("utilisation");
+    assert!(share[0] == 0 && share[1] <= 100, "{share:?}");
+}
+
+#[test]
+fn starts_are_counted_and_wrong_calls_refused() {
+    let Some(back_end) = start([None, None]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0, "nvml");
+    assert_eq!(program.ask("count")[0], UNINITIALIZED);
+    assert_eq!(program.ask("shutdown"), [UNINITIALIZED]);
+    assert_eq!(program.ask("init"), [0]);
+    assert_eq!(program.ask("init"), [0]);
+    assert_eq!(program.ask("shutdown"), [0]);
+    let count = program.ask("count");
+    assert!(count[0] == 0 && count[1] > 0, "{count:?}");
+    let edges = program.0.ask("edges");
+    assert_eq!(edges, "edges 2 2 7 2 7 2 2 2 25 2 0 2 6 2 6 kept");
+    let refused = program.ask("refused");
+    let mut expected = [NOT_SUPPORTED; 9];
+    // A list of fields is answered, and each says so of itself.
+    expected[6] = 0;
+    assert_eq!(refused, expected);
+    assert_eq!(program.ask("shutdown"), [0]);
+    assert_eq!(program.ask("count")[0], UNINITIALIZED);
+    // And it can be started again.
+    assert_eq!(program.ask("init"), [0]);
+    assert_eq!(program.memory().1, 0);
+}
+
+#[test]
+fn gpgpu_smi_shows_the_vm() {
+    let Some(back_end) = start([Some(limit()), None]) else {
+        return;
+    };
+    let mut program = Program::start(&back_end, 0, "limits");
+    assert_eq!(program.ask(&format!("alloc {}", 64 * MIB)), [0]);
+    let used = program.info().1 / MIB;
+    let show = |arguments: &[&str]| {
+        let mut command = back_end.command(0, &back_end.staged("bin/gpgpu-smi"));
+        command.args(arguments);
+        let (status, said) = Guest::spawn(command).end();
+        (status.success(), said)
+    };
+    let query = "--query-gpu=memory.total,memory.used,power.draw";
+    let (_, said) = show(&[query, "--format=csv,noheader,nounits", "--id=0"]);
+    assert_eq!(said, format!("{}, {used}, [N/A]", limit()));
+    let (_, table) = show(&[]);
+    let pid = program.0.pid();
+    assert!(
+        table.contains(&format!("{used}MiB / {}MiB", limit())),
+        "{table}"
+    );
+    assert!(table.contains(&format!(" {pid} ")), "{table}");
+    let (_, list) = show(&["-L"]);
+    assert!(
+        list.starts_with("GPU 0: ") && list.contains("(UUID: GPU-"),
+        "{list}"
+    );
+    assert!(!show(&["--query-gpu=colour", "--format=csv"]).0);
+}

@@ -1,0 +1,749 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+// Graphs: made by hand, asked about, changed, cloned, launched, ended (pitfalls 7, 39 to 42, 63, 68).
+#include "driver.h"
+
+static CUgraph new_graph() {
+    CUgraph graph = nullptr;
+    CK(cuGraphCreate(&graph, 0));
+    return graph;
+}
+
+static CUgraphExec instantiate(CUgraph graph, unsigned long long flags = 0) {
+    CUgraphExec exec = nullptr;
+    CK(cuGraphInstantiateWithFlags(&exec, graph, flags));
+    return exec;
+}
+
+static void launch(CUgraphExec exec, CUstream stream) {
+    CK(cuGraphLaunch(exec, stream));
+    CK(cuStreamSynchronize(stream));
+}
+
+static unsigned word_at(CUdeviceptr at) {
+    unsigned word = ~0u;
+    CK(cuMemcpyDtoH(&word, at, 4));
+    return word;
+}
+
+// A launch of `step`: word = word * factor + term.
+struct Step {
+    CUdeviceptr word;
+    unsigned factor, term;
+    void *params[3];
+    CUDA_KERNEL_NODE_PARAMS node{};
+
+    Step(CUfunction f, CUdeviceptr word, unsigned factor, unsigned term) : word(word), factor(factor), term(term) {
+        params[0] = &this->word, params[1] = &this->factor, params[2] = &this->term;
+        node.func = f;
+        node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+        node.kernelParams = params;
+    }
+    Step(const Step &) = delete;
+};
+
+static CUgraphNode add_step(CUgraph graph, std::vector<CUgraphNode> after, CUfunction f, CUdeviceptr word, unsigned factor,
+                            unsigned term) {
+    Step step(f, word, factor, term);
+    CUgraphNode node = nullptr;
+    CK(cuGraphAddKernelNode(&node, graph, after.data(), after.size(), &step.node));
+    return node;
+}
+
+static CUDA_MEMCPY3D line(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    CUDA_MEMCPY3D copy{};
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = from;
+    copy.dstDevice = to;
+    copy.WidthInBytes = bytes;
+    copy.Height = copy.Depth = 1;
+    return copy;
+}
+
+static CUDA_MEMCPY3D line_to_host(void *to, CUdeviceptr from, size_t bytes) {
+    CUDA_MEMCPY3D copy = line(0, from, bytes);
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+    copy.dstHost = to;
+    return copy;
+}
+
+static CUDA_MEMSET_NODE_PARAMS words_of(CUdeviceptr at, unsigned value, size_t count) {
+    CUDA_MEMSET_NODE_PARAMS fill{};
+    fill.dst = at;
+    fill.value = value;
+    fill.elementSize = 4;
+    fill.width = count;
+    fill.height = 1;
+    return fill;
+}
+
+PITFALL(39, parameters_are_the_processs_own_and_can_be_changed) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(2, 1);
+    CUgraph graph = new_graph();
+    CUgraphNode node = add_step(graph, {}, f, x, 2, 1);
+    CUgraphExec exec = instantiate(graph);
+    // What was given is not looked at again; what is asked for can be read, and changed.
+    CUDA_KERNEL_NODE_PARAMS got{};
+    CK(cuGraphKernelNodeGetParams(node, &got));
+    EXPECT(got.func == f && got.gridDimX == 1 && got.blockDimX == 1 && got.kernelParams && !got.extra, "func %p", (void *)got.func);
+    EXPECT(*(CUdeviceptr *)got.kernelParams[0] == x, "0x%llx", *(CUdeviceptr *)got.kernelParams[0]);
+    EXPECT(*(unsigned *)got.kernelParams[1] == 2 && *(unsigned *)got.kernelParams[2] == 1, "factor %u", *(unsigned *)got.kernelParams[1]);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 3, "%u", word_at(x));
+    unsigned factor = 10;
+    void *params[] = {got.kernelParams[0], &factor, got.kernelParams[2]};
+    got.kernelParams = params;
+    CK(cuGraphKernelNodeSetParams(node, &got));
+    factor = 77;
+    // The executable graph is as it was.
+    launch(exec, stream);
+    EXPECT(word_at(x) == 7, "%u", word_at(x));
+    CUDA_KERNEL_NODE_PARAMS after{};
+    CK(cuGraphKernelNodeGetParams(node, &after));
+    EXPECT(*(unsigned *)after.kernelParams[1] == 10, "%u", *(unsigned *)after.kernelParams[1]);
+    CK(cuGraphExecKernelNodeSetParams(exec, node, &after));
+    launch(exec, stream);
+    EXPECT(word_at(x) == 71, "%u", word_at(x));
+    // Another function, with the parameters packed.
+    CUfunction fill = gpu.function("fill");
+    struct {
+        CUdeviceptr words;
+        unsigned value, count;
+    } packed = {x, 5, 2};
+    size_t bytes = sizeof packed;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    after.func = fill;
+    after.kernelParams = nullptr;
+    after.extra = extra;
+    CK(cuGraphExecKernelNodeSetParams(exec, node, &after));
+    launch(exec, stream);
+    EXPECT(word_at(x) == 5 && word_at(x + 4) == 5, "%u", word_at(x));
+    // What CUDA refuses changes nothing.
+    after.blockDimX = 4096;
+    CUresult code = cuGraphExecKernelNodeSetParams(exec, node, &after);
+    EXPECT(code == CUDA_ERROR_INVALID_VALUE, "%s", name_of(code));
+    CUgraphNode other = nullptr;
+    EXPECT(cuGraphAddKernelNode(&other, graph, nullptr, 0, &after) == CUDA_ERROR_INVALID_VALUE, "a block of 4096 threads");
+    set_words(x, 0, 2);
+    launch(exec, stream);
+    EXPECT(word_at(x + 4) == 5, "%u", word_at(x + 4));
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(39, nodes_of_every_type_and_their_setters) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(64, 1), y = device_words(64, 2);
+    unsigned near[64] = {};
+    static std::atomic<unsigned> called;
+    called = 0;
+    auto call = [](void *data) { called = called * 10 + (unsigned)(size_t)data; };
+    CUevent event, second;
+    CK(cuEventCreate(&event, 0));
+    CK(cuEventCreate(&second, 0));
+    CUgraph graph = new_graph(), inner = new_graph();
+    CUgraphNode fill, copy, host, record, wait, empty, child, back;
+    CUDA_MEMSET_NODE_PARAMS fill_params = words_of(x, 4, 8);
+    CK(cuGraphAddMemsetNode(&fill, graph, nullptr, 0, &fill_params, gpu.context));
+    CUDA_MEMCPY3D copy_params = line(y, x, 32);
+    CK(cuGraphAddMemcpyNode(&copy, graph, &fill, 1, &copy_params, gpu.context));
+    CUDA_HOST_NODE_PARAMS host_params{};
+    host_params.fn = call;
+    host_params.userData = (void *)1;
+    CK(cuGraphAddHostNode(&host, graph, &copy, 1, &host_params));
+    CK(cuGraphAddEventRecordNode(&record, graph, &host, 1, event));
+    CK(cuGraphAddEventWaitNode(&wait, graph, &record, 1, event));
+    CK(cuGraphAddEmptyNode(&empty, graph, &wait, 1));
+    CUgraphNode in_child = add_step(inner, {}, f, y, 3, 1);
+    CK(cuGraphAddChildGraphNode(&child, graph, &empty, 1, inner));
+    CUDA_MEMCPY3D back_params = line_to_host(near, y, 32);
+    CK(cuGraphAddMemcpyNode(&back, graph, &child, 1, &back_params, gpu.context));
+    // The child is a clone of what was given.
+    CK(cuGraphDestroyNode(in_child));
+    CUgraph own = nullptr;
+    CK(cuGraphChildGraphNodeGetGraph(child, &own));
+    size_t count = 0;
+    CK(cuGraphGetNodes(own, nullptr, &count));
+    EXPECT(own != inner && count == 1, "%zu nodes", count);
+    CK_IS(cuGraphDestroy(own), CUDA_ERROR_INVALID_VALUE);
+    CUgraphExec exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(near[0] == 13 && near[1] == 4 && near[7] == 4 && near[8] == 0 && called == 1, "%u, %u, called %u", near[0], near[1], called.load());
+    CK(cuEventQuery(event));
+    // Each can be asked for and changed, in the graph and in what was instantiated.
+    CUDA_MEMSET_NODE_PARAMS fill_got{};
+    CK(cuGraphMemsetNodeGetParams(fill, &fill_got));
+    EXPECT(fill_got.dst == x && fill_got.value == 4 && fill_got.elementSize == 4 && fill_got.width == 8 && fill_got.height == 1, "fill");
+    fill_got.value = 6;
+    CK(cuGraphMemsetNodeSetParams(fill, &fill_got));
+    CK(cuGraphExecMemsetNodeSetParams(exec, fill, &fill_got, gpu.context));
+    CUDA_MEMCPY3D copy_got{};
+    CK(cuGraphMemcpyNodeGetParams(copy, &copy_got));
+    EXPECT(copy_got.srcDevice == x && copy_got.dstDevice == y && copy_got.WidthInBytes == 32, "copy");
+    copy_got.WidthInBytes = 16;
+    CK(cuGraphMemcpyNodeSetParams(copy, &copy_got));
+    CK(cuGraphExecMemcpyNodeSetParams(exec, copy, &copy_got, gpu.context));
+    CUDA_HOST_NODE_PARAMS host_got{};
+    CK(cuGraphHostNodeGetParams(host, &host_got));
+    EXPECT(host_got.fn == host_params.fn && host_got.userData == (void *)1, "host");
+    host_got.userData = (void *)2;
+    CK(cuGraphHostNodeSetParams(host, &host_got));
+    CK(cuGraphExecHostNodeSetParams(exec, host, &host_got));
+    CUevent event_got = nullptr;
+    CK(cuGraphEventRecordNodeGetEvent(record, &event_got));
+    EXPECT(event_got == event, "event");
+    CK(cuGraphEventRecordNodeSetEvent(record, second));
+    CK(cuGraphExecEventRecordNodeSetEvent(exec, record, second));
+    CK(cuGraphEventWaitNodeGetEvent(wait, &event_got));
+    EXPECT(event_got == event, "event");
+    launch(exec, stream);
+    EXPECT(near[0] == 19 && near[3] == 6 && near[4] == 4 && called == 12, "%u, %u, called %u", near[0], near[4], called.load());
+    CK(cuEventQuery(second));
+    // A node that is not enabled does nothing, and what waits for it goes on.
+    unsigned enabled = 7;
+    CK(cuGraphNodeSetEnabled(exec, fill, 0));
+    CK(cuGraphNodeGetEnabled(exec, fill, &enabled));
+    EXPECT(enabled == 0, "%u", enabled);
+    CK_IS(cuGraphNodeSetEnabled(exec, host, 0), CUDA_ERROR_INVALID_VALUE);
+    set_words(x, 9, 8);
+    launch(exec, stream);
+    EXPECT(near[0] == 28 && near[3] == 9, "%u", near[0]);
+    CK(cuGraphNodeSetEnabled(exec, fill, 1));
+    launch(exec, stream);
+    EXPECT(near[0] == 19, "%u", near[0]);
+    // Another node's graph, of the same shape.
+    CUgraph other = new_graph();
+    add_step(other, {}, f, y, 5, 0);
+    CK(cuGraphExecChildGraphNodeSetParams(exec, child, other));
+    launch(exec, stream);
+    EXPECT(near[0] == 30, "%u", near[0]);
+    CK_IS(cuGraphExecChildGraphNodeSetParams(exec, child, inner), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    // Of one type with the setter of another: refused.
+    CK_IS(cuGraphMemsetNodeGetParams(copy, &fill_got), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphHostNodeSetParams(fill, &host_got), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphExecDestroy(exec));
+    for (CUgraph each : {graph, inner, other})
+        CK(cuGraphDestroy(each));
+}
+
+PITFALL(39, one_function_for_nodes_of_every_type) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr x = device_words(4, 1);
+    Step step(gpu.function("step"), x, 4, 2);
+    CUgraph graph = new_graph();
+    CUgraphNodeParams params{};
+    params.type = CU_GRAPH_NODE_TYPE_MEMSET;
+    params.memset.dst = x;
+    params.memset.value = 3;
+    params.memset.elementSize = 4;
+    params.memset.width = params.memset.height = 1;
+    params.memset.ctx = gpu.context;
+    CUgraphNode first, second;
+    CK(cuGraphAddNode(&first, graph, nullptr, nullptr, 0, &params));
+    CUgraphNodeParams kernel{};
+    kernel.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    kernel.kernel.func = step.node.func;
+    kernel.kernel.gridDimX = kernel.kernel.gridDimY = kernel.kernel.gridDimZ = 1;
+    kernel.kernel.blockDimX = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1;
+    kernel.kernel.kernelParams = step.params;
+    CUgraphEdgeData edge{};
+    CK(cuGraphAddNode(&second, graph, &first, &edge, 1, &kernel));
+    CUgraphExec exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 14, "%u", word_at(x));
+    params.memset.value = 5;
+    CK(cuGraphNodeSetParams(first, &params));
+    CK(cuGraphExecNodeSetParams(exec, first, &params));
+    step.factor = 2;
+    CK(cuGraphExecNodeSetParams(exec, second, &kernel));
+    launch(exec, stream);
+    EXPECT(word_at(x) == 12, "%u", word_at(x));
+    CK_IS(cuGraphExecNodeSetParams(exec, second, &params), CUDA_ERROR_INVALID_VALUE);
+    params.reserved0[1] = 1;
+    CK_IS(cuGraphNodeSetParams(first, &params), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(41, updates_are_done_or_refused) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(4, 1);
+    CUevent event;
+    CK(cuEventCreate(&event, 0));
+    auto chain = [&](unsigned factor, int steps) {
+        CUgraph graph = new_graph();
+        CUgraphNode last = nullptr;
+        for (int i = 0; i < steps; i++)
+            last = add_step(graph, i ? std::vector<CUgraphNode>{last} : std::vector<CUgraphNode>{}, f, x, factor, i);
+        return graph;
+    };
+    CUgraph graph = chain(2, 3);
+    CUgraphExec exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 12, "%u", word_at(x));
+    CUgraphExecUpdateResultInfo info{};
+    CUgraph same = chain(3, 3);
+    CK(cuGraphExecUpdate(exec, same, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS, "%d", info.result);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 12 * 27 + 5, "%u", word_at(x));
+    // Longer, shorter, another order, another type: refused with the reason, and nothing changes.
+    CUgraph longer = chain(5, 4), shorter = chain(5, 2), fork = chain(5, 1), typed = chain(5, 2);
+    CUgraphNode root;
+    size_t one = 1;
+    CK(cuGraphGetRootNodes(fork, &root, &one));
+    for (int i = 0; i < 2; i++)
+        add_step(fork, {root}, f, x + 4, 1, 1);
+    CUgraphNode tail, nodes[2];
+    size_t two = 2;
+    CK(cuGraphGetNodes(typed, nodes, &two));
+    CK(cuGraphAddEmptyNode(&tail, typed, &nodes[1], 1));
+    for (CUgraph other : {longer, shorter, fork}) {
+        CK_IS(cuGraphExecUpdate(exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, "%d", info.result);
+    }
+    CK_IS(cuGraphExecUpdate(exec, typed, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED && info.errorNode == tail, "%d", info.result);
+    set_words(x, 1, 1);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 27 + 5, "%u", word_at(x));
+    CK(cuGraphExecDestroy(exec));
+    // A captured graph updates one that was captured the same way, again and again.
+    exec = nullptr;
+    for (unsigned i = 1; i <= 20; i++) {
+        CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        CK(cuMemsetD32Async(x, i, 4, stream));
+        LAUNCH(f, 1, 1, stream, x, i, 1u);
+        CUgraph captured;
+        CK(cuStreamEndCapture(stream, &captured));
+        if (!exec)
+            exec = instantiate(captured);
+        else
+            CK(cuGraphExecUpdate(exec, captured, &info));
+        CK(cuGraphDestroy(captured));
+        launch(exec, stream);
+        EXPECT(word_at(x) == i * i + 1 && word_at(x + 12) == i, "%u after update %u", word_at(x), i);
+    }
+    CK(cuGraphExecDestroy(exec));
+    for (CUgraph each : {graph, same, longer, shorter, fork, typed})
+        CK(cuGraphDestroy(each));
+}
+
+PITFALL(42, arrays_are_as_long_as_there_is_room) {
+    Gpu gpu;
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(1);
+    CUgraph graph = new_graph();
+    std::vector<CUgraphNode> nodes;
+    for (int i = 0; i < 5; i++)
+        nodes.push_back(add_step(graph, {}, f, x, 1, i));
+    // The last waits for all others.
+    std::vector<CUgraphNode> from(nodes.begin(), nodes.end() - 1), to(4, nodes[4]);
+    CK(cuGraphAddDependencies(graph, from.data(), to.data(), nullptr, 4));
+    auto query = [&](const char *name, size_t total, auto ask) {
+        size_t count = 99;
+        CK(ask(nullptr, &count));
+        EXPECT(count == total, "%s: %zu", name, count);
+        CUgraphNode none = (CUgraphNode)0x77;
+        count = 0;
+        CK_IS(ask(&none, &count), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(none == (CUgraphNode)0x77, "%s wrote where there is no room", name);
+        for (size_t room = 1; room <= total + 3; room++) {
+            std::vector<CUgraphNode> got(room + 1, (CUgraphNode)0x77);
+            count = room;
+            CK(ask(got.data(), &count));
+            EXPECT(count == std::min(room, total), "%s: %zu of %zu", name, count, room);
+            EXPECT(got[room] == (CUgraphNode)0x77, "%s wrote behind the array", name);
+            for (size_t i = 0; i < room; i++)
+                EXPECT((got[i] != nullptr) == (i < total) && got[i] != (CUgraphNode)0x77, "%s: entry %zu is %p", name, i, (void *)got[i]);
+        }
+        CK_IS(ask(nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+    };
+    query("nodes", 5, [&](CUgraphNode *to, size_t *count) { return cuGraphGetNodes(graph, to, count); });
+    query("roots", 4, [&](CUgraphNode *to, size_t *count) { return cuGraphGetRootNodes(graph, to, count); });
+    query("dependencies", 4, [&](CUgraphNode *to, size_t *count) { return cuGraphNodeGetDependencies(nodes[4], to, nullptr, count); });
+    query("dependents", 1, [&](CUgraphNode *to, size_t *count) { return cuGraphNodeGetDependentNodes(nodes[0], to, nullptr, count); });
+    CUgraphNode one[8], other[8];
+    size_t count = 8;
+    CK(cuGraphGetEdges(graph, one, other, nullptr, &count));
+    EXPECT(count == 4 && other[0] == nodes[4] && !one[4] && !other[7], "%zu edges", count);
+    CK_IS(cuGraphGetEdges(graph, one, nullptr, nullptr, &count), CUDA_ERROR_INVALID_VALUE);
+    // Edges that are there, of a node to itself, that are not there: refused.
+    CK_IS(cuGraphAddDependencies(graph, from.data(), to.data(), nullptr, 1), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphAddDependencies(graph, &nodes[1], &nodes[1], nullptr, 1), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphRemoveDependencies(graph, &nodes[0], &nodes[1], nullptr, 1), CUDA_ERROR_INVALID_VALUE);
+    // Edges may close a circle. Then the graph cannot be instantiated.
+    CK(cuGraphAddDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
+    CUgraphExec exec = nullptr;
+    CK_IS(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphRemoveDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
+    CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphRemoveDependencies(graph, &from[2], &to[2], nullptr, 2));
+    count = 8;
+    CK(cuGraphGetEdges(graph, one, other, nullptr, &count));
+    EXPECT(count == 2, "%zu edges", count);
+    CK(cuGraphDestroyNode(nodes[0]));
+    CK(cuGraphGetNodes(graph, nullptr, &count));
+    EXPECT(count == 4, "%zu nodes", count);
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(40, what_a_graph_holds_lives_as_long_as_its_launches) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    static std::atomic<int> calls, ended;
+    calls = ended = 0;
+    CUgraph graph = new_graph();
+    CUuserObject object;
+    CK(cuUserObjectCreate(&object, (void *)&ended, [](void *) { ended++; }, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    CK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CUDA_HOST_NODE_PARAMS host{};
+    host.fn = [](void *) { calls++; };
+    CUgraphNode node;
+    CK(cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
+    // A copy to the host, which the launch still makes when graph and executable graph are gone. To pageable memory the launch itself
+    // would wait.
+    CUdeviceptr x = device_words(256, 5);
+    unsigned *near = pinned_words(256);
+    CUDA_MEMCPY3D back = line_to_host(near, x, 1024);
+    CK(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &back, gpu.context));
+    CUgraph clone = nullptr;
+    CK(cuGraphClone(&clone, graph));
+    CUgraphExec exec = instantiate(graph);
+    CK(cuGraphDestroy(graph));
+    CK(cuGraphDestroy(clone));
+    EXPECT(ended == 0, "the object ended with the graph");
+    {
+        Gate gate(gpu);
+        gate.close(stream);
+        for (int i = 0; i < 3; i++)
+            CK(cuGraphLaunch(exec, stream));
+        CK(cuGraphExecDestroy(exec));
+        EXPECT(ended == 0 && calls == 0, "%d, %d", ended.load(), calls.load());
+        gate.open();
+        CK(cuStreamSynchronize(stream));
+    }
+    EXPECT(calls == 3, "%d calls", calls.load());
+    EXPECT_WORDS(near, 256, 5);
+    // The destructor may be called a little after.
+    for (int i = 0; i < 5000 && ended == 0; i++)
+        usleep(1000);
+    EXPECT(ended == 1, "%d ends", ended.load());
+    CK_IS(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
+}
+
+PITFALL(40, making_and_ending_leaves_nothing) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(64, 0);
+    std::vector<unsigned> near(64, 0);
+    size_t before = 0, after = 0, total = 0;
+    for (int i = 0; i < 1200; i++) {
+        CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        LAUNCH(f, 1, 1, stream, x, 1u, 1u);
+        CK(cuMemcpyDtoHAsync(near.data(), x, 256, stream));
+        CUgraph graph, clone;
+        CK(cuStreamEndCapture(stream, &graph));
+        CK(cuGraphClone(&clone, graph));
+        CUgraphExec exec = instantiate(clone);
+        CK(cuGraphDestroy(graph));
+        CK(cuGraphDestroy(clone));
+        CK(cuGraphLaunch(exec, stream));
+        if (i % 3 == 0)
+            CK(cuStreamSynchronize(stream));
+        CK(cuGraphExecDestroy(exec));
+        if (i == 199) {
+            CK(cuStreamSynchronize(stream));
+            CK(cuMemGetInfo(&before, &total));
+        }
+    }
+    CK(cuStreamSynchronize(stream));
+    EXPECT(near[0] == 1200, "%u", near[0]);
+    CK(cuMemGetInfo(&after, &total));
+    EXPECT(after + (8 << 20) > before, "%zu bytes of the device are gone", before - after);
+}
+
+PITFALL(07, results_of_a_launch_come_once) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr x = device_words(4, 1), y = device_words(4, 2);
+    unsigned word = 0;
+    CUgraph graph = new_graph();
+    CUgraphNode node;
+    CUDA_MEMCPY3D back = line_to_host(&word, x, 4);
+    CK(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &back, gpu.context));
+    CUgraphExec exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(word == 1, "%u", word);
+    CK(cuMemcpyDtoH(&word, y, 4));
+    CK(cuStreamSynchronize(stream));
+    CK(cuCtxSynchronize());
+    EXPECT(word == 2, "%u: the graph's copy came again", word);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuCtxSynchronize());
+    EXPECT(word == 2, "%u", word);
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(41, clones_are_apart_and_find_their_nodes) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(1, 1);
+    CUgraph graph = new_graph(), clone = nullptr;
+    CUgraphNode first = add_step(graph, {}, f, x, 2, 0), second = add_step(graph, {first}, f, x, 1, 5), found = nullptr;
+    CK(cuGraphClone(&clone, graph));
+    CK(cuGraphNodeFindInClone(&found, second, clone));
+    CUgraph again = nullptr;
+    CK(cuGraphClone(&again, clone));
+    CUgraphNode none = nullptr;
+    CK_IS(cuGraphNodeFindInClone(&none, second, again), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphDestroy(again));
+    EXPECT(found != second, "the clone's node is the original's");
+    Step other(f, x, 1, 7);
+    CK(cuGraphKernelNodeSetParams(found, &other.node));
+    CUgraphExec one = instantiate(graph), two = instantiate(clone);
+    launch(one, stream);
+    EXPECT(word_at(x) == 7, "%u", word_at(x));
+    launch(two, stream);
+    EXPECT(word_at(x) == 21, "%u", word_at(x));
+    CK(cuGraphDestroy(graph));
+    launch(two, stream);
+    EXPECT(word_at(x) == 49, "%u", word_at(x));
+    CK(cuGraphDestroy(clone));
+    CK(cuGraphExecDestroy(one));
+    CK(cuGraphExecDestroy(two));
+}
+
+PITFALL(68, memory_of_graphs) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction fill = gpu.function("fill");
+    auto reserved = [&] {
+        cuuint64_t bytes = ~0ull;
+        CK(cuDeviceGetGraphMemAttribute(gpu.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+        return bytes;
+    };
+    const unsigned count = 1 << 20;
+    CUdeviceptr out = device_words(4);
+    CUgraph graph;
+    for (bool captured : {true, false}) {
+        CUdeviceptr made = 0;
+        if (captured) {
+            CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+            CK(cuMemAllocAsync(&made, count * 4, stream));
+            LAUNCH(fill, 4, 64, stream, made, 3u, count);
+            CK(cuMemcpyDtoDAsync(out, made + count * 4 - 4, 4, stream));
+            CK(cuMemFreeAsync(made, stream));
+            CK(cuStreamEndCapture(stream, &graph));
+        } else {
+            graph = new_graph();
+            CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
+            alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+            alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu.device}};
+            alloc.bytesize = count * 4;
+            CUgraphNode nodes[4];
+            CK(cuGraphAddMemAllocNode(&nodes[0], graph, nullptr, 0, &alloc));
+            made = alloc.dptr;
+            CUDA_MEMSET_NODE_PARAMS words = words_of(made, 4, count);
+            CK(cuGraphAddMemsetNode(&nodes[1], graph, &nodes[0], 1, &words, gpu.context));
+            CUDA_MEMCPY3D copy = line(out, made + count * 4 - 4, 4);
+            CK(cuGraphAddMemcpyNode(&nodes[2], graph, &nodes[1], 1, &copy, gpu.context));
+            CK(cuGraphAddMemFreeNode(&nodes[3], graph, &nodes[2], 1, made));
+            CUdeviceptr freed = 0;
+            CK(cuGraphMemFreeNodeGetParams(nodes[3], &freed));
+            EXPECT(freed == made, "0x%llx", freed);
+            CUgraph clone;
+            CK_IS(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+            CK_IS(cuGraphDestroyNode(nodes[3]), CUDA_ERROR_NOT_SUPPORTED);
+        }
+        EXPECT(made != 0, "no address");
+        CUgraphExec exec = instantiate(graph);
+        for (int i = 0; i < 3; i++)
+            launch(exec, stream);
+        EXPECT(word_at(out) == (captured ? 3 : 4), "%u", word_at(out));
+        EXPECT(reserved() >= count * 4, "%llu bytes", (unsigned long long)reserved());
+        CK(cuGraphExecDestroy(exec));
+        CK(cuGraphDestroy(graph));
+        CK(cuDeviceGraphMemTrim(gpu.device));
+        EXPECT(reserved() == 0, "%llu bytes are left", (unsigned long long)reserved());
+    }
+    // Memory that a launch leaves: it is freed as any other, or by the next launch where the graph was made for that.
+    CUdeviceptr left = 0;
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CK(cuMemAllocAsync(&left, 4096, stream));
+    LAUNCH(fill, 1, 64, stream, left, 8u, 1024u);
+    CK(cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(word_at(left) == 8, "%u", word_at(left));
+    CK_IS(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
+    CK(cuMemFreeAsync(left, stream));
+    launch(exec, stream);
+    CK(cuMemFree(left));
+    CK(cuGraphExecDestroy(exec));
+    exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    for (int i = 0; i < 3; i++)
+        launch(exec, stream);
+    CK(cuMemFree(left));
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(41, graphs_launched_into_a_capture_and_written_out) {
+    Gpu gpu;
+    CUstream stream = new_stream(), other = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(1, 1);
+    CUgraph graph = new_graph(), outer = nullptr;
+    CUgraphNode first = add_step(graph, {}, f, x, 2, 0);
+    add_step(graph, {first}, f, x, 1, 1);
+    CUgraphExec exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    cuuint64_t flags = 99;
+    CK(cuGraphExecGetFlags(exec, &flags));
+    // Only that of freeing is kept.
+    EXPECT(flags == 0, "%llu", (unsigned long long)flags);
+    CK(cuGraphUpload(exec, stream));
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CK(cuGraphLaunch(exec, stream));
+    LAUNCH(f, 1, 1, stream, x, 10u, 0u);
+    CK(cuStreamEndCapture(stream, &outer));
+    CK(cuGraphExecDestroy(exec));
+    EXPECT(word_at(x) == 1, "%u", word_at(x));
+    CUgraphExec both = instantiate(outer);
+    launch(both, stream);
+    EXPECT(word_at(x) == 30, "%u", word_at(x));
+    // In another stream, and in the legacy stream.
+    launch(both, other);
+    CK(cuGraphLaunch(both, nullptr));
+    CK(cuCtxSynchronize());
+    EXPECT(word_at(x) == (30 * 2 + 1) * 10 * 20 + 10, "%u", word_at(x));
+    char path[] = "/tmp/pitfall-graph-XXXXXX";
+    int file = mkstemp(path);
+    CK(cuGraphDebugDotPrint(outer, path, 0));
+    char text[4096] = {};
+    ssize_t bytes = read(file, text, sizeof text - 1);
+    EXPECT(bytes > 0 && strncmp(text, "digraph", 7) == 0 && strstr(text, "->"), "%.100s", text);
+    close(file);
+    unlink(path);
+    CUDA_GRAPH_INSTANTIATE_PARAMS params{};
+    params.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    params.hUploadStream = stream;
+    CK(cuGraphInstantiateWithParams(&exec, graph, &params));
+    EXPECT(params.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS, "%d", params.result_out);
+    launch(exec, stream);
+    CK_IS(cuGraphInstantiateWithFlags(&exec, graph, 1u << 20), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphDestroy(graph));
+    CK(cuGraphDestroy(outer));
+}
+
+PITFALL(41, large_graphs_and_wide_ones) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    const unsigned wide = 64, deep = 100;
+    CUdeviceptr x = device_words(wide, 0);
+    CUgraph graph = new_graph();
+    CUgraphNode root, end;
+    CK(cuGraphAddEmptyNode(&root, graph, nullptr, 0));
+    std::vector<CUgraphNode> last(wide, root);
+    for (unsigned i = 0; i < deep; i++)
+        for (unsigned j = 0; j < wide; j++)
+            last[j] = add_step(graph, {last[j]}, f, x + 4 * j, 1, 1);
+    CK(cuGraphAddEmptyNode(&end, graph, last.data(), last.size()));
+    CUgraphExec exec = instantiate(graph);
+    for (int i = 0; i < 3; i++)
+        CK(cuGraphLaunch(exec, stream));
+    std::vector<unsigned> words(wide);
+    CK(cuMemcpyDtoHAsync(words.data(), x, wide * 4, stream));
+    CK(cuStreamSynchronize(stream));
+    EXPECT_WORDS(words.data(), wide, 3 * deep);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL(40, what_a_graph_uses_may_end_before_it) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUgraph graph = new_graph();
+    CUgraphNode node;
+    CUDA_HOST_NODE_PARAMS host{};
+    static std::atomic<int> calls;
+    calls = 0;
+    host.fn = [](void *) { calls++; };
+    CK(cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
+    CUgraphExec exec = instantiate(graph);
+    // Many launches under way while the graph ends, from two threads.
+    std::thread other([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        CUstream mine = new_stream();
+        for (int i = 0; i < 200; i++)
+            CK(cuGraphLaunch(exec, mine));
+        CK(cuStreamSynchronize(mine));
+    });
+    for (int i = 0; i < 200; i++)
+        CK(cuGraphLaunch(exec, stream));
+    other.join();
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(calls == 400, "%d", calls.load());
+    // A stream with launches under way.
+    CUstream gone = new_stream();
+    graph = new_graph();
+    CUdeviceptr x = device_words(1, 0);
+    add_step(graph, {}, gpu.function("step"), x, 1, 1);
+    exec = instantiate(graph);
+    for (int i = 0; i < 50; i++)
+        CK(cuGraphLaunch(exec, gone));
+    CK(cuStreamDestroy(gone));
+    CK(cuGraphExecDestroy(exec));
+    CK(cuCtxSynchronize());
+    EXPECT(word_at(x) == 50, "%u", word_at(x));
+    CK(cuGraphDestroy(graph));
+}
+
+PITFALL_OURS(63, handles_of_graphs_that_are_none) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUgraph graph = new_graph(), out = nullptr;
+    CUgraphNode node;
+    CK(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
+    CUgraphExec exec = instantiate(graph);
+    size_t count = 0;
+    for (size_t bad : {size_t(0), size_t(1), size_t(0x1234), (size_t)graph + 16, (size_t)node, (size_t)exec, (size_t)stream}) {
+        CUgraph g = (CUgraph)bad;
+        CK_IS(cuGraphGetNodes(g, nullptr, &count), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuGraphClone(&out, g), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuGraphDestroy(g), CUDA_ERROR_INVALID_VALUE);
+        CUgraphExec made;
+        CK_IS(cuGraphInstantiateWithFlags(&made, g, 0), CUDA_ERROR_INVALID_VALUE);
+    }
+    for (size_t bad : {size_t(0), size_t(5), (size_t)graph, (size_t)exec}) {
+        CUgraphNodeType type;
+        CK_IS(cuGraphNodeGetType((CUgraphNode)bad, &type), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuGraphDestroyNode((CUgraphNode)bad), CUDA_ERROR_INVALID_VALUE);
+        CUgraphNode n = (CUgraphNode)bad, added;
+        CK_IS(cuGraphAddEmptyNode(&added, graph, &n, 1), CUDA_ERROR_INVALID_VALUE);
+    }
+    for (size_t bad : {size_t(0), size_t(5), (size_t)graph, (size_t)node}) {
+        CK_IS(cuGraphLaunch((CUgraphExec)bad, stream), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuGraphExecDestroy((CUgraphExec)bad), CUDA_ERROR_INVALID_VALUE);
+    }
+    CK(cuGraphExecDestroy(exec));
+    CK_IS(cuGraphExecDestroy(exec), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphDestroy(graph));
+    CK_IS(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+    CK(cuCtxSynchronize());
+}
+
+PITFALL_MAIN
