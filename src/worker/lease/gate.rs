@@ -114,9 +114,9 @@ pub fn weigh(commands: u64) {
 pub struct Inside<'a, W: Work>(&'a Gate<W>);
 
 impl<W: Work> Inside<'_, W> {
-    /// Whether the grant is for as long as nobody else wants the GPU.
+    /// Whether the grant is for as long as nobody else wants the GPU, and no kernel's time is limited.
     pub fn is_open(&self) -> bool {
-        mode(self.0.live.load(SeqCst)) == grant::OPEN
+        mode(self.0.live.load(SeqCst)) == grant::OPEN && self.0.lease.most.load(SeqCst) == 0
     }
 }
 

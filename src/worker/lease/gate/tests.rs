@@ -452,3 +452,20 @@ fn a_graph_counts_for_as_many_commands_as_it_has() {
     drop(inside);
     assert_eq!((entered.load(SeqCst), given.load(SeqCst)), (103, 103));
 }
+
+#[test]
+fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
+    let setup = Setup::new();
+    setup.grant(4 | grant::OPEN);
+    setup.pass().recv().unwrap();
+    assert!(setup.gate.enter().is_open());
+    setup.lease.most.store(32, SeqCst);
+    assert!(!setup.gate.enter().is_open());
+    setup.lease.most.store(0, SeqCst);
+    setup.grant(4 | grant::PACED);
+    let is_paced = || mode(setup.gate.live.load(SeqCst)) == grant::PACED;
+    while !is_paced() {
+        thread::yield_now();
+    }
+    assert!(!setup.gate.enter().is_open());
+}
