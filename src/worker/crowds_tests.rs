@@ -123,8 +123,10 @@ fn what_is_no_crowd_is_left_to_the_launches_themselves() {
         value: [1; 64],
     });
     assert!(!waiting.take(&command(&attributed, context)));
-    let hStream = rig.streams[0];
-    let query = command(&request::cuStreamQuery { hStream }, context);
+    let query = request::cuStreamQuery {
+        hStream: rig.streams[0],
+    };
+    let query = command(&query, context);
     assert!(!waiting.take(&query));
     let two = [command(&launch(&rig, 0), context), query].concat();
     assert!(!waiting.take(&two));
