@@ -136,29 +136,6 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Steps as a graph that a node can have.
-pub fn as_child<G: Gpu>(inner: &mut Inner<G>, steps: &[Step]) -> Result<Work> {
-    let memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
-    if steps.iter().any(memory) {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let graph = inner.create();
-    let mut nodes: Vec<u64> = Vec::with_capacity(steps.len());
-    for step in steps {
-        let after = step.after.iter();
-        let after: Vec<_> = after
-            .map(|of| (nodes[*of as usize], Default::default()))
-            .collect();
-        let work = if step.enabled {
-            step.work.clone()
-        } else {
-            Work::Empty
-        };
-        nodes.push(inner.add(graph, &after, work)?);
-    }
-    Ok(Work::Child(graph))
-}
-
 /// Instantiates a graph, and gives the handle.
 pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 {

@@ -234,7 +234,7 @@ fn pitfall_38_streams_join_by_events_and_have_to_join_again() {
 }
 
 #[test]
-fn pitfall_38_a_capture_ends_in_its_own_stream_and_thread() {
+fn pitfall_38_a_capture_is_a_graph_only_in_its_own_stream_and_thread() {
     let _alone = alone();
     let elsewhere = || {
         std::thread::spawn(|| capture::end::<Fake>(&stream(1)))
@@ -243,6 +243,11 @@ fn pitfall_38_a_capture_ends_in_its_own_stream_and_thread() {
     };
     begin(1, GLOBAL);
     assert_eq!(elsewhere(), Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD));
+    assert!(!capture::any::<Fake>());
+    begin(1, RELAXED);
+    let graph = elsewhere().unwrap();
+    with(|inner| inner.forget_graph(graph));
+    begin(1, GLOBAL);
     assert_eq!(
         capture::record_event::<Fake>(5, &stream(1), false),
         Ok(true)

@@ -27,6 +27,9 @@ pub struct Pool {
     shared: Arc<(Mutex<State>, Condvar)>,
 }
 
+/// Bytes of a thread's stack, as many as a program's threads have: the just-in-time compiler goes deep.
+const STACK_BYTES: usize = 8 << 20;
+
 /// More idle threads than this end.
 const MAX_IDLE: usize = 8;
 
@@ -52,6 +55,7 @@ impl Pool {
         let pool = self.clone();
         if let Err(error) = std::thread::Builder::new()
             .name("wait".into())
+            .stack_size(STACK_BYTES)
             .spawn(move || pool.serve())
         {
             if super::may_log() {

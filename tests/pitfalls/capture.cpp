@@ -426,16 +426,22 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
     CK_IS(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     end_without(a, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT(status_of(b) == CU_STREAM_CAPTURE_STATUS_NONE, "%d", status_of(b));
-    // Another thread ends one that is not joined.
-    begin(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    CK(cuEventRecord(event, a));
-    CK(cuStreamWaitEvent(b, event, 0));
-    launch(b);
-    std::thread([&] {
-        CK(cuCtxSetCurrent(gpu.context));
-        CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    }).join();
-    CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    // Another thread ends one without a graph, whether it is joined or not.
+    for (CUresult code : {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD}) {
+        begin(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        launch(a);
+        if (code == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+            CK(cuEventRecord(event, a));
+            CK(cuStreamWaitEvent(b, event, 0));
+            launch(b);
+        }
+        std::thread([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            CK_IS(cuStreamEndCapture(a, &graph), code);
+        }).join();
+        EXPECT(graph == nullptr, "a graph at %p", (void *)graph);
+        CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    }
     // A stream that ends takes its capture with it.
     begin(b);
     CK(cuStreamDestroy(b));

@@ -599,7 +599,7 @@ PITFALL(68, memory_of_graphs) {
     CK(cuGraphDestroy(graph));
 }
 
-PITFALL(41, graphs_launched_into_a_capture_and_written_out) {
+PITFALL(41, graphs_in_graphs_and_written_out) {
     Gpu gpu;
     CUstream stream = new_stream(), other = new_stream();
     CUfunction f = gpu.function("step");
@@ -613,12 +613,19 @@ PITFALL(41, graphs_launched_into_a_capture_and_written_out) {
     // Only that of freeing is kept.
     EXPECT(flags == 0, "%llu", (unsigned long long)flags);
     CK(cuGraphUpload(exec, stream));
-    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    CK(cuGraphLaunch(exec, stream));
-    LAUNCH(f, 1, 1, stream, x, 10u, 0u);
-    CK(cuStreamEndCapture(stream, &outer));
+    // An executable graph becomes no node of a capture; its graph does.
+    for (auto call : {+[](CUgraphExec exec, CUstream stream) { return cuGraphLaunch(exec, stream); },
+                      +[](CUgraphExec exec, CUstream stream) { return cuGraphUpload(exec, stream); }}) {
+        CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CK_IS(call(exec, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        CK_IS(cuStreamEndCapture(stream, &outer), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
     CK(cuGraphExecDestroy(exec));
     EXPECT(word_at(x) == 1, "%u", word_at(x));
+    outer = new_graph();
+    CUgraphNode child;
+    CK(cuGraphAddChildGraphNode(&child, outer, nullptr, 0, graph));
+    add_step(outer, {child}, f, x, 10, 0);
     CUgraphExec both = instantiate(outer);
     launch(both, stream);
     EXPECT(word_at(x) == 30, "%u", word_at(x));

@@ -118,25 +118,25 @@ pub unsafe fn cuGraphExecGetFlags<G: Gpu, const PT: bool>(
     unsafe { set(flags, exec.flags & AUTO_FREE_ON_LAUNCH) }
 }
 
-/// `cuGraphLaunch`. In a stream that records, the graph becomes a node.
+/// Refuses a stream that records, as the driver (580) does: an executable graph becomes no node. That ends the capture.
+fn refuse_capture<G: Gpu>(stream: CUstream, per_thread: bool) -> Result {
+    if !crate::capture::any::<G>() {
+        return Ok(());
+    }
+    crate::capture::refuse::<G>(&G::stream(stream, per_thread)?)
+}
+
+/// `cuGraphLaunch`.
 pub unsafe fn cuGraphLaunch<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: CUstream) -> Result {
     let exec = exec_of::<G>(exec)?;
-    if crate::capture::any::<G>() {
-        let of = G::stream(stream, PT)?;
-        let recorded = crate::capture::record_work::<G>(&of, || {
-            let steps = Arc::clone(&exec.state().steps);
-            G::store().with(|inner| exec::as_child(inner, &steps))
-        })?;
-        if recorded {
-            return Ok(());
-        }
-    }
+    refuse_capture::<G>(stream, PT)?;
     exec.launch(stream, PT)
 }
 
 /// `cuGraphUpload`.
 pub unsafe fn cuGraphUpload<G: Gpu, const PT: bool>(exec: CUgraphExec, stream: CUstream) -> Result {
     let exec = exec_of::<G>(exec)?;
+    refuse_capture::<G>(stream, PT)?;
     let _state = exec.state();
     G::upload(&exec.of, stream, PT)
 }

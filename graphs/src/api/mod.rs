@@ -119,7 +119,7 @@ unsafe fn list<const N: usize>(
         // SAFETY: as above.
         return unsafe { set(count, all.len()) };
     }
-    if room == 0 && !all.is_empty() {
+    if room == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     if data.0.is_null()

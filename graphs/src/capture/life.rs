@@ -89,8 +89,8 @@ impl<G: Gpu> Inner<G> {
 /// # Errors
 ///
 /// `CUDA_ERROR_ILLEGAL_STATE` if the stream does not record. `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED` if it records for a capture that began
-/// in another: that is worth nothing any more. `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` and `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`, in any
-/// thread, end it without a graph. `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` leaves it as it was.
+/// in another: that is worth nothing any more, but still to be ended. `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`,
+/// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` and, in a thread that may not, `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD` end it without a graph.
 pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
     G::store().with(|inner| {
         if stream.is_legacy {
@@ -122,7 +122,8 @@ pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
                 inner.captures.invalidate(id);
                 outcome = Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
             } else if is_elsewhere {
-                return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+                inner.captures.invalidate(id);
+                outcome = Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
             }
         }
         let graph = inner.close(id);

@@ -46,6 +46,9 @@ pub struct Jit {
     error: Vec<u8>,
 }
 
+// SAFETY: the values that are addresses lead into its own buffers.
+unsafe impl Send for Jit {}
+
 impl Jit {
     /// The options as a guest gave them; its logs' buffers become buffers here.
     ///

@@ -3,12 +3,16 @@
 
 use std::{
     collections::HashMap,
-    ffi::c_void,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    ffi::CString,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
 };
 
 use gpgpu_protocol::{
-    api::{JitLog, reply, request},
+    api::{Context, JitLog, reply, request},
     cuda::*,
 };
 
@@ -20,6 +24,7 @@ use crate::cuda::driver;
 use crate::worker::{
     dispatch::{Failed, Outcome},
     grace::{self, Name},
+    images::Image,
     session::{Data, Session},
 };
 
@@ -28,21 +33,133 @@ const MOST: usize = 4096;
 /// The most bytes of inputs of all of them.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A linker.
-#[derive(Default)]
-struct Link {
-    /// The driver's handle, or 0 once it has ended.
-    raw: usize,
-    /// The logs, which the driver writes to as long as it lives.
-    jit: Option<Jit>,
-    /// Of its inputs.
-    bytes: usize,
+/// The most linkers that are alive at once: each has a thread.
+const MOST_ALIVE: usize = 128;
+/// Bytes of such a thread's stack, as many as a program's threads have: the compiler goes deep.
+const STACK_BYTES: usize = 8 << 20;
+
+/// A call of the driver with a linker.
+enum Call {
+    /// `cuLinkAddData`, of so many bytes of an image.
+    Add {
+        kind: CUjitInputType,
+        image: Arc<Image>,
+        length: usize,
+        name: CString,
+        jit: Jit,
+    },
+    /// `cuLinkComplete`.
+    Complete,
+    /// `cuLinkDestroy`.
+    Destroy,
+}
+
+/// What came of it.
+struct Answer {
+    done: Result<(), CUresult>,
+    /// What the linker has said so far.
+    log: JitLog,
     /// What it has made: address and bytes of the driver's memory.
     made: Option<(usize, usize)>,
 }
 
-// SAFETY: a linker is used by whoever has its lock; its addresses are not bound to a thread.
-unsafe impl Send for Link {}
+/// A linker of the driver's, at work in a thread of its own. The just-in-time compiler keeps what belongs to a linker by the thread
+/// that made it: where linkers take turns in the threads of a pool, it crashes (seen with driver 580).
+struct Desk {
+    calls: Sender<Call>,
+    answers: Receiver<Answer>,
+}
+
+impl Desk {
+    /// Makes a linker in a context of the driver's, and says what came of that.
+    fn new(context: u64, jit: Jit) -> Result<(Self, Answer), CUresult> {
+        let (calls, to_do) = channel();
+        let (answer, answers) = channel();
+        let thread = thread::Builder::new()
+            .name("linker".into())
+            .stack_size(STACK_BYTES);
+        thread
+            .spawn(move || serve(context, jit, &to_do, &answer))
+            .map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let made = answers.recv().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        Ok((Self { calls, answers }, made))
+    }
+
+    fn call(&self, call: Call) -> Result<Answer, CUresult> {
+        self.calls.send(call).map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        self.answers.recv().map_err(|_| CUDA_ERROR_UNKNOWN)
+    }
+}
+
+/// What a linker's thread does. It ends with the linker, or once nobody calls any more: then the linker's context has ended.
+fn serve(context: u64, mut jit: Jit, calls: &Receiver<Call>, answers: &Sender<Answer>) {
+    let mut state = std::ptr::null_mut();
+    // SAFETY: the context is the driver's, and whoever waits for the answer keeps it.
+    let mut done = unsafe { driver::cuCtxSetCurrent(context as CUcontext) };
+    if done.is_ok() {
+        let (count, options, values) = jit.arrays();
+        // SAFETY: the arrays, and the logs' buffers, are kept as long as the linker.
+        done = unsafe { driver::cuLinkCreate_v2(count, options, values, &mut state) };
+    }
+    let mut made = None;
+    loop {
+        let is_over = state.is_null();
+        let log = jit.log();
+        if answers.send(Answer { done, log, made }).is_err() || is_over {
+            return;
+        }
+        let Ok(call) = calls.recv() else {
+            return;
+        };
+        done = match call {
+            Call::Add {
+                kind,
+                image,
+                length,
+                name,
+                mut jit,
+            } => {
+                let (count, options, values) = jit.arrays();
+                let from = image.with_nul().as_ptr().cast_mut().cast();
+                let name = name.as_ptr();
+                // SAFETY: the linker is the driver's and lives, and its context with it, which who waits for the answer keeps; the image
+                // has as many bytes, which the driver copies.
+                unsafe {
+                    driver::cuLinkAddData_v2(
+                        state, kind, from, length, name, count, options, values,
+                    )
+                }
+            }
+            Call::Complete => {
+                let (mut cubin, mut size) = (std::ptr::null_mut(), 0);
+                // SAFETY: as above; the pointers live across the call.
+                let completed = unsafe { driver::cuLinkComplete(state, &mut cubin, &mut size) };
+                if completed.is_ok() {
+                    made = Some((cubin as usize, size));
+                }
+                completed
+            }
+            Call::Destroy => {
+                let gone = std::mem::replace(&mut state, std::ptr::null_mut());
+                made = None;
+                // SAFETY: as above, and nobody reads what it has made: who calls has the linker's lock.
+                unsafe { driver::cuLinkDestroy(gone) }
+            }
+        };
+    }
+}
+
+/// A linker.
+#[derive(Default)]
+struct Link {
+    /// `None` once it has ended.
+    desk: Option<Desk>,
+    is_over: bool,
+    /// Of its inputs.
+    bytes: usize,
+    /// As in [`Answer`].
+    made: Option<(usize, usize)>,
+}
 
 /// A linker, and the context that it is in.
 #[derive(Clone, Default)]
@@ -92,7 +209,8 @@ impl Links {
         };
         // Nobody is in the driver with a linker of a context that has ended.
         for link in gone {
-            link.lock().unwrap_or_else(PoisonError::into_inner).raw = 0;
+            let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+            (link.desk, link.made) = (None, None);
         }
     }
 }
@@ -101,7 +219,7 @@ impl Links {
 fn with<T>(
     session: &Session,
     id: u64,
-    body: impl FnOnce(&mut Link) -> Result<T, CUresult>,
+    body: impl FnOnce(&Desk, &mut Link) -> Result<T, CUresult>,
 ) -> Result<T, CUresult> {
     let Place { context, link } = session.links.of(id)?;
     let mut link = match link.try_lock() {
@@ -111,19 +229,15 @@ fn with<T>(
             link.lock().unwrap_or_else(PoisonError::into_inner)
         }
     };
-    // The driver goes by the linker's own context, which does not end from here on.
+    // The linker's context does not end from here on.
     session.enter(context)?;
     grace::narrow(&[Name::Object(context)]);
-    if link.raw == 0 {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
+    let desk = link.desk.take().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let done = body(&desk, &mut link);
+    if !link.is_over {
+        link.desk = Some(desk);
     }
-    body(&mut link)
-}
-
-impl Link {
-    fn log(&self) -> JitLog {
-        self.jit.as_ref().map_or_else(JitLog::default, Jit::log)
-    }
+    done
 }
 
 /// What a call came to, with what the linker has said meanwhile.
@@ -146,31 +260,25 @@ pub fn gpgpuLinkCreate(
     request: request::gpgpuLinkCreate,
     _: Data,
 ) -> Outcome<reply::gpgpuLinkCreate> {
-    let mut jit = Jit::new(&request.options)?;
+    let jit = Jit::new(&request.options)?;
     let context = session.current();
+    let raw = session.objects.raw::<Context>(context)?;
     {
         let mut table = session.links.lock();
         if table.links.contains_key(&request.link) {
             return Err(CUDA_ERROR_INVALID_VALUE.into());
         }
-        if table.links.len() + table.left >= MOST {
+        if table.links.len() >= MOST_ALIVE || table.links.len() + table.left >= MOST {
             return Err(CUDA_ERROR_OUT_OF_MEMORY.into());
         }
         // Taken, so that no other thread makes one with it.
         table.links.insert(request.link, Place::default());
     }
-    let mut raw = std::ptr::null_mut();
-    let (count, options, values) = jit.arrays();
-    // SAFETY: the arrays, and the logs' buffers, are kept as long as the linker.
-    let made = unsafe { driver::cuLinkCreate_v2(count, options, values, &mut raw) };
+    let made = Desk::new(raw, jit).and_then(|(desk, answer)| answer.done.map(|()| desk));
     let mut table = session.links.lock();
-    if let Err(code) = made {
-        table.links.remove(&request.link);
-        return Err(code.into());
-    }
+    let desk = made.inspect_err(|_| drop(table.links.remove(&request.link)))?;
     let link = Link {
-        raw: raw as usize,
-        jit: Some(jit),
+        desk: Some(desk),
         ..Link::default()
     };
     let link = Arc::new(Mutex::new(link));
@@ -186,13 +294,12 @@ pub fn gpgpuLinkAdd(
 ) -> Outcome<reply::gpgpuLinkAdd> {
     let image = image(session, request.image, data)?;
     let name = c_name(request.name)?;
-    let mut jit = Jit::new(&request.options)?;
+    let jit = Jit::new(&request.options)?;
     let _loading = session.images.loading();
-    let added = with(session, request.link, |link| {
-        let bytes = image.with_nul();
+    let added = with(session, request.link, |desk, link| {
         // Text counts with its NUL; what is binary has none.
         let is_text = request.kind == CU_JIT_INPUT_PTX;
-        let length = bytes.len() - usize::from(!is_text);
+        let length = image.with_nul().len() - usize::from(!is_text);
         {
             let mut table = session.links.lock();
             if length > MOST_BYTES - table.bytes {
@@ -201,25 +308,14 @@ pub fn gpgpuLinkAdd(
             table.bytes += length;
         }
         link.bytes += length;
-        let state = link.raw as *mut c_void;
-        let (count, options, values) = jit.arrays();
-        // SAFETY: the linker is the driver's and lives, for this thread has its lock; the driver copies what it is given, and reads
-        // as many bytes as it is told.
-        let added = unsafe {
-            let from = bytes.as_ptr().cast_mut().cast();
-            let name = name.as_ptr();
-            driver::cuLinkAddData_v2(
-                state,
-                request.kind,
-                from,
-                length,
-                name,
-                count,
-                options,
-                values,
-            )
-        };
-        Ok((added, link.log()))
+        let answer = desk.call(Call::Add {
+            kind: request.kind,
+            image,
+            length,
+            name,
+            jit,
+        })?;
+        Ok((answer.done, answer.log))
     });
     outcome(added, |log| reply::gpgpuLinkAdd {
         log,
@@ -235,16 +331,11 @@ pub fn gpgpuLinkComplete(
 ) -> Outcome<reply::gpgpuLinkComplete> {
     let _loading = session.images.loading();
     let mut bytes = 0;
-    let completed = with(session, request.link, |link| {
-        let (mut cubin, mut size) = (std::ptr::null_mut(), 0);
-        let state = link.raw as *mut c_void;
-        // SAFETY: as above; the pointers live across the call.
-        let completed = unsafe { driver::cuLinkComplete(state, &mut cubin, &mut size) };
-        if completed.is_ok() {
-            link.made = Some((cubin as usize, size));
-            bytes = size as u64;
-        }
-        Ok((completed, link.log()))
+    let completed = with(session, request.link, |desk, link| {
+        let answer = desk.call(Call::Complete)?;
+        link.made = answer.made;
+        bytes = answer.made.map_or(0, |(_, size)| size as u64);
+        Ok((answer.done, answer.log))
     });
     outcome(completed, |log| reply::gpgpuLinkComplete {
         bytes,
@@ -259,15 +350,15 @@ pub fn gpgpuLinkRead(
     request: request::gpgpuLinkRead,
     data: Data,
 ) -> Outcome<reply::gpgpuLinkRead> {
-    with(session, request.link, |link| {
+    with(session, request.link, |_, link| {
         let (start, size) = link.made.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let from = usize::try_from(request.offset).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let end = from.checked_add(data.output_bytes);
         if end.is_none_or(|end| end > size) || data.offset != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the range lies in what the driver has made, which it keeps as long as the linker; as many bytes of the staging area belong to
-        // this command.
+        // SAFETY: the range lies in what the driver has made, which it keeps as long as the linker, whose lock this thread has; as many
+        // bytes of the staging area belong to this command.
         unsafe {
             let from = (start as *const u8).add(from);
             std::ptr::copy_nonoverlapping(from, data.output.cast(), data.output_bytes);
@@ -283,15 +374,14 @@ pub fn gpgpuLinkDestroy(
     request: request::gpgpuLinkDestroy,
     _: Data,
 ) -> Outcome<reply::gpgpuLinkDestroy> {
-    with(session, request.link, |link| {
+    with(session, request.link, |desk, link| {
         {
             let mut table = session.links.lock();
             table.links.remove(&request.link);
             table.bytes -= link.bytes;
         }
-        let raw = std::mem::take(&mut link.raw) as *mut c_void;
-        // SAFETY: nobody finds it any more, and who has found it finds no handle.
-        unsafe { driver::cuLinkDestroy(raw) }
+        (link.is_over, link.made) = (true, None);
+        desk.call(Call::Destroy)?.done
     })?;
     Ok(reply::gpgpuLinkDestroy::default())
 }
