@@ -601,6 +601,23 @@ impl Connection {
         self.work.set_idle(given, scope);
     }
 
+    /// How many requests were sent, without those that only look.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.work.sent()
+    }
+
+    /// A stream has done all that it was given before [`Connection::sent`] was `sent`.
+    pub fn set_stream_idle(&self, stream: u64, sent: u64) {
+        self.work.set_stream_idle(stream, sent);
+    }
+
+    /// Whether a stream is known to have nothing to do, and nothing else is to be found at the host.
+    #[inline]
+    pub fn is_stream_idle(&self, stream: u64) -> bool {
+        self.work.is_stream_idle(stream) && !self.is_corrupted() && !self.output.is_due()
+    }
+
     /// Whether the current context is known to have done what it was given.
     pub fn is_idle(&self, scope: Scope) -> bool {
         self.work.is_idle(scope)

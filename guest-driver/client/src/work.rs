@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the GPU was given, and what of it a context is known to have done.
 
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use gpgpu_protocol::api::{Operation, Property};
@@ -35,7 +38,23 @@ pub struct Work {
     work: AtomicU64,
     /// Counts copies to the device whose callers did not wait for the end.
     writes: AtomicU64,
+    /// Counts all requests but those that only look.
+    sent: AtomicU64,
     idle: Mutex<Idle>,
+}
+
+/// A stream that had done all when so much had been sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct IdleStream {
+    stream: u64,
+    /// The special handles are streams of the current context.
+    context: u64,
+    sent: u64,
+}
+
+thread_local! {
+    /// The stream that the thread found idle last.
+    static IDLE_STREAM: Cell<Option<IdleStream>> = const { Cell::new(None) };
 }
 
 /// How much had been given when a context was last known to have done it.
@@ -58,6 +77,35 @@ impl Work {
         if operation.is(Property::Write) {
             self.writes.fetch_add(1, Ordering::Release);
         }
+        if !operation.is(Property::Observes) || operation.leaves_work() {
+            self.sent.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How many requests were sent, without those that only look.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Acquire)
+    }
+
+    /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it before that.
+    pub fn set_stream_idle(&self, stream: u64, sent: u64) {
+        let context = thread::current_context();
+        IDLE_STREAM.set(Some(IdleStream {
+            stream,
+            context,
+            sent,
+        }));
+    }
+
+    /// Whether a stream is known to have nothing to do: this thread has found it idle, and nothing was sent since.
+    #[inline]
+    pub fn is_stream_idle(&self, stream: u64) -> bool {
+        IDLE_STREAM.get().is_some_and(|of| {
+            of.stream == stream
+                && of.sent == self.sent()
+                && of.context == thread::current_context()
+        })
     }
 
     /// How much the GPU was given.
@@ -108,6 +156,38 @@ mod tests {
     use gpgpu_protocol::api::{Request, request};
 
     use super::*;
+
+    #[test]
+    fn a_stream_is_idle_until_anything_is_sent_but_a_look() {
+        std::thread::spawn(|| {
+            let work = Work::default();
+            thread::set_context(1);
+            assert!(!work.is_stream_idle(0));
+            work.set_stream_idle(7, work.sent());
+            work.count(request::cuStreamQuery::OPERATION);
+            work.count(request::cuEventQuery::OPERATION);
+            work.count(request::cuStreamSynchronize::OPERATION);
+            assert!(work.is_stream_idle(7) && !work.is_stream_idle(8));
+            // A handle may stand for another context's stream.
+            thread::set_context(2);
+            assert!(!work.is_stream_idle(7));
+            thread::set_context(1);
+            for operation in [
+                request::cuLaunchKernelEx::OPERATION,
+                request::cuStreamWaitEvent::OPERATION,
+                request::cuStreamDestroy_v2::OPERATION,
+                request::gpgpuEventMark::OPERATION,
+                request::cuMemcpyDtoHAsync_v2::OPERATION,
+                request::cuLaunchHostFunc::OPERATION,
+            ] {
+                work.set_stream_idle(7, work.sent());
+                work.count(operation);
+                assert!(!work.is_stream_idle(7), "{}", operation.name);
+            }
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_context_is_idle_until_something_is_given_and_no_other_context_is() {

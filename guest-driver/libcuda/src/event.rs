@@ -4,9 +4,11 @@
 //! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
 //! GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say so
 //! yet is asked about at the host now and then: errors are found there.
+//!
+//! A record in a stream that is known to be idle is over at once, as in NVIDIA's driver. It is sent all the same.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -45,6 +47,8 @@ struct Watched {
     word: u32,
     /// The value that says that the latest record is over; 0 when that record has none.
     latest: AtomicU32,
+    /// The value of the latest record in a stream that was idle: it was over when it was made.
+    at_once: AtomicU32,
     /// When the host was asked last, in nanoseconds since the first question of all.
     asked: AtomicU64,
     /// How often the word was believed; the clock is looked at now and then.
@@ -75,6 +79,16 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 thread_local! {
     /// The event that the thread asked about last.
     static LAST: RefCell<Option<(u64, Arc<Watched>)>> = const { RefCell::new(None) };
+    /// The event that the thread recorded last, the stream, and how much was sent when nothing was sent behind it.
+    static RECORDED: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// An event is over. If the thread recorded it last, and nothing was sent since, its stream has nothing to do.
+fn set_over(client: &Client, event: u64) {
+    let (recorded, stream, sent) = RECORDED.get();
+    if recorded == event && client.sent() == sent {
+        client.set_stream_idle(stream, sent);
+    }
 }
 
 /// What is known of an event. Ids are never used again, so what was found once stays right.
@@ -141,7 +155,12 @@ fn watch(client: &Client, event: u64) {
 impl Watched {
     fn is_over(&self, ring: &Ring) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
-        latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
+        latest != 0
+            && (ring.word(self.word).load(Ordering::Acquire) == latest || self.was_over(latest))
+    }
+
+    fn was_over(&self, latest: u32) -> bool {
+        self.at_once.load(Ordering::Relaxed) == latest
     }
 
     /// Whether the word alone may answer "not yet".
@@ -179,6 +198,9 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     match (&watched, client.ring()) {
         (Some(watched), Some(_)) if known => {
             let value = next_value();
+            // The legacy stream and those that wait for it may wait for other streams' work.
+            let is_idle = client.is_stream_idle(hStream) && !stream::is_blocking(client, hStream)?;
+            let sent = client.sent() + 1;
             // Before the record: until it is over, no look must find the record before it.
             watched.latest.store(value, Ordering::Relaxed);
             client.post(&request::gpgpuEventMark {
@@ -186,7 +208,13 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
                 hStream,
                 word: watched.word,
                 value,
-            })
+            })?;
+            RECORDED.set((hEvent, hStream, sent));
+            if is_idle {
+                watched.at_once.store(value, Ordering::Relaxed);
+                client.set_stream_idle(hStream, sent);
+            }
+            Ok(())
         }
         _ => {
             if let Some(watched) = watched {
@@ -247,6 +275,27 @@ fn ask(client: &Client, hEvent: u64) -> Result {
     client.call(&request::cuEventQuery { hEvent }).map(drop)
 }
 
+/// Asks for the time between two events. The program may know of one that it is over before the GPU has come to its record.
+fn elapsed<T>(events: &[u64], ask: impl Fn(&Client) -> Result<T>) -> Result<T> {
+    let client = client()?;
+    let answer = ask(client);
+    let was_over = |event: &u64| {
+        find(*event).is_some_and(|of| {
+            let latest = of.latest.load(Ordering::Relaxed);
+            latest != 0 && of.was_over(latest)
+        })
+    };
+    match answer {
+        Err(CUDA_ERROR_NOT_READY) if events.iter().any(was_over) => {
+            for hEvent in events.iter().copied().filter(was_over) {
+                client.call(&request::cuEventSynchronize { hEvent })?;
+            }
+            ask(client)
+        }
+        answer => answer,
+    }
+}
+
 /// The ids of two events, neither of which a capture has recorded last.
 fn compared(start: CUevent, end: CUevent) -> Result<(u64, u64)> {
     client()?;
@@ -290,13 +339,15 @@ cuda! {
     fn cuEventElapsedTime(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+        let reply = elapsed(&[hStart, hEnd], |client| client.call(&request))?;
+        pMilliseconds.set(reply.pMilliseconds)
     }
 
     fn cuEventElapsedTime_v2(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime_v2 { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+        let reply = elapsed(&[hStart, hEnd], |client| client.call(&request))?;
+        pMilliseconds.set(reply.pMilliseconds)
     }
 
     fn cuEventQuery(hEvent: CUevent) {
@@ -306,6 +357,7 @@ cuda! {
         match (find(id), client.ring()) {
             (Some(watched), Some(ring)) => {
                 if watched.is_over(ring) {
+                    set_over(client, id);
                     return Ok(());
                 }
                 if watched.is_believed() {
@@ -339,6 +391,7 @@ cuda! {
                     }
                 }
             }
+            set_over(client, id);
             return Ok(());
         }
         // This record has no word: ask until it is over.

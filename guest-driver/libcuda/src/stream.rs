@@ -245,18 +245,24 @@ cuda! {
 fn query(shape: DefaultStream, stream: CUstream) -> Result {
     let hStream = lower(shape, stream)?;
     graph::observe_stream(hStream)?;
-    client()?
-        .call(&request::cuStreamQuery { hStream })
-        .map(drop)
+    let client = client()?;
+    if client.is_stream_idle(hStream) {
+        return Ok(());
+    }
+    let sent = client.sent();
+    client.call(&request::cuStreamQuery { hStream })?;
+    client.set_stream_idle(hStream, sent);
+    Ok(())
 }
 
 fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     let hStream = lower(shape, stream)?;
     graph::observe_stream(hStream)?;
     let client = client()?;
-    client
-        .call(&request::cuStreamSynchronize { hStream })
-        .map(drop)
+    let sent = client.sent();
+    client.call(&request::cuStreamSynchronize { hStream })?;
+    client.set_stream_idle(hStream, sent);
+    Ok(())
 }
 
 fn wait(shape: DefaultStream, stream: CUstream, event: CUevent, Flags: u32) -> Result {
