@@ -309,6 +309,87 @@ PITFALL(24, wait_binds_to_the_latest_record) {
     }
 }
 
+// A stream that was found idle, again and again, is busy as soon as anything gives it work: its own thread, another one, an event of
+// another stream, the legacy stream.
+PITFALL(24, idle_streams_are_busy_again) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUstream free_stream = new_stream(), blocking = new_stream(false), other = new_stream();
+    CUdeviceptr word = device_words(1, 1);
+    CUevent event, before, after;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CK(cuEventCreate(&before, 0));
+    CK(cuEventCreate(&after, 0));
+    CK_IS(cuEventQuery(event), CUDA_SUCCESS);
+    auto settle = [&](CUstream stream) {
+        for (int i = 0; i < 3; i++) {
+            CK(cuStreamSynchronize(stream));
+            CK(cuStreamQuery(stream));
+            CK(cuEventRecord(event, stream));
+            CK(cuEventSynchronize(event));
+            CK(cuEventQuery(event));
+            CK(cuStreamQuery(stream));
+        }
+    };
+    auto busy = [&](const char *what, CUstream stream, auto give) {
+        settle(stream);
+        Gate gate(gpu);
+        give(gate);
+        CUresult code = cuStreamQuery(stream);
+        EXPECT(code == CUDA_ERROR_NOT_READY, "%s: the query returned %d", what, code);
+        CK(cuEventRecord(event, stream));
+        code = cuEventQuery(event);
+        EXPECT(code == CUDA_ERROR_NOT_READY, "%s: the event's query returned %d", what, code);
+        gate.open();
+        CK(cuEventSynchronize(event));
+        CK(cuCtxSynchronize());
+    };
+    for (CUstream stream : {free_stream, blocking}) {
+        busy("own work", stream, [&](Gate &gate) { gate.close(stream); });
+        busy("another thread's work", stream, [&](Gate &gate) {
+            std::thread([&] {
+                CK(cuCtxSetCurrent(gpu.context));
+                gate.close(stream);
+            }).join();
+        });
+        busy("an event of another stream", stream, [&](Gate &gate) {
+            CUevent there;
+            CK(cuEventCreate(&there, CU_EVENT_DISABLE_TIMING));
+            gate.close(other);
+            CK(cuEventRecord(there, other));
+            CK(cuStreamWaitEvent(stream, there, 0));
+        });
+    }
+    // The event waits for the legacy stream though its own stream has nothing to do.
+    settle(blocking);
+    {
+        Gate gate(gpu);
+        gate.close(nullptr);
+        CK(cuEventRecord(event, blocking));
+        CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuEventSynchronize(event));
+    }
+    // A failed launch is no work, and an event that times has a time.
+    settle(free_stream);
+    CK_IS(cuLaunchKernel(step, 0, 1, 1, 1, 1, 1, 0, free_stream, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+    CK(cuStreamQuery(free_stream));
+    for (int i = 0; i < 50; i++) {
+        CK(cuEventRecord(before, free_stream));
+        CK(cuEventSynchronize(before));
+        if (i % 2)
+            LAUNCH(step, 1, 1, free_stream, word, 1u, 1u);
+        CK(cuEventRecord(after, free_stream));
+        CK(cuEventSynchronize(after));
+        float ms = -1;
+        CK(cuEventElapsedTime(&ms, before, after));
+        EXPECT(ms >= 0, "%f ms", ms);
+    }
+    unsigned got = 0;
+    CK(cuMemcpyDtoH(&got, word, 4));
+    EXPECT(got == 26, "%u", got);
+}
+
 // Two threads, two streams, ordered by events alone.
 PITFALL(24, event_ping_pong_over_threads) {
     Gpu gpu;
