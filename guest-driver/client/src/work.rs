@@ -102,9 +102,7 @@ impl Work {
     #[inline]
     pub fn is_stream_idle(&self, stream: u64) -> bool {
         IDLE_STREAM.get().is_some_and(|of| {
-            of.stream == stream
-                && of.sent == self.sent()
-                && of.context == thread::current_context()
+            of.stream == stream && of.sent == self.sent() && of.context == thread::current_context()
         })
     }
 
@@ -177,7 +175,7 @@ mod tests {
                 request::cuStreamWaitEvent::OPERATION,
                 request::cuStreamDestroy_v2::OPERATION,
                 request::gpgpuEventMark::OPERATION,
-                request::cuMemcpyDtoHAsync_v2::OPERATION,
+                request::cuMemcpyAsync::OPERATION,
                 request::cuLaunchHostFunc::OPERATION,
             ] {
                 work.set_stream_idle(7, work.sent());
