@@ -210,13 +210,7 @@ PITFALL(54, the_oldest_text_goes_where_the_buffer_is_full) {
     char last[64];
     snprintf(last, sizeof last, "line %06d of a kernel that prints much\n", lines - 1);
     EXPECT(text.size() > strlen(last) && text.compare(text.size() - strlen(last), strlen(last), last) == 0, "the newest line did not come");
-    // How many lines are left is the driver's: it may put out some while the kernel runs. Those that are come in order.
-    long number = -1;
-    for (size_t at = text.find("line "); at != std::string::npos; at = text.find("line ", at + 1)) {
-        long next = strtol(text.c_str() + at + 5, nullptr, 10);
-        EXPECT(next > number, "line %ld behind line %ld", next, number);
-        number = next;
-    }
+    // How many lines are left, and of which time, is the driver's: it puts out some while the kernel runs.
     pitfall::observed("hw.bytes=%zu", text.size());
 }
 

@@ -4,8 +4,6 @@
 //! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
 //! GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say so
 //! yet is asked about at the host now and then: errors are found there.
-//!
-//! A record in a stream that is known to be idle is over at once, as in NVIDIA's driver. It is sent all the same.
 
 use std::{
     cell::{Cell, RefCell},
@@ -47,8 +45,6 @@ struct Watched {
     word: u32,
     /// The value that says that the latest record is over; 0 when that record has none.
     latest: AtomicU32,
-    /// The value of the latest record in a stream that was idle: it was over when it was made.
-    at_once: AtomicU32,
     /// When the host was asked last, in nanoseconds since the first question of all.
     asked: AtomicU64,
     /// How often the word was believed; the clock is looked at now and then.
@@ -155,12 +151,7 @@ fn watch(client: &Client, event: u64) {
 impl Watched {
     fn is_over(&self, ring: &Ring) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
-        latest != 0
-            && (ring.word(self.word).load(Ordering::Acquire) == latest || self.was_over(latest))
-    }
-
-    fn was_over(&self, latest: u32) -> bool {
-        self.at_once.load(Ordering::Relaxed) == latest
+        latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
     }
 
     /// Whether the word alone may answer "not yet".
@@ -198,8 +189,6 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     match (&watched, client.ring()) {
         (Some(watched), Some(_)) if known => {
             let value = next_value();
-            // The legacy stream and those that wait for it may wait for other streams' work.
-            let is_idle = client.is_stream_idle(hStream) && !stream::is_blocking(client, hStream)?;
             let sent = client.sent() + 1;
             // Before the record: until it is over, no look must find the record before it.
             watched.latest.store(value, Ordering::Relaxed);
@@ -210,10 +199,6 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
                 value,
             })?;
             RECORDED.set((hEvent, hStream, sent));
-            if is_idle {
-                watched.at_once.store(value, Ordering::Relaxed);
-                client.set_stream_idle(hStream, sent);
-            }
             Ok(())
         }
         _ => {
@@ -275,27 +260,6 @@ fn ask(client: &Client, hEvent: u64) -> Result {
     client.call(&request::cuEventQuery { hEvent }).map(drop)
 }
 
-/// Asks for the time between two events. The program may know of one that it is over before the GPU has come to its record.
-fn elapsed<T>(events: &[u64], ask: impl Fn(&Client) -> Result<T>) -> Result<T> {
-    let client = client()?;
-    let answer = ask(client);
-    let was_over = |event: &u64| {
-        find(*event).is_some_and(|of| {
-            let latest = of.latest.load(Ordering::Relaxed);
-            latest != 0 && of.was_over(latest)
-        })
-    };
-    match answer {
-        Err(CUDA_ERROR_NOT_READY) if events.iter().any(was_over) => {
-            for hEvent in events.iter().copied().filter(was_over) {
-                client.call(&request::cuEventSynchronize { hEvent })?;
-            }
-            ask(client)
-        }
-        answer => answer,
-    }
-}
-
 /// The ids of two events, neither of which a capture has recorded last.
 fn compared(start: CUevent, end: CUevent) -> Result<(u64, u64)> {
     client()?;
@@ -339,15 +303,13 @@ cuda! {
     fn cuEventElapsedTime(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        let reply = elapsed(&[hStart, hEnd], |client| client.call(&request))?;
-        pMilliseconds.set(reply.pMilliseconds)
+        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
     }
 
     fn cuEventElapsedTime_v2(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime_v2 { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        let reply = elapsed(&[hStart, hEnd], |client| client.call(&request))?;
-        pMilliseconds.set(reply.pMilliseconds)
+        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
     }
 
     fn cuEventQuery(hEvent: CUevent) {

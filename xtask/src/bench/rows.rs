@@ -165,7 +165,7 @@ impl Scope {
             us(
                 "launch-sustained",
                 "launch-sustained",
-                self.goal(Goal::RatioAtMost(1.05)),
+                self.goal(Goal::RatioAtMost(0.60)),
             ),
             us("launch-sync-median", "launch-sync", equal),
             us(
