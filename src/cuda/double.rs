@@ -10,7 +10,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -450,8 +450,17 @@ extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
     end("cuGraphExecDestroy", exec)
 }
 
+/// What the launch of a graph comes to.
+static GRAPH_LAUNCH: AtomicU32 = AtomicU32::new(CUDA_SUCCESS);
+
+/// Says what launches of graphs come to from now on.
+pub fn set_graph_launch(code: CUresult) {
+    GRAPH_LAUNCH.store(code, Ordering::SeqCst);
+}
+
 extern "C" fn cuGraphLaunch(exec: u64, stream: u64) -> CUresult {
-    call("cuGraphLaunch", &[exec, stream])
+    call("cuGraphLaunch", &[exec, stream]);
+    GRAPH_LAUNCH.load(Ordering::SeqCst)
 }
 
 extern "C" fn cuGraphUpload(exec: u64, stream: u64) -> CUresult {

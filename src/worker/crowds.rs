@@ -461,8 +461,7 @@ impl Crowds {
     ///
     /// # Errors
     ///
-    /// As for `Ok(false)`: the launches themselves will say what is wrong. Or, as `Ok(true)` with the code kept for the client, that of
-    /// the graph's launch.
+    /// As for `Ok(false)`: the launches themselves will say what is wrong.
     fn give(&mut self, session: &Session, waiting: &Waiting) -> Result<bool, CUresult> {
         let [first, ..] = waiting.launches.as_slice() else {
             return Ok(false);
@@ -493,13 +492,14 @@ impl Crowds {
         }
         self.launched += 1;
         made.used = self.launched;
-        weigh(waiting.launches.len() as u64);
         // SAFETY: the executable graph and the stream are the driver's and live, and so does all that the graph uses.
         let launched = unsafe { driver::cuGraphLaunch(made.exec, stream as CUstream) };
         if let Err(code) = launched {
-            session.defer(code);
-            return Ok(true);
+            // A graph may lack what its launches do not need, such as memory.
+            self.made.swap_remove(at);
+            return Err(code);
         }
+        weigh(waiting.launches.len() as u64);
         counts::launch_graph();
         for _ in &waiting.launches {
             counts::command();

@@ -190,6 +190,21 @@ fn a_context_that_is_about_to_end_gets_no_graph() {
 }
 
 #[test]
+fn a_graph_that_cannot_be_launched_leaves_it_to_the_launches() {
+    let rig = rig();
+    let mut crowds = Crowds::default();
+    make(&rig, &mut crowds);
+    double::set_graph_launch(CUDA_ERROR_OUT_OF_MEMORY);
+    let crowd = crowd(&rig, CROWD, 0);
+    assert!(!crowds.issue(rig.session, &crowd));
+    double::set_graph_launch(CUDA_SUCCESS);
+    // Nothing is kept for the client, and nothing of the graph.
+    assert_eq!(rig.session.take_deferred(), CUDA_SUCCESS);
+    assert_eq!(double::calls("cuGraphExecDestroy"), 1);
+    while !crowds.issue(rig.session, &crowd) {}
+}
+
+#[test]
 fn graphs_that_are_not_over_keep_others_back() {
     let rig = rig();
     let mut crowds = Crowds::default();
