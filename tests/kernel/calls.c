@@ -121,7 +121,8 @@ static void token_without_place_body(void)
 	}
 	CHECK_EQ(ioctl(made.fd, GPGPU_IOC_SUBMIT, place), -1);
 	CHECK_EQ(errno, EFAULT);
-	CHECK_EQ(pinned(), before);
+	/* The driver's reaper unpins the pages of a call that was left: a moment after the call. */
+	UNTIL(pinned() == before);
 }
 
 void token_without_place(void)
@@ -241,7 +242,7 @@ void file_mappings(void)
 	CHECK_EQ(register_memory(fd, map_file(disk, bytes, MAP_PRIVATE), bytes), 0);
 	CHECK_EQ(ftruncate(file, bytes), 0);
 	CHECK_EQ(register_memory(fd, map_file(file, bytes, MAP_SHARED), bytes), 0);
-	CHECK_EQ(pinned() - before, 128);
+	UNTIL(pinned() - before == 128);
 	close(fd);
 	UNTIL(pinned() == before);
 	CHECK_EQ(ioctl(disk, LOOP_CLR_FD), 0);
