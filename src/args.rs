@@ -10,7 +10,7 @@ use crate::{
     log::Format,
     policy::{
         self, Libraries, MAX_SOCKET_PATH, Policies, VmPolicy,
-        values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
+        values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, PauseLimit, Weight},
     },
     sandbox::{Sandbox, Seccomp, Settings},
     supervisor::{Gpu, metrics::Address},
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "libraries", "libraries_ahead"]
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "pause_limit", "libraries", "libraries_ahead"]
     )]
     pub config: Option<PathBuf>,
 
@@ -74,6 +74,11 @@ pub struct Args {
     /// than its share; then the process loses the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub overrun_limit: OverrunLimit,
+
+    /// How long a pause of a VM waits for the work of a process that can write to the guest's memory; then the process loses
+    /// the GPU
+    #[arg(long, value_name = "TIME", default_value_t)]
+    pub pause_limit: PauseLimit,
 
     /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), which workers open for guests; separated
     /// by colons, or one for each flag [default: none; with the software GPU its own directory]
@@ -306,6 +311,7 @@ fn vms(args: &Args) -> Result<Vec<VmPolicy>, Error> {
         max_clients: args.max_clients.0,
         longest_kernel: args.longest_kernel.0,
         overrun_limit: args.overrun_limit.0,
+        pause_limit: args.pause_limit.0,
         ..VmPolicy::new(socket)
     };
     Ok(sockets.into_iter().map(vm).collect())
@@ -377,7 +383,7 @@ mod tests {
 
     #[test]
     fn flags_say_what_every_vm_may_have_and_a_file_what_each() {
-        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s";
+        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s --pause-limit 1s";
         let flags: Vec<&str> = flags.split(' ').collect();
         let flags = config(&flags).unwrap();
         for vm in &flags.policies.vms {
@@ -388,6 +394,7 @@ mod tests {
                 max_clients: 3,
                 longest_kernel: Some(std::time::Duration::from_secs(10)),
                 overrun_limit: Some(std::time::Duration::from_secs(2)),
+                pause_limit: Some(std::time::Duration::from_secs(1)),
                 ..VmPolicy::new(vm.socket.clone())
             };
             assert_eq!(*vm, expected);
@@ -485,6 +492,7 @@ mod tests {
             "--max-clients=5",
             "--longest-kernel=5s",
             "--overrun-limit=5s",
+            "--pause-limit=5s",
             "--libraries=/lib",
             "--libraries-ahead=cublas",
         ] {
@@ -501,6 +509,7 @@ mod tests {
             "--max-clients=0",
             "--longest-kernel=0s",
             "--overrun-limit=99ms",
+            "--pause-limit=99ms",
         ] {
             assert_eq!(parse(&["-s", "x", flag]), Err(ValueValidation), "{flag}");
         }

@@ -14,6 +14,7 @@ mod ends;
 mod frame;
 mod messages;
 pub mod mover;
+mod rest;
 
 use std::{
     fs::File,
@@ -38,6 +39,7 @@ pub use messages::{
     CommandData, FromWorker, Handle, MAX_MAP_FILES, MAX_MESSAGE_BYTES, MAX_WORKER_EXPORTS, MapRun,
     Message, Serving, Span, ToWorker,
 };
+pub use rest::{REST_BYTES, Rest};
 
 /// Bytes that the kernel may hold for one direction of a channel, where it allows that many.
 const SOCKET_BUFFER_BYTES: usize = 1 << 20;

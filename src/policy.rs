@@ -11,12 +11,15 @@ use crate::account::CLIENTS;
 
 pub use file::Error;
 pub use libraries::Libraries;
-use values::{Gpus, LongestKernel, Memory, OverrunLimit};
+use values::{Gpus, LongestKernel, Memory, OverrunLimit, PauseLimit};
 
 /// The weight of a VM that was given none.
 pub const DEFAULT_WEIGHT: u32 = 100;
 /// How long a process's work may stay on a GPU after its turn if nothing is said: longer than any kernel but those that run for ever.
 pub const DEFAULT_OVERRUN_LIMIT: Duration = Duration::from_secs(30);
+/// How long a pause of a VM waits for its work on the GPU if nothing is said. A program may have a thousand kernels queued, and VMMs answer
+/// nobody meanwhile.
+pub const DEFAULT_PAUSE_LIMIT: Duration = Duration::from_secs(15);
 /// The greatest weight; the least is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
 /// The longest path that a socket can have, in bytes.
@@ -44,6 +47,9 @@ pub struct VmPolicy {
     /// How long a process's work may stay on a GPU after its turn, while other VMs want the GPU and this one has had more
     /// than its share; then the process ends with its worker. `None` for no limit.
     pub overrun_limit: Option<Duration>,
+    /// How long a pause of the VM waits for a process's work on the GPU; one whose work is not over then ends with its worker. `None` for
+    /// no limit.
+    pub pause_limit: Option<Duration>,
 }
 
 impl VmPolicy {
@@ -58,6 +64,7 @@ impl VmPolicy {
             max_clients: CLIENTS,
             longest_kernel: None,
             overrun_limit: Some(DEFAULT_OVERRUN_LIMIT),
+            pause_limit: Some(DEFAULT_PAUSE_LIMIT),
         }
     }
 }
@@ -66,7 +73,7 @@ impl fmt::Display for VmPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}, overrun limit {}",
+            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}, overrun limit {}, pause limit {}",
             self.name,
             self.socket.display(),
             Gpus(self.gpus.clone()),
@@ -75,6 +82,7 @@ impl fmt::Display for VmPolicy {
             self.max_clients,
             LongestKernel(self.longest_kernel),
             OverrunLimit(self.overrun_limit),
+            PauseLimit(self.pause_limit),
         )
     }
 }
@@ -105,6 +113,7 @@ impl VmPolicy {
         note!("most clients", max_clients);
         note!("longest kernel", longest_kernel, LongestKernel);
         note!("overrun limit", overrun_limit, OverrunLimit);
+        note!("pause limit", pause_limit, PauseLimit);
         *self = Self {
             socket: self.socket.clone(),
             gpus: self.gpus.clone(),

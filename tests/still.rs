@@ -25,11 +25,14 @@ mod host;
 mod load;
 #[path = "still/memory.rs"]
 mod memory;
+#[path = "still/ring.rs"]
+mod ring;
 
-use std::{ops::Range, path::PathBuf};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
 use gpgpu_protocol::{
     api::request,
+    cuda::CUDA_SUCCESS,
     layout::{COMMAND_QUEUE, CONTROL_QUEUE, status},
 };
 use nix::{
@@ -37,20 +40,21 @@ use nix::{
     unistd::Pid,
 };
 use vhost::vhost_user::VhostUserFrontend;
+use vhost_device_gpgpu::policy::VmPolicy;
 use vm_memory::GuestMemoryMmap;
 use zerocopy::IntoBytes;
 
 use client::{Client, command};
 use guest::{Guest, Vmm};
 use host::{Host, wait_for};
-use load::{LOAD_BYTES, Load};
+use load::{LOAD_BYTES, Load, Writes};
 use memory::{Whole, maps};
 
 /// How often each of them happens.
 const ROUNDS: u64 = 100;
 const MIB: u64 = 1 << 20;
 /// A driver and its processes have one half of the guest's memory, and those after a reset the other.
-const HALF: u64 = 14 * MIB;
+const HALF: u64 = 17 * MIB;
 /// Where the buffers of the processes begin in a half.
 const BUFFERS: u64 = 4 * MIB;
 const _: () = assert!(BUFFERS + LOAD_BYTES <= HALF);
@@ -246,7 +250,7 @@ fn busiest(load: &Load, at: u64) -> Vec<Range<u64>> {
 
 /// A driver, with all that its processes have under way.
 fn work(guest: &mut Guest, half: u64, round: u64) -> (Load, Whole) {
-    let mut load = Load::open(guest, half + BUFFERS, true);
+    let mut load = Load::open(guest, half + BUFFERS, Writes::WithoutEnd);
     let whole = Whole::new(&guest.memory, &busiest(&load, half + BUFFERS));
     load.work(guest, round);
     (load, whole)
@@ -330,9 +334,8 @@ enum Pause {
     CloudHypervisor,
 }
 
-/// Pauses a VM again and again, which goes on each time and finds its work done. While kernels and copies that the GPU makes are under way
-/// they may go on to write to what their processes have registered, and to nothing else.
-fn pauses(how: Pause, registered: bool) {
+/// Pauses a VM again and again, which goes on each time and finds its work done.
+fn pauses(how: Pause, writes: Writes) {
     let Some(mut scene) = Scene::new() else {
         return;
     };
@@ -344,14 +347,9 @@ fn pauses(how: Pause, registered: bool) {
         Pause::CloudHypervisor => cloud_hypervisor(),
     };
     let mut guest = Guest::boot(&scene.socket(), vmm);
-    let mut load = Load::open(&mut guest, BUFFERS, registered);
-    let without = if registered {
-        load.pinned()
-    } else {
-        Vec::new()
-    };
+    let mut load = Load::open(&mut guest, BUFFERS, writes);
     let whole = Whole::new(&guest.memory, &busiest(&load, BUFFERS));
-    let mut whole = whole.without(&without).reading(load.read());
+    let mut whole = whole.reading(load.read());
     for round in 0..ROUNDS {
         load.work(&mut guest, round);
         scene.workers(&guest);
@@ -376,22 +374,77 @@ fn pauses(how: Pause, registered: bool) {
 
 #[test]
 fn pitfall_88_after_a_pause_of_qemu() {
-    pauses(Pause::Qemu, false);
+    pauses(Pause::Qemu, Writes::Nothing);
 }
 
 #[test]
 fn pitfall_88_after_a_pause_of_qemu_with_kernels() {
-    pauses(Pause::Qemu, true);
+    pauses(Pause::Qemu, Writes::Finite);
 }
 
 #[test]
 fn pitfall_88_after_a_pause_of_cloud_hypervisor() {
-    pauses(Pause::CloudHypervisor, false);
+    pauses(Pause::CloudHypervisor, Writes::Nothing);
 }
 
 #[test]
 fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
-    pauses(Pause::CloudHypervisor, true);
+    pauses(Pause::CloudHypervisor, Writes::Finite);
+}
+
+/// A kernel without an end ends with its process, since nobody knows whether the guest will be there to see it. Others go on.
+#[test]
+fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
+    let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_millis(500));
+    let program = back_end::program();
+    let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
+    let Some(host) = host else {
+        return;
+    };
+    let vmm = Vmm {
+        regions: vec![(0, HALF, 0)],
+        ..qemu()
+    };
+    let mut guest = Guest::boot(&host.socket(0), vmm);
+    let mut load = Load::open(&mut guest, BUFFERS, Writes::WithoutEnd);
+    load.work(&mut guest, 0);
+    let [endless, other] = load.clients()[..] else {
+        panic!("there are two processes");
+    };
+    let mut whole = Whole::new(&guest.memory, &load.pinned()).reading(load.read());
+    let bases = guest.stop_rings();
+    whole.take(0);
+    assert_eq!(host.processes("worker-process").len(), 1);
+    assert_eq!(whole.changed(0), []);
+    whole.put_back(&guest.memory);
+    guest.start_rings(bases);
+    let echo = request::cuCtxSynchronize {};
+    let ask = |guest: &mut Guest, client| {
+        let head = guest.post(client, &command(&echo, 0), 64, &[], 0);
+        guest.wait(COMMAND_QUEUE, head).status()
+    };
+    assert_eq!(ask(&mut guest, endless), status::CLIENT_DEAD);
+    assert_eq!(ask(&mut guest, other), status::OK);
+}
+
+/// The GPU waits for a callback that the guest runs, and the guest does not run.
+#[test]
+fn pitfall_88_a_callback_under_way_outlives_a_pause() {
+    let Some(host) = start() else {
+        return;
+    };
+    let mut guest = Guest::boot(&host.socket(0), qemu());
+    let at = guest.alloc(4096);
+    let mut client = Client::open(&mut guest);
+    let context = client.context();
+    let id = client.id();
+    let registered = client.guest().register(id, 1 << 44, 4096, &[(at, 4096)]);
+    registered.expect("not registered");
+    let callback = client.block(context);
+    let bases = client.guest().stop_rings();
+    client.guest().start_rings(bases);
+    client.unblock(callback);
+    assert_eq!(client.synchronize(0, context), CUDA_SUCCESS);
 }
 
 /// A VMM that goes away is not answered: what counts is the end of the device process.
@@ -425,7 +478,7 @@ fn pitfall_88_after_a_snapshot() {
         return;
     };
     let mut guest = Guest::boot(&scene.socket(), cloud_hypervisor());
-    let mut load = Load::open(&mut guest, BUFFERS, false);
+    let mut load = Load::open(&mut guest, BUFFERS, Writes::Finite);
     for round in 0..ROUNDS {
         let whole = Whole::new(&guest.memory, &busiest(&load, BUFFERS));
         let mut whole = whole.reading(load.read());
@@ -449,7 +502,7 @@ fn pitfall_88_after_a_snapshot() {
         guest.stop_rings();
         guest.move_driver(0);
         guest.reset_driver();
-        load = Load::open(&mut guest, BUFFERS, false);
+        load = Load::open(&mut guest, BUFFERS, Writes::Finite);
         load.work(&mut guest, round);
         load.finish(&mut guest, round);
     }

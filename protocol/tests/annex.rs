@@ -100,3 +100,19 @@ fn the_annex_is_up_to_date() {
         "spec/operations.md is out of date: UPDATE_DOCS=1 cargo test -p gpgpu-protocol --test annex"
     );
 }
+
+#[test]
+fn requirements_have_a_number_of_their_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec");
+    let pages = ["virtio-gpgpu.md", "operations.md"].map(|page| folder.join(page));
+    let text = pages.map(|page| fs::read_to_string(page).unwrap()).concat();
+    // Each is defined in bold and may be referred to elsewhere.
+    let mut numbers: Vec<&str> = text
+        .split("**")
+        .filter(|bold| bold.starts_with("GPGPU-D"))
+        .collect();
+    assert!(numbers.len() > 90, "{}", numbers.len());
+    numbers.sort_unstable();
+    let twice = numbers.windows(2).filter(|pair| pair[0] == pair[1]);
+    assert_eq!(twice.map(|pair| pair[0]).collect::<Vec<_>>(), [""; 0]);
+}

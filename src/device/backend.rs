@@ -5,14 +5,17 @@
 //! since every event is handled under the lock of the device's state.
 //!
 //! A VMM that stops or disables a ring takes the answer for the word that the guest's memory is its own. So both are answered when
-//! nothing writes for chains any more, and no closed client's worker is left. The library would have the device wait until all it
+//! nothing writes for chains any more, no closed client's worker is left, and those of open clients are at [rest](super::rest). The library would have the device wait until all it
 //! has accepted is completed; it does not, for a command may wait for the GPU, or for another command of its guest, for as long as
 //! it likes. What is under way goes on where the ring does, and is forgotten where the driver has reset the device.
 
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -49,6 +52,8 @@ pub const AGAIN_EVENT: u16 = 10;
 /// A worker's channel; the slot is added.
 pub const FIRST_CHANNEL_EVENT: u16 = 16;
 
+/// How often it is looked whether workers have come to rest.
+const LOOK: Duration = Duration::from_millis(1);
 /// How often the state looks at the clock while something is waited for.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -57,6 +62,8 @@ struct Shared {
     vm: Mutex<Vm>,
     /// Held while one waits for the state, so that a thread that wants it again and again does not get it before.
     turn: Mutex<()>,
+    /// Whether all clients are about to end, so that nobody waits for them to come to rest.
+    ends: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -86,8 +93,10 @@ impl Shared {
         self.with(|vm| {
             vm.cancel_moves();
             // A VMM may tell of a reset by nothing but this, and the driver has closed its clients before: so their workers
-            // have to be gone. Those of clients that are open go on, for the ring may go on too.
-            wait_while(vm, Vm::is_ending);
+            // have to be gone. Those of clients that are open come to rest, for the ring may go on.
+            vm.rest();
+            let is_awaited = || !self.ends.load(Ordering::SeqCst);
+            wait_while(vm, |vm| vm.is_ending() || is_awaited() && vm.is_restless());
         });
     }
 }
@@ -109,10 +118,19 @@ impl Backend {
         // Made here, where its failure is an error: the library's thread would never end without.
         let exit = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         Ok(Self {
-            shared: Arc::new(Shared { vm, turn }),
+            shared: Arc::new(Shared {
+                vm,
+                turn,
+                ends: Arc::default(),
+            }),
             config,
             exit: Mutex::new(Some(exit)),
         })
+    }
+
+    /// To be set when all clients are about to end. A reset takes it back.
+    pub fn ends(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.ends)
     }
 
     /// The device's state.
@@ -168,7 +186,12 @@ fn wait_while(vm: &mut Vm, busy: impl Fn(&Vm) -> bool) {
             vm.tick(now);
             tick = now + TICK;
         }
-        vm.wait_for_movers(tick - now);
+        let mut limit = tick - now;
+        if vm.is_restless() {
+            vm.hurry_rest();
+            limit = limit.min(LOOK);
+        }
+        vm.wait_for_movers(limit);
     }
 }
 
@@ -217,6 +240,7 @@ impl VhostUserBackend for Backend {
             vm.reset();
             wait_while(vm, Vm::is_leaving);
         });
+        self.shared.ends.store(false, Ordering::SeqCst);
     }
 
     fn set_event_idx(&self, _enabled: bool) {
@@ -293,13 +317,13 @@ impl Backend {
         let Some(ring) = rings.get(number) else {
             return;
         };
-        ring.when_disabled(|| {
+        ring.when_switched(|| {
             // Weak, for the state has the ring.
             let shared: Weak<Shared> = Arc::downgrade(&self.shared);
-            move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.rest();
-                }
+            move |is_enabled| match shared.upgrade() {
+                Some(shared) if is_enabled => shared.with(Vm::go_on),
+                Some(shared) => shared.rest(),
+                None => {}
             }
         });
         self.with(|vm| {
@@ -307,6 +331,7 @@ impl Backend {
                 // The new driver's requests wait until nothing of the old one's is left; the VMM does not.
                 vm.reset();
             }
+            vm.go_on();
             vm.process(number);
         });
     }

@@ -14,7 +14,7 @@ use super::{
     chain::Chain,
     staging::{Block, Staging},
 };
-use crate::ipc::{CommandData, DeviceEnd, Message, Result, Span, device::ToSupervisor};
+use crate::ipc::{CommandData, DeviceEnd, Message, Rest, Result, Span, device::ToSupervisor};
 
 /// The most registrations of one client; a worker has room for about twice as many mappings.
 pub const MAX_REGIONS: usize = 32 << 10;
@@ -134,6 +134,11 @@ impl Regions {
     /// Whether there is a registration of this number.
     pub fn contains(&self, region: u32) -> bool {
         self.address_of.contains_key(&region)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.address_of.is_empty()
     }
 
     /// Forgets a registration.
@@ -278,6 +283,11 @@ impl Client {
             other == region
         };
         self.regions.contains(region) && !self.requests.values().any(busy)
+    }
+
+    /// The words by which its worker is told to come to rest, if it has one.
+    pub fn rest(&self) -> Option<&Rest> {
+        self.channel.as_ref().map(|channel| channel.staging.rest())
     }
 
     /// Sends what there is room for; `refuse` gets commands whose buffers cannot be read, with a [`status`]. `movable`

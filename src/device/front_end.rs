@@ -13,6 +13,10 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::net::{UnixListener, UnixStream},
     },
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -26,6 +30,8 @@ use crate::ipc;
 
 /// The bytes of a message's head: what is asked, flags, and the number of bytes that follow.
 const HEAD_BYTES: usize = 12;
+/// What is asked: RESET_DEVICE.
+const RESET_DEVICE: u32 = 34;
 /// The most descriptors of a message: the library takes no more.
 const MAX_FILES: usize = 32;
 /// The most bytes that are forwarded at a time: more than any message of a VM has.
@@ -61,37 +67,50 @@ impl FrontEnd {
         })
     }
 
-    /// Forwards between the library and the VMM from now on, until one of them closes its end.
+    /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all clients are about
+    /// to end, as the VMM resets the device or has gone away: the library disables the rings first, one by one.
     ///
     /// # Errors
     /// The host is out of descriptors or threads.
-    pub(super) fn forward(&self, vmm: OwnedFd) -> io::Result<()> {
+    pub(super) fn forward(&self, vmm: OwnedFd, ends: Arc<AtomicBool>) -> io::Result<()> {
         let vmm = UnixStream::from(vmm);
-        start("from-vmm", vmm.try_clone()?, self.inside.try_clone()?)?;
-        start("to-vmm", self.inside.try_clone()?, vmm)
+        let (from, to) = (vmm.try_clone()?, self.inside.try_clone()?);
+        start("from-vmm", move || {
+            forward_all(&from, &to, |request| {
+                if request == RESET_DEVICE {
+                    ends.store(true, Ordering::SeqCst);
+                }
+            });
+            ends.store(true, Ordering::SeqCst);
+        })?;
+        let from = self.inside.try_clone()?;
+        start("to-vmm", move || forward_all(&from, &vmm, |_| {}))
     }
 }
 
-fn start(name: &str, from: UnixStream, to: UnixStream) -> io::Result<()> {
-    let forward = move || {
-        // However it ends, the other side is told of the end.
-        if let Err(error) = forward(&from, &to) {
-            tracing::debug!("The VMM's connection: {error}");
-        }
-        let _ = from.shutdown(Shutdown::Read);
-        let _ = to.shutdown(Shutdown::Write);
-    };
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.into());
-    thread.spawn(forward).map(drop)
+    thread.spawn(run).map(drop)
 }
 
-/// Forwards messages until there are no more.
-fn forward(from: &UnixStream, to: &UnixStream) -> ipc::Result<()> {
+/// Forwards messages until there are no more, and tells of the end.
+fn forward_all(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) {
+    // However it ends, the other side is told of the end.
+    if let Err(error) = forward(from, to, note) {
+        tracing::debug!("The VMM's connection: {error}");
+    }
+    let _ = from.shutdown(Shutdown::Read);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Forwards messages until there are no more. `note` is called with the request of each before it is passed on.
+fn forward(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) -> ipc::Result<()> {
     let mut piece = [0; PIECE_BYTES];
     let mut files = Vec::new();
     while fill(from, &mut piece[..HEAD_BYTES], &mut files)? {
-        let [a, b, c, d] = [8, 9, 10, 11].map(|at| piece[at]);
-        let mut left = u32::from_ne_bytes([a, b, c, d]) as usize;
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| piece[at + byte]));
+        note(word(0));
+        let mut left = word(8) as usize;
         // Nearly every message is one piece, so that whom it is for wakes up once.
         let mut begin = HEAD_BYTES;
         loop {
@@ -171,7 +190,7 @@ mod tests {
     fn messages_arrive_whole_with_their_own_descriptors() {
         let front_end = FrontEnd::new().unwrap();
         let (vmm, theirs) = UnixStream::pair().unwrap();
-        front_end.forward(theirs.into()).unwrap();
+        front_end.forward(theirs.into(), Arc::default()).unwrap();
         let library = front_end.listener.accept().unwrap().unwrap();
         let long = vec![3; 3 * PIECE_BYTES + 5];
         let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
@@ -195,9 +214,31 @@ mod tests {
     fn the_end_of_a_vmm_is_seen_by_the_library() {
         let front_end = FrontEnd::new().unwrap();
         let (vmm, theirs) = UnixStream::pair().unwrap();
-        front_end.forward(theirs.into()).unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        front_end.forward(theirs.into(), Arc::clone(&ends)).unwrap();
         let library = front_end.listener.accept().unwrap().unwrap();
         drop(vmm);
         assert_eq!((&library).read(&mut [0]).unwrap(), 0);
+        // The thread says so right after.
+        while !ends.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_reset_is_known_before_the_library_disables_a_ring_for_it() {
+        let front_end = FrontEnd::new().unwrap();
+        let (vmm, theirs) = UnixStream::pair().unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        front_end.forward(theirs.into(), Arc::clone(&ends)).unwrap();
+        let library = front_end.listener.accept().unwrap().unwrap();
+        (&vmm).write_all(&message(b"another")).unwrap();
+        receive(&library, HEAD_BYTES + 7);
+        assert!(!ends.load(Ordering::SeqCst));
+        let mut reset = message(&[]);
+        reset[..4].copy_from_slice(&RESET_DEVICE.to_ne_bytes());
+        (&vmm).write_all(&reset).unwrap();
+        receive(&library, HEAD_BYTES);
+        assert!(ends.load(Ordering::SeqCst));
     }
 }

@@ -24,6 +24,7 @@ mod memory;
 mod movers;
 pub mod queue;
 mod reset;
+mod rest;
 pub mod ring;
 pub mod runs;
 pub mod staging;
@@ -80,6 +81,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     let ToDevice::Serve {
         connection,
         max_clients,
+        pause_limit,
     } = link.wait()?
     else {
         return Err(Error::NothingToServe);
@@ -91,7 +93,8 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
         .map_err(|error| Error::Io("Copying the link", error))?;
 
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-    let vm = Vm::new(memory.clone(), link, Box::new(Nothing));
+    let mut vm = Vm::new(memory.clone(), link, Box::new(Nothing));
+    vm.limit_rests(pause_limit);
     let config = Config::with_clients(max_clients).of_instance(instance());
     let backend = Backend::new(vm, config);
     let backend = Arc::new(backend.map_err(|error| Error::Io("Setting up an event", error))?);
@@ -109,7 +112,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
         .map_err(|error| Error::Io("Watching the link", error))?;
 
     front_end
-        .forward(connection)
+        .forward(connection, backend.ends())
         .map_err(|error| Error::Io("Starting to serve the connection", error))?;
     daemon
         .start(&mut front_end.listener)

@@ -172,7 +172,15 @@ impl Queue {
 
     /// Notes the ring, which has been started, enabled or kicked.
     pub fn attach(&mut self, ring: &Ring) -> Restart {
-        let ring = self.ring.get_or_insert_with(|| ring.clone());
+        self.ring.get_or_insert_with(|| ring.clone());
+        self.look()
+    }
+
+    /// Looks at what the ring has been through.
+    pub fn look(&mut self) -> Restart {
+        let Some(ring) = &self.ring else {
+            return Restart::None;
+        };
         let mut state = ring.get_mut();
         if !runs(&state) {
             return Restart::None;
@@ -221,6 +229,11 @@ impl Queue {
         if matches!(self.standing, Standing::Stopped(..)) {
             self.standing = Standing::New;
         }
+    }
+
+    /// Whether it runs, or was never started.
+    pub fn is_running_or_new(&self) -> bool {
+        self.ring.is_none() || self.running().is_some()
     }
 
     /// The ring, locked, if it runs and what it has been through was looked at.

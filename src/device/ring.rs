@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A virtqueue's ring as the vhost-user library has it, with a word to the device when the VMM disables it.
+//! A virtqueue's ring as the vhost-user library has it, with a word to the device when the VMM enables or disables it.
 //!
 //! The library asks the device to come to rest where a ring is stopped, and has no such hook where one is disabled. Cloud Hypervisor
 //! pauses a VM by disabling its rings, and takes the answer for the word that nothing writes to the guest's memory any more. The
@@ -17,13 +17,13 @@ use virtio_queue::{Error, QueueT};
 use super::queue::Memory;
 
 type Result<T> = std::result::Result<T, Error>;
-type Rest = Box<dyn Fn() + Send + Sync>;
+type Switched = Box<dyn Fn(bool) + Send + Sync>;
 
 /// See the module's page. Clones are the same ring.
 #[derive(Clone)]
 pub struct Ring {
     inner: VringRwLock,
-    rest: Arc<OnceLock<Rest>>,
+    switched: Arc<OnceLock<Switched>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -33,9 +33,10 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Has called what `rest` makes whenever the ring has been disabled, before the VMM is answered. The first such wish counts.
-    pub fn when_disabled<R: Fn() + Send + Sync + 'static>(&self, rest: impl FnOnce() -> R) {
-        self.rest.get_or_init(|| Box::new(rest()));
+    /// Has called what `make` makes whenever the ring has been enabled (`true`) or disabled, before the VMM is answered. The first such
+    /// wish counts.
+    pub fn when_switched<S: Fn(bool) + Send + Sync + 'static>(&self, make: impl FnOnce() -> S) {
+        self.switched.get_or_init(|| Box::new(make()));
     }
 }
 
@@ -51,7 +52,7 @@ impl VringT<Memory> for Ring {
     fn new(memory: Memory, max_queue_size: u16) -> Result<Self> {
         Ok(Self {
             inner: VringRwLock::new(memory, max_queue_size)?,
-            rest: Arc::default(),
+            switched: Arc::default(),
         })
     }
 
@@ -85,8 +86,8 @@ impl VringT<Memory> for Ring {
 
     fn set_enabled(&self, enabled: bool) {
         self.inner.set_enabled(enabled);
-        if !enabled && let Some(rest) = self.rest.get() {
-            rest();
+        if let Some(switched) = self.switched.get() {
+            switched(enabled);
         }
     }
 

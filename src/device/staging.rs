@@ -2,7 +2,8 @@
 //! A client's staging area: where the data of commands passes between guest pages and the worker.
 //!
 //! A memfd that the worker maps too. It cannot be resized, so neither process can make the other
-//! fault, and its pages come into being when they are first used.
+//! fault, and its pages come into being when they are first used. A page behind it has the words by which the worker is told to come
+//! to [`Rest`].
 
 use std::{
     fs::File,
@@ -16,7 +17,7 @@ use std::{
 use gpgpu_protocol::layout::MAX_DATA_BYTES;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
-use crate::ipc::{Span, sealed_memfd};
+use crate::ipc::{REST_BYTES, Rest, Span, sealed_memfd};
 
 /// How many commands with data one client can have under way: half of it, where each carries data
 /// in both directions.
@@ -40,9 +41,10 @@ impl Staging {
     /// # Errors
     /// The host is out of memory or file descriptors.
     pub fn new() -> io::Result<Self> {
-        let file = Arc::new(sealed_memfd(c"gpgpu-staging", STAGING_BYTES)?);
+        let bytes = STAGING_BYTES as usize + REST_BYTES;
+        let file = Arc::new(sealed_memfd(c"gpgpu-staging", bytes as u64)?);
         let whole = FileOffset::from_arc(Arc::clone(&file), 0);
-        let map = MmapRegion::from_file(whole, STAGING_BYTES as usize).map_err(io::Error::other)?;
+        let map = MmapRegion::from_file(whole, bytes).map_err(io::Error::other)?;
         Ok(Self {
             file,
             map,
@@ -53,6 +55,12 @@ impl Staging {
     /// The memfd, to be passed to the worker.
     pub fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)
+    }
+
+    /// The words by which the worker is told to come to rest.
+    pub fn rest(&self) -> &Rest {
+        // SAFETY: the page lies behind the area, which is whole pages, and is mapped for as long as this lives.
+        unsafe { Rest::at(self.map.as_ptr().add(STAGING_BYTES as usize)) }
     }
 
     /// Blocks for a command's data, both or none; `None` for a block says that it needs none.

@@ -24,6 +24,7 @@ use super::{
     movers::Movers,
     queue::{Answer, Memory, Queue},
     reset::Held,
+    rest::Rest,
     staging::Staging,
     watch::Watch,
 };
@@ -69,6 +70,8 @@ pub struct Vm {
     pub(super) unfinished: [bool; NUM_QUEUES],
     /// Whether no chain is taken: since a reset, while anything still ends that it ended, or for good.
     pub(super) held: Option<Held>,
+    /// Whether the workers are to write nothing.
+    pub(super) rest: Rest,
     pub(super) events: VecDeque<Event>,
     pub(super) watch: Box<dyn Watch>,
     /// What a worker's message is read into.
@@ -93,6 +96,7 @@ impl Vm {
             movers: Movers::default(),
             unfinished: [false; NUM_QUEUES],
             held: None,
+            rest: Rest::default(),
             events: VecDeque::new(),
             watch,
             buffer: Vec::new(),
@@ -258,6 +262,10 @@ impl Vm {
         }
         client.channel = Some(channel);
         self.slots[slot] = Some(Speaker::Client(id));
+        if let Some(client) = self.clients.get(&id) {
+            // The VM may be paused.
+            self.tell_of_rest(client);
+        }
         self.pump(id);
     }
 

@@ -4,7 +4,10 @@
 //! Neither end ever waits for the other: messages are few and small, and a socket holds more of
 //! them than one VM can have under way.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
 
 use gpgpu_protocol::layout::status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -57,6 +60,8 @@ pub enum ToDevice {
         connection: OwnedFd,
         /// How many clients its VM may have at a time.
         max_clients: u32,
+        /// How long a rest waits for a worker; `None` for no limit.
+        pause_limit: Option<Duration>,
     },
     /// A client's worker was started.
     WorkerStarted {
@@ -161,7 +166,12 @@ impl SupervisorEnd {
             ToDevice::Serve {
                 connection,
                 max_clients,
-            } => (head(kind::SERVE, 0, *max_clients, 0), Some(connection)),
+                pause_limit,
+            } => {
+                let limit = pause_limit.map_or(0, |limit| limit.as_millis().max(1));
+                let limit = u32::try_from(limit).unwrap_or(0);
+                (head(kind::SERVE, 0, *max_clients, limit), Some(connection))
+            }
             ToDevice::WorkerStarted { client, channel } => {
                 (head(kind::WORKER_STARTED, *client, 0, 0), Some(channel))
             }
@@ -280,6 +290,7 @@ impl DeviceEnd {
             (kind::SERVE, Some(connection)) => Ok(ToDevice::Serve {
                 connection,
                 max_clients: head.first,
+                pause_limit: (head.second > 0).then(|| Duration::from_millis(head.second.into())),
             }),
             (kind::WORKER_STARTED, Some(channel)) => {
                 Ok(ToDevice::WorkerStarted { client, channel })

@@ -137,9 +137,9 @@ pub enum ToWorker {
     Serve(Serving),
     /// The first message of the device process.
     Setup {
-        /// The client's staging area, a memfd sealed against resizing.
+        /// The client's staging area, a memfd sealed against resizing; behind it there is a page for [`Rest`](super::Rest).
         staging: OwnedFd,
-        /// Its size in bytes.
+        /// Its size in bytes, without that page.
         size: u64,
     },
     /// A command stream to carry out; answered by [`WorkerEnd::answer`](super::WorkerEnd::answer).

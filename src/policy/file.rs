@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::{
     Libraries, MAX_NAME, MAX_SOCKET_PATH, Policies, VmPolicy,
-    values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, Weight},
+    values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, PauseLimit, Weight},
 };
 
 /// More than any host runs VMs.
@@ -59,6 +59,7 @@ struct Defaults {
     max_clients: Option<MaxClients>,
     longest_kernel: Option<LongestKernel>,
     overrun_limit: Option<OverrunLimit>,
+    pause_limit: Option<PauseLimit>,
 }
 
 /// One VM.
@@ -73,6 +74,7 @@ struct Section {
     max_clients: Option<MaxClients>,
     longest_kernel: Option<LongestKernel>,
     overrun_limit: Option<OverrunLimit>,
+    pause_limit: Option<PauseLimit>,
 }
 
 impl Policies {
@@ -178,6 +180,9 @@ impl Policies {
             let limit = section.overrun_limit.or(defaults.overrun_limit);
             let OverrunLimit(limit) = limit.unwrap_or_default();
             vm.overrun_limit = limit;
+            let limit = section.pause_limit.or(defaults.pause_limit);
+            let PauseLimit(limit) = limit.unwrap_or_default();
+            vm.pause_limit = limit;
             policies.vms.push(vm);
             policies.places.push(place(&gpus_at));
         }

@@ -22,6 +22,7 @@ memory = "8GiB"
 max-clients = 64
 longest-kernel = "10s"
 overrun-limit = "5s"
+pause-limit = "3s"
 
 [[vm]]
 name = "alice"
@@ -35,6 +36,7 @@ memory = "512 MiB"
 max-clients = 2
 longest-kernel = "unlimited"
 overrun-limit = "unlimited"
+pause-limit = "unlimited"
 "#;
     let policies = parse(text).unwrap();
     let [alice, bob] = &policies.vms[..] else {
@@ -51,6 +53,7 @@ overrun-limit = "unlimited"
             max_clients: 64,
             longest_kernel: Some(Duration::from_secs(10)),
             overrun_limit: Some(Duration::from_secs(5)),
+            pause_limit: Some(Duration::from_secs(3)),
         }
     );
     assert_eq!(
@@ -59,6 +62,7 @@ overrun-limit = "unlimited"
             memory: Some(512 << 20),
             max_clients: 2,
             overrun_limit: None,
+            pause_limit: None,
             ..VmPolicy::new("/tmp/bob.sock".into())
         }
     );

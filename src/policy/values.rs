@@ -9,7 +9,7 @@ use serde::{
     de::{self, Visitor},
 };
 
-use super::{DEFAULT_OVERRUN_LIMIT, DEFAULT_WEIGHT, MAX_WEIGHT};
+use super::{DEFAULT_OVERRUN_LIMIT, DEFAULT_PAUSE_LIMIT, DEFAULT_WEIGHT, MAX_WEIGHT};
 use crate::account::{CLIENTS, GPUS};
 
 /// Lifts a limit that a default sets.
@@ -41,6 +41,10 @@ pub struct LongestKernel(pub Option<Duration>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverrunLimit(pub Option<Duration>);
 
+/// How long a pause of the VM waits for a process's work on the GPU; `None` for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PauseLimit(pub Option<Duration>);
+
 impl Default for Weight {
     fn default() -> Self {
         Self(DEFAULT_WEIGHT)
@@ -50,6 +54,12 @@ impl Default for Weight {
 impl Default for OverrunLimit {
     fn default() -> Self {
         Self(Some(DEFAULT_OVERRUN_LIMIT))
+    }
+}
+
+impl Default for PauseLimit {
+    fn default() -> Self {
+        Self(Some(DEFAULT_PAUSE_LIMIT))
     }
 }
 
@@ -220,6 +230,23 @@ impl FromStr for OverrunLimit {
     }
 }
 
+impl Value for PauseLimit {
+    const EXPECTED: &'static str = "a time such as \"10s\", or \"unlimited\"";
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        LongestKernel::of_number(number).map(|LongestKernel(limit)| Self(limit))
+    }
+}
+
+impl FromStr for PauseLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Shorter than what a process takes to see that it is to come to rest.
+        limit(text, Duration::from_millis(100)).map(Self)
+    }
+}
+
 struct AnyForm<T>(PhantomData<T>);
 
 impl<'de, T: Value> Visitor<'de> for AnyForm<T> {
@@ -268,7 +295,8 @@ deserialize!(
     Weight,
     MaxClients,
     LongestKernel,
-    OverrunLimit
+    OverrunLimit,
+    PauseLimit
 );
 
 impl fmt::Display for Gpus {
@@ -312,6 +340,12 @@ impl fmt::Display for LongestKernel {
 }
 
 impl fmt::Display for OverrunLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LongestKernel(self.0).fmt(f)
+    }
+}
+
+impl fmt::Display for PauseLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         LongestKernel(self.0).fmt(f)
     }

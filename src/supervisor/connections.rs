@@ -145,6 +145,7 @@ impl Supervisor {
         let message = ToDevice::Serve {
             connection: connection.into(),
             max_clients: vm.policy.max_clients as u32,
+            pause_limit: vm.policy.pause_limit,
         };
         let path = vm.socket.path();
         let serve = |spare: Spare| {

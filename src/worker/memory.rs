@@ -24,7 +24,7 @@ use super::{
     grace::{self, Ending, Name, Ticket},
 };
 use crate::cuda::driver;
-use crate::ipc::{MapRun, Span};
+use crate::ipc::{MapRun, REST_BYTES, Rest, Span};
 
 /// The staging area: data on its way between guest pages and the driver.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ unsafe impl Send for Staging {}
 unsafe impl Sync for Staging {}
 
 impl Staging {
-    /// Maps the staging area.
+    /// Maps the staging area, and the page behind it.
     ///
     /// # Errors
     ///
@@ -47,6 +47,7 @@ impl Staging {
     pub fn map(file: &OwnedFd, size: u64) -> io::Result<Self> {
         let length = usize::try_from(size)
             .ok()
+            .and_then(|size| size.checked_add(REST_BYTES))
             .and_then(NonZeroUsize::new)
             .ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address of the kernel's choice, of a file sealed against shrinking.
@@ -61,6 +62,12 @@ impl Staging {
             )?
         };
         Ok(Self { base, size })
+    }
+
+    /// The words by which the device process has the worker come to rest.
+    pub fn rest(&self) -> &'static Rest {
+        // SAFETY: the page lies behind the area, which is whole pages, and stays mapped until the process ends.
+        unsafe { Rest::at(self.base.as_ptr().cast::<u8>().add(self.size as usize)) }
     }
 
     /// The address of a span; `None` if it is not all inside.

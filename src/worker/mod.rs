@@ -41,6 +41,7 @@ mod places;
 mod pool;
 mod printed;
 mod printing;
+mod rest;
 mod ring;
 mod session;
 mod shares;
@@ -111,6 +112,9 @@ pub enum Error {
     /// The ring can have no thread.
     #[error("Cannot start the ring's thread: {0}")]
     Ring(#[source] std::io::Error),
+    /// What brings the worker to rest can have no thread.
+    #[error("Cannot start the thread that brings it to rest: {0}")]
+    Rest(#[source] std::io::Error),
     /// A worker that has to start anew cannot.
     #[error("Cannot start anew: {0}")]
     Again(#[source] std::io::Error),
@@ -149,6 +153,9 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
             ToWorker::Serve(_) => return Err(ipc::Error::Malformed("served twice").into()),
             ToWorker::Setup { staging, size } => {
                 let staging = Staging::map(&staging, size).map_err(Error::Staging)?;
+                if session.staging.get().is_none() {
+                    rest::serve(session, staging.rest()).map_err(Error::Rest)?;
+                }
                 let _ = session.staging.set(staging);
             }
             ToWorker::Command {

@@ -168,11 +168,15 @@ impl Ring {
         let mut commands = Vec::new();
         let mut poll = LONGEST_POLL / 4;
         let mut crowd = Crowd::default();
+        let writer = session.writer;
+        writer.begin();
         loop {
+            writer.look();
             let mut since = 0;
             let start = consumer.head();
             while let Some(record) = consumer.next(&mut commands)? {
                 since += 1;
+                writer.look();
                 let may_wait = !crowd.waiting.is_empty() || consumer.backlog() >= BACKLOG;
                 if may_wait && crowd.takes(&record, &commands) {
                     // The last record of the ring waits for no other.
@@ -201,7 +205,9 @@ impl Ring {
             }
             poll = (poll / 2).max(SHORTEST_POLL);
             while consumer.prepare_to_sleep() {
+                let asleep = writer.pause();
                 futex::wait(self.area.sleeping(), 1);
+                drop(asleep);
                 consumer.awake();
             }
         }

@@ -32,6 +32,7 @@ use super::{
     ops::link::Links,
     printed::Printed,
     printing::Printing,
+    rest::Writer,
     ring::Ring,
 };
 use crate::ipc::WorkerEnd;
@@ -52,6 +53,8 @@ pub struct Session {
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
     pub ring: OnceLock<Ring>,
+    /// The thread that serves it.
+    pub writer: &'static Writer,
     /// What holds its work back while other VMs have the GPU.
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
@@ -192,6 +195,7 @@ impl Session {
             exports,
             staging: OnceLock::new(),
             ring: OnceLock::new(),
+            writer: Box::leak(Box::default()),
             gates: Gates::new(common, device_memory),
             primary: Mutex::default(),
             ahead: Ahead::default(),
@@ -380,6 +384,11 @@ impl Callbacks {
                 .wait(state)
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
+    }
+
+    /// Whether the guest runs one, or is to.
+    pub fn are_under_way(&self) -> bool {
+        !locked(&self.state).running.is_empty()
     }
 
     /// Waits for the next callback that is due.

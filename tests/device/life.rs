@@ -85,7 +85,7 @@ fn pitfall_84_a_vm_that_qemu_pauses_goes_on_and_one_that_has_crashed_starts_anew
 
 /// Cloud Hypervisor connects anew where its back end goes away, or restores a VM from a snapshot. The driver can tell, its old
 /// clients are none of the device's, and new ones work; the event queue goes on with the buffers that it has.
-/// GPGPU-DEV-69, GPGPU-DEV-70.
+/// GPGPU-DEV-71, GPGPU-DEV-72.
 #[test]
 fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     let host = Host::new("normal");

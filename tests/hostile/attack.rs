@@ -109,12 +109,14 @@ impl<'a> Attack<'a> {
         let base = guest.memory.get_host_address(GuestAddress(RING)).unwrap();
         // SAFETY: the guest's memory is mapped as long as the guest lives, and the ring is a part of it.
         let area = unsafe { Area::new(base) };
+        // Before the worker looks at it, which may go to sleep at once.
+        let ring = Producer::new(area, 0);
         let mut client = Client::open(guest);
         client.share_ring(RING, RING_BYTES as u64);
         let mut attack = Self {
             client,
             random: Random(seed),
-            ring: Producer::new(area, 0),
+            ring,
             places: Vec::new(),
             pools: Vec::new(),
             reserved: Vec::new(),

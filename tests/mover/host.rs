@@ -72,6 +72,17 @@ impl Host {
         variables: &[(&str, &str)],
         scheduler: bool,
     ) -> Option<Self> {
+        Self::with_policy(worker, arguments, variables, scheduler, |_| {})
+    }
+
+    /// The same, where `change` changes what each VM may have.
+    pub fn with_policy(
+        worker: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        scheduler: bool,
+        change: impl Fn(&mut VmPolicy),
+    ) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         if !on_gpu() {
             let library = software_gpu()?;
@@ -96,7 +107,11 @@ impl Host {
         };
         let config = supervisor::Config {
             vms: ["vm0", "vm1"]
-                .map(|name| VmPolicy::new(directory.path().join(name)))
+                .map(|name| {
+                    let mut policy = VmPolicy::new(directory.path().join(name));
+                    change(&mut policy);
+                    policy
+                })
                 .to_vec(),
             gpus: 0,
             max_connections: 8,

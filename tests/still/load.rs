@@ -16,6 +16,7 @@ use crate::{
     client::{Client, command, launch},
     guest::{Guest, Used, split},
     memory::{CHUNK, bytes},
+    ring::{RING_PROCESS_BYTES, RingProcess},
 };
 
 const PAGE: u64 = 4096;
@@ -43,7 +44,7 @@ const ANSWER_BYTES: u32 = 64;
 /// How many processes a load is.
 pub const PROCESSES: u64 = 2;
 /// How much memory they take.
-pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES;
+pub const LOAD_BYTES: u64 = PROCESSES * PROCESS_BYTES + RING_PROCESS_BYTES;
 
 /// What is in a buffer of a process, or in the device memory that it is copied from.
 fn data(seed: u64, place: u64, count: u64) -> Vec<u8> {
@@ -74,11 +75,22 @@ fn post<R: Request>(
     head
 }
 
-fn check(used: &Used) {
+pub fn check(used: &Used) {
     let (status, answer, _) = split(used, ANSWER_BYTES);
     assert_eq!(status, status::OK);
     let (head, _) = StreamAnswer::read_from_prefix(&answer).unwrap();
     assert_eq!(head.result.get(), CUDA_SUCCESS);
+}
+
+/// What the GPU writes to registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// Nothing.
+    Nothing,
+    /// Copies, and a kernel that goes on until it is told to stop.
+    WithoutEnd,
+    /// Copies and kernels that end, also by a ring.
+    Finite,
 }
 
 /// A process of the guest.
@@ -166,7 +178,7 @@ impl Process {
     }
 
     /// Sends a part of the work.
-    fn work(&self, guest: &mut Guest, part: u64, registered: bool) -> Vec<u16> {
+    fn work(&self, guest: &mut Guest, part: u64, writes: Writes) -> Vec<u16> {
         let buffer = part % BUFFERS;
         let large = buffer * LARGE;
         let small = buffer * SMALL;
@@ -187,7 +199,11 @@ impl Process {
             self.copy_out(guest, self.source + large, &at(SMALL_OUT)),
             self.copy_in(guest, sink + small, &at(SMALL_IN)),
         ];
-        if registered {
+        if writes == Writes::Finite {
+            let count = launch(self.busy, self.streams[0], self.pinned, 2000);
+            heads.push(post(guest, self, &count, (&[], false)));
+        }
+        if writes != Writes::Nothing {
             heads.push(post(guest, self, &turn, (&[], false)));
             let copy = request::cuMemcpyAsync {
                 dst: ADDRESS + CHUNK,
@@ -253,21 +269,24 @@ pub struct Load {
     posted: Vec<u16>,
     /// Where buffers of commands begin.
     mark: u64,
-    registered: bool,
+    writes: Writes,
+    ring: Option<RingProcess>,
 }
 
 impl Load {
-    /// Opens the processes, which have their buffers in [`LOAD_BYTES`] from here on. `registered` says whether anything is to write to
-    /// registered memory.
-    pub fn open(guest: &mut Guest, at: u64, registered: bool) -> Self {
+    /// Opens the processes, which have their buffers in [`LOAD_BYTES`] from here on.
+    pub fn open(guest: &mut Guest, at: u64, writes: Writes) -> Self {
         guest.indirect = true;
         let places = (0..PROCESSES).map(|process| at + process * PROCESS_BYTES);
         let processes = places.map(|at| Process::open(guest, at)).collect();
+        let ring_at = at + PROCESSES * PROCESS_BYTES;
+        let ring = (writes == Writes::Finite).then(|| RingProcess::open(guest, ring_at));
         Self {
             processes,
             posted: Vec::new(),
             mark: guest.alloc(0),
-            registered,
+            writes,
+            ring,
         }
     }
 
@@ -310,7 +329,7 @@ impl Load {
         for process in &self.processes {
             process.prepare(guest, round);
         }
-        if self.registered {
+        if self.writes == Writes::WithoutEnd {
             for process in &self.processes[..1] {
                 let head = process.scribble(guest, round);
                 check(&guest.wait(COMMAND_QUEUE, head));
@@ -318,9 +337,12 @@ impl Load {
         }
         for part in 0..COPIES {
             for process in &self.processes {
-                let heads = process.work(guest, part, self.registered);
+                let heads = process.work(guest, part, self.writes);
                 self.posted.extend(heads);
             }
+        }
+        if let Some(ring) = &mut self.ring {
+            self.posted.extend(ring.work(guest));
         }
         let part = round as usize * 37 % self.posted.len();
         guest.wait_order(COMMAND_QUEUE, part);
@@ -331,7 +353,10 @@ impl Load {
         for head in self.posted.drain(..) {
             check(&guest.wait(COMMAND_QUEUE, head));
         }
-        if self.registered {
+        if let Some(ring) = &self.ring {
+            ring.finish(guest);
+        }
+        if self.writes != Writes::Nothing {
             for process in &self.processes {
                 guest.write(process.at + PINNED + 8, &[1]);
             }

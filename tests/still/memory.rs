@@ -53,12 +53,6 @@ impl Whole {
         }
     }
 
-    /// The same without these ranges.
-    pub fn without(mut self, ranges: &[Range<u64>]) -> Self {
-        self.chunks.retain(|&at| !is_in(ranges, at));
-        self
-    }
-
     /// The same where these ranges are taken and not filled.
     pub fn reading(self, read: Vec<Range<u64>>) -> Self {
         Self { read, ..self }

@@ -15,6 +15,7 @@ use std::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,7 +24,7 @@ use gpgpu_protocol::futex;
 use super::pace::Pace;
 use crate::{
     account::{Counters, Lease, add, grant, monotonic},
-    worker::grace,
+    worker::{grace, rest},
 };
 
 /// How long commands wait for those before them to finish, at first. A kernel may be waiting for what a later command does,
@@ -65,6 +66,8 @@ pub struct Gate<W: Work> {
     pub work: W,
     /// The word of the grant that holds here; 0 for none.
     live: AtomicU32,
+    /// Whether nothing passes, whatever the grant says.
+    held: AtomicBool,
     /// Commands that have passed, and threads that are just looking whether they may.
     entered: AtomicU64,
     /// How many of them the GPU has been given: one that has only passed is not there to be waited for.
@@ -159,6 +162,7 @@ impl<W: Work> Gate<W> {
             ring_bell,
             work,
             live: AtomicU32::new(0),
+            held: AtomicBool::new(false),
             entered: AtomicU64::new(0),
             given: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -201,7 +205,58 @@ impl<W: Work> Gate<W> {
                 _paused = Some(grace::pause());
                 self.resumed();
             }
-            self.wait();
+            if self.held.load(SeqCst) {
+                self.wait_held();
+            } else {
+                self.wait();
+            }
+        }
+    }
+
+    /// Waits until the gate is not held any more.
+    fn wait_held(&self) {
+        // Dropped after the lock: it may have to wait.
+        let _resting = rest::pause();
+        let held = |_: &mut u32| self.held.load(SeqCst);
+        drop(self.changed.wait_while(self.lock(), held));
+    }
+
+    /// Lets nothing pass, whatever the grant says, until [`Self::let_go`]. What is inside goes on.
+    pub fn hold(&self) {
+        self.held.store(true, SeqCst);
+        self.nudge();
+    }
+
+    /// Has threads that wait look once more at what they wait for.
+    pub fn nudge(&self) {
+        let _returned = self.lock();
+        self.changed.notify_all();
+        futex::wake(&self.lease.grant);
+    }
+
+    /// Lets pass again.
+    pub fn let_go(&self) {
+        let _returned = self.lock();
+        self.held.store(false, SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// Waits until nobody is inside and the GPU has done what it was given. For a gate that is held.
+    pub fn drain(&self) {
+        self.wait_until_empty();
+        self.work.drain();
+    }
+
+    /// Waits until nobody is inside. For a gate that lets nothing pass.
+    fn wait_until_empty(&self) {
+        let mut turns = 0_u32;
+        while self.is_inside() {
+            turns += 1;
+            if turns < 1000 {
+                thread::yield_now();
+            } else {
+                thread::sleep(Duration::from_micros(200));
+            }
         }
     }
 
@@ -215,7 +270,8 @@ impl<W: Work> Gate<W> {
         // Counted before the grant is looked at: who takes it back looks at the count after it has closed.
         let before = self.entered.fetch_add(1, SeqCst);
         let live = self.live.load(SeqCst);
-        if live == 0 || self.lease.grant.load(SeqCst) != live || !may(live, before) {
+        let closed = live == 0 || self.lease.grant.load(SeqCst) != live || self.held.load(SeqCst);
+        if closed || !may(live, before) {
             self.entered.fetch_sub(1, SeqCst);
             return None;
         }
@@ -280,7 +336,7 @@ impl<W: Work> Gate<W> {
         let mut patience = PATIENCE;
         let mut last = 0;
         let mut returned = self.lock();
-        loop {
+        while !self.held.load(SeqCst) {
             let (word, live) = (self.lease.grant.load(SeqCst), self.live.load(SeqCst));
             // What was waited for under another grant says nothing about this one.
             if word != last {

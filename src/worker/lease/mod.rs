@@ -10,7 +10,7 @@ use std::{
     cell::Cell,
     io::Write,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -36,9 +36,17 @@ use crate::account::GPUS;
 pub struct Gates {
     common: &'static Common,
     device_memory: &'static DeviceMemory,
-    by_gpu: Mutex<Vec<(usize, &'static Gate<Gpu>)>>,
+    gates: Mutex<Opened>,
     /// The GPUs on which the client has had contexts, a bit for each.
     used: AtomicU64,
+}
+
+/// See [`Gates`].
+#[derive(Debug, Default)]
+struct Opened {
+    by_gpu: Vec<(usize, &'static Gate<Gpu>)>,
+    /// Whether all are held, those too that are opened from now on.
+    held: bool,
 }
 
 /// The right to give GPUs what one command is about, until it is dropped.
@@ -92,7 +100,7 @@ impl Gates {
         Self {
             common,
             device_memory,
-            by_gpu: Mutex::default(),
+            gates: Mutex::default(),
             used: AtomicU64::new(0),
         }
     }
@@ -176,12 +184,15 @@ impl Gates {
         if gpu >= GPUS {
             return None;
         }
-        let mut gates = self.by_gpu.lock().unwrap_or_else(PoisonError::into_inner);
-        let gate = match gates.iter().find(|(of, _)| *of == gpu) {
+        let mut gates = self.lock();
+        let gate = match gates.by_gpu.iter().find(|(of, _)| *of == gpu) {
             Some((_, gate)) => *gate,
             None => {
                 let gate = open(self.common, gpu)?;
-                gates.push((gpu, gate));
+                if gates.held {
+                    gate.hold();
+                }
+                gates.by_gpu.push((gpu, gate));
                 gate
             }
         };
@@ -191,13 +202,42 @@ impl Gates {
 
     /// A context is about to end: nothing here uses it any more.
     pub fn leave(&self, context: u64) {
-        let gates = || {
-            let gates = self.by_gpu.lock().unwrap_or_else(PoisonError::into_inner);
-            gates.iter().map(|(_, gate)| *gate).collect::<Vec<_>>()
-        };
-        for gate in gates() {
+        for gate in self.opened() {
             gate.work.leave(context);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self) -> Vec<&'static Gate<Gpu>> {
+        let gates = self.lock();
+        gates.by_gpu.iter().map(|(_, gate)| *gate).collect()
+    }
+
+    /// Lets nothing pass, whoever has the GPUs, until [`Self::let_go`].
+    pub fn hold(&self) {
+        let mut gates = self.lock();
+        gates.held = true;
+        gates.by_gpu.iter().for_each(|(_, gate)| gate.hold());
+    }
+
+    /// Lets pass again.
+    pub fn let_go(&self) {
+        let mut gates = self.lock();
+        gates.held = false;
+        gates.by_gpu.iter().for_each(|(_, gate)| gate.let_go());
+    }
+
+    /// Has threads that wait at a gate see that it is held.
+    pub fn nudge(&self) {
+        self.opened().into_iter().for_each(Gate::nudge);
+    }
+
+    /// Waits until the GPUs have done what they were given. For gates that are held.
+    pub fn drain(&self) {
+        self.opened().into_iter().for_each(Gate::drain);
     }
 }
 

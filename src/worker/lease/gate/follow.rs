@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The gate's thread: it follows what the GPU does under a grant.
 
-use std::thread;
-
 use super::*;
 
 /// How long the lease is kept for a program that waits for one kernel before it launches the next.
@@ -308,15 +306,7 @@ impl<W: Work> Gate<W> {
         }
         // Those that wait for room look for the next grant.
         self.changed.notify_all();
-        let mut turns = 0_u32;
-        while self.is_inside() {
-            turns += 1;
-            if turns < 1000 {
-                thread::yield_now();
-            } else {
-                thread::sleep(Duration::from_micros(200));
-            }
-        }
+        self.wait_until_empty();
         let (given, done) = (self.given.load(SeqCst), self.done.load(SeqCst));
         if given > done {
             if is_ending {

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Rest: while the VMM has stopped the VM, nothing of this worker writes to the guest's memory.
+//!
+//! Three things write there: the GPU, at the addresses that the guest process registered; threads that are giving the GPU work, as the
+//! driver may make a copy itself; and the ring's thread, which answers in the ring. So nothing passes the gates any more, the ring's thread
+//! stops between two commands or at a gate, and the GPU does what it was given. All else goes on: it reaches the staging
+//! area at most.
+//!
+//! A host callback runs in the guest. The GPU may be waiting for one until the VM goes on, so then it is waited for no longer than
+//! [`PATIENCE`]. The device process does not wait for ever either: it ends a worker that does not come to rest.
+
+use std::{
+    cell::Cell,
+    io,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::session::Session;
+use crate::ipc;
+
+/// How long the GPU is waited for while the guest runs a host callback.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the rest is still wanted.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The ring's thread, as far as it writes to the guest's memory.
+#[derive(Debug, Default)]
+pub struct Writer {
+    is_to_stop: AtomicBool,
+    writes: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// The ring's thread writes nothing until this is dropped, which waits until it may.
+#[derive(Debug)]
+pub struct Paused<'a>(&'a Writer);
+
+thread_local! {
+    /// Of the ring's thread: itself.
+    static WRITER: Cell<Option<&'static Writer>> = const { Cell::new(None) };
+}
+
+/// If this is the ring's thread: it waits at a gate, and writes nothing.
+pub fn pause() -> Option<Paused<'static>> {
+    WRITER.get().map(Writer::pause)
+}
+
+impl Writer {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread is the ring's.
+    pub fn begin(&'static self) {
+        WRITER.set(Some(self));
+        drop(Paused(self));
+    }
+
+    /// The thread writes nothing just now.
+    pub fn pause(&self) -> Paused<'_> {
+        *self.lock() = false;
+        self.changed.notify_all();
+        Paused(self)
+    }
+
+    /// Between two commands: waits while the thread is to write nothing.
+    pub fn look(&self) {
+        if self.is_to_stop.load(Relaxed) {
+            drop(self.pause());
+        }
+    }
+
+    /// The thread is to write nothing any more.
+    fn stop(&self) {
+        let _writes = self.lock();
+        self.is_to_stop.store(true, Relaxed);
+    }
+
+    /// The thread may write.
+    fn go_on(&self) {
+        let _writes = self.lock();
+        self.is_to_stop.store(false, Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the thread has stopped, for a while.
+    fn has_stopped(&self, limit: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), limit, |writes| *writes);
+        let (writes, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !*writes
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let writer = self.0;
+        let may_not = |_: &mut bool| writer.is_to_stop.load(Relaxed);
+        let woken = writer.changed.wait_while(writer.lock(), may_not);
+        *woken.unwrap_or_else(PoisonError::into_inner) = true;
+    }
+}
+
+/// Comes to rest and goes on as the device process wants it, on a thread of its own.
+///
+/// # Errors
+///
+/// There can be no thread.
+pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result<()> {
+    let serve = move || {
+        let mut drain = None;
+        loop {
+            let number = words.wanted();
+            if number == 0 {
+                words.sleep(0);
+                continue;
+            }
+            session.writer.stop();
+            session.gates.hold();
+            if comes_to_rest(session, &mut drain, || words.wanted() == number) {
+                words.reach(number);
+            }
+            while words.wanted() == number {
+                words.sleep(number);
+            }
+            if words.wanted() == 0 {
+                session.gates.let_go();
+                session.writer.go_on();
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("rest".into())
+        .spawn(serve)
+        .map(drop)
+}
+
+/// Waits until nothing writes to the guest's memory, and says whether it came to that while it was wanted. `drain` is the thread that
+/// has waited for the GPU last.
+fn comes_to_rest(
+    session: &'static Session,
+    drain: &mut Option<JoinHandle<()>>,
+    is_wanted: impl Fn() -> bool,
+) -> bool {
+    let began = Instant::now();
+    while !session.writer.has_stopped(LOOK) {
+        // It may have gone to sleep at a gate just before that was held.
+        session.gates.nudge();
+        if !is_wanted() {
+            return false;
+        }
+    }
+    // The driver's wait has no end of its own. One that is left from an earlier rest says nothing of what came after it.
+    for is_last in [false, true] {
+        if is_last {
+            let started = thread::Builder::new()
+                .name("drain".into())
+                .spawn(|| session.gates.drain());
+            match started {
+                Ok(thread) => *drain = Some(thread),
+                Err(_) => session.gates.drain(),
+            }
+        }
+        while drain.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            if !is_wanted() {
+                return false;
+            }
+            if session.callbacks.are_under_way() && began.elapsed() > PATIENCE {
+                return true;
+            }
+            thread::sleep(LOOK);
+        }
+        *drain = None;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn writer() -> &'static Writer {
+        Box::leak(Box::default())
+    }
+
+    #[test]
+    fn pitfall_88_the_rings_thread_stops_between_commands_and_goes_on() {
+        let writer = writer();
+        let (wrote, written) = mpsc::channel();
+        thread::spawn(move || {
+            writer.begin();
+            loop {
+                writer.look();
+                if wrote.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        written.recv().unwrap();
+        writer.stop();
+        while !writer.has_stopped(LOOK) {}
+        while written.try_recv().is_ok() {}
+        assert!(writer.has_stopped(Duration::ZERO));
+        assert_eq!(written.try_recv(), Err(mpsc::TryRecvError::Empty));
+        writer.go_on();
+        written.recv().unwrap();
+    }
+
+    #[test]
+    fn pitfall_88_a_ring_that_sleeps_is_at_rest_and_wakes_up_when_it_may() {
+        let writer = writer();
+        let (wake, woken) = mpsc::channel::<()>();
+        let (say, said) = mpsc::channel();
+        thread::spawn(move || {
+            writer.begin();
+            let paused = writer.pause();
+            say.send("asleep").unwrap();
+            woken.recv().unwrap();
+            say.send("awake").unwrap();
+            drop(paused);
+            say.send("writes").unwrap();
+        });
+        assert_eq!(said.recv(), Ok("asleep"));
+        writer.stop();
+        assert!(writer.has_stopped(Duration::ZERO));
+        wake.send(()).unwrap();
+        assert_eq!(said.recv(), Ok("awake"));
+        assert!(writer.has_stopped(Duration::ZERO));
+        assert_eq!(said.try_recv(), Err(mpsc::TryRecvError::Empty));
+        writer.go_on();
+        assert_eq!(said.recv(), Ok("writes"));
+    }
+
+    #[test]
+    fn only_the_rings_thread_is_paused() {
+        assert!(pause().is_none());
+    }
+}
