@@ -312,7 +312,7 @@ static void gpgpu_stop(struct gpgpu_device *device)
 	long left;
 
 	mutex_lock(&device->life);
-	device->is_out = true;
+	WRITE_ONCE(device->is_out, true);
 	gpgpu_start_closing(device, gpgpu_client_is_closing);
 	if (device->is_reset) {
 		/* gpgpu_restore() has failed: there are no queues, but a status. */
@@ -366,28 +366,42 @@ static int gpgpu_negotiate(struct virtio_device *vdev)
 /*
  * Has a look at the device. One that has taken the place of another knows none of
  * the clients and none of the chains that the other one had: these end with a
- * reset, and it is set up again for new ones (GPGPU-DRV-36). May sleep.
+ * reset, and it is set up again for new ones (GPGPU-DRV-36). If that fails, the
+ * next look tries once more: a back end may not be ready yet. May sleep; returns
+ * -EINTR if the task was killed meanwhile.
  */
-void gpgpu_device_look(struct gpgpu_device *device)
+int gpgpu_device_look(struct gpgpu_device *device)
 {
-	struct device *dev;
+	struct device *dev = &device->vdev->dev;
 	int err;
 
-	mutex_lock(&device->life);
-	if (device->is_out || device->is_reset || !gpgpu_is_replaced(device))
+	/* Who has the lock may wait for a device that is slow to reset. */
+	err = mutex_lock_killable(&device->life);
+	if (err)
+		return err;
+	if (device->is_out)
 		goto unlock;
-	dev = &device->vdev->dev;
-	dev_notice(dev, "another device has taken the place of this one: its clients end\n");
-	gpgpu_reset(device);
-	gpgpu_start_closing(device, gpgpu_client_is_of_no_device);
-	gpgpu_finish_closing(device);
+	if (device->is_lost) {
+		virtio_reset_device(device->vdev);
+	} else {
+		if (device->is_reset || !gpgpu_is_replaced(device))
+			goto unlock;
+		dev_notice(dev, "another device has taken the place of this one: its clients end\n");
+		gpgpu_reset(device);
+		gpgpu_start_closing(device, gpgpu_client_is_of_no_device);
+		gpgpu_finish_closing(device);
+	}
 	err = gpgpu_negotiate(device->vdev);
 	err = err ?: gpgpu_read_config(device);
 	err = err ?: gpgpu_start(device);
-	if (err)
-		dev_err(dev, "cannot start the device anew: %d\n", err);
+	if (err && !device->is_lost)
+		dev_err(dev, "cannot start the device anew: %d; trying on\n", err);
+	else if (!err && device->is_lost)
+		dev_notice(dev, "the device was started anew\n");
+	WRITE_ONCE(device->is_lost, err);
 unlock:
 	mutex_unlock(&device->life);
+	return 0;
 }
 
 static bool gpgpu_queue_is_busy(struct gpgpu_queue *queue)
@@ -401,14 +415,15 @@ static bool gpgpu_queue_is_busy(struct gpgpu_queue *queue)
 	return busy;
 }
 
-/* Looks again for as long as somebody waits for the device. */
+/* Looks again for as long as somebody waits for the device, or it is not started. */
 static void gpgpu_look_work(struct work_struct *work)
 {
 	struct gpgpu_device *device =
 		container_of(work, struct gpgpu_device, look.work);
 
 	gpgpu_device_look(device);
-	if (gpgpu_queue_is_busy(&device->queues[GPGPU_QUEUE_CONTROL]) ||
+	if ((READ_ONCE(device->is_lost) && !READ_ONCE(device->is_out)) ||
+	    gpgpu_queue_is_busy(&device->queues[GPGPU_QUEUE_CONTROL]) ||
 	    gpgpu_queue_is_busy(&device->queues[GPGPU_QUEUE_COMMAND]))
 		queue_delayed_work(gpgpu_wq, &device->look, HZ);
 }

@@ -92,7 +92,9 @@ static long gpgpu_ioctl_open(struct gpgpu_client *client, void __user *user)
 	if (arg.reserved)
 		return -EINVAL;
 	/* A client of the device that is there, not of one that was. */
-	gpgpu_device_look(client->device);
+	err = gpgpu_device_look(client->device);
+	if (err)
+		return err;
 	if (test_and_set_bit(GPGPU_CLIENT_OPENING, &client->flags))
 		return -EISCONN;
 

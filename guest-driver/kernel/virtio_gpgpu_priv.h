@@ -76,6 +76,7 @@ struct gpgpu_device {
 	u64 instance;			/* which one was started; 0: it does not say */
 	bool is_out;			/* of service: removed, suspended or shut down */
 	bool is_reset;			/* the device reaches no memory any more */
+	bool is_lost;			/* it was reset, and could not be started anew */
 	struct delayed_work look;	/* gpgpu_device_look() */
 	struct notifier_block reboot;	/* gpgpu_reboot() */
 };
@@ -236,7 +237,7 @@ extern bool gpgpu_memlock;
 
 /* virtio_gpgpu_drv.c */
 void gpgpu_device_put(struct gpgpu_device *device);
-void gpgpu_device_look(struct gpgpu_device *device);
+int gpgpu_device_look(struct gpgpu_device *device);
 
 /* virtio_gpgpu_queue.c */
 struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,

@@ -193,6 +193,53 @@ void ends_with_its_opener(void)
 	CHECK_EQ(write(to_child[1], "", 1), 1);
 }
 
+static int messages[2];
+
+/* Sends its file to the parent, and ends. */
+static void passes_it_on(void)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
+				  .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+	int fd = new_client();
+
+	CHECK_EQ(register_memory(fd, memory(64 * PAGE), 64 * PAGE), 0);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(head), &fd, sizeof(fd));
+	CHECK_EQ(sendmsg(messages[1], &message, 0), 1);
+}
+
+/* A client that was passed on ends with its process, and is of no use to whom it was passed on to. */
+void ends_though_passed_on(void)
+{
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
+				  .msg_control = control, .msg_controllen = sizeof(control) };
+	struct pollfd poll_device = {};
+	long before = pinned();
+	int fd;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, messages), 0);
+	CHECK_EQ(in_child(passes_it_on), 0);
+	CHECK_EQ(recvmsg(messages[0], &message, 0), 1);
+	CHECK(CMSG_FIRSTHDR(&message));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	poll_device.fd = fd;
+	CHECK_EQ(poll(&poll_device, 1, -1), 1);
+	CHECK_EQ(poll_device.revents, POLLERR | POLLHUP);
+	UNTIL(pinned() == before);
+	CHECK_EQ(echo(fd), EPERM);
+	CHECK_EQ(register_memory(fd, memory(PAGE), PAGE), -1);
+	CHECK_EQ(errno, EPERM);
+	CHECK_EQ(status_of("VmPin"), 0);
+	close(fd);
+}
+
 static int table_copied[2];
 
 static void *keeps_the_table(void *arg)

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@
 
 /* As in src/device.rs. */
 enum { RELEASE = 1, CLOSE_STATUS, CLOSE_BYTES, CLOSE_HOLD, CLOSES, NOTIFICATIONS, HELD, OPEN_HOLD, NO_MAGIC,
-       REPLACE, STOPS, CLIENTS, REGIONS };
+       REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION };
 enum { ECHO, HOLD, USED };
 #define TOLD 0x01000000u
 
@@ -115,6 +116,7 @@ void close_held_many(void);
 void killed_while_opening(void);
 void ends_with_exec(void);
 void ends_with_its_opener(void);
+void ends_though_passed_on(void);
 void outlives_a_thread(void);
 void many_at_once(void);
 void interrupted_submission(void);
@@ -136,6 +138,7 @@ void replaced_under_a_call(void);
 void replaced_between_calls(void);
 void replaced_before_an_open(void);
 void replaced_before_a_close(void);
+void replaced_and_not_ready(void);
 void replaced_and_says_nothing(void);
 
 /* The program that the test of exec becomes. */

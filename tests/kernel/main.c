@@ -15,6 +15,7 @@ static const struct {
 	TEST(killed_while_opening),
 	TEST(ends_with_exec),
 	TEST(ends_with_its_opener),
+	TEST(ends_though_passed_on),
 	TEST(outlives_a_thread),
 	TEST(many_at_once),
 	TEST(storm),
@@ -36,6 +37,7 @@ static const struct {
 	TEST(replaced_between_calls),
 	TEST(replaced_before_an_open),
 	TEST(replaced_before_a_close),
+	TEST(replaced_and_not_ready),
 	TEST(replaced_and_says_nothing),
 };
 

@@ -87,6 +87,29 @@ void replaced_before_a_close(void)
 	check_new_one_works(other);
 }
 
+static int opens(void)
+{
+	struct gpgpu_open arg = { .api_family = 1, .version = 2 };
+	int fd = open_file(), error;
+
+	error = ioctl(fd, GPGPU_IOC_OPEN, &arg);
+	close(fd);
+	return !error;
+}
+
+/* The new device is not ready when the driver finds out. The driver tries again until it is. */
+void replaced_and_not_ready(void)
+{
+	int old = new_client();
+
+	CHECK_EQ(register_memory(old, memory(16 * PAGE), 16 * PAGE), 0);
+	tell(NO_VERSION, 12);
+	tell(REPLACE, 6);
+	UNTIL(echo(old) == ENODEV);
+	UNTIL(opens());
+	check_new_one_works(old);
+}
+
 /* A device that shows no number is not reset, whatever it answers. */
 void replaced_and_says_nothing(void)
 {

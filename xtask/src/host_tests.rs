@@ -23,13 +23,14 @@ use crate::test;
 use crate::ui::Step;
 
 /// The tests that can be carried to another machine, in the order in which they run.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "limits",
     "nvml",
     "images",
     "policy",
     "metrics",
     "mover",
+    "still",
     "libraries",
     "hostile",
     "statements",

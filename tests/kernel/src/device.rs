@@ -62,6 +62,8 @@ mod order {
     pub const CLIENTS: u16 = 12;
     /// How many regions they have.
     pub const REGIONS: u16 = 13;
+    /// So many reads of the configuration show another version.
+    pub const NO_VERSION: u16 = 14;
 }
 
 /// What a stream's first word can say; the second is its argument. With any other word, 0 for instance, the chain is answered
@@ -102,6 +104,7 @@ pub struct Device {
     notifications: u32,
     stops: u32,
     no_magic: AtomicU32,
+    no_version: AtomicU32,
 }
 
 impl Device {
@@ -122,6 +125,7 @@ impl Device {
             notifications: 0,
             stops: 0,
             no_magic: AtomicU32::new(0),
+            no_version: AtomicU32::new(0),
         }
     }
 
@@ -147,6 +151,7 @@ impl Device {
             order::REGIONS => return Ok(self.clients.values().sum()),
             order::STOPS => return Ok(self.stops),
             order::NO_MAGIC => self.no_magic.store(argument, Ordering::Relaxed),
+            order::NO_VERSION => self.no_version.store(argument, Ordering::Relaxed),
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         Ok(0)
@@ -349,6 +354,10 @@ impl VhostUserBackendMut for Device {
         if self.no_magic.load(Ordering::Relaxed) > 0 {
             self.no_magic.fetch_sub(1, Ordering::Relaxed);
             config.magic = 0.into();
+        }
+        if self.no_version.load(Ordering::Relaxed) > 0 {
+            self.no_version.fetch_sub(1, Ordering::Relaxed);
+            config.version = 0.into();
         }
         let rest = config.as_bytes().iter().skip(offset as usize);
         let mut bytes: Vec<u8> = rest.take(size as usize).copied().collect();
