@@ -20,12 +20,16 @@ mod worker;
 
 use std::{
     fs,
+    os::fd::AsRawFd,
     time::{Duration, Instant},
 };
 
 use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, MAX_DATA_BYTES, status};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        socket::{MsgFlags, recv},
+    },
     unistd::Pid,
 };
 use zerocopy::IntoBytes;
@@ -316,6 +320,45 @@ fn a_mover_killed_in_mid_copy_costs_no_data() {
     }
     assert!(session.read(&[(b, 4 * MIB as u32)]) == data);
     session.round_trip(&[(a, 4 * MIB as u32)], &[(b, 4 * MIB as u32)], 0, "moved");
+}
+
+/// Whether the other end of a VMM's connection is closed.
+fn is_closed(guest: &Guest) -> bool {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    recv(guest.frontend.as_raw_fd(), &mut [0], flags) == Ok(0)
+}
+
+/// A VMM that finds its connection closed may connect to another back end, and its guest goes on in the same memory.
+#[test]
+fn pitfall_88_a_crash_is_not_told_while_a_mover_copies() {
+    let Some(host) = start() else { return };
+    let mut session = Session::new(&host, 0);
+    let at = session.guest.alloc(MIB);
+    let serves = |device: &Pid| {
+        let maps = fs::read_to_string(format!("/proc/{device}/maps"));
+        maps.is_ok_and(|maps| maps.contains("memfd:guest"))
+    };
+    // Another one waits for a connection.
+    let device = host.processes("device-process").into_iter().find(serves);
+    let device = device.expect("no device process");
+    let stopped = stop_mover(&host);
+    session.post(&[COPY, 1, 0], &[(at, MIB as u32)], true);
+    // The worker has answered the copy before this, so the mover has it.
+    assert_eq!(session.small(&[COPY_STAGED, 9, 0]), "staged 1");
+    kill(device, Signal::SIGKILL).unwrap();
+    let ended = host.processes("worker-process").into_iter().chain([device]);
+    for process in ended.collect::<Vec<_>>() {
+        wait_for("an end that the supervisor has seen", || {
+            kill(process, None).is_err().then_some(())
+        });
+    }
+    // The supervisor has done what follows from it when it serves another VM.
+    boot(&host, 1);
+    assert!(!is_closed(&session.guest));
+    drop(stopped);
+    wait_for("the end of the connection", || {
+        is_closed(&session.guest).then_some(())
+    });
 }
 
 /// The guest may use its pages for something else once a chain has come back, or its client is closed.

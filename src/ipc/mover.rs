@@ -48,6 +48,7 @@ mod kind {
     pub const CHANNEL: u32 = 129;
     pub const WEIGHT: u32 = 130;
     pub const PROGRESS: u32 = 131;
+    pub const HOLD: u32 = 132;
 }
 
 /// How long a move may take once the mover has begun it: far longer than any takes on a GPU that works.
@@ -467,6 +468,8 @@ pub struct Tenant {
 /// What the supervisor says to a mover.
 #[derive(Debug)]
 pub enum Order {
+    /// To be kept until the channel that comes next is left: whoever has the other end sees it closed then.
+    Hold(OwnedFd),
     /// A device process's channel, and whose it is.
     Serve(MoverEnd, Tenant),
     /// A VM's weight has changed.
@@ -502,6 +505,18 @@ impl OrderHead {
 /// [`Error::Closed`] if the mover is gone; [`Error::Malformed`] if it does not read what it is sent.
 pub fn pass_channel(link: BorrowedFd<'_>, tenant: Tenant, channel: BorrowedFd<'_>) -> Result<()> {
     frame::send_head(link, &OrderHead::new(kind::CHANNEL, tenant), Some(channel))
+}
+
+/// Sends [`Order::Hold`].
+///
+/// # Errors
+/// As [`pass_channel`].
+pub fn pass_hold(link: BorrowedFd<'_>, hold: BorrowedFd<'_>) -> Result<()> {
+    let head = OrderHead {
+        kind: kind::HOLD,
+        ..OrderHead::default()
+    };
+    frame::send_head(link, &head, Some(hold))
 }
 
 /// Sends [`Order::Weigh`].
@@ -540,6 +555,7 @@ pub fn take_order(link: BorrowedFd<'_>) -> Result<Option<Order>> {
     let tenant = Tenant { vm, weight };
     match (kind, files.into_iter().next()) {
         (kind::CHANNEL, Some(channel)) => Ok(Some(Order::Serve(MoverEnd::new(channel), tenant))),
+        (kind::HOLD, Some(hold)) => Ok(Some(Order::Hold(hold))),
         (kind::WEIGHT, None) => Ok(Some(Order::Weigh(tenant))),
         (kind::PROGRESS, Some(progress)) => Ok(Some(Order::Report(progress))),
         _ => Err(Error::Malformed("no order")),

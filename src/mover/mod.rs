@@ -133,10 +133,16 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
     // What comes by the channels may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
+    let mut hold = None;
     while let Some(order) = ipc::mover::take_order(link.as_fd())? {
-        let (Order::Serve(_, Tenant { vm, weight }) | Order::Weigh(Tenant { vm, weight })) = order
-        else {
-            continue;
+        let Tenant { vm, weight } = match &order {
+            Order::Serve(_, tenant) | Order::Weigh(tenant) => *tenant,
+            Order::Hold(_) | Order::Report(_) => {
+                if let Order::Hold(file) = order {
+                    hold = Some(file);
+                }
+                continue;
+            }
         };
         for turns in [&shared.to_device, &shared.to_guest] {
             turns.set_weight(vm, weight);
@@ -145,7 +151,12 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
             number += 1;
             let device = (device, Arc::clone(&imported));
             let channel = Channel::new((vm, number), end, Arc::clone(&shared), device);
-            start("channel", context, move || channel.serve())?;
+            let hold = hold.take();
+            start("channel", context, move || {
+                channel.serve();
+                // Nothing of it is under way any more.
+                drop(hold);
+            })?;
         }
     }
     shared.log_counters();

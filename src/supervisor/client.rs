@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    io::PipeReader,
     os::unix::{net::UnixStream, process::ExitStatusExt},
     path::PathBuf,
     process::ExitStatus,
@@ -41,6 +42,8 @@ pub struct Device {
     pub link_token: u32,
     /// The VMM's connection, which its workers hold too, see [`Worker`].
     pub connection: Arc<UnixStream>,
+    /// Of each channel to a mover that it was given: hangs up when the mover has left it.
+    pub channels: Vec<PipeReader>,
     /// Its VM.
     pub vm: usize,
     /// Keys of workers by client.

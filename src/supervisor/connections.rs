@@ -3,13 +3,14 @@
 
 use std::{
     collections::HashMap,
-    io,
-    os::unix::net::UnixStream,
+    io::{self, PipeReader},
+    os::{fd::AsFd, unix::net::UnixStream},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use event_manager::{EventOps, EventSet, Events};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{
     Source, Supervisor, client::Device, new_token, process::reason, spare::Spare,
@@ -177,6 +178,7 @@ impl Supervisor {
             link,
             link_token,
             connection: kept,
+            channels: Vec::new(),
             vm: index,
             workers: HashMap::new(),
             messages: Pace::new(MESSAGE_BURST, MESSAGE_PERIOD),
@@ -242,7 +244,11 @@ impl Supervisor {
                     false => Err(io::ErrorKind::NotFound.into()),
                 };
                 let answer = match channel {
-                    Ok(channel) => ToDevice::MoverStarted { gpu, channel },
+                    Ok((channel, left)) => {
+                        device.channels.retain(|channel| !has_hung_up(channel));
+                        device.channels.push(left);
+                        ToDevice::MoverStarted { gpu, channel }
+                    }
                     Err(error) => {
                         tracing::debug!("GPU {gpu}: no mover: {error}");
                         ToDevice::MoverFailed { gpu }
@@ -251,6 +257,29 @@ impl Supervisor {
                 device.tell(&answer);
             }
             ToSupervisor::MoverLate { gpu } => self.movers.check(gpu),
+        }
+    }
+
+    /// Keeps a VMM's connection open until a mover has left a channel.
+    fn hold(&mut self, connection: Arc<UnixStream>, channel: PipeReader, ops: &mut EventOps<'_>) {
+        let token = self.token(Source::Left);
+        let events = Events::with_data(&channel, token, EventSet::IN);
+        match ops.add(events) {
+            Ok(()) => {
+                self.held.insert(token, (channel, connection));
+            }
+            Err(error) => {
+                self.sources.remove(&token);
+                tracing::error!("Cannot wait for a mover to leave: {error}");
+            }
+        }
+    }
+
+    /// A mover has left a channel of a device process that has ended.
+    pub(super) fn mover_left(&mut self, token: u32, ops: &mut EventOps<'_>) {
+        self.sources.remove(&token);
+        if let Some((channel, _)) = self.held.remove(&token) {
+            let _ = ops.remove(Events::with_data(&channel, token, EventSet::IN));
         }
     }
 
@@ -282,6 +311,10 @@ impl Supervisor {
                 worker.close(true);
             }
         }
+        // So have movers that copy for it, as long as they do.
+        for channel in device.channels {
+            self.hold(Arc::clone(&device.connection), channel, ops);
+        }
         let vm = &mut self.vms[device.vm];
         vm.connections -= 1;
         self.board.set_connections(device.vm, vm.connections);
@@ -307,6 +340,12 @@ impl Supervisor {
             );
         }
     }
+}
+
+/// Whether the mover that has the other end has closed it, or has ended.
+fn has_hung_up(channel: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// Watches both, or neither: the event loop takes no other descriptor of a number that it still knows.

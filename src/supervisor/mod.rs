@@ -27,8 +27,11 @@ mod workers;
 
 use std::{
     collections::HashMap,
-    io,
-    os::fd::{AsRawFd, BorrowedFd},
+    io::{self, PipeReader},
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -112,6 +115,8 @@ enum Source {
     Worker(u32),
     /// The mover of a GPU.
     Mover(u32),
+    /// A channel of a device process that has ended, which a mover leaves.
+    Left,
     /// Clients with kernels that ran for too long.
     Leases,
 }
@@ -122,6 +127,8 @@ pub struct Supervisor {
     vms: Vec<Vm>,
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
+    /// Connections whose device process has ended, while a mover may still copy for it.
+    held: HashMap<u32, (PipeReader, Arc<UnixStream>)>,
     warm: Pool<Warm>,
     spare: Spares,
     movers: Movers,
@@ -165,6 +172,7 @@ impl Supervisor {
             vms,
             devices: HashMap::new(),
             workers: HashMap::new(),
+            held: HashMap::new(),
             movers,
             leases,
             board: Arc::new(board),
@@ -342,6 +350,7 @@ impl MutEventSubscriber for Supervisor {
             }
             Some(&Source::Worker(token)) => self.worker_ended(token, ops),
             Some(Source::Leases) => self.end_expired(),
+            Some(Source::Left) => self.mover_left(events.data(), ops),
             Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),
             None => {}
         }

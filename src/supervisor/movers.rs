@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    io,
+    io::{self, PipeReader},
     os::fd::{AsFd, OwnedFd},
     process::ExitStatus,
     time::{Duration, Instant},
@@ -81,7 +81,8 @@ impl Movers {
     }
 
     /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
-    /// be, watched under `token`, and listened to by `voices`.
+    /// be, watched under `token`, and listened to by `voices`. With the channel comes a pipe that hangs up when the mover has left the channel,
+    /// and moves nothing more for it.
     ///
     /// # Errors
     /// There is no such mover now.
@@ -92,7 +93,7 @@ impl Movers {
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
         voices: &Voices,
-    ) -> io::Result<OwnedFd> {
+    ) -> io::Result<(OwnedFd, PipeReader)> {
         if !self.running.contains_key(&gpu) {
             let mover = self.start(gpu, token, ops, voices)?;
             self.running.insert(gpu, mover);
@@ -106,9 +107,12 @@ impl Movers {
         }
         *channels += 1;
         let (ours, theirs) = ipc::pair()?;
-        ipc::mover::pass_channel(mover.link.as_fd(), tenant, theirs.as_fd())
+        let (left, hold) = io::pipe()?;
+        let link = mover.link.as_fd();
+        ipc::mover::pass_hold(link, hold.as_fd())
+            .and_then(|()| ipc::mover::pass_channel(link, tenant, theirs.as_fd()))
             .map_err(io::Error::other)?;
-        Ok(ours)
+        Ok((ours, left))
     }
 
     fn start(

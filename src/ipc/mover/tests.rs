@@ -10,10 +10,13 @@ fn the_supervisors_orders_are_what_the_mover_takes() {
     let (ours, theirs) = pair().unwrap();
     let (channel, other) = pair().unwrap();
     let tenant = |vm, weight| Tenant { vm, weight };
+    pass_hold(ours.as_fd(), channel.as_fd()).unwrap();
     pass_channel(ours.as_fd(), tenant(3, 200), channel.as_fd()).unwrap();
     set_weight(ours.as_fd(), tenant(3, 50)).unwrap();
     pass_progress(ours.as_fd(), channel.as_fd()).unwrap();
     drop(channel);
+    let hold = take_order(theirs.as_fd()).unwrap();
+    assert!(matches!(hold, Some(Order::Hold(_))));
     let Some(Order::Serve(end, of)) = take_order(theirs.as_fd()).unwrap() else {
         panic!("not a channel");
     };
