@@ -211,6 +211,16 @@ impl Apt {
         Ok(fetched(&output))
     }
 
+    /// The archives that were downloaded, in order.
+    pub fn archives(&self) -> Result<Vec<PathBuf>> {
+        let mut archives: Vec<_> = fs::read_dir(self.dir.join("cache/archives"))?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .collect();
+        archives.sort();
+        Ok(archives)
+    }
+
     /// Unpacks every archive that was downloaded into `root`. No maintainer script runs.
     pub fn unpack(&self, root: &Path, step: &Step) -> Result<()> {
         // Debian's merged /usr: packages of Debian 12 still name both places.
@@ -221,11 +231,7 @@ impl Apt {
                 std::os::unix::fs::symlink(format!("usr/{dir}"), link)?;
             }
         }
-        let mut archives: Vec<_> = fs::read_dir(self.dir.join("cache/archives"))?
-            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .collect();
-        archives.sort();
+        let archives = self.archives()?;
         for archive in archives {
             let name = archive
                 .file_name()
@@ -251,7 +257,7 @@ impl Apt {
 }
 
 /// Unpacks one `.deb` into `root`, following the links that are there already.
-fn unpack_archive(archive: &Path, root: &Path, log: &Path) -> Result<()> {
+pub fn unpack_archive(archive: &Path, root: &Path, log: &Path) -> Result<()> {
     let script = "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | \
                   tar --extract --directory \"$2\" --keep-directory-symlink --no-same-owner";
     run_logged(

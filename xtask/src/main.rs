@@ -16,6 +16,7 @@ mod initramfs;
 mod kernel;
 mod kit;
 mod make;
+mod package;
 mod paths;
 mod pitfalls;
 mod process;
@@ -62,6 +63,8 @@ enum Task {
     Driver(driver::Options),
     /// Make the archive that runs the same demo on another machine.
     Bundle,
+    /// Make Debian packages for the host and for guests.
+    Package(package::Options),
     /// Run the tests of an unpacked bundle; its run.sh calls this.
     #[command(hide = true)]
     Tests(host_tests::Options),
@@ -87,6 +90,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Task::Fuzz(options) => Ok(code(fuzz::run(&options)?)),
         Task::Tests(options) => Ok(code(host_tests::run(&options)?)),
         Task::Bundle => bundle::run().map(|()| ExitCode::SUCCESS),
+        Task::Package(options) => package::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => Ok(code(bench::run(&options)?)),
         Task::Demo(options) => Ok(code(demo::run(&options)?)),
         Task::Driver(options) => Ok(code(driver::run_alone(&options)?)),

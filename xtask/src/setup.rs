@@ -35,10 +35,15 @@ pub struct Environment {
     /// The oldest kernel, which only the driver's own tests boot.
     pub oldest_kernel: Option<Kernel>,
     /// Held so that no other run changes `target/` underneath.
-    _cache: Cache,
+    cache: Cache,
 }
 
 impl Environment {
+    /// The cache, for what only one command needs.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// nvcc and headers; an error if they were not asked for.
     pub fn cuda(&self) -> Result<&Cuda> {
         self.cuda.as_ref().context("nvcc was not set up")
@@ -143,6 +148,6 @@ pub fn run(parts: &[Part]) -> Result<Environment> {
         cuda,
         boot_kernels,
         oldest_kernel,
-        _cache: cache,
+        cache,
     })
 }

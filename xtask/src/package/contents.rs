@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is in each package, and where it goes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::deb::Package;
+use super::release::Release;
+use super::tree::Tree;
+use super::{depends, licences};
+use crate::artifacts::Stage;
+use crate::paths::Paths;
+
+/// The host's package.
+pub const HOST: &str = "vhost-device-gpgpu";
+/// The guest's kernel driver.
+pub const DKMS: &str = "virtio-gpgpu-dkms";
+/// The guest's libraries and tools.
+pub const GUEST: &str = "virtio-gpgpu-guest";
+/// The name of the driver's source for DKMS.
+pub const MODULE: &str = "virtio-gpgpu";
+
+/// What brings systemd-sysusers, which makes groups.
+const SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
+const COMPLETIONS: &str = "usr/share/bash-completion/completions";
+const RUST: &str = "Apache-2.0 or BSD-3-clause";
+
+/// All packages, their trees filled.
+pub fn all(paths: &Paths, stage: &Stage, release: &Release) -> Result<Vec<Package>> {
+    let from = |name| Source { paths, stage, name };
+    Ok(vec![
+        host(&from(HOST))?,
+        dkms(&from(DKMS), release)?,
+        guest(&from(GUEST))?,
+    ])
+}
+
+/// Where the files of the package `name` come from.
+struct Source<'a> {
+    paths: &'a Paths,
+    stage: &'a Stage,
+    name: &'static str,
+}
+
+impl Source<'_> {
+    /// A file of the repository.
+    fn read(&self, path: &str) -> Result<Vec<u8>> {
+        fs::read(self.paths.root.join(path)).with_context(|| format!("cannot read {path}"))
+    }
+
+    /// A file that is there for this package alone.
+    fn own(&self, name: &str) -> Result<Vec<u8>> {
+        self.read(&format!("packaging/{}/{name}", self.name))
+    }
+
+    /// Its maintainer scripts.
+    fn scripts(&self, names: &[&'static str]) -> Result<Vec<(&'static str, String)>> {
+        let script = |name| Ok((name, String::from_utf8(self.own(name)?)?));
+        names.iter().copied().map(script).collect()
+    }
+
+    fn page(&self, tree: &Tree, path: &str) -> Result<()> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        tree.compressed(&format!("usr/share/man/man1/{name}.gz"), self.read(path)?)
+    }
+
+    fn program(&self, tree: &Tree, name: &str) -> Result<()> {
+        let path = self.stage.dir.join("bin").join(name);
+        let program = fs::read(&path).with_context(|| format!("{} is missing", path.display()))?;
+        tree.program(&format!("usr/bin/{name}"), program)
+    }
+
+    /// The libraries of a folder of the stage, and the links among them.
+    fn libraries(&self, tree: &Tree, folder: &Path, to: &str) -> Result<()> {
+        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+            .with_context(|| format!("{} is missing", folder.display()))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // The build's own marks.
+            if !name.starts_with("lib") || name.ends_with(".source") {
+                continue;
+            }
+            let at = format!("{to}/{name}");
+            match fs::read_link(&path) {
+                Ok(target) => tree.link(&target, &at)?,
+                Err(_) => tree.write(&at, fs::read(&path)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The licence of all files, in the form that Debian reads by machine, and those of the crates that are linked in.
+    fn copyright(&self, tree: &Tree, licence: &str, crates: &[&str]) -> Result<()> {
+        let doc = format!("usr/share/doc/{}", self.name);
+        let mut text = format!(
+            "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
+             Upstream-Name: virtio-gpgpu\n\n\
+             Files: *\nCopyright: The virtio-gpgpu authors\nLicense: {licence}\n"
+        );
+        if licence == RUST {
+            if !crates.is_empty() {
+                text += &format!(
+                    "Comment:\n Programs and libraries contain crates of others. {doc}/crates.gz has\n their names and licences.\n",
+                    doc = format_args!("/{doc}")
+                );
+                tree.compressed(
+                    &format!("{doc}/crates.gz"),
+                    licences::of(self.paths, crates)?,
+                )?;
+            }
+            text += "\nLicense: Apache-2.0\n /usr/share/common-licenses/Apache-2.0 has its text.\n\nLicense: BSD-3-clause\n";
+            let bsd = String::from_utf8(self.read("LICENSE-BSD-3-Clause")?)?;
+            for line in bsd.trim().lines() {
+                let line = if line.is_empty() { "." } else { line };
+                text += &format!(" {line}\n");
+            }
+        } else {
+            text += "\nFiles: uapi/linux/virtio_gpgpu.h\nCopyright: The virtio-gpgpu authors\n\
+                     License: GPL-2.0 with Linux-syscall-note\n";
+            text += "\nLicense: GPL-2.0\n /usr/share/common-licenses/GPL-2 has its text.\n";
+            text += "\nLicense: GPL-2.0 with Linux-syscall-note\n The same. User programs that use the kernel by system calls are not derived\n \
+                     works of it.\n";
+        }
+        tree.write(&format!("{doc}/copyright"), text)
+    }
+}
+
+fn host(from: &Source) -> Result<Package> {
+    let tree = Tree::new()?;
+    from.program(&tree, "vhost-device-gpgpu")?;
+    from.libraries(
+        &tree,
+        &from.stage.software_gpu(),
+        "usr/lib/virtio-gpgpu/software-gpu",
+    )?;
+    from.page(&tree, "docs/vhost-device-gpgpu.1")?;
+    tree.write(
+        "usr/lib/systemd/system/vhost-device-gpgpu.service",
+        from.read("qemu-config/vhost-device-gpgpu.service")?,
+    )?;
+    tree.write(
+        "usr/lib/sysusers.d/vhost-device-gpgpu.conf",
+        from.own("sysusers.conf")?,
+    )?;
+    tree.write(
+        &format!("{COMPLETIONS}/vhost-device-gpgpu"),
+        from.own("completion.bash")?,
+    )?;
+    tree.write("etc/default/vhost-device-gpgpu", from.own("default")?)?;
+    tree.write(
+        "etc/needrestart/conf.d/vhost-device-gpgpu.conf",
+        from.own("needrestart.conf")?,
+    )?;
+    tree.folder("etc/virtio-gpgpu")?;
+    let examples = format!("usr/share/doc/{HOST}/examples");
+    for path in [
+        "docs/examples/policy.toml",
+        "docs/examples/prometheus.yml",
+        "qemu-config/qemu.sh",
+        "qemu-config/cloud-hypervisor.sh",
+        "qemu-config/libvirt-domain.xml",
+    ] {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let at = format!("{examples}/{name}");
+        match name.ends_with(".sh") {
+            true => tree.program(&at, from.read(path)?)?,
+            false => tree.write(&at, from.read(path)?)?,
+        }
+    }
+    let crates = [
+        "vhost-device-gpgpu",
+        "gpgpu-software-gpu",
+        "gpgpu-software-cublas",
+        "gpgpu-software-cusolver",
+        "gpgpu-software-cusparse",
+        "gpgpu-software-cusparselt",
+        "gpgpu-software-cudnn",
+        "gpgpu-software-cufft",
+        "gpgpu-software-curand",
+    ];
+    from.copyright(&tree, RUST, &crates)?;
+    let mut needed = depends::of(tree.path())?;
+    needed.push(SYSUSERS.to_owned());
+    Ok(Package {
+        name: from.name,
+        architecture: "amd64",
+        section: "admin",
+        relations: vec![
+            ("Depends", needed.join(", ")),
+            (
+                "Suggests",
+                "libcuda1, qemu-system-x86 (>= 1:10.2)".to_owned(),
+            ),
+        ],
+        summary: "run CUDA for virtual machines that have no GPU",
+        description: "
+            A vhost-user back end for the virtio-gpgpu device. CUDA programs of virtual
+            machines under QEMU or Cloud Hypervisor run on this host's NVIDIA GPU, for
+            many machines at once.
+
+            The host needs NVIDIA's driver, of CUDA 12.4 or later. Without a GPU a
+            software GPU, which is in this package, runs kernels on the processor.
+
+            An upgrade does not restart the service, because that ends the virtual
+            machines that QEMU runs on it.",
+        scripts: from.scripts(&["postinst", "prerm", "postrm"])?,
+        triggers: "",
+        tree,
+    })
+}
+
+fn dkms(from: &Source, release: &Release) -> Result<Package> {
+    let tree = Tree::new()?;
+    let folder = from.paths.root.join("guest-driver/kernel");
+    let at = format!("usr/src/{MODULE}-{}", release.version);
+    for entry in walkdir::WalkDir::new(&folder).sort_by_file_name() {
+        let entry = entry?;
+        let path = entry.path().strip_prefix(&folder)?.to_string_lossy();
+        let is_source = ["Kbuild", "Makefile"].contains(&path.as_ref())
+            || path.ends_with(".c") && !path.ends_with(".mod.c")
+            || path.ends_with(".h");
+        if entry.file_type().is_file() && is_source {
+            tree.write(&format!("{at}/{path}"), fs::read(entry.path())?)?;
+        }
+    }
+    let conf = String::from_utf8(from.read("guest-driver/kernel/dkms.conf")?)?;
+    tree.write(
+        &format!("{at}/dkms.conf"),
+        with_version(&conf, &release.version)?,
+    )?;
+    tree.write(
+        "usr/lib/modules-load.d/virtio-gpgpu.conf",
+        from.own("modules-load.conf")?,
+    )?;
+    tree.compressed(
+        &format!("usr/share/doc/{DKMS}/README.md.gz"),
+        from.read("guest-driver/kernel/README.md")?,
+    )?;
+    from.copyright(&tree, "GPL-2.0", &[])?;
+    let mut scripts = from.scripts(&["postinst", "prerm"])?;
+    for (_, script) in &mut scripts {
+        *script = script.replace("@VERSION@", &release.version);
+    }
+    Ok(Package {
+        name: from.name,
+        architecture: "all",
+        section: "kernel",
+        relations: vec![
+            ("Depends", "dkms (>= 3.0.10)".to_owned()),
+            ("Recommends", GUEST.to_owned()),
+        ],
+        summary: "virtual GPU for CUDA: the guest's kernel driver, as DKMS source",
+        description: "
+            The kernel driver of the virtio-gpgpu device, through which CUDA programs of
+            this virtual machine run on its host's GPU. It carries bytes and pins memory;
+            it knows nothing of CUDA.
+
+            DKMS builds it for each kernel from 6.1 on whose headers are installed.",
+        scripts,
+        triggers: "",
+        tree,
+    })
+}
+
+/// The configuration of DKMS for this version of the package.
+fn with_version(conf: &str, version: &str) -> Result<String> {
+    let start = "PACKAGE_VERSION=";
+    let line = conf.lines().find(|line| line.starts_with(start));
+    let line = line.context("dkms.conf has no version")?;
+    Ok(conf.replace(line, &format!("{start}\"{version}\"")))
+}
+
+fn guest(from: &Source) -> Result<Package> {
+    let tree = Tree::new()?;
+    for name in ["gpgpu-run", "gpgpu-smi"] {
+        from.program(&tree, name)?;
+    }
+    from.libraries(&tree, &from.stage.shims(), "usr/lib/virtio-gpgpu")?;
+    from.page(&tree, "guest-driver/preload/gpgpu-run.1")?;
+    from.page(&tree, "guest-driver/smi/gpgpu-smi.1")?;
+    for (name, at) in [
+        ("udev.rules", "usr/lib/udev/rules.d/60-virtio-gpgpu.rules"),
+        ("sysusers.conf", "usr/lib/sysusers.d/virtio-gpgpu.conf"),
+        ("ld.so.conf", "usr/share/virtio-gpgpu/ld.so.conf"),
+        ("profile.sh", "usr/share/virtio-gpgpu/profile.sh"),
+    ] {
+        tree.write(at, from.own(name)?)?;
+    }
+    for (name, program) in [
+        ("completion-run.bash", "gpgpu-run"),
+        ("completion-smi.bash", "gpgpu-smi"),
+    ] {
+        tree.write(&format!("{COMPLETIONS}/{program}"), from.own(name)?)?;
+    }
+    let crates = [
+        "gpgpu-preload",
+        "gpgpu-audit",
+        "gpgpu-smi",
+        "gpgpu-libcuda",
+        "gpgpu-libcudart",
+        "gpgpu-cublas",
+        "gpgpu-cublaslt",
+        "gpgpu-cusolver",
+        "gpgpu-cusparse",
+        "gpgpu-cusparselt",
+        "gpgpu-cudnn",
+        "gpgpu-cufft",
+        "gpgpu-curand",
+        "gpgpu-refusing",
+        "gpgpu-nvml",
+    ];
+    from.copyright(&tree, RUST, &crates)?;
+    let mut needed = depends::of(tree.path())?;
+    needed.push(SYSUSERS.to_owned());
+    Ok(Package {
+        name: from.name,
+        architecture: "amd64",
+        section: "utils",
+        relations: vec![
+            ("Depends", needed.join(", ")),
+            // Without a virtual machine, a container's programs go to the host's socket.
+            ("Recommends", DKMS.to_owned()),
+        ],
+        summary: "virtual GPU for CUDA: the guest's libraries and gpgpu-run",
+        description: "
+            libcuda, the CUDA runtime and what takes the place of NVIDIA's libraries in a
+            virtual machine with the virtio-gpgpu device. gpgpu-run starts a program with
+            them: its CUDA calls are carried out on the host's GPU. gpgpu-smi shows the
+            virtual GPUs.
+
+            No NVIDIA driver is needed here. The members of the group gpgpu may use the
+            device.",
+        scripts: from.scripts(&["postinst", "postrm"])?,
+        // The administrator may have made the libraries the loader's.
+        triggers: "activate-noawait ldconfig\n",
+        tree,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dkms_is_told_the_packages_version() {
+        let conf = "PACKAGE_NAME=\"x\"\nPACKAGE_VERSION=\"0.1.0\"\n";
+        let changed = with_version(conf, "0.2.0~rc.1").unwrap();
+        assert_eq!(
+            changed,
+            "PACKAGE_NAME=\"x\"\nPACKAGE_VERSION=\"0.2.0~rc.1\"\n"
+        );
+        assert!(with_version("", "1").is_err());
+    }
+}

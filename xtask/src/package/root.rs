@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Clean Debian roots: unlike those with the kernels' headers, their packages are installed, by their own dpkg and with their
+//! maintainer scripts, as on a machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cache::Cache;
+use crate::debian::{Apt, unpack_archive};
+use crate::paths::Paths;
+use crate::process::run_logged;
+use crate::ui::{self, Step};
+
+/// A release of Debian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Debian {
+    /// Debian 12.
+    Bookworm,
+    /// Debian 13.
+    Trixie,
+}
+
+impl Debian {
+    /// The suite's name.
+    pub fn suite(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+}
+
+/// What a machine has on which the packages are installed, beside Debian's essential packages: what ours depend on, the headers of a
+/// kernel to build the driver for, and what the test programs are linked with.
+const PACKAGES: [&str; 7] = [
+    "?essential",
+    "systemd",
+    "udev",
+    "passwd",
+    "dkms",
+    "linux-headers-cloud-amd64",
+    "libstdc++6",
+];
+
+/// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
+const FIRST: [&str; 2] = ["base-passwd", "base-files"];
+
+/// Counts up when something else becomes of the same packages.
+const RECIPE: u32 = 1;
+
+/// Installs the archives of `/archives` in this root, those of the first argument before all others.
+const INSTALL: &str = r#"
+set -e
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+# No service starts here.
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+for first in $1; do
+    dpkg --force-depends --install /archives/${first}_*.deb
+done
+dpkg --force-depends --unpack /archives/*.deb
+dpkg --configure --pending
+test -z "$(dpkg --audit)"
+"#;
+
+/// The root of a release, made if it is not there.
+pub fn ensure(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+    let suite = debian.suite();
+    let recipe = format!("{RECIPE} {PACKAGES:?} {FIRST:?} {INSTALL}");
+    cache.entry(&format!("clean-{suite}"), &recipe, |root| {
+        make(paths, suite, root)
+    })
+}
+
+fn make(paths: &Paths, suite: &str, root: &Path) -> Result<()> {
+    let step = Step::new(format!("clean Debian {suite} root"));
+    let private = tempfile::Builder::new()
+        .prefix("apt-")
+        .tempdir_in(root.parent().unwrap_or(root))?;
+    ui::download(
+        &format!(
+            "Debian {suite}: its essential packages, systemd, DKMS, a compiler and a kernel's headers"
+        ),
+        "about 100 MB",
+        "each package's own, mostly GPL and LGPL; texts in usr/share/doc",
+    );
+    let name = format!("clean-{suite}");
+    let apt = Apt::new(paths, private.path(), &name, &[suite], &step)?;
+    let size = apt.fetch(&PACKAGES.map(str::to_owned), suite, &step)?;
+    // Before dpkg can run in there, all files have to be there: it and the scripts need each other.
+    for dir in ["bin", "sbin", "lib", "lib64"] {
+        fs::create_dir_all(root.join("usr").join(dir))?;
+        std::os::unix::fs::symlink(format!("usr/{dir}"), root.join(dir))?;
+    }
+    let log = paths.logs().join(format!("{name}.log"));
+    for archive in apt.archives()? {
+        unpack_archive(&archive, root, &log)
+            .with_context(|| format!("cannot unpack {}", archive.display()))?;
+    }
+    for dir in ["archives", "proc", "dev", "var/lib/dpkg"] {
+        fs::create_dir_all(root.join(dir))?;
+    }
+    for file in ["status", "available"] {
+        fs::write(root.join("var/lib/dpkg").join(file), "")?;
+    }
+    let script = "mount -t proc proc \"$1/proc\" && mount --rbind /dev \"$1/dev\" && mount --bind \"$2\" \"$1/archives\" \
+                  && exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c \"$3\" sh \"$4\"";
+    run_logged(
+        Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(root)
+            .arg(private.path().join("cache/archives"))
+            .arg(INSTALL)
+            .arg(FIRST.join(" ")),
+        Some(&step),
+        &log,
+    )
+    .context("the packages cannot be installed in a root of their own; root is needed")?;
+    fs::remove_dir(root.join("archives"))?;
+    step.done(format!("fetched {size}"));
+    Ok(())
+}

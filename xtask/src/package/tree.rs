@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The files of a package, laid out in a folder.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// A folder that becomes a package.
+pub struct Tree {
+    dir: tempfile::TempDir,
+}
+
+impl Tree {
+    /// An empty one.
+    pub fn new() -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+        set_mode(dir.path(), 0o755)?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Makes a folder with all above it, whatever the umask.
+    pub fn folder(&self, at: &str) -> Result<()> {
+        let mut path = self.path().to_path_buf();
+        for part in Path::new(at) {
+            path.push(part);
+            if !path.is_dir() {
+                fs::create_dir(&path)
+                    .with_context(|| format!("cannot create {}", path.display()))?;
+                set_mode(&path, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A place in it, whose folder is there.
+    fn place(&self, at: &str) -> Result<PathBuf> {
+        if let Some((folder, _)) = at.rsplit_once('/') {
+            self.folder(folder)?;
+        }
+        Ok(self.path().join(at))
+    }
+
+    fn write_as(&self, at: &str, contents: &[u8], mode: u32) -> Result<()> {
+        let place = self.place(at)?;
+        fs::write(&place, contents).with_context(|| format!("cannot write {}", place.display()))?;
+        set_mode(&place, mode)
+    }
+
+    /// A file that is read.
+    pub fn write(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.write_as(at, contents.as_ref(), 0o644)
+    }
+
+    /// A file that is run.
+    pub fn program(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.write_as(at, contents.as_ref(), 0o755)
+    }
+
+    /// A file that is read, compressed without name and time.
+    pub fn compressed(&self, at: &str, contents: impl AsRef<[u8]>) -> Result<()> {
+        let plain = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
+        fs::write(plain.path(), contents)?;
+        let output = Command::new("gzip")
+            .args(["-9", "--no-name", "--stdout"])
+            .stdin(plain.reopen()?)
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start gzip")?;
+        ensure!(output.status.success(), "gzip failed");
+        self.write(at, output.stdout)
+    }
+
+    /// A link.
+    pub fn link(&self, target: &Path, at: &str) -> Result<()> {
+        let place = self.place(at)?;
+        symlink(target, &place).with_context(|| format!("cannot create {}", place.display()))
+    }
+
+    /// All its files and links but those of the packager, by their paths in the root, in order.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in walkdir::WalkDir::new(self.path()).sort_by_file_name() {
+            let entry = entry?;
+            let path = entry.path().strip_prefix(self.path())?;
+            if !entry.file_type().is_dir() && !path.starts_with("DEBIAN") {
+                files.push(path.to_path_buf());
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .with_context(|| format!("cannot set the mode of {}", path.display()))
+}
