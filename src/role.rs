@@ -2,6 +2,7 @@
 //! What this process is: the supervisor, or one of the processes that it starts.
 
 use std::{
+    ffi::CStr,
     fs::File,
     io,
     os::fd::OwnedFd,
@@ -48,12 +49,17 @@ pub const WARM_CONTEXTS: &str = "--warm-contexts";
 /// A worker's argument: it gives the driver launches as launches alone.
 pub const NO_LAUNCH_GRAPHS: &str = "--no-launch-graphs";
 
+/// The program's name where the kernel shows it, which is for 15 bytes.
+const NAME: &CStr = c"vhost-device-gp";
+
 /// Makes this process end with the supervisor, and undoes what it has inherited.
 ///
 /// # Errors
 /// The kernel refuses; it does not.
 pub fn settle() -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It was started by another name: see `Program::own`.
+    prctl::set_name(NAME)?;
     // The supervisor blocks the signals that it reads from a descriptor.
     SigSet::empty().thread_set_mask()?;
     Ok(())

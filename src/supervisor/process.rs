@@ -11,7 +11,7 @@ use std::{
             process::{CommandExt, ExitStatusExt},
         },
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Instant,
 };
@@ -19,6 +19,9 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::voices::Voices;
+
+/// The file that a process runs, by whatever name it was started.
+const OWN: &str = "/proc/self/exe";
 
 /// How a role's process is started: a program, what comes before its own arguments, and variables.
 #[derive(Debug, Clone, Default)]
@@ -32,23 +35,18 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, in another role.
+    /// This program, in another role: the file that this process runs, even where an upgrade puts another in its place, for the
+    /// parts of a service are of one version.
     ///
     /// # Errors
     /// `/proc` is not mounted.
     pub fn own(role: &str) -> io::Result<Self> {
-        let program = fs::read_link("/proc/self/exe")?;
         let whole: Vec<OsString> = fs::read("/proc/self/cmdline")?
             .split_inclusive(|&byte| byte == 0)
             .map(|argument| OsString::from_vec(argument[..argument.len() - 1].to_vec()))
             .collect();
         Ok(Self {
-            // The file itself, even where it was replaced meanwhile.
-            program: if program.exists() {
-                program
-            } else {
-                PathBuf::from("/proc/self/exe")
-            },
+            program: PathBuf::from(OWN),
             arguments: loader_arguments(&whole, std::env::args_os().len())
                 .into_iter()
                 .chain([role.into()])
@@ -84,6 +82,12 @@ impl Program {
     /// supervisor alone, which ends the others in order.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
+        // So that a list of processes shows the program's name.
+        if self.program == Path::new(OWN)
+            && let Some(name) = std::env::args_os().next()
+        {
+            command.arg0(name);
+        }
         command
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))

@@ -185,7 +185,8 @@ fn host(from: &Source) -> Result<Package> {
     ];
     from.copyright(&tree, RUST, &crates)?;
     let mut needed = depends::of(tree.path())?;
-    needed.push(SYSUSERS.to_owned());
+    // procps has the unit's kill.
+    needed.extend(["procps", SYSUSERS].map(str::to_owned));
     Ok(Package {
         name: from.name,
         architecture: "amd64",

@@ -11,6 +11,24 @@ use super::release::Release;
 use super::tree::Tree;
 use crate::process::capture;
 
+/// How hard to pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As packages are handed out.
+    Small,
+    /// For those that are only tried.
+    None,
+}
+
+impl Compression {
+    fn option(self) -> &'static str {
+        match self {
+            Self::Small => "-Zxz",
+            Self::None => "-Znone",
+        }
+    }
+}
+
 /// A package before it is packed.
 pub struct Package {
     /// Its name.
@@ -35,7 +53,12 @@ pub struct Package {
 
 impl Package {
     /// Packs it into the folder `output`, and returns the file.
-    pub fn build(&self, release: &Release, output: &Path) -> Result<PathBuf> {
+    pub fn build(
+        &self,
+        release: &Release,
+        output: &Path,
+        compression: Compression,
+    ) -> Result<PathBuf> {
         let tree = &self.tree;
         let doc = format!("usr/share/doc/{}", self.name);
         tree.compressed(&format!("{doc}/changelog.gz"), release.changelog(self.name))?;
@@ -65,7 +88,12 @@ impl Package {
         capture(
             Command::new("dpkg-deb")
                 // One thread: what several write depends on how many they are.
-                .args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"])
+                .args([
+                    "--root-owner-group",
+                    compression.option(),
+                    "--threads-max=1",
+                    "--build",
+                ])
                 .arg(tree.path())
                 .arg(&file)
                 .env("SOURCE_DATE_EPOCH", release.epoch.to_string()),

@@ -6,6 +6,7 @@ mod deb;
 mod depends;
 mod licences;
 mod lifecycle;
+mod machine;
 mod release;
 mod root;
 mod tree;
@@ -19,6 +20,7 @@ use crate::artifacts::Stage;
 use crate::kit::Kit;
 use crate::paths::Paths;
 use crate::ui::Step;
+use deb::Compression;
 use release::Release;
 
 /// What to make.
@@ -42,18 +44,20 @@ pub fn run(options: &Options) -> Result<()> {
     let output = paths.root.join(&options.output);
     let step = Step::new("packages");
     let release = Release::find(paths)?;
-    let made = build(paths, &kit.stage, &release, &output)?;
+    let made = build(paths, &kit.stage, &release, &output, Compression::Small)?;
     step.done(format!("version {}", release.version));
     for file in &made {
         println!("{}", file.display());
     }
     if options.test {
         let work = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let earlier = release.with_version(lifecycle::EARLIER);
-        let earlier = build(paths, &kit.stage, &earlier, &work.path().join("earlier"))?;
+        let make = |release: &Release, name: &str| {
+            let output = work.path().join(name);
+            build(paths, &kit.stage, release, &output, Compression::None)
+        };
+        let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
         let step = Step::new("the packages can be reproduced");
-        let again = build(paths, &kit.stage, &release, &work.path().join("again"))?;
-        compare(&made, &again)?;
+        compare(&make(&release, "one")?, &make(&release, "other")?)?;
         step.done("");
         for debian in &options.on {
             let clean = root::ensure(paths, environment.cache(), *debian)?;
@@ -64,7 +68,13 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Makes all packages in the folder `output`, which has nothing else of ours afterwards.
-fn build(paths: &Paths, stage: &Stage, release: &Release, output: &Path) -> Result<Vec<PathBuf>> {
+fn build(
+    paths: &Paths,
+    stage: &Stage,
+    release: &Release,
+    output: &Path,
+    compression: Compression,
+) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
     for entry in fs::read_dir(output)?.flatten() {
         if entry.path().extension().is_some_and(|kind| kind == "deb") {
@@ -73,7 +83,7 @@ fn build(paths: &Paths, stage: &Stage, release: &Release, output: &Path) -> Resu
     }
     contents::all(paths, stage, release)?
         .into_iter()
-        .map(|package| package.build(release, output))
+        .map(|package| package.build(release, output, compression))
         .collect()
 }
 

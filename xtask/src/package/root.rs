@@ -35,11 +35,12 @@ impl Debian {
 
 /// What a machine has on which the packages are installed, beside Debian's essential packages: what ours depend on, the headers of a
 /// kernel to build the driver for, and what the test programs are linked with.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "?essential",
     "systemd",
     "udev",
     "passwd",
+    "procps",
     "dkms",
     "linux-headers-cloud-amd64",
     "libstdc++6",

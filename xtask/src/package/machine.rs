@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A clean root that can be written to and is as before afterwards: changes are in memory, in a mount namespace of its own, and gone
+//! with the last process in it, however it ends.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Proc, run_logged};
+
+/// What makes the root and keeps it: it ends with its standard input.
+const KEEP: &str = r#"
+set -e
+clean=$1
+work=$2
+shift 2
+mount -t tmpfs -o mode=755 tmpfs "$work"
+mkdir "$work/changes" "$work/scratch" "$work/root"
+mount -t overlay overlay -o "lowerdir=$clean,upperdir=$work/changes,workdir=$work/scratch" "$work/root"
+cd "$work/root"
+mkdir -p dev proc sys run tmp mnt/host
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=1777 tmpfs tmp
+mount -t proc proc proc
+mount --rbind /dev dev
+mount --rbind /sys sys
+while [ $# -gt 0 ]; do
+    mkdir -p "./$2"
+    mount --bind "$1" "./$2"
+    shift 2
+done
+pivot_root . mnt/host
+umount -l /mnt/host
+echo ready
+exec cat
+"#;
+
+/// What the packages of a distribution change by being installed or removed, whatever is in them.
+const SYSTEM: [&str; 10] = [
+    "/etc/.pwd.lock",
+    "/etc/group-",
+    "/etc/gshadow-",
+    "/etc/ld.so.cache",
+    "/var/cache/ldconfig",
+    "/var/lib/dpkg",
+    // The key that DKMS makes itself for all modules that it will build.
+    "/var/lib/dkms/mok.",
+    "/var/log",
+    // The folders of deb-systemd-helper's notes on all services.
+    "/var/lib/systemd/deb-systemd-helper-enabled",
+    "/etc/systemd/system/multi-user.target.wants",
+];
+
+/// The root, and what runs in it.
+pub struct Machine {
+    keeper: Proc,
+    log: PathBuf,
+    _work: tempfile::TempDir,
+}
+
+impl Machine {
+    /// Makes one of the root `clean`, with folders of this machine at other places in it.
+    pub fn start(clean: &Path, folders: &[(&Path, &str)], log: &Path) -> Result<Self> {
+        let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", KEEP, "sh"]);
+        command.arg(clean).arg(work.path());
+        for (from, to) in folders {
+            command.arg(from).arg(to);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = Proc::spawn(&mut command, libc::SIGKILL)?;
+        let output = keeper.stdout().context("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        if line.trim() != "ready" {
+            bail!("no root of its own can be made; this needs root");
+        }
+        Ok(Self {
+            keeper,
+            log: log.to_path_buf(),
+            _work: work,
+        })
+    }
+
+    /// A command that runs in it.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.keeper.id()))
+            .args(["--mount", "--", "/usr/bin/env", "-i"])
+            .args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"])
+            .args(["DEBIAN_FRONTEND=noninteractive", "HOME=/root"])
+            .args(words);
+        command
+    }
+
+    /// Runs a command, and returns what it printed.
+    pub fn run(&self, words: &[&str]) -> Result<String> {
+        run_logged(&mut self.command(words), None, &self.log)
+            .with_context(|| format!("in the root: {}", words.join(" ")))
+    }
+
+    /// Runs a line of the shell.
+    pub fn shell(&self, script: &str) -> Result<String> {
+        self.run(&["sh", "-e", "-c", script])
+    }
+
+    /// Whether there is something at a path.
+    pub fn has(&self, path: &str) -> Result<bool> {
+        let answer = self.shell(&format!(
+            "if [ -e '{path}' ] || [ -L '{path}' ]; then echo yes; else echo no; fi"
+        ))?;
+        Ok(answer.trim() == "yes")
+    }
+
+    /// The paths of all its files and folders, and the lines of its users and groups, without what is the system's own.
+    pub fn state(&self) -> Result<BTreeSet<String>> {
+        let paths = self.run(&["find", "/", "-xdev"])?;
+        let is_ours = |path: &str| {
+            let is_index = path.starts_with("/usr/lib/modules/") && path.contains("/modules.");
+            !is_index && !SYSTEM.iter().any(|start| path.starts_with(start))
+        };
+        let users = self.run(&["cat", "/etc/passwd", "/etc/group", "/etc/gshadow"])?;
+        let paths = paths.lines().filter(|path| is_ours(path));
+        Ok(paths.chain(users.lines()).map(str::to_owned).collect())
+    }
+}
