@@ -20,15 +20,18 @@ pub const EARLIER: &str = "0.0.1";
 
 const PACKAGES: [&str; 3] = [HOST, DKMS, GUEST];
 const SOCKET: &str = "/run/gpgpu/vm.sock";
-/// Where the programs and both sets of packages are in the root.
-const PROGRAMS: &str = "/srv/programs";
-const EARLIER_PACKAGES: &str = "/srv/earlier";
-const NEW_PACKAGES: &str = "/srv/new";
+/// Where the programs are in the root.
+pub const PROGRAMS: &str = "/srv/programs";
+/// Where the packages of the earlier version are there.
+pub const EARLIER_PACKAGES: &str = "/srv/earlier";
+/// Where those are that were made.
+pub const NEW_PACKAGES: &str = "/srv/new";
 /// Where the administrator links what makes the libraries the guest's own.
 const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
 const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
 const OPTIONS: &str = "/etc/default/vhost-device-gpgpu";
-const PROGRAM: &str = "vector-addition";
+/// The program that runs.
+pub const PROGRAM: &str = "vector-addition";
 
 /// Leads the packages `made`, and before them `earlier`, through their life in the root `clean`.
 pub fn run(
@@ -39,24 +42,16 @@ pub fn run(
     earlier: &[PathBuf],
 ) -> Result<()> {
     let step = Step::new(format!("packages on Debian {}", debian.suite()));
-    let folder = |files: &[PathBuf]| {
-        let parent = files.first().and_then(|file| file.parent());
-        parent.map(Path::to_path_buf).context("no packages")
-    };
-    let (new, old) = (folder(made)?, folder(earlier)?);
+    let (new, old) = (parent(made)?, parent(earlier)?);
     let programs = kit.stage.programs();
     let log = kit.logs.join(format!("package-{}.log", debian.suite()));
     let folders: [(&Path, &str); 3] = [
         (&programs, PROGRAMS),
-        (&old, EARLIER_PACKAGES),
-        (&new, NEW_PACKAGES),
+        (old, EARLIER_PACKAGES),
+        (new, NEW_PACKAGES),
     ];
     let life = Life {
         machine: Machine::start(clean, &folders, &log)?,
-        files: |files: &[PathBuf], at| {
-            let names = files.iter().filter_map(|file| file.file_name()?.to_str());
-            names.map(|name| format!("{at}/{name}")).collect()
-        },
         step: &step,
         log: kit
             .logs
@@ -67,10 +62,21 @@ pub fn run(
     Ok(())
 }
 
+/// The folder that packages are in.
+pub fn parent(files: &[PathBuf]) -> Result<&Path> {
+    let first = files.first().and_then(|file| file.parent());
+    first.context("no packages")
+}
+
+/// The same files in another folder.
+pub fn in_folder(files: &[PathBuf], at: &str) -> Vec<String> {
+    let names = files.iter().filter_map(|file| file.file_name()?.to_str());
+    names.map(|name| format!("{at}/{name}")).collect()
+}
+
 /// A machine, and how far its life is.
 struct Life<'a> {
     machine: Machine,
-    files: fn(&[PathBuf], &str) -> Vec<String>,
     step: &'a Step,
     log: PathBuf,
 }
@@ -81,7 +87,7 @@ impl Life<'_> {
         let before = machine.state()?;
 
         self.step.message("install");
-        self.install(&(self.files)(earlier, EARLIER_PACKAGES))?;
+        self.install(&in_folder(earlier, EARLIER_PACKAGES))?;
         self.installed(EARLIER)?;
         self.checks()?;
         let service = Service::start(machine, &self.log)?;
@@ -93,7 +99,7 @@ impl Life<'_> {
         machine.shell(&changed)?;
         machine
             .shell("cp /usr/share/doc/vhost-device-gpgpu/examples/policy.toml /etc/virtio-gpgpu")?;
-        self.install(&(self.files)(made, NEW_PACKAGES))?;
+        self.install(&in_folder(made, NEW_PACKAGES))?;
         let version = version_of(made)?;
         self.installed(&version)?;
         machine.run(&["grep", "--quiet", "An administrator", OPTIONS])?;
@@ -109,7 +115,7 @@ impl Life<'_> {
         ensure!(self.uses()? == right, "the new version computes otherwise");
         self.opted_in(&right)?;
         service.stop()?;
-        self.install(&(self.files)(made, NEW_PACKAGES))
+        self.install(&in_folder(made, NEW_PACKAGES))
             .context("once more")?;
         self.installed(&version)?;
 

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Proc, run_logged};
 
-/// What makes the root and keeps it: it ends with its standard input.
-const KEEP: &str = r#"
+/// Makes the root of a clean one, a folder to work in, and pairs of folders of this machine and places in the root, and goes there.
+pub const PREPARE: &str = r#"
 set -e
 clean=$1
 work=$2
@@ -32,6 +32,10 @@ while [ $# -gt 0 ]; do
     mount --bind "$1" "./$2"
     shift 2
 done
+"#;
+
+/// After that: keeps it until its standard input ends.
+const KEEP: &str = r#"
 pivot_root . mnt/host
 umount -l /mnt/host
 echo ready
@@ -57,8 +61,12 @@ const SYSTEM: [&str; 10] = [
 /// The root, and what runs in it.
 pub struct Machine {
     keeper: Proc,
+    /// A process in it.
+    target: u32,
+    /// Whether it has processes of its own.
+    has_processes: bool,
     log: PathBuf,
-    _work: tempfile::TempDir,
+    work: tempfile::TempDir,
 }
 
 impl Machine {
@@ -66,7 +74,7 @@ impl Machine {
     pub fn start(clean: &Path, folders: &[(&Path, &str)], log: &Path) -> Result<Self> {
         let work = tempfile::tempdir().context("cannot create a temporary folder")?;
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", KEEP, "sh"]);
+        command.args(["--mount", "sh", "-c", &format!("{PREPARE}{KEEP}"), "sh"]);
         command.arg(clean).arg(work.path());
         for (from, to) in folders {
             command.arg(from).arg(to);
@@ -79,19 +87,48 @@ impl Machine {
         if line.trim() != "ready" {
             bail!("no root of its own can be made; this needs root");
         }
-        Ok(Self {
+        let target = keeper.id();
+        Ok(Self::of(keeper, target, false, log, work))
+    }
+
+    /// The one that `keeper` keeps and `target` is in, with its changes in the folder `work`.
+    pub fn of(
+        keeper: Proc,
+        target: u32,
+        has_processes: bool,
+        log: &Path,
+        work: tempfile::TempDir,
+    ) -> Self {
+        Self {
             keeper,
+            target,
+            has_processes,
             log: log.to_path_buf(),
-            _work: work,
-        })
+            work,
+        }
+    }
+
+    /// What keeps it.
+    pub fn keeper(&mut self) -> &mut Proc {
+        &mut self.keeper
+    }
+
+    /// The folder that has its changes.
+    pub fn work(&self) -> &Path {
+        self.work.path()
     }
 
     /// A command that runs in it.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .arg(format!("--target={}", self.keeper.id()))
-            .args(["--mount", "--", "/usr/bin/env", "-i"])
+            .arg(format!("--target={}", self.target))
+            .arg("--mount");
+        if self.has_processes {
+            command.args(["--pid", "--cgroup", "--ipc", "--uts"]);
+        }
+        command
+            .args(["--", "/usr/bin/env", "-i"])
             .args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"])
             .args(["DEBIAN_FRONTEND=noninteractive", "HOME=/root"])
             .args(words);

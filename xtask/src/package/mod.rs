@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cargo xtask package`: Debian packages for the host and for guests, and a test of their whole life.
 
+mod booted;
 mod contents;
 mod deb;
 mod depends;
@@ -9,6 +10,7 @@ mod lifecycle;
 mod machine;
 mod release;
 mod root;
+mod service;
 mod tree;
 
 use std::fs;
@@ -62,6 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
         for debian in &options.on {
             let clean = root::ensure(paths, environment.cache(), *debian)?;
             lifecycle::run(&kit, &clean, *debian, &made, &earlier)?;
+            service::run(&kit, &clean, *debian, &made, &earlier)?;
         }
     }
     Ok(())
