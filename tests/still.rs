@@ -395,7 +395,7 @@ fn pitfall_88_after_a_pause_of_cloud_hypervisor_with_kernels() {
 /// A kernel without an end ends with its process, since nobody knows whether the guest will be there to see it. Others go on.
 #[test]
 fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
-    let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_millis(500));
+    let limit = |policy: &mut VmPolicy| policy.pause_limit = Some(Duration::from_secs(5));
     let program = back_end::program();
     let host = Host::with_policy(&program, &["worker-process"], &[], false, limit);
     let Some(host) = host else {
