@@ -432,9 +432,10 @@ impl Guest {
             }
         }
         let head = descriptors[0];
-        self.rings[queue]
-            .under_way
-            .insert(head, (descriptors, writable));
+        let ring = &mut self.rings[queue];
+        // A chain that nobody has waited for is not to be taken for this one.
+        ring.done.remove(&head);
+        ring.under_way.insert(head, (descriptors, writable));
         self.make_available(queue, head);
         head
     }
