@@ -130,6 +130,17 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
     pub flags: c_uint,
 }
 
+/// `CUDA_CHILD_GRAPH_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_CHILD_GRAPH_NODE_PARAMS {
+    pub graph: CUgraph,
+    pub ownership: c_int,
+}
+
+/// `CUgraphChildGraphNodeOwnership`: the node has the graph itself.
+pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: c_int = 1;
+
 /// The union of [`CUgraphNodeParams`].
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -139,7 +150,7 @@ pub union CUgraphNodeParamsOf {
     pub memcpy: CUDA_MEMCPY_NODE_PARAMS,
     pub memset: CUDA_MEMSET_NODE_PARAMS_v2,
     pub host: CUDA_HOST_NODE_PARAMS,
-    pub graph: CUgraph,
+    pub child: CUDA_CHILD_GRAPH_NODE_PARAMS,
     pub event: CUevent,
     pub alloc: CUDA_MEM_ALLOC_NODE_PARAMS,
     pub memOp: CUDA_BATCH_MEM_OP_NODE_PARAMS,
@@ -192,6 +203,7 @@ const _: () = {
     assert!(size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>() == 120);
     assert!(size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>() == 32);
     assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() == 216);
+    assert!(size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS>() == 16);
     assert!(size_of::<CUgraphNodeParams>() == 256);
     assert!(size_of::<CUgraphEdgeData>() == 8);
     assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);

@@ -145,8 +145,12 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let (steps, places) = G::store().with(|inner| {
-        if inner.graph(graph)?.captures {
+        let of = inner.graph(graph)?;
+        if of.captures {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
+        }
+        if of.moved {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
         flatten(inner, graph)
     })?;

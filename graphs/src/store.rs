@@ -44,6 +44,8 @@ pub struct Graph {
     pub nodes: Vec<u64>,
     /// The node that it belongs to: programs cannot destroy it then.
     pub owner: Option<u64>,
+    /// It became a node's own, and is no clone: it is not a graph by itself any more.
+    pub moved: bool,
     /// References to objects of the program.
     pub objects: Vec<(u64, u64)>,
     /// The graph that it was cloned from.
@@ -184,6 +186,14 @@ impl<G: Gpu> Inner<G> {
     pub fn add(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
         self.graph(graph)?;
         self.check_edges(graph, dependencies)?;
+        if let Work::Child(child) = work
+            && self.is_within(graph, child)?
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if matches!(work, Work::Alloc(_) | Work::Free(_)) && self.graph(graph)?.moved {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         if let Work::Alloc(allocation) = &work {
             let weak = Arc::downgrade(allocation);
             self.allocations.insert(allocation.address, weak);
@@ -209,6 +219,26 @@ impl<G: Gpu> Inner<G> {
         );
         self.graph(graph)?.nodes.push(handle);
         Ok(handle)
+    }
+
+    /// Whether a graph is another one, or in a node of it.
+    fn is_within(&mut self, graph: u64, other: u64) -> Result<bool> {
+        let mut at = graph;
+        while at != other {
+            let Some(owner) = self.graph(at)?.owner else {
+                return Ok(false);
+            };
+            at = self.node(owner)?.graph;
+        }
+        Ok(true)
+    }
+
+    /// A node that was to have this graph was not made: a clone ends, another is the program's as before.
+    pub fn give_back(&mut self, child: u64) {
+        match self.graphs.get_mut(&child) {
+            Some(graph) if graph.moved => graph.moved = false,
+            _ => self.forget_graph(child),
+        }
     }
 
     /// Whether these can be edges from nodes of a graph: each is one of it, and none comes twice.
@@ -374,8 +404,11 @@ impl<G: Gpu> Inner<G> {
                 *other = map[&*other];
             }
             if let Work::Child(child) = node.work {
+                let moved = self.graph(child)?.moved;
                 let child = self.clone_graph(child)?;
-                self.graph(child)?.owner = Some(map[handle]);
+                let graph = self.graph(child)?;
+                graph.owner = Some(map[handle]);
+                graph.moved = moved;
                 node.work = Work::Child(child);
             }
             self.nodes.insert(map[handle], node);

@@ -653,6 +653,52 @@ PITFALL(41, graphs_in_graphs_and_written_out) {
     CK(cuGraphDestroy(outer));
 }
 
+PITFALL(41, a_graph_that_was_moved_into_a_node_keeps_its_nodes) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUfunction f = gpu.function("step");
+    CUdeviceptr x = device_words(1, 1), y = device_words(1, 7), z = device_words(1, 0);
+    CUgraph inner = new_graph(), outer = new_graph(), found = nullptr;
+    CUgraphNode step = add_step(inner, {}, f, x, 2, 1), copy, child, other;
+    CUDA_MEMCPY3D line{};
+    line.srcMemoryType = line.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    line.srcDevice = x;
+    line.dstDevice = z;
+    line.WidthInBytes = 4;
+    line.Height = line.Depth = 1;
+    CK(cuGraphAddMemcpyNode(&copy, inner, &step, 1, &line, gpu.context));
+    CUgraphNodeParams params{};
+    params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    params.graph.graph = inner;
+    params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    CK(cuGraphAddNode(&child, outer, nullptr, nullptr, 0, &params));
+    CK(cuGraphChildGraphNodeGetGraph(child, &found));
+    EXPECT(found == inner, "another graph");
+    CUgraphExec exec = instantiate(outer);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 3 && word_at(z) == 3, "%u, %u", word_at(x), word_at(z));
+    // Its nodes are those of the executable graph.
+    line.srcDevice = y;
+    CK(cuGraphExecMemcpyNodeSetParams(exec, copy, &line, gpu.context));
+    launch(exec, stream);
+    EXPECT(word_at(x) == 7 && word_at(z) == 7, "%u, %u", word_at(x), word_at(z));
+    // It is no graph by itself any more.
+    CUgraphExec alone;
+    CK_IS(cuGraphInstantiate(&alone, inner, 0), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphDestroy(inner), CUDA_ERROR_INVALID_VALUE);
+    CUgraph third = new_graph();
+    CK_IS(cuGraphAddChildGraphNode(&other, third, nullptr, 0, inner), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphAddNode(&other, third, nullptr, nullptr, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    CUgraphExecUpdateResultInfo info{};
+    CK_IS(cuGraphExecUpdate(exec, inner, &info), CUDA_ERROR_INVALID_VALUE);
+    // The node takes it along.
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(outer));
+    CK(cuGraphDestroy(third));
+    for (CUdeviceptr word : {x, y, z})
+        CK(cuMemFree(word));
+}
+
 PITFALL(41, large_graphs_and_wide_ones) {
     Gpu gpu;
     CUstream stream = new_stream();

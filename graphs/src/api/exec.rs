@@ -149,6 +149,9 @@ pub unsafe fn cuGraphExecUpdate_v2<G: Gpu, const PT: bool>(
 ) -> Result {
     let exec = exec_of::<G>(exec)?;
     required(info)?;
+    if G::store().with(|inner| inner.graph(graph as u64).is_ok_and(|of| of.moved)) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let outcome = update::update::<G>(&exec, graph as u64);
     let Difference(result, node, from) = match &outcome {
         Ok(()) => Difference(updated::SUCCESS, 0, 0),

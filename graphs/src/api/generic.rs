@@ -48,7 +48,13 @@ unsafe fn described<G: Gpu>(params: *mut CUgraphNodeParams, before: Option<&Work
             }
             kind::HOST => nodes::host((&raw const of.host).cast()),
             kind::BATCH_MEM_OP => nodes::mem_ops::<G>((&raw const of.memOp).cast()),
-            kind::GRAPH => nodes::child::<G>(of.graph),
+            // NVIDIA's driver takes numbers that mean nothing, too.
+            kind::GRAPH => match of.child.ownership {
+                CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE if before.is_none() => {
+                    nodes::moved::<G>(of.child.graph)
+                }
+                _ => nodes::child::<G>(of.child.graph),
+            },
             kind::EMPTY => Ok(Work::Empty),
             kind::EVENT_RECORD => {
                 G::check_event(of.event as u64)?;
@@ -84,13 +90,13 @@ pub unsafe fn cuGraphAddNode_v2<G: Gpu, const PT: bool>(
         let place = place::<G>(node, graph, dependencies, data, count)?;
         required(params)?;
         let work = described::<G>(params.cast(), None)?;
-        let clone = match work {
+        let child = match work {
             Work::Child(graph) => Some(graph),
             _ => None,
         };
         add::<G>(place, work).inspect_err(|_| {
-            if let Some(clone) = clone {
-                G::store().with(|inner| inner.forget_graph(clone));
+            if let Some(child) = child {
+                G::store().with(|inner| inner.give_back(child));
             }
         })
     }
@@ -138,7 +144,7 @@ pub unsafe fn cuGraphExecNodeSetParams<G: Gpu, const PT: bool>(
             if given.type_ != kind::GRAPH {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            given.of.graph
+            given.of.child.graph
         };
         return super::exec::change_child::<G>(exec, node, graph);
     }

@@ -179,6 +179,9 @@ pub(super) unsafe fn host(params: *const c_void) -> Result<Work> {
 /// A clone of a graph for a node.
 pub(super) fn child<G: Gpu>(graph: CUgraph) -> Result<Work> {
     G::store().with(|inner| {
+        if inner.graph(graph as u64)?.moved {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let mut graphs = vec![graph as u64];
         while let Some(graph) = graphs.pop() {
             let of = inner.graph(graph)?;
@@ -194,6 +197,21 @@ pub(super) fn child<G: Gpu>(graph: CUgraph) -> Result<Work> {
             }
         }
         Ok(Work::Child(inner.clone_graph(graph as u64)?))
+    })
+}
+
+/// A graph that becomes a node's own: `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`. Its nodes keep their handles.
+pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
+    G::store().with(|inner| {
+        let of = inner.graph(graph as u64)?;
+        if of.captures {
+            return Err(CUDA_ERROR_ILLEGAL_STATE);
+        }
+        if of.moved || of.owner.is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        of.moved = true;
+        Ok(Work::Child(graph as u64))
     })
 }
 
