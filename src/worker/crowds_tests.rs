@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Where the guest has its ring.
-const RING: u64 = 0x1234_5690_0000;
+const RING: u64 = 0x1234_56a0_0000;
 
 fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
     let mut writer = Writer::new();

@@ -519,7 +519,7 @@ mod tests {
             offset: page * PAGE_BYTES,
             length: PAGE_BYTES,
         };
-        let guest = 0x1234_5670_0000;
+        let guest = 0x1234_5660_0000;
         let here = map_runs(guest, 2 * PAGE_BYTES, &[run(2), run(0)]).unwrap();
         assert_eq!(here, guest);
         let byte = |address: u64| {
@@ -582,8 +582,8 @@ mod tests {
             offset: 0,
             length: PAGE_BYTES,
         };
-        assert!(map_runs(0x1234_5670_0000, 2 * PAGE_BYTES, std::slice::from_ref(&run)).is_err());
-        assert!(map_runs(0x1234_5670_0001, PAGE_BYTES, std::slice::from_ref(&run)).is_err());
-        assert!(map_runs(0x1234_5670_0000, 0, &[]).is_err());
+        assert!(map_runs(0x1234_5660_0000, 2 * PAGE_BYTES, std::slice::from_ref(&run)).is_err());
+        assert!(map_runs(0x1234_5660_0001, PAGE_BYTES, std::slice::from_ref(&run)).is_err());
+        assert!(map_runs(0x1234_5660_0000, 0, &[]).is_err());
     }
 }

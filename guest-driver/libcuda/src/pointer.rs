@@ -29,22 +29,24 @@ impl Value {
     }
 }
 
-/// What is said of an address that is reserved, and where nothing is mapped.
-fn reserved(client: &Client, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
-    let reservation = client.pointers.reservation(address);
-    let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    match attribute {
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Ok(Value::Word(start)),
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE => Ok(Value::Word(bytes)),
-        CU_POINTER_ATTRIBUTE_MAPPED => Ok(Value::Flag(false)),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
+/// Whether a device may access what is mapped at an address.
+fn is_accessed(client: &Client, open: u64, dev: CUdevice, ptr: u64) -> Result<bool> {
+    if open != 0 {
+        return Ok(true);
     }
+    let request = request::cuMemGetAccess {
+        flags: true,
+        dev,
+        ptr,
+    };
+    Ok(client.call(&request)?.flags != 0)
 }
 
 fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
-    let Some(range) = client.pointers.find(address) else {
-        return reserved(client, attribute, address);
-    };
+    let range = client
+        .pointers
+        .find(address)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let on_host = matches!(range.kind, Kind::Host { .. });
     let offset = address
         - if address.wrapping_sub(range.start) < range.bytes {
@@ -54,16 +56,20 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         };
     let pool = match range.origin {
         Origin::Pool { pool, device } => Some((pool, device)),
-        Origin::Mapped { device, .. } => {
-            if let Ok(value) = reserved(client, attribute, address) {
-                return Ok(match attribute {
-                    CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
-                    _ => value,
-                });
-            }
+        Origin::Mapped { device, open } => {
+            // The range is the reservation; the mapping has attributes of its own.
+            let reservation = client.pointers.reservation(address);
+            let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             match attribute {
+                CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => return Ok(Value::Word(start)),
+                CU_POINTER_ATTRIBUTE_RANGE_SIZE => return Ok(Value::Word(bytes)),
                 CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => return Ok(Value::Word(range.start)),
                 CU_POINTER_ATTRIBUTE_MAPPING_SIZE => return Ok(Value::Word(range.bytes)),
+                CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+                    if !is_accessed(client, open, device, address)? =>
+                {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
                 _ => Some((0, device)),
             }
         }

@@ -142,7 +142,7 @@ cuda! {
         Ok(())
     }
 
-    /// `cuMemUnmap`: of one or several whole mappings.
+    /// `cuMemUnmap`: of the whole mappings of a range, which may have holes.
     fn cuMemUnmap(ptr: CUdeviceptr, size: usize) {
         let client = client()?;
         // Forgotten before the host is asked, as freed memory is.

@@ -5,18 +5,19 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 use gpgpu_protocol::cuda::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
-    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-    CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-    CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
-    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-    CU_POINTER_ATTRIBUTE_MAPPED, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-    CU_POINTER_ATTRIBUTE_MAPPING_SIZE, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
-    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-    CU_POINTER_ATTRIBUTE_P2P_TOKENS, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr, CUpointer_attribute,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST,
+    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+    CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_CONTEXT,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+    CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MAPPED,
+    CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+    CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
+    CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUdeviceptr, CUpointer_attribute,
 };
 
 use crate::border::{Pointer, Result, export};
@@ -58,6 +59,11 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
         } else {
             CU_MEMORYTYPE_DEVICE
         }),
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+            if allocation.access() == CU_MEM_ACCESS_FLAGS_PROT_NONE =>
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER if host => Value::Long(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -102,18 +108,6 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
     })
 }
 
-// What is said of an address that is reserved, and where nothing is mapped.
-fn reserved(attribute: CUpointer_attribute, address: u64) -> Result<Value> {
-    let reservation = driver::get()?.memory.reservation(address);
-    let (start, size) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    match attribute {
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Ok(Value::Long(start)),
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE => Ok(Value::Long(size)),
-        CU_POINTER_ATTRIBUTE_MAPPED => Ok(Value::Flag(false)),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
 // What `cuPointerGetAttributes` says where there is nothing to say.
 fn nothing(attribute: CUpointer_attribute) -> Result<Value> {
     Ok(match attribute {
@@ -137,11 +131,8 @@ export! {
     /// It needs no current context.
     healthy fn cuPointerGetAttribute(data: Pointer<c_void>, attribute: CUpointer_attribute, address: CUdeviceptr) |driver| {
         data.required()?;
-        match driver.memory.find(address) {
-            Some(allocation) => known(&allocation, attribute, address)?,
-            None => reserved(attribute, address)?,
-        }
-        .write(data)
+        let allocation = driver.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        known(&allocation, attribute, address)?.write(data)
     }
 
     /// `cuPointerGetAttributes`: an address that the driver does not know has type 0 and device -2.
@@ -154,7 +145,7 @@ export! {
         for (attribute, to) in attributes.iter().zip(data.array(count as usize)?) {
             let value = match &allocation {
                 Some(allocation) => known(allocation, *attribute, address).or_else(|_| nothing(*attribute)),
-                None => reserved(*attribute, address).or_else(|_| nothing(*attribute)),
+                None => nothing(*attribute),
             };
             value?.write(to)?;
         }

@@ -153,18 +153,21 @@ export! {
         Handle::named(handle)?.release()
     }
 
-    /// `cuMemMap`: the whole of a handle's memory, so the offset is zero and the size the memory's.
+    /// `cuMemMap`: the whole of a handle's memory. Another offset than zero and another size than the memory's are not supported.
     healthy fn cuMemMap(address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) |driver| {
         let handle = Handle::named(handle)?;
-        if offset != 0 || flags != 0 {
+        if size == 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if offset != 0 {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         driver.memory.map(address, size as u64, &handle)
     }
 
-    /// `cuMemUnmap`: one or several whole mappings that lie side by side.
+    /// `cuMemUnmap`: the whole mappings of a range, which may have holes.
     healthy fn cuMemUnmap(address: CUdeviceptr, size: usize) |driver| {
-        driver.memory.check_mapped(address, size as u64)?;
+        driver.memory.check_unmap(address, size as u64)?;
         wait_for_work();
         driver.memory.unmap(address, size as u64)?;
         driver.fault()

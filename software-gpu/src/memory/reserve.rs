@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUdevice, CUmemAccess_flags, CUmemAccessDesc,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUmemAccess_flags, CUmemAccessDesc,
 };
 
 use super::physical::Handle;
@@ -196,13 +196,16 @@ impl DeviceMemory {
     /// Maps all of a handle's memory at reserved addresses that are free. Nobody may access it yet.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for any other size and other addresses; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// `CUDA_ERROR_NOT_SUPPORTED` for any other size; `CUDA_ERROR_INVALID_VALUE` for other addresses; `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn map(&self, start: u64, size: u64, handle: &Arc<Handle>) -> Result {
-        let end = end_of(start, size)?;
         let physical = handle.physical();
+        if size != physical.size() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let end = end_of(start, size)?;
         let reservations = self.reservations();
         let reservation = around(&reservations, start)
-            .filter(|r| end <= r.end() && size == physical.size())
+            .filter(|r| end <= r.end())
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let mut map = self.write_map();
         let taken = map.range(..end).next_back();
@@ -271,17 +274,42 @@ impl DeviceMemory {
         Self::mappings(&self.read_map(), start, size).map(|_| ())
     }
 
-    /// Takes the mappings of a range away; the addresses stay reserved. Work that still runs finds other memory there.
+    /// The mappings of a range of one reservation, which cuts none of them in two.
+    fn within(
+        reservations: &BTreeMap<u64, Arc<Reservation>>,
+        map: &super::Map,
+        start: u64,
+        size: u64,
+    ) -> Result<Vec<u64>> {
+        let end = end_of(start, size)?;
+        let reservation = around(reservations, start).filter(|r| end <= r.end());
+        reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let before = map.range(..start).next_back();
+        let found = map.range(start..end).map(|(_, a)| a);
+        if before.is_some_and(|(_, a)| a.end() > start) || found.clone().any(|a| a.end() > end) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(found.map(|a| a.start).collect())
+    }
+
+    /// Whether a range may be unmapped.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a range that is not exactly one or several of them.
+    /// As [`DeviceMemory::unmap`].
+    pub fn check_unmap(&self, start: u64, size: u64) -> Result {
+        let reservations = self.reservations();
+        Self::within(&reservations, &self.read_map(), start, size).map(|_| ())
+    }
+
+    /// Takes the mappings of a range away, which may have holes; the addresses stay reserved. Work that still runs finds other memory
+    /// there.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two, or does not lie in one reservation.
     pub fn unmap(&self, start: u64, size: u64) -> Result {
+        let reservations = self.reservations();
         let mut map = self.write_map();
-        let found: Vec<_> = Self::mappings(&map, start, size)?
-            .into_iter()
-            .map(|(a, _)| a.start)
-            .collect();
-        for start in found {
+        for start in Self::within(&reservations, &map, start, size)? {
             let Some(gone) = map.remove(&start) else {
                 continue;
             };

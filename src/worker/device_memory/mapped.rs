@@ -151,6 +151,25 @@ impl State {
         }
     }
 
+    /// The starts of the mappings in this range of one reservation, which cuts none of them in two; none is being unmapped.
+    fn within(&self, start: u64, bytes: u64) -> Result<Vec<u64>, CUresult> {
+        let end = start.checked_add(bytes).filter(|_| bytes > 0);
+        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let is_aligned = start.is_multiple_of(GRANULARITY) && bytes.is_multiple_of(GRANULARITY);
+        let reservation = self.addresses.holds(start, bytes).filter(|_| is_aligned);
+        reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let found = self.mappings.range(start..end);
+        let is_whole = self.is_unmapped(start, 0)
+            && found
+                .clone()
+                .all(|(of, mapping)| of + mapping.bytes <= end && !mapping.is_ending);
+        if is_whole {
+            Ok(found.map(|(of, _)| *of).collect())
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+
     /// Whether nothing is mapped in a range.
     fn is_unmapped(&self, start: u64, bytes: u64) -> bool {
         let before = self.mappings.range(..start.saturating_add(bytes));
@@ -403,8 +422,13 @@ impl DeviceMemory {
             let is_free = state.is_unmapped(start, bytes);
             let has_many = state.mappings.len() >= MOST || self.has_many();
             let known = state.known(id)?;
-            let is_aligned = start.is_multiple_of(GRANULARITY) && bytes.is_multiple_of(GRANULARITY);
-            if bytes == 0 || !is_aligned || offset != 0 || bytes > known.memory.bytes || !is_free {
+            if bytes == 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            if offset != 0 || bytes != known.memory.bytes {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            if !start.is_multiple_of(GRANULARITY) || !is_free {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             let reservation = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -444,11 +468,12 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` unless they are one or several whole mappings of one reservation, side by side; the driver's code.
+    /// `CUDA_ERROR_INVALID_VALUE` for a range that cuts a mapping in two or does not lie in one reservation; the driver's code. The
+    /// range may have holes, or nothing mapped in it.
     pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), CUresult> {
         let ending: Vec<Range> = {
             let mut state = self.mapped.state();
-            let whole = state.whole(start, bytes)?;
+            let whole = state.within(start, bytes)?;
             for start in &whole {
                 if let Some(mapping) = state.mappings.get_mut(start) {
                     mapping.is_ending = true;
