@@ -63,8 +63,9 @@ impl Side {
 
 /// The stream of a copy, and whether the caller waits for the copy.
 #[derive(Debug, Clone, Copy)]
-struct Order {
-    stream: u64,
+pub struct Order {
+    /// The stream's id; 0 is the legacy default stream.
+    pub stream: u64,
     synchronous: bool,
 }
 
@@ -84,14 +85,16 @@ impl Order {
         })
     }
 
-    fn on(stream: CUstream) -> Result<Self> {
+    /// In a stream; NULL is the legacy default stream.
+    pub fn on(stream: CUstream) -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id(client()?, stream as u64)?,
             synchronous: false,
         })
     }
 
-    fn on_per_thread(stream: CUstream) -> Result<Self> {
+    /// In a stream; NULL is the thread's default stream.
+    pub fn on_per_thread(stream: CUstream) -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id_per_thread(client()?, stream as u64)?,
             synchronous: false,
@@ -404,7 +407,7 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
 }
 
 /// `cuMemcpy`: the addresses say what they are.
-fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
+pub fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     if !check(dst, bytes)? {
         return Ok(());
     }
@@ -417,6 +420,29 @@ fn unified(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src)),
         order,
     )
+}
+
+/// As [`unified`], but the source has been read when this returns; it may be read before the stream gets there.
+pub fn at_once(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
+    let client = client()?;
+    let here = match client.pointers.find_whole(src, bytes) {
+        Some(range) => {
+            matches!(range.kind, Kind::Host { .. }) && src.wrapping_sub(range.start) < range.bytes
+        }
+        None => false,
+    };
+    let to = Side::host(client, dst, bytes);
+    if here && matches!(to, Side::Far(_)) {
+        // Pinned memory is this process's as well: what it holds now travels as pageable memory does.
+        let given = ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src));
+        return copy(to, Side::Near(HostPtr::at(src)), bytes, given, order);
+    }
+    let pageable = matches!(Side::host(client, src, bytes), Side::Near(_));
+    unified(dst, src, bytes, order)?;
+    if pageable {
+        return Ok(());
+    }
+    synchronise(client, order.stream)
 }
 
 /// One side of a two-dimensional copy, its first byte and its pitch.

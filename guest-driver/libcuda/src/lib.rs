@@ -9,6 +9,7 @@
 #![allow(non_snake_case)]
 
 mod argument;
+mod batch;
 mod border;
 mod callback;
 mod client;

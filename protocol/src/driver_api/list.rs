@@ -375,8 +375,8 @@ macro_rules! with_driver_api {
             cuMemcpyAtoH 3020 unsupported cuMemcpyAtoH_v2 cuMemcpyAtoH_v2_ptds (dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
             cuMemcpyAtoHAsync 2000 unsupported cuMemcpyAtoHAsync(dstHost: *mut c_void, srcArray: CUarray, srcOffset: u32, ByteCount: u32, hStream: CUstream);
             cuMemcpyAtoHAsync 3020 unsupported cuMemcpyAtoHAsync_v2 cuMemcpyAtoHAsync_v2_ptsz (dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream);
-            cuMemcpyBatchAsync 12080 unsupported cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz (dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream);
-            cuMemcpyBatchAsync 13000 unsupported cuMemcpyBatchAsync_v2 cuMemcpyBatchAsync_v2_ptsz (dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream);
+            cuMemcpyBatchAsync 12080 guest cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz (dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream);
+            cuMemcpyBatchAsync 13000 guest cuMemcpyBatchAsync_v2 cuMemcpyBatchAsync_v2_ptsz (dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream);
             cuMemcpyDtoA 2000 unsupported cuMemcpyDtoA(dstArray: CUarray, dstOffset: u32, srcDevice: u32, ByteCount: u32);
             cuMemcpyDtoA 3020 unsupported cuMemcpyDtoA_v2 cuMemcpyDtoA_v2_ptds (dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize);
             cuMemcpyDtoD 2000 unsupported cuMemcpyDtoD(dstDevice: u32, srcDevice: u32, ByteCount: u32);

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Batches of copies: each is made of single copies in the batch's stream.
+
+use gpgpu_graphs::capture;
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    argument::{InPtr, OutPtr},
+    border::Result,
+    client::client,
+    copy::{Order, at_once, unified},
+    cuda,
+    graph::{self, Guest},
+    thread,
+};
+
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`, the first of the orders in which a source may be read.
+const IN_STREAM: u32 = 1;
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`: the source has been read when the call returns.
+const DURING_CALL: u32 = 2;
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_ANY`, the last.
+const ANY: u32 = 3;
+/// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`; a hint, and the only flag.
+const PREFER_OVERLAP: u32 = 1;
+
+/// One copy of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Operation {
+    dst: u64,
+    src: u64,
+    bytes: usize,
+    /// When its source is read.
+    access: u32,
+}
+
+/// A batch's failure: the operation that it is of, if it is of one.
+type Failure = (CUresult, Option<usize>);
+
+/// The arguments of a batch that both versions of the function have.
+struct Batch {
+    dsts: InPtr<CUdeviceptr>,
+    srcs: InPtr<CUdeviceptr>,
+    sizes: InPtr<usize>,
+    count: usize,
+    attributes: InPtr<CUmemcpyAttributes>,
+    starts: InPtr<usize>,
+    kinds: usize,
+}
+
+impl Batch {
+    /// For each operation, the order in which its source is read: `starts` names the first operation of each of the attributes.
+    fn accesses(&self) -> Result<Vec<u32>> {
+        if self.count == 0 || self.kinds == 0 || self.starts.at(0)? != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut accesses = Vec::new();
+        for kind in 0..self.kinds {
+            let attributes = self.attributes.at(kind)?;
+            let start = self.starts.at(kind)?;
+            let end = if kind + 1 < self.kinds {
+                self.starts.at(kind + 1)?
+            } else {
+                self.count
+            };
+            let access = attributes.srcAccessOrder;
+            let known =
+                (IN_STREAM..=ANY).contains(&access) && attributes.flags & !PREFER_OVERLAP == 0;
+            if !known || start >= end || end > self.count {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            accesses.resize(end, access);
+        }
+        Ok(accesses)
+    }
+
+    /// The operations, each of which is good as far as this library can tell.
+    fn operations(&self) -> std::result::Result<Vec<Operation>, Failure> {
+        let whole = |code| (code, None);
+        let accesses = self.accesses().map_err(whole)?;
+        let mut operations = Vec::with_capacity(accesses.len());
+        for (index, access) in accesses.into_iter().enumerate() {
+            let operation = Operation {
+                dst: self.dsts.at(index).map_err(whole)?,
+                src: self.srcs.at(index).map_err(whole)?,
+                bytes: self.sizes.at(index).map_err(whole)?,
+                access,
+            };
+            if operation.dst == 0 || operation.src == 0 || operation.bytes == 0 {
+                return Err((CUDA_ERROR_INVALID_VALUE, Some(index)));
+            }
+            operations.push(operation);
+        }
+        Ok(operations)
+    }
+
+    /// Issues the copies. The legacy default stream takes no batch, as with NVIDIA's driver.
+    fn issue(&self, order: Order) -> std::result::Result<(), Failure> {
+        let whole = |code| (code, None);
+        if thread::current_context() == 0 {
+            return Err(whole(CUDA_ERROR_INVALID_CONTEXT));
+        }
+        if order.stream == 0 {
+            return Err(whole(CUDA_ERROR_INVALID_VALUE));
+        }
+        let operations = self.operations()?;
+        let during_call = operations
+            .iter()
+            .any(|operation| operation.access == DURING_CALL);
+        if during_call && capture::any::<Guest>() {
+            // A node would read its source when the graph runs.
+            client()
+                .and_then(|client| graph::refuse(client, order.stream))
+                .map_err(whole)?;
+        }
+        for (index, operation) in operations.into_iter().enumerate() {
+            let Operation {
+                dst,
+                src,
+                bytes,
+                access,
+            } = operation;
+            let copy = if access == DURING_CALL {
+                at_once
+            } else {
+                unified
+            };
+            copy(dst, src, bytes, order).map_err(|code| (code, Some(index)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The first version of the function also says which operation failed, and `usize::MAX` for none.
+fn telling(batch: &Batch, failed: OutPtr<usize>, order: Result<Order>) -> Result {
+    let outcome = order
+        .map_err(|code| (code, None))
+        .and_then(|order| batch.issue(order));
+    let index = outcome.as_ref().err().and_then(|(_, index)| *index);
+    failed.offer(index.unwrap_or(usize::MAX));
+    outcome.map_err(|(code, _)| code)
+}
+
+macro_rules! batch {
+    ($dsts:ident, $srcs:ident, $sizes:ident, $count:ident, $attrs:ident, $starts:ident, $kinds:ident) => {
+        Batch {
+            dsts: $dsts,
+            srcs: $srcs,
+            sizes: $sizes,
+            count: $count,
+            attributes: $attrs,
+            starts: $starts,
+            kinds: $kinds,
+        }
+    };
+}
+
+cuda! {
+    fn cuMemcpyBatchAsync(dsts: InPtr<CUdeviceptr>, srcs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, attrs: InPtr<CUmemcpyAttributes>, attrsIdxs: InPtr<usize>, numAttrs: usize, failIdx: OutPtr<usize>, hStream: CUstream) {
+        telling(&batch!(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs), failIdx, Order::on(hStream))
+    }
+    fn cuMemcpyBatchAsync_ptsz(dsts: InPtr<CUdeviceptr>, srcs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, attrs: InPtr<CUmemcpyAttributes>, attrsIdxs: InPtr<usize>, numAttrs: usize, failIdx: OutPtr<usize>, hStream: CUstream) {
+        telling(&batch!(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs), failIdx, Order::on_per_thread(hStream))
+    }
+    fn cuMemcpyBatchAsync_v2(dsts: InPtr<CUdeviceptr>, srcs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, attrs: InPtr<CUmemcpyAttributes>, attrsIdxs: InPtr<usize>, numAttrs: usize, hStream: CUstream) {
+        let batch = batch!(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs);
+        batch.issue(Order::on(hStream)?).map_err(|(code, _)| code)
+    }
+    fn cuMemcpyBatchAsync_v2_ptsz(dsts: InPtr<CUdeviceptr>, srcs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, attrs: InPtr<CUmemcpyAttributes>, attrsIdxs: InPtr<usize>, numAttrs: usize, hStream: CUstream) {
+        let batch = batch!(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs);
+        batch.issue(Order::on_per_thread(hStream)?).map_err(|(code, _)| code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a batch of copies with these sizes, starts and (order, flags) comes to; sources are at 0x100 but where `src` says.
+    fn plan(
+        sizes: &[usize],
+        starts: &[usize],
+        kinds: &[(u32, u32)],
+        src: u64,
+    ) -> std::result::Result<Vec<u32>, Failure> {
+        let nowhere = CUmemLocation { type_: 0, id: 0 };
+        let attributes: Vec<_> = kinds
+            .iter()
+            .map(|&(srcAccessOrder, flags)| CUmemcpyAttributes {
+                srcAccessOrder,
+                srcLocHint: nowhere,
+                dstLocHint: nowhere,
+                flags,
+            })
+            .collect();
+        let dsts = vec![0x100u64; sizes.len()];
+        let mut srcs = dsts.clone();
+        srcs.extend([0]);
+        srcs[sizes.len().saturating_sub(1)] = src;
+        let batch = Batch {
+            dsts: InPtr::nested(dsts.as_ptr().cast()),
+            srcs: InPtr::nested(srcs.as_ptr().cast()),
+            sizes: InPtr::nested(sizes.as_ptr().cast()),
+            count: sizes.len(),
+            attributes: InPtr::nested(attributes.as_ptr().cast()),
+            starts: InPtr::nested(starts.as_ptr().cast()),
+            kinds: kinds.len(),
+        };
+        let operations = batch.operations()?;
+        Ok(operations
+            .iter()
+            .map(|operation| operation.access)
+            .collect())
+    }
+
+    #[test]
+    fn each_copy_has_the_attributes_that_start_at_or_before_it() {
+        assert_eq!(plan(&[4], &[0], &[(1, 1)], 8), Ok(vec![1]));
+        assert_eq!(
+            plan(&[4; 5], &[0, 1, 3], &[(1, 0), (2, 0), (3, 1)], 8),
+            Ok(vec![1, 2, 2, 3, 3])
+        );
+    }
+
+    #[test]
+    fn a_batch_that_says_nothing_true_of_itself_fails_as_a_whole() {
+        let refused = Err((CUDA_ERROR_INVALID_VALUE, None));
+        assert_eq!(plan(&[], &[0], &[(1, 0)], 8), refused, "no copies");
+        assert_eq!(plan(&[4], &[0], &[], 8), refused, "no attributes");
+        assert_eq!(plan(&[4; 2], &[1], &[(1, 0)], 8), refused, "a late start");
+        assert_eq!(plan(&[4; 3], &[0, 0], &[(1, 0); 2], 8), refused, "no rise");
+        assert_eq!(
+            plan(&[4; 2], &[0, 2], &[(1, 0); 2], 8),
+            refused,
+            "behind the end"
+        );
+        assert_eq!(
+            plan(&[4; 2], &[0, 5, 1], &[(1, 0); 3], 8),
+            refused,
+            "far behind"
+        );
+        assert_eq!(plan(&[4], &[0], &[(0, 0)], 8), refused, "no order");
+        assert_eq!(plan(&[4], &[0], &[(4, 0)], 8), refused, "an unknown order");
+        assert_eq!(plan(&[4], &[0], &[(1, 2)], 8), refused, "an unknown flag");
+    }
+
+    #[test]
+    fn the_failing_copy_is_named() {
+        let of = |index| Err((CUDA_ERROR_INVALID_VALUE, Some(index)));
+        assert_eq!(plan(&[4, 0, 4], &[0], &[(1, 0)], 8), of(1));
+        assert_eq!(plan(&[4, 4], &[0], &[(1, 0)], 0), of(1));
+    }
+}
