@@ -594,7 +594,6 @@ PITFALL(82, memsets) {
     CK_IS(cuMemsetD32(device + 2, 1, 4), CUDA_ERROR_INVALID_VALUE);
 }
 
-// Every size around the powers of two, at odd offsets, pageable and pinned, synchronous and asynchronous.
 // cuMemcpy returns before the GPU has the bytes; cuMemFree waits for them, so that what is allocated next is nobody else's.
 PITFALL(18, memory_freed_behind_a_write_is_not_written_later) {
     Gpu gpu;
@@ -617,6 +616,88 @@ PITFALL(18, memory_freed_behind_a_write_is_not_written_later) {
     }
 }
 
+// The first version of cuMemcpyBatchAsync, which names the copy that it refused.
+using BatchAsync = CUresult (*)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, size_t *, CUstream);
+
+static BatchAsync first_batch() {
+    void *function = nullptr;
+    CUdriverProcAddressQueryResult found;
+    CK(cuGetProcAddress("cuMemcpyBatchAsync", &function, 12080, CU_GET_PROC_ADDRESS_DEFAULT, &found));
+    EXPECT(function, "the driver has no cuMemcpyBatchAsync of CUDA 12.8");
+    return (BatchAsync)function;
+}
+
+PITFALL(04, a_batch_of_copies_is_in_its_streams_order) {
+    Gpu gpu;
+    CUstream stream = new_stream(), other = new_stream();
+    CUfunction fill = gpu.function("fill");
+    const unsigned words = 4096, bytes = words * 4;
+    CUdeviceptr from = device_words(words, 7), to = device_words(3 * words, 7);
+    unsigned *in = pinned_words(words, 2), *out = pinned_words(words), *early = pinned_words(3 * words);
+    std::vector<unsigned> pageable(words, 5), called(words, 6);
+    Gate gate(gpu);
+    gate.close(stream);
+    LAUNCH(fill, 4, 64, stream, from, 1u, words);
+    // Device to device and to pinned, pinned to device; then pageable memory that may be reused at once.
+    CUdeviceptr dsts[] = {to, (CUdeviceptr)out, to + bytes, to + 2 * bytes, to + 3 * bytes - 64};
+    CUdeviceptr srcs[] = {from, from, (CUdeviceptr)in, (CUdeviceptr)pageable.data(), (CUdeviceptr)called.data()};
+    size_t sizes[] = {bytes, bytes, bytes, bytes - 64, 64}, starts[] = {0, 3};
+    CUmemcpyAttributes attributes[2] = {};
+    attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+    attributes[1].flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    size_t failed = 3;
+    CK(first_batch()(dsts, srcs, sizes, 5, attributes, starts, 2, &failed, stream));
+    EXPECT(failed == ~size_t(0), "copy %zu failed", failed);
+    std::fill(pageable.begin(), pageable.end(), 9);
+    std::fill(called.begin(), called.end(), 9);
+    CK(cuMemcpyDtoHAsync(early, to, 3 * bytes, other));
+    CK(cuStreamSynchronize(other));
+    EXPECT(!gate.is_open(), "the gate is open");
+    EXPECT_WORDS(early, 3 * words, 7);
+    gate.open();
+    CK(cuStreamSynchronize(stream));
+    EXPECT_WORDS(out, words, 1);
+    std::vector<unsigned> got(3 * words);
+    CK(cuMemcpyDtoH(got.data(), to, 3 * bytes));
+    EXPECT_WORDS(got.data(), words, 1);
+    EXPECT_WORDS(&got[words], words, 2);
+    EXPECT_WORDS(&got[2 * words], words - 16, 5);
+    EXPECT_WORDS(&got[3 * words - 16], 16, 6);
+}
+
+PITFALL(82, batches_that_cannot_be) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr device = device_words(64, 3), dsts[] = {device, device + 64}, srcs[] = {device + 128, device + 192};
+    size_t sizes[] = {4, 4}, starts[] = {0, 1}, failed = 0;
+    CUmemcpyAttributes attributes[2] = {};
+    attributes[0].srcAccessOrder = attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+    BatchAsync batch = first_batch();
+    auto refused = [&](size_t count, size_t kinds, CUstream where) {
+        CK_IS(batch(dsts, srcs, sizes, count, attributes, starts, kinds, &failed, where), CUDA_ERROR_INVALID_VALUE);
+    };
+    CK(batch(dsts, srcs, sizes, 2, attributes, starts, 2, &failed, stream));
+    CK(batch(dsts, srcs, sizes, 2, attributes, starts, 1, &failed, CU_STREAM_PER_THREAD));
+    refused(2, 2, nullptr);
+    refused(2, 2, CU_STREAM_LEGACY);
+    refused(0, 1, stream);
+    refused(2, 0, stream);
+    starts[0] = 1;
+    refused(2, 1, stream);
+    starts[0] = 0;
+    attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+    refused(2, 2, stream);
+    attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+    sizes[1] = 0;
+    refused(2, 2, stream);
+    sizes[1] = 4;
+    dsts[1] = 0;
+    refused(2, 2, stream);
+    CK(cuStreamSynchronize(stream));
+}
+
+// Every size around the powers of two, at odd offsets, pageable and pinned, synchronous and asynchronous.
 PITFALL(82, copy_size_sweep) {
     Gpu gpu;
     const size_t room = (8 << 20) + 4096;
