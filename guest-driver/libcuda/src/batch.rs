@@ -99,7 +99,7 @@ impl Batch {
         if thread::current_context() == 0 {
             return Err(whole(CUDA_ERROR_INVALID_CONTEXT));
         }
-        if order.stream == 0 {
+        if [0, CU_STREAM_LEGACY as u64].contains(&order.stream) {
             return Err(whole(CUDA_ERROR_INVALID_VALUE));
         }
         let operations = self.operations()?;

@@ -72,12 +72,13 @@ impl Batch {
         let memory = &driver::get().map_err(general)?.memory;
         for (index, ((dst, src), size)) in copies.iter().enumerate() {
             let refused = |code| (code, index);
-            if *size != 0 {
-                memory.classify(*dst, *size as u64, true).map_err(refused)?;
-                memory
-                    .classify(*src, *size as u64, false)
-                    .map_err(refused)?;
+            if *dst == 0 || *src == 0 || *size == 0 {
+                return Err(refused(CUDA_ERROR_INVALID_VALUE));
             }
+            memory.classify(*dst, *size as u64, true).map_err(refused)?;
+            memory
+                .classify(*src, *size as u64, false)
+                .map_err(refused)?;
         }
         for (index, (((dst, src), size), reading)) in copies.into_iter().zip(readings).enumerate() {
             let rows = Rows::line(dst, src, size);
@@ -94,14 +95,13 @@ fn run(cx: &Context, stream: (CUstream, Null), batch: &Batch, failed: Pointer<us
         failed.set_if(usize::MAX);
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    batch.queue(&stream).map_err(|(code, index)| {
-        failed.set_if(index);
-        code
-    })
+    let outcome = batch.queue(&stream);
+    failed.set_if(outcome.map_or_else(|(_, index)| index, |()| usize::MAX));
+    outcome.map_err(|(code, _)| code)
 }
 
 export! {
-    /// `cuMemcpyBatchAsync`, of CUDA 12.8: with the index of the copy that was refused, or the greatest one.
+    /// `cuMemcpyBatchAsync`, of CUDA 12.8: with the index of the copy that was refused, or the greatest one if none was.
     context fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz(
         dsts: Pointer<CUdeviceptr>, srcs: Pointer<CUdeviceptr>, sizes: Pointer<usize>, count: usize,
         attributes: Pointer<CUmemcpyAttributes>, starts: Pointer<usize>, attribute_count: usize,
