@@ -118,6 +118,47 @@ PITFALL(68, one_stream_reuses_in_order_and_nobody_waits) {
     CK(cuMemPoolDestroy(pool));
 }
 
+// Small memory goes round in a stream; what another pool, stream or length gets meanwhile is something else.
+PITFALL(68, small_memory_that_goes_round_is_used_and_freed) {
+    Gpu gpu;
+    CUmemoryPool pool = new_pool(gpu), second = new_pool(gpu);
+    CUstream stream = new_stream(), other = new_stream();
+    const unsigned count = 256, bytes = count * 4;
+    CUdeviceptr results = device_words(count);
+    for (CUstream where : {stream, (CUstream) nullptr, CU_STREAM_PER_THREAD}) {
+        for (unsigned round = 0; round < 50; round++) {
+            CUdeviceptr memory = from_pool(pool, bytes, where);
+            CK(cuMemsetD32Async(memory, round, count, where));
+            CK(cuMemcpyDtoDAsync(results, memory, bytes, where));
+            EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= bytes, "nothing is used");
+            CK(cuMemFreeAsync(memory, where));
+            CUdeviceptr elsewhere = from_pool(second, bytes, where), there = from_pool(pool, bytes, other);
+            CK(cuMemsetD32Async(elsewhere, ~0u, count, where));
+            CK(cuMemsetD32Async(there, ~0u, count, other));
+            CK(cuMemFreeAsync(elsewhere, where));
+            CK(cuMemFreeAsync(there, other));
+            if (round % 10 == 9)
+                EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
+            CK(cuStreamSynchronize(where));
+            std::vector<unsigned> got(count);
+            CK(cuMemcpyDtoH(got.data(), results, bytes));
+            EXPECT_WORDS(got.data(), count, round);
+        }
+        CUdeviceptr freed = from_pool(pool, bytes, where);
+        CK(cuMemFreeAsync(freed, where));
+        CK(cuStreamSynchronize(where));
+        EXPECT(cuMemFreeAsync(freed, where) != CUDA_SUCCESS, "freed twice");
+    }
+    // What a stream has freed outlives it, and the pool it was freed to.
+    CUdeviceptr last = from_pool(pool, bytes, stream);
+    CK(cuMemFreeAsync(last, stream));
+    CK(cuStreamDestroy(stream));
+    CK(cuCtxSynchronize());
+    EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
+    CK(cuMemPoolDestroy(pool));
+    CK(cuMemPoolDestroy(second));
+}
+
 PITFALL(68, the_legacy_stream_orders_what_it_reuses) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu);

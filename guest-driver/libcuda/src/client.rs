@@ -157,12 +157,25 @@ impl Client {
     /// The program uses an address that it may have freed; see [`Spare::disown`].
     #[inline]
     pub fn disown(&self, address: u64) {
-        self.spare.disown(&self.connection, address);
+        let any_ordered = self.spare.disown(&self.connection, address);
+        self.note_freed(any_ordered);
     }
 
     /// Gives back everything that was kept, where the program would notice it.
     pub fn give_back_spare(&self) {
-        self.spare.give_back(&self.connection);
+        self.note_freed(self.spare.give_back(&self.connection));
+    }
+
+    /// Gives back what is kept for a stream that is about to end.
+    pub fn leave_stream(&self, stream: u64) {
+        self.note_freed(self.spare.leave_stream(&self.connection, stream));
+    }
+
+    /// Something may have been freed in a stream's order.
+    pub fn note_freed(&self, any_ordered: bool) {
+        if any_ordered {
+            self.pools.any_freed.store(true, Ordering::Relaxed);
+        }
     }
 }
 

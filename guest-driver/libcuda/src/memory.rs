@@ -15,7 +15,7 @@ use crate::{
     graph,
     stores::{
         pointers::{Kind, Origin, Range},
-        spare,
+        spare::{self, Home},
     },
     thread,
 };
@@ -197,7 +197,7 @@ cuda! {
     fn cuMemAlloc_v2(dptr: OutPtr<CUdeviceptr>, bytesize: usize) {
         let client = client()?;
         let context = thread::current_context();
-        if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(context, bytesize) {
+        if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(Home::of_context(context), spare::length_for(bytesize)) {
             note_device(client, context, spare, bytesize);
             return dptr.set(spare);
         }

@@ -4,10 +4,7 @@
 //! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
 //! the host's to say.
 
-use std::{
-    ffi::c_void,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_graphs::{Gpu, node::Work, objects::Allocation};
 use gpgpu_protocol::{
@@ -23,7 +20,10 @@ use crate::{
     device::device,
     graph::{self, Guest},
     launch::DefaultStream,
-    stores::pointers::{Kind, Origin, Range},
+    stores::{
+        pointers::{Kind, Origin, Range},
+        spare::{Home, Place},
+    },
     stream, thread,
 };
 
@@ -63,13 +63,32 @@ fn allocate(
     if bytesize == 0 {
         return dptr.set(0);
     }
-    let request = request::cuMemAllocFromPoolAsync {
-        dptr: true,
-        bytesize,
+    let place = Place {
+        stream: hStream,
+        context,
         pool,
-        hStream,
     };
-    let start = client.allocate(|| client.call(&request))?.dptr;
+    let spare = Home {
+        context,
+        order: Some(place),
+    };
+    let kept = if client.is_corrupted() {
+        None
+    } else {
+        client.spare.take(spare, bytesize)
+    };
+    let start = match kept {
+        Some(start) => start,
+        None => {
+            let request = request::cuMemAllocFromPoolAsync {
+                dptr: true,
+                bytesize,
+                pool,
+                hStream,
+            };
+            client.allocate(|| client.call(&request))?.dptr
+        }
+    };
     client.pointers.insert(Range {
         start,
         bytes: bytesize as u64,
@@ -104,17 +123,29 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     let is_known = client.objects.knows_stream(hStream)
         && client.objects.contains(context)
         && thread::has_context(client);
-    let is_pools = |range: &Range| matches!(range.origin, Origin::Pool { .. });
     if range.is_some() {
         client.pointers.remove(dptr);
     }
-    let freed = if is_known && range.as_ref().is_some_and(is_pools) {
-        client.post(&request)
-    } else {
-        client.call(&request).map(drop)
+    let pools = range.as_ref().and_then(|range| match range.origin {
+        Origin::Pool { pool, .. } => Some((range, pool)),
+        _ => None,
+    });
+    let freed = match pools.filter(|_| is_known) {
+        Some((range, pool)) => {
+            let place = Place {
+                stream: hStream,
+                context,
+                pool,
+            };
+            if client.spare.free_in_order(client, range, place) {
+                return Ok(());
+            }
+            client.post(&request)
+        }
+        None => client.call(&request).map(drop),
     };
     match (freed, range) {
-        (Ok(()), _) => client.pools.any_freed.store(true, Ordering::Relaxed),
+        (Ok(()), _) => client.note_freed(true),
         (Err(_), Some(range)) => client.pointers.insert(range),
         (Err(_), None) => {}
     }
@@ -155,6 +186,7 @@ fn destroy(pool: CUmemoryPool) -> Result {
     if device_of_default_pool(pool).is_some() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    client.give_back_spare();
     client.call(&request::cuMemPoolDestroy { pool })?;
     let mut table = client.pools.table();
     table.made.remove(&pool);
@@ -282,6 +314,7 @@ cuda! {
         let client = client()?;
         let pool = MemPool::id(pool);
         client.pools.device(pool)?;
+        client.give_back_spare();
         client.call(&request::cuMemPoolTrimTo { pool, minBytesToKeep }).map(drop)
     }
 
@@ -291,6 +324,7 @@ cuda! {
         client.pools.device(pool)?;
         let value = value.required()?.raw();
         let is_flag = is_flag(attr)?;
+        client.give_back_spare();
         let answer = client.call(&request::cuMemPoolGetAttribute { pool, attr, value: true })?.value;
         if is_flag {
             OutPtr::nested(value).set(answer as i32)
@@ -308,6 +342,7 @@ cuda! {
         } else {
             InPtr::<u64>::nested(value).get()?
         };
+        client.give_back_spare();
         client.call(&request::cuMemPoolSetAttribute { pool, attr, value }).map(drop)
     }
 

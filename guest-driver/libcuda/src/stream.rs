@@ -140,6 +140,7 @@ cuda! {
         if id <= CU_STREAM_PER_THREAD as u64 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
+        client.leave_stream(id);
         // Work goes on until it is done, and the call does not wait for it.
         let request = request::cuStreamDestroy_v2 { hStream: id };
         if client.objects.knows_stream(id) && thread::has_context(client) {

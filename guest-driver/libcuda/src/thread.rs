@@ -38,6 +38,7 @@ impl Drop for Leaving {
         // A thread's default streams end with it. At the end of the process the host sees to that.
         if let Ok(client) = client() {
             for (_, stream) in streams.flatten().unwrap_or_default() {
+                client.leave_stream(stream);
                 if client.objects.remove(stream).is_some() {
                     let _ = client.post(&request::cuStreamDestroy_v2 { hStream: stream });
                 }

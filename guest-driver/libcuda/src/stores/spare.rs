@@ -4,6 +4,9 @@
 //!
 //! What is kept is freed for the program: no call takes its address any more. Like the driver's own, which keeps small
 //! allocations in blocks of 2 MiB, it stays reachable for kernels until it is given back.
+//!
+//! Memory that was freed in a stream's order is kept for that stream alone: what the stream does with it next comes after
+//! the free. The host hears of the free when the memory is given back, which is later in the stream's order.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,6 +25,8 @@ use super::pointers::{Origin, Range};
 const LARGEST: usize = 1 << 20;
 /// How much is kept at most, in bytes.
 const MOST: usize = 64 << 20;
+/// How much of that was freed in the order of streams. The host counts it as used, and a program sees its pool's marks.
+const MOST_ORDERED: usize = 16 << 20;
 /// Allocations are as long as the next multiple of this, which is also how CUDA aligns them.
 const GRAIN: usize = 512;
 
@@ -34,11 +39,85 @@ pub struct Spare {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By context and length.
-    by_length: HashMap<(u64, usize), Vec<u64>>,
-    /// Lengths, by address.
-    lengths: BTreeMap<u64, usize>,
+    /// Addresses, by whose they are and by length.
+    by_length: HashMap<(Home, usize), Vec<u64>>,
+    /// Lengths and whose they are, by address.
+    blocks: BTreeMap<u64, (usize, Home)>,
     bytes: usize,
+    /// The part of `bytes` that was freed in the order of streams.
+    ordered: usize,
+}
+
+impl Kept {
+    fn add(&mut self, home: Home, address: u64, length: usize) {
+        let addresses = self.by_length.entry((home, length)).or_default();
+        addresses.push(address);
+        self.blocks.insert(address, (length, home));
+        self.bytes += length;
+        self.ordered += home.ordered(length);
+    }
+
+    /// A block is no longer among the addresses.
+    fn removed(&mut self, home: Home, address: u64, length: usize) {
+        self.blocks.remove(&address);
+        self.bytes -= length;
+        self.ordered -= home.ordered(length);
+    }
+
+    /// Takes what is of the homes that `is_wanted` says.
+    fn extract(&mut self, is_wanted: impl Fn(&Home) -> bool) -> Vec<(u64, Home)> {
+        let taken: Vec<_> = self
+            .by_length
+            .extract_if(|(home, _), _| is_wanted(home))
+            .flat_map(|((home, length), addresses)| {
+                addresses
+                    .into_iter()
+                    .map(move |address| (address, home, length))
+            })
+            .collect();
+        for (address, home, length) in &taken {
+            self.removed(*home, *address, *length);
+        }
+        taken
+            .into_iter()
+            .map(|(address, home, _)| (address, home))
+            .collect()
+    }
+}
+
+/// Who may have kept memory again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Home {
+    /// The context that the memory is of.
+    pub context: u64,
+    /// The stream that it was freed in, if it was freed in one's order.
+    pub order: Option<Place>,
+}
+
+/// A stream's part of a memory pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The stream's id.
+    pub stream: u64,
+    /// The stream's context, which is the current one for a default stream.
+    pub context: u64,
+    /// The pool's id.
+    pub pool: u64,
+}
+
+impl Home {
+    /// That of memory which `cuMemAlloc` gives in a context.
+    pub fn of_context(context: u64) -> Self {
+        Self {
+            context,
+            order: None,
+        }
+    }
+
+    /// How many of so many bytes were freed in a stream's order: all or none.
+    fn ordered(&self, length: usize) -> usize {
+        if self.order.is_some() { length } else { 0 }
+    }
 }
 
 /// The length that is asked of the host for `bytes` bytes.
@@ -57,34 +136,27 @@ impl Spare {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes memory of a context for `bytes` bytes.
-    pub fn take(&self, context: u64, bytes: usize) -> Option<u64> {
+    /// Takes memory of this length.
+    pub fn take(&self, home: Home, length: usize) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let length = length_for(bytes);
         let mut kept = self.kept();
-        let address = kept.by_length.get_mut(&(context, length))?.pop()?;
-        kept.lengths.remove(&address);
-        kept.bytes -= length;
-        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+        let address = kept.by_length.get_mut(&(home, length))?.pop()?;
+        kept.removed(home, address, length);
+        self.count.store(kept.blocks.len(), Ordering::Relaxed);
         Some(address)
     }
 
-    /// Keeps memory of a context that the program frees; `false` if it is too much.
-    fn keep(&self, context: u64, address: u64, bytes: usize) -> bool {
-        let length = length_for(bytes);
+    /// Keeps memory that the program frees; `false` if it is too much.
+    fn keep(&self, home: Home, address: u64, length: usize) -> bool {
         let mut kept = self.kept();
-        if bytes > LARGEST || kept.bytes + length > MOST {
+        let ordered = kept.ordered + home.ordered(length);
+        if length > LARGEST || kept.bytes + length > MOST || ordered > MOST_ORDERED {
             return false;
         }
-        kept.by_length
-            .entry((context, length))
-            .or_default()
-            .push(address);
-        kept.lengths.insert(address, length);
-        kept.bytes += length;
-        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+        kept.add(home, address, length);
+        self.count.store(kept.blocks.len(), Ordering::Relaxed);
         true
     }
 
@@ -95,31 +167,24 @@ impl Spare {
             return false;
         }
         let kept = self.kept();
-        let before = kept.lengths.range(..=address).next_back();
-        before.is_some_and(|(start, length)| address - start < *length as u64)
+        let before = kept.blocks.range(..=address).next_back();
+        before.is_some_and(|(start, (length, _))| address - start < *length as u64)
     }
 
-    /// Takes everything, to be given back.
-    fn drain(&self) -> Vec<u64> {
-        let kept = std::mem::take(&mut *self.kept());
-        self.count.store(0, Ordering::Relaxed);
-        kept.lengths.into_keys().collect()
+    /// Takes what is of these homes, to be given back or forgotten.
+    fn extract(&self, is_wanted: impl Fn(&Home) -> bool) -> Vec<(u64, Home)> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut kept = self.kept();
+        let taken = kept.extract(is_wanted);
+        self.count.store(kept.blocks.len(), Ordering::Relaxed);
+        taken
     }
 
     /// A context is gone, and its memory with it.
     pub fn forget_context(&self, context: u64) {
-        let mut kept = self.kept();
-        let gone: Vec<_> = kept
-            .by_length
-            .extract_if(|(of, _), _| *of == context)
-            .collect();
-        for ((_, length), addresses) in gone {
-            for address in addresses {
-                kept.lengths.remove(&address);
-                kept.bytes -= length;
-            }
-        }
-        self.count.store(kept.lengths.len(), Ordering::Relaxed);
+        self.extract(|home| home.context == context);
     }
 
     /// Frees memory for the program, once nothing of its context uses it any more, and keeps it if that makes sense; `false`
@@ -136,7 +201,8 @@ impl Spare {
         if !connection.is_idle(Scope::All) {
             connection.call(&request::cuCtxSynchronize {})?;
         }
-        if range.origin == Origin::Call && self.keep(context, address, bytes) {
+        let home = Home::of_context(context);
+        if range.origin == Origin::Call && self.keep(home, address, length_for(bytes)) {
             return Ok(true);
         }
         if connection.is_corrupted() {
@@ -146,25 +212,68 @@ impl Spare {
         Ok(true)
     }
 
-    /// The program uses an address that it may have freed: what the host says of it must be true.
-    #[inline]
-    pub fn disown(&self, connection: &Connection, address: u64) {
-        if self.holds(address) {
-            self.give_back(connection);
-        }
+    /// Keeps memory of a pool that the program frees in a stream's order; `false` if the host is to hear of it now.
+    pub fn free_in_order(&self, connection: &Connection, range: &Range, place: Place) -> bool {
+        let home = Home {
+            context: range.context,
+            order: Some(place),
+        };
+        connection.ring().is_some()
+            && !connection.is_corrupted()
+            && self.keep(home, range.start, range.bytes as usize)
     }
 
-    /// Gives back everything that was kept, where the program would notice it.
-    pub fn give_back(&self, connection: &Connection) {
-        for dptr in self.drain() {
-            // What the context's end has freed already is no loss.
-            let _ = if connection.ring().is_some() {
-                connection.post(&request::gpgpuFreeIdle { dptr })
-            } else {
-                connection.call(&request::cuMemFree_v2 { dptr }).map(drop)
-            };
+    /// The program uses an address that it may have freed: what the host says of it must be true. `true` if memory was given
+    /// back in a stream's order.
+    #[inline]
+    pub fn disown(&self, connection: &Connection, address: u64) -> bool {
+        self.holds(address) && self.give_back(connection)
+    }
+
+    /// Gives back everything that was kept, where the program would notice it. `true` if some of it in a stream's order.
+    pub fn give_back(&self, connection: &Connection) -> bool {
+        give_back(connection, self.extract(|_| true))
+    }
+
+    /// Gives back what is kept for a stream, which is about to end. `true` if there was something.
+    pub fn leave_stream(&self, connection: &Connection, stream: u64) -> bool {
+        let is_there = |home: &Home| home.order.is_some_and(|place| place.stream == stream);
+        give_back(connection, self.extract(is_there))
+    }
+}
+
+fn give_back(connection: &Connection, blocks: Vec<(u64, Home)>) -> bool {
+    let mut any_ordered = false;
+    for (dptr, home) in blocks {
+        // What the context's end has freed already is no loss.
+        match home.order {
+            Some(place) => {
+                any_ordered = true;
+                let hStream = place.stream;
+                let _ = in_context(place.context, || {
+                    connection.post(&request::cuMemFreeAsync { dptr, hStream })
+                });
+            }
+            None if connection.ring().is_some() => {
+                let _ = connection.post(&request::gpgpuFreeIdle { dptr });
+            }
+            None => {
+                let _ = connection.call(&request::cuMemFree_v2 { dptr });
+            }
         }
     }
+    any_ordered
+}
+
+/// Sends with a context as the thread's current one: that of a default stream is no part of the stream's id.
+fn in_context(context: u64, send: impl FnOnce() -> Result) -> Result {
+    if thread::current_context() == context {
+        return send();
+    }
+    thread::push_context(context)?;
+    let sent = send();
+    thread::pop_context();
+    sent
 }
 
 #[cfg(test)]
@@ -174,29 +283,63 @@ mod tests {
     #[test]
     fn what_is_freed_is_given_out_again_to_its_context_only() {
         let spare = Spare::default();
-        assert_eq!(spare.take(1, 600), None);
-        assert!(spare.keep(1, 0x1000, 600));
+        let (one, two) = (Home::of_context(1), Home::of_context(2));
+        let length = length_for(600);
+        assert_eq!(length, 1024);
+        assert_eq!(spare.take(one, length), None);
+        assert!(spare.keep(one, 0x1000, length));
         assert!(spare.holds(0x1000) && spare.holds(0x13ff) && !spare.holds(0x1400));
-        assert_eq!(spare.take(2, 600), None);
-        assert_eq!(spare.take(1, 400), None);
-        assert_eq!(spare.take(1, 1024), Some(0x1000));
+        assert_eq!(spare.take(two, length), None);
+        assert_eq!(spare.take(one, length_for(400)), None);
+        assert_eq!(spare.take(one, 1024), Some(0x1000));
         assert!(!spare.holds(0x1000));
-        assert_eq!(spare.take(1, 1024), None);
+        assert_eq!(spare.take(one, 1024), None);
+    }
+
+    #[test]
+    fn what_is_freed_in_a_streams_order_is_that_streams_and_pools() {
+        let spare = Spare::default();
+        let home = |stream, pool| Home {
+            context: 1,
+            order: Some(Place {
+                stream,
+                context: 1,
+                pool,
+            }),
+        };
+        assert!(spare.keep(home(5, 7), 0x1000, 600));
+        assert!(spare.keep(home(6, 7), 0x2000, 600));
+        for other in [home(5, 8), home(4, 7), Home::of_context(1)] {
+            assert_eq!(spare.take(other, 600), None);
+        }
+        assert_eq!(spare.take(home(5, 7), 600), Some(0x1000));
+        assert!(spare.keep(home(5, 7), 0x1000, 600));
+        let of_stream = spare.extract(|home| home.order.is_some_and(|place| place.stream == 5));
+        assert_eq!(of_stream, [(0x1000, home(5, 7))]);
+        assert!(!spare.holds(0x1000) && spare.holds(0x2000));
+        spare.forget_context(1);
+        assert_eq!(spare.take(home(6, 7), 600), None);
+        for block in 0..(MOST_ORDERED / LARGEST) as u64 {
+            assert!(spare.keep(home(block, 7), block << 20, LARGEST));
+        }
+        assert!(!spare.keep(home(5, 7), 1 << 40, 512), "too much");
+        assert!(spare.keep(Home::of_context(1), 1 << 40, 512));
     }
 
     #[test]
     fn no_more_is_kept_than_the_limit_and_nothing_of_a_context_that_is_gone() {
         let spare = Spare::default();
-        assert!(!spare.keep(1, 0, LARGEST + 1));
+        let home = Home::of_context;
+        assert!(!spare.keep(home(1), 0, LARGEST + 1));
         let mut kept = 0;
-        while spare.keep(1 + kept % 2, kept << 20, LARGEST) {
+        while spare.keep(home(1 + kept % 2), kept << 20, LARGEST) {
             kept += 1;
         }
         assert_eq!(kept as usize, MOST / LARGEST);
         spare.forget_context(1);
-        assert_eq!(spare.take(1, LARGEST), None);
-        assert!(spare.keep(3, 1 << 40, LARGEST));
-        assert_eq!(spare.drain().len(), MOST / LARGEST / 2 + 1);
-        assert_eq!(spare.take(2, LARGEST), None);
+        assert_eq!(spare.take(home(1), LARGEST), None);
+        assert!(spare.keep(home(3), 1 << 40, LARGEST));
+        assert_eq!(spare.extract(|_| true).len(), MOST / LARGEST / 2 + 1);
+        assert_eq!(spare.take(home(2), LARGEST), None);
     }
 }
