@@ -242,6 +242,26 @@ fn pitfall_83_a_peer_that_never_answers_does_not_hang_the_program() {
     assert_eq!(output.status.code(), Some(3));
 }
 
+#[test]
+fn a_call_that_may_block_goes_by_the_ring_where_there_is_one() {
+    let Some(stage) = Stage::find() else { return };
+    let back_end = BackEnd::start(&stage);
+    for (ring, way) in [("1", "ring"), ("0", "command queue")] {
+        let output = stage
+            .program("vector-addition-driver", &back_end.socket(), &[])
+            .env("VIRTIO_GPGPU_RING", ring)
+            .env("VIRTIO_GPGPU_LOG", "trace")
+            .output()
+            .unwrap();
+        assert!(right(&output), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains(&format!("cuModuleUnload waits: {way}")),
+            "{way}: {said}"
+        );
+    }
+}
+
 /// The software GPU says that its kernels reach pageable memory, as with HMM or ATS.
 #[test]
 fn a_host_whose_gpu_reaches_pageable_memory_serves_nobody_unless_told_to() {

@@ -23,7 +23,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Request, request},
+    api::{Operation, Request, request},
     codec::Blob,
     cuda::*,
     layout::{COMMAND_QUEUE, CommandAnswer, status},
@@ -101,11 +101,12 @@ fn data_comes_without_an_answer() {
 
 macro_rules! elsewhere {
     ($($(#[doc = $doc:literal])* $op:literal $completion:ident $style:ident $name:ident $($per_thread:ident)? ($($arg:ident : $ty:ty),*) $($is:ident)*;)*) => {
-        /// The operations that do not travel by the ring.
-        fn elsewhere() -> Vec<(u16, &'static str)> {
-            let all = [$(($op, stringify!($name), <request::$name as Request>::OPERATION.rings),)*];
-            let elsewhere = all.into_iter().filter(|(_, _, rings)| !rings);
-            elsewhere.map(|(op, name, _)| (op, name)).collect()
+        /// The operations that do not travel by a ring, or by a wide one.
+        fn elsewhere(is_wide: bool) -> Vec<(u16, &'static str)> {
+            let all = [$(<request::$name as Request>::OPERATION),*];
+            let rings = |of: &Operation| if is_wide { of.rings_wide } else { of.rings };
+            let elsewhere = all.into_iter().filter(|of| !rings(of));
+            elsewhere.map(|of| (of.op, of.name)).collect()
         }
     };
 }
@@ -172,7 +173,7 @@ impl<'a, 'b> RawRing<'a, 'b> {
 
 /// A record of an operation that does not travel by the ring is an error, and does nothing: a success says that a command was
 /// carried out. The records behind it are carried out.
-/// GPGPU-DEV-63.
+/// GPGPU-DEV-63, GPGPU-DEV-73.
 #[test]
 fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
     let Some(host) = Host::start() else { return };
@@ -230,12 +231,32 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         let last = [stream, &query[..]].concat();
         assert_eq!(ring.result(&last), CUDA_ERROR_INVALID_VALUE, "{stream:x?}");
     }
-    let all = elsewhere();
+    let all = elsewhere(false);
     assert!(all.len() > whole.len());
     for (op, name) in all {
         let code = ring.result(&raw_command(op, context, &[]));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
     }
+    // A wide ring takes what may block, and nothing else of these.
+    ring.client.widen_ring();
+    for (op, name) in elsewhere(true) {
+        let code = ring.result(&raw_command(op, context, &[]));
+        assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "{name}");
+    }
+    let fill = request::cuMemsetD8_v2 {
+        dstDevice: address,
+        uc: 9,
+        N: 64,
+    };
+    let fill = command(&fill, context);
+    for stream in [fill.clone(), [&query[..], &fill[..]].concat()] {
+        assert_eq!(ring.result(&stream), CUDA_SUCCESS);
+    }
+    let copy = request::gpgpuCopyOut {
+        src: address,
+        hStream: 0,
+    };
+    assert_eq!(ring.client.works(&copy, context, &[], 64).1, [9; 64]);
     // The memory is still there, and what does travel by the ring does.
     let write = request::gpgpuWrite {
         dst: address,
@@ -243,10 +264,6 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         bytes: Blob(vec![7; 64]),
     };
     assert_eq!(ring.result(&command(&write, context)), CUDA_SUCCESS);
-    let copy = request::gpgpuCopyOut {
-        src: address,
-        hStream: 0,
-    };
     assert_eq!(client.works(&copy, context, &[], 64).1, [7; 64]);
     client.close();
 }

@@ -63,6 +63,8 @@ const FILLER: u32 = u32::MAX - 1;
 
 /// The fences word of an answer that says: the worker did nothing; send the command by the command queue.
 pub const ELSEWHERE: u32 = u32::MAX;
+/// The fences word of an answer that says: it is too long for the slot, and `gpgpuRingAnswer` takes it.
+pub const KEPT: u32 = u32::MAX - 1;
 
 const _: () = {
     assert!(COMMAND_BYTES.is_power_of_two());

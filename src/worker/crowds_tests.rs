@@ -16,6 +16,7 @@ use super::{
     crowds::{CROWD, Crowds, Waiting},
     lifetimes_tests::Rig,
     objects::{Entry, Params},
+    pool::Pool,
     ring::{self, Ring},
 };
 use crate::{
@@ -272,7 +273,7 @@ fn a_ring_with_a_backlog_gives_the_driver_graphs_and_every_launch() {
         append(&command(&launch(&rig, index as u64), rig.contexts[0]));
     }
     let end = producer.tail();
-    ring::serve(session).unwrap();
+    ring::serve(session, Pool::default()).unwrap();
     session.ring.get().unwrap().wait(end).unwrap();
     let graphs = double::calls("cuGraphLaunch");
     assert!(graphs > 10, "{graphs} graphs");

@@ -163,9 +163,8 @@ fn enter<R: Request + Naming>(
 }
 
 macro_rules! carry_out {
-    // Nothing but what travels by the ring: who does otherwise is not one of our libraries.
-    (ring $name:ident, $data:ident) => {
-        if !<request::$name as Request>::OPERATION.rings && $data.by_ring {
+    (way $name:ident, $data:ident) => {
+        if !$data.way.takes(<request::$name as Request>::OPERATION) {
             return Err(Malformed::Range);
         }
     };
@@ -228,10 +227,10 @@ macro_rules! table {
             let _ = data;
             Ok(match op {
                 $($op => {
-                    carry_out!(ring $name, data);
+                    carry_out!(way $name, data);
                     carry_out!($completion, $style, $name, session, context, arguments, data, $($arg : $ty),*)
                 })*
-                _ => return libraries::carry_out(session, op, context, arguments, data.by_ring),
+                _ => return libraries::carry_out(session, op, context, arguments, data.way),
             })
         }
 

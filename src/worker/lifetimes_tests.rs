@@ -170,7 +170,7 @@ impl Rig {
     }
 
     /// Memory of the guest, registered.
-    fn register(&self, number: u32, address: u64) {
+    pub fn register(&self, number: u32, address: u64) {
         let file = Arc::new(OwnedFd::from(sealed_memfd(c"test", BYTES).unwrap()));
         let run = MapRun {
             file,

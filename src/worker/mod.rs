@@ -63,7 +63,7 @@ use self::{
     lease::Passage,
     memory::Staging,
     pool::Pool,
-    session::{Data, Session},
+    session::{Data, Session, Way},
 };
 use crate::{
     ipc::{self, Span, ToWorker, WorkerEnd},
@@ -146,8 +146,8 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
     if !start::start(end, &options, session)? {
         return Ok(());
     }
-    ring::serve(session).map_err(Error::Ring)?;
     let pool = Pool::default();
+    ring::serve(session, pool.clone()).map_err(Error::Ring)?;
     while let Some(message) = end.recv()? {
         match message {
             ToWorker::Serve(_) => return Err(ipc::Error::Malformed("served twice").into()),
@@ -302,7 +302,7 @@ impl Job {
             output: staging.address(self.output)?,
             output_bytes: self.output.len as usize,
             offset: self.data_offset,
-            by_ring: false,
+            way: Way::Queue,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use gpgpu_protocol::layout::MAX_QUEUE_SIZE;
+use gpgpu_protocol::{layout::MAX_QUEUE_SIZE, ring::SLOTS};
 
 /// Told whether it runs on a thread of the pool; if not, it must not block.
 type Job = Box<dyn FnOnce(bool) + Send>;
@@ -33,9 +33,9 @@ const STACK_BYTES: usize = 8 << 20;
 /// More idle threads than this end.
 const MAX_IDLE: usize = 8;
 
-/// The most threads. A VM has no more chains under way on its control and its command queue together, so a job never waits for
-/// another one to end, of which it might be the condition.
-const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE;
+/// The most threads. A VM has no more chains under way on its control and its command queue together, and a client no more requests in
+/// its ring, so a job never waits for another one to end, of which it might be the condition.
+const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE + SLOTS;
 
 impl Pool {
     /// Runs a job on an idle thread, or on a new one. Where the host has no thread to give, it runs here and now, and is told so: it

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Rest: while the VMM has stopped the VM, nothing of this worker writes to the guest's memory.
 //!
-//! Three things write there: the GPU, at the addresses that the guest process registered; threads that are giving the GPU work, as the
-//! driver may make a copy itself; and the ring's thread, which answers in the ring. So nothing passes the gates any more, the ring's thread
-//! stops between two commands or at a gate, and the GPU does what it was given. All else goes on: it reaches the staging
-//! area at most.
+//! These write there: the GPU, at the addresses that the guest process registered; threads that are giving the GPU work, as the
+//! driver may make a copy itself; and whoever answers in the ring, which is its thread and those that carry out its waits. So nothing passes
+//! the gates any more, the ring's thread stops between two commands or at a gate, other answers wait, and the GPU does what it was given. All
+//! else goes on: it reaches the staging area at most.
 //!
 //! A host callback runs in the guest. The GPU may be waiting for one until the VM goes on, so then it is waited for no longer than
 //! [`PATIENCE`]. The device process does not wait for ever either: it ends a worker that does not come to rest.
@@ -34,6 +34,38 @@ pub struct Writer {
     is_to_stop: AtomicBool,
     writes: Mutex<bool>,
     changed: Condvar,
+}
+
+/// Answers in the ring of threads that are not the ring's.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Whether they wait. Held by who writes one.
+    wait: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Answers {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an answer, as soon as it may be written.
+    pub fn write(&self, write: impl FnOnce()) {
+        let waited = self.changed.wait_while(self.lock(), |wait| *wait);
+        let _held = waited.unwrap_or_else(PoisonError::into_inner);
+        write();
+    }
+
+    /// None is written any more.
+    fn stop(&self) {
+        *self.lock() = true;
+    }
+
+    /// They may be written.
+    fn go_on(&self) {
+        *self.lock() = false;
+        self.changed.notify_all();
+    }
 }
 
 /// The ring's thread writes nothing until this is dropped, which waits until it may.
@@ -122,6 +154,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
                 continue;
             }
             session.writer.stop();
+            session.answers.stop();
             session.gates.hold();
             if comes_to_rest(session, &mut drain, || words.wanted() == number) {
                 words.reach(number);
@@ -131,6 +164,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
             }
             if words.wanted() == 0 {
                 session.gates.let_go();
+                session.answers.go_on();
                 session.writer.go_on();
             }
         }
@@ -237,6 +271,20 @@ mod tests {
         assert_eq!(said.try_recv(), Err(mpsc::TryRecvError::Empty));
         writer.go_on();
         assert_eq!(said.recv(), Ok("writes"));
+    }
+
+    #[test]
+    fn pitfall_88_answers_of_other_threads_wait_until_they_may_be_written() {
+        let answers: &'static Answers = Box::leak(Box::default());
+        answers.write(|| {});
+        answers.stop();
+        let (write, written) = mpsc::channel();
+        let thread = thread::spawn(move || answers.write(|| write.send(()).unwrap()));
+        // What is written once it may be shows that the thread did not write before.
+        assert_eq!(written.try_recv(), Err(mpsc::TryRecvError::Empty));
+        answers.go_on();
+        thread.join().unwrap();
+        assert_eq!(written.recv(), Ok(()));
     }
 
     #[test]

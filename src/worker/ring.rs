@@ -10,18 +10,20 @@ use std::{
     io,
     sync::{
         Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
     time::{Duration, Instant},
 };
 
 use gpgpu_protocol::{
-    api::{Object, Property, Stream, is},
+    api::{Completion, Object, Property, Stream, is, operation},
+    codec::Malformed,
     cuda::*,
     futex,
+    layout::MAX_ANSWER_BYTES,
     ring::{
-        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, COMMAND_BYTES, Consumer, ELSEWHERE,
+        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, COMMAND_BYTES, Consumer, ELSEWHERE, KEPT,
         NO_SLOT, RING_BYTES, Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET,
         SLOTS, WORD_OFFSET, WORDS,
     },
@@ -29,11 +31,12 @@ use gpgpu_protocol::{
 use zerocopy::IntoBytes;
 
 use super::{
-    counts,
+    Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
     lease::Passage,
-    session::{Data, Session},
+    pool::Pool,
+    session::{Data, Session, Way},
     wait,
 };
 use crate::cuda::driver;
@@ -44,6 +47,8 @@ const BATCH: u32 = 32;
 const SHORTEST_POLL: Duration = Duration::from_micros(20);
 /// How long at most.
 const LONGEST_POLL: Duration = Duration::from_millis(1);
+/// The longest answer that is kept for a slot: it is to fit an answer of the command queue.
+const LONGEST_KEPT: usize = MAX_ANSWER_BYTES - 256;
 
 /// Launches that wait for those behind them, and the records that they were.
 #[derive(Debug, Default)]
@@ -76,6 +81,8 @@ impl Crowd {
 #[derive(Debug, Default, Clone)]
 struct Pending {
     sequence: u32,
+    /// A thread of the pool carries it out.
+    is_running: bool,
     context: u64,
     streams: Vec<u64>,
 }
@@ -102,6 +109,10 @@ pub struct Ring {
     reaching: Mutex<()>,
     reached: Condvar,
     crowds: Mutex<Crowds>,
+    /// Whether it takes waits, and what has a long answer.
+    is_wide: AtomicBool,
+    /// Answers that do not fit their slots, each with the sequence of its request.
+    kept: Mutex<Vec<Option<(u32, Vec<u8>)>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,9 +126,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 ///
 /// There can be no thread.
-pub fn serve(session: &'static Session) -> io::Result<()> {
-    let serve = || {
-        let Err(broken) = session.ring.wait().serve(session);
+pub fn serve(session: &'static Session, pool: Pool) -> io::Result<()> {
+    let serve = move || {
+        let Err(broken) = session.ring.wait().serve(session, &pool);
         // Nothing tells where the next record would start, so the client ends, as with its process natively.
         tracing::warn!("{broken}");
         std::process::exit(1);
@@ -153,6 +164,8 @@ impl Ring {
             reaching: Mutex::new(()),
             reached: Condvar::new(),
             crowds: Mutex::default(),
+            is_wide: AtomicBool::new(false),
+            kept: Mutex::new(vec![None; SLOTS]),
         };
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
@@ -163,7 +176,11 @@ impl Ring {
         futex::wake(self.area.sleeping());
     }
 
-    fn serve(&self, session: &Session) -> Result<std::convert::Infallible, Broken> {
+    fn serve(
+        &'static self,
+        session: &'static Session,
+        pool: &Pool,
+    ) -> Result<std::convert::Infallible, Broken> {
         let mut consumer = Consumer::new(self.area, 0);
         let mut commands = Vec::new();
         let mut poll = LONGEST_POLL / 4;
@@ -186,7 +203,7 @@ impl Ring {
                     self.give(session, &mut crowd);
                 } else {
                     self.give(session, &mut crowd);
-                    self.carry_out(session, &record, commands.as_bytes());
+                    self.take(session, pool, &record, &commands);
                 }
                 self.done.store(consumer.head(), Ordering::Release);
                 if since % BATCH == 0 {
@@ -234,36 +251,130 @@ impl Ring {
         locked(&self.crowds)
     }
 
+    /// Carries out a record, here or, if it may block, on a thread of the pool.
+    fn take(
+        &'static self,
+        session: &'static Session,
+        pool: &Pool,
+        record: &Record,
+        commands: &[u64],
+    ) {
+        let is_wide = record.slot != NO_SLOT && self.is_wide.load(Ordering::Relaxed);
+        if !is_wide || !Commands(commands.as_bytes()).any(|command| waits(&command)) {
+            return self.carry_out(session, record, commands.as_bytes());
+        }
+        let is_free = self.with_pending(record, |pending| {
+            let is_free = !pending.is_running;
+            if is_free {
+                *pending = Pending {
+                    sequence: record.sequence,
+                    is_running: true,
+                    ..Pending::default()
+                };
+            }
+            is_free
+        });
+        if !is_free {
+            // Two requests of one slot: so a client has no more under way than there are slots.
+            session.defer(CUDA_ERROR_INVALID_VALUE);
+            return;
+        }
+        let (record, commands) = (*record, commands.to_vec());
+        pool.run(move |may_block| {
+            self.carry_out_aside(session, &record, commands.as_bytes(), may_block);
+            counts::flush(session);
+        });
+    }
+
+    /// Carries out a record that may block.
+    fn carry_out_aside(
+        &self,
+        session: &Session,
+        record: &Record,
+        commands: &[u8],
+        may_block: bool,
+    ) {
+        let fence = |_, until: &Until, passage| wait(session, until, passage);
+        let answered = may_block
+            .then(|| super::execute(session, commands, Data::of(Way::WideRing), fence))
+            // Without a thread, the command queue says that there is none.
+            .unwrap_or_else(|| Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE)));
+        self.answer(session, record, answered, |write| {
+            session.answers.write(write);
+        });
+        // From now on the record counts as carried out; the answer is there before.
+        self.with_pending(record, |pending| {
+            if pending.sequence == record.sequence {
+                *pending = Pending::default();
+            }
+        });
+    }
+
+    /// What the request of a record's slot waits for.
+    fn with_pending<T>(&self, record: &Record, change: impl FnOnce(&mut Pending) -> T) -> T {
+        change(&mut locked(&self.pending)[record.slot as usize % SLOTS])
+    }
+
     fn carry_out(&self, session: &Session, record: &Record, commands: &[u8]) {
-        let answered = super::execute(session, commands, Data::of_ring(), |op, until, passage| {
+        let way = match record.slot != NO_SLOT && self.is_wide.load(Ordering::Relaxed) {
+            true => Way::WideRing,
+            false => Way::Ring,
+        };
+        let answered = super::execute(session, commands, Data::of(way), |op, until, passage| {
             self.fence(session, record, op, until, passage)
         });
-        let slot = (record.slot != NO_SLOT).then(|| self.area.slot(record.slot as usize));
-        match (answered, slot) {
-            (Err(_), None) => session.defer(CUDA_ERROR_INVALID_VALUE),
-            (Err(_), Some(slot)) => {
-                let answer = Answer::code(CUDA_ERROR_INVALID_VALUE);
-                slot.answer(record.sequence, 0, &answer.head(session), &[]);
+        self.answer(session, record, answered, |write| write());
+    }
+
+    /// Answers a record, if an answer is wanted; `write` runs what writes to the slot.
+    fn answer(
+        &self,
+        session: &Session,
+        record: &Record,
+        answered: Result<(Answer, u32), Malformed>,
+        write: impl FnOnce(&dyn Fn()),
+    ) {
+        let (mut answer, mut fences) =
+            answered.unwrap_or_else(|_| (Answer::code(CUDA_ERROR_INVALID_VALUE), 0));
+        if record.slot == NO_SLOT {
+            if answer.result != CUDA_SUCCESS {
+                session.defer(answer.result);
             }
-            (Ok((answer, _)), None) => {
-                if answer.result != CUDA_SUCCESS {
-                    session.defer(answer.result);
-                }
+            return;
+        }
+        if answer.len() > SLOT_ANSWER_BYTES {
+            if self.is_wide.load(Ordering::Relaxed) && answer.len() <= LONGEST_KEPT {
+                let bytes = [&answer.head(session), answer.reply()].concat();
+                locked(&self.kept)[record.slot as usize % SLOTS] = Some((record.sequence, bytes));
+                (answer, fences) = (Answer::code(CUDA_SUCCESS), KEPT);
+            } else {
+                // Of a ring that is not wide, the table says that no answer is so long.
+                (answer, fences) = (Answer::code(CUDA_ERROR_UNKNOWN), 0);
             }
-            (Ok((answer, fences)), Some(slot)) => {
-                if answer.len() > SLOT_ANSWER_BYTES {
-                    // The table says that no answer of the ring is so long.
-                    let answer = Answer::code(CUDA_ERROR_UNKNOWN);
-                    slot.answer(record.sequence, 0, &answer.head(session), &[]);
-                } else {
-                    slot.answer(
-                        record.sequence,
-                        fences,
-                        &answer.head(session),
-                        answer.reply(),
-                    );
-                }
-            }
+        }
+        let head = answer.head(session);
+        let slot = self.area.slot(record.slot as usize);
+        write(&|| slot.answer(record.sequence, fences, &head, answer.reply()));
+    }
+
+    /// Takes waits, and what has a long answer, from now on.
+    pub fn widen(&self) {
+        self.is_wide.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes an answer that did not fit its slot.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is none.
+    pub fn take_kept(&self, slot: u32, sequence: u32) -> Result<Vec<u8>, CUresult> {
+        let mut kept = locked(&self.kept);
+        let kept = kept
+            .get_mut(slot as usize)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        match kept.take_if(|(of, _)| *of == sequence) {
+            Some((_, answer)) => Ok(answer),
+            None => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 
@@ -329,13 +440,14 @@ impl Ring {
             }
         }
         let count = streams.len() as u32;
-        if let Some(pending) = locked(&self.pending).get_mut(slot) {
+        self.with_pending(record, |pending| {
             *pending = Pending {
                 sequence: record.sequence,
+                is_running: false,
                 context: session.current(),
                 streams,
             };
-        }
+        });
         Ok(count)
     }
 
@@ -462,6 +574,9 @@ impl Ring {
             // Not carried out yet, or without a fence.
             return Ok(is_answered);
         }
+        if pending.is_running {
+            return Ok(false);
+        }
         session.enter(pending.context)?;
         Ok(self.is_idle(session, &pending.streams)? && is_answered)
     }
@@ -535,6 +650,11 @@ impl Ring {
     }
 }
 
+/// Whether a command may block.
+fn waits(command: &Command<'_>) -> bool {
+    operation(command.op).is_some_and(|operation| operation.completion == Completion::Wait)
+}
+
 /// Looks for something for a while.
 fn poll_for(limit: Duration, mut is_there: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
@@ -550,3 +670,6 @@ fn poll_for(limit: Duration, mut is_there: impl FnMut() -> bool) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,10 @@ use std::{
     },
 };
 
-use gpgpu_protocol::{api::Hello, cuda::*};
+use gpgpu_protocol::{
+    api::{Hello, Operation},
+    cuda::*,
+};
 use smallvec::SmallVec;
 
 use super::{
@@ -32,7 +35,7 @@ use super::{
     ops::link::Links,
     printed::Printed,
     printing::Printing,
-    rest::Writer,
+    rest::{Answers, Writer},
     ring::Ring,
 };
 use crate::ipc::WorkerEnd;
@@ -55,6 +58,8 @@ pub struct Session {
     pub ring: OnceLock<Ring>,
     /// The thread that serves it.
     pub writer: &'static Writer,
+    /// Its answers that other threads write to the ring.
+    pub answers: Answers,
     /// What holds its work back while other VMs have the GPU.
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
@@ -92,6 +97,28 @@ impl Deref for Session {
     }
 }
 
+/// How a command came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By the command queue.
+    Queue,
+    /// By the ring, to its thread.
+    Ring,
+    /// By a wide ring.
+    WideRing,
+}
+
+impl Way {
+    /// Whether an operation travels so: who does otherwise is not one of our libraries.
+    pub fn takes(self, operation: &Operation) -> bool {
+        match self {
+            Self::Queue => true,
+            Self::Ring => operation.rings,
+            Self::WideRing => operation.rings_wide,
+        }
+    }
+}
+
 /// A command's data beside the stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
@@ -105,8 +132,8 @@ pub struct Data {
     pub output_bytes: usize,
     /// Where in the whole transfer they lie, in bytes.
     pub offset: u64,
-    /// Whether the command came by the ring, which carries no data beside the stream.
-    pub by_ring: bool,
+    /// How the command came.
+    pub way: Way,
 }
 
 // SAFETY: the spans lie in the staging area and belong to the command until it is answered.
@@ -132,14 +159,14 @@ impl Data {
             output: std::ptr::null_mut(),
             output_bytes: 0,
             offset: 0,
-            by_ring: false,
+            way: Way::Queue,
         }
     }
 
-    /// That of a command that came by the ring: none.
-    pub const fn of_ring() -> Self {
+    /// That of a command that came in this way: none.
+    pub const fn of(way: Way) -> Self {
         Self {
-            by_ring: true,
+            way,
             ..Self::none()
         }
     }
@@ -196,6 +223,7 @@ impl Session {
             staging: OnceLock::new(),
             ring: OnceLock::new(),
             writer: Box::leak(Box::default()),
+            answers: Answers::default(),
             gates: Gates::new(common, device_memory),
             primary: Mutex::default(),
             ahead: Ahead::default(),

@@ -60,7 +60,7 @@ impl Sent {
             input: Vec::new(),
             out: 0,
             words: None,
-            by_queue: !R::OPERATION.rings,
+            by_queue: !R::OPERATION.rings_wide,
         }
     }
 
@@ -113,6 +113,7 @@ impl<'a> Attack<'a> {
         let ring = Producer::new(area, 0);
         let mut client = Client::open(guest);
         client.share_ring(RING, RING_BYTES as u64);
+        client.widen_ring();
         let mut attack = Self {
             client,
             random: Random(seed),

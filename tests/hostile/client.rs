@@ -364,6 +364,21 @@ impl<'a> Client<'a> {
         assert_eq!(again, CUDA_ERROR_INVALID_VALUE, "a client has one ring");
     }
 
+    /// Has the ring take all that it can.
+    pub fn widen_ring(&mut self) {
+        self.works(&request::gpgpuRingWide {}, 0, &[], 0);
+        // No answer is kept for a slot that has asked nothing, or that there is not.
+        for slot in [0, 63, 64, u32::MAX] {
+            let fetch = request::gpgpuRingAnswer {
+                slot,
+                sequence: 0,
+                answer: true,
+            };
+            let code = self.call(&fetch, 0, &[], 0).0;
+            assert_eq!(code, CUDA_ERROR_INVALID_VALUE, "slot {slot}");
+        }
+    }
+
     /// Blocks the legacy stream, until it is unblocked.
     pub fn block(&mut self, context: u64) -> u64 {
         let callback = 77;

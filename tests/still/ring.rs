@@ -2,7 +2,7 @@
 //! A process of a guest that has its kernels launched by a ring: the GPU writes to its memory, and the worker to the ring.
 
 use gpgpu_protocol::{
-    api::request,
+    api::{default_pool, request},
     layout::COMMAND_QUEUE,
     ring::{Area, NO_SLOT, Producer, RING_BYTES, SLOTS},
 };
@@ -17,6 +17,8 @@ use crate::{
 /// How many kernels are launched in each round, and how long each computes.
 const LAUNCHES: u32 = 300;
 const TURNS: u32 = 200;
+/// How many slots are for requests that may block.
+const WAITS: u32 = 8;
 const ANSWER_BYTES: u32 = 64;
 
 /// How much memory it takes: the ring, and what its kernels count in.
@@ -31,8 +33,11 @@ pub struct RingProcess {
     /// Registered memory, in the guest and as kernels see it.
     at: u64,
     device: u64,
+    area: Area<'static>,
     ring: Producer<'static>,
     sequence: u32,
+    /// The requests under way that threads of the worker's answer: slots and sequences.
+    waits: Vec<(u32, u32)>,
     launched: u32,
     /// In which the ring lies.
     _memory: GuestMemoryMmap,
@@ -51,6 +56,7 @@ impl RingProcess {
         let ring = Producer::new(area, 0);
         let mut client = Client::open(guest);
         client.share_ring(ring_at, RING_BYTES as u64);
+        client.widen_ring();
         let context = client.context();
         let busy = client.function(1, "busy", context, context);
         let stream = client.stream(2, context);
@@ -72,8 +78,10 @@ impl RingProcess {
             busy,
             at,
             device,
+            area,
             ring,
             sequence: 0,
+            waits: Vec::new(),
             launched: 0,
             _memory: memory,
         }
@@ -88,11 +96,14 @@ impl RingProcess {
             let has_answer = number % 16 == 0;
             self.sequence += 1;
             let slot = match has_answer {
-                true => self.sequence / 16 % SLOTS as u32,
+                true => self.sequence / 16 % (SLOTS as u32 - WAITS),
                 false => NO_SLOT,
             };
             if self.ring.append(slot, self.sequence, 0, &launch) {
                 self.launched += 1;
+            }
+            if number % 4 == 0 {
+                self.wait();
             }
         }
         self.ring.must_wake().then(|| {
@@ -101,6 +112,27 @@ impl RingProcess {
             guest.trim(COMMAND_QUEUE, head, 2 * ANSWER_BYTES);
             head
         })
+    }
+
+    /// Sends a request that another thread than the ring's answers, if there is a slot for it.
+    fn wait(&mut self) {
+        let area = self.area;
+        self.waits
+            .retain(|&(slot, sequence)| area.slot(slot as usize).answered(sequence).is_none());
+        let is_free = |slot: &u32| self.waits.iter().all(|(of, _)| of != slot);
+        let Some(slot) = (SLOTS as u32 - WAITS..SLOTS as u32).find(is_free) else {
+            return;
+        };
+        let trim = request::cuMemPoolTrimTo {
+            pool: default_pool(0),
+            minBytesToKeep: 0,
+        };
+        self.sequence += 1;
+        area.slot(slot as usize).clear();
+        let trim = command(&trim, self.context);
+        if self.ring.append(slot, self.sequence, 0, &trim) {
+            self.waits.push((slot, self.sequence));
+        }
     }
 
     /// Waits for all kernels, and checks that each ran once.

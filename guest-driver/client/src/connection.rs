@@ -39,6 +39,8 @@ pub struct Connection {
     /// The operations that the host has too.
     shared: Shared,
     ring: Option<Ring>,
+    /// Whether the ring takes waits, and what has a long answer.
+    is_wide: bool,
     serial: AtomicU64,
     corrupted: AtomicBool,
     work: Work,
@@ -76,6 +78,7 @@ impl Connection {
             transport,
             shared: Shared::default(),
             ring: None,
+            is_wide: false,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
             work: Work::default(),
@@ -85,6 +88,10 @@ impl Connection {
         let hello = connection.call(&request::gpgpuHello { hello: true })?.hello;
         if wants_ring {
             connection.ring = connection.open_ring();
+            connection.is_wide = connection.ring.is_some()
+                && connection.shared.has(request::gpgpuRingWide::OP)
+                && connection.shared.has(request::gpgpuRingAnswer::OP)
+                && connection.call(&request::gpgpuRingWide {}).is_ok();
         }
         log::say(Level::Debug, || {
             format!(
@@ -309,26 +316,59 @@ impl Connection {
     ) -> Result<usize> {
         if input.is_empty()
             && output.is_empty()
-            && operation.rings
+            && (operation.rings || self.is_wide && operation.rings_wide)
             && !(operation.completion == Completion::Fence && self.output.is_due())
             && let Some(ring) = self.ring.as_ref().filter(|_| Ring::fits(stream.len()))
-            && self.exchange_by_ring(operation, ring, stream, answer)? == Waited::Over
+            && self.exchange_by_ring(operation, ring, stream, answer)?
         {
             return Ok(answer.len());
         }
         self.exchange_by_queue(operation, stream, input, output, answer)
     }
 
+    /// `false` if the command is to go by the command queue.
     fn exchange_by_ring(
         &self,
         operation: &Operation,
         ring: &Ring,
         stream: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Result<Waited> {
+    ) -> Result<bool> {
+        let ticket = if operation.completion == Completion::Wait {
+            let (wake, ask) = (|| self.wake(), || self.is_served());
+            match ring.request_wait(thread::tag(), stream, wake, ask) {
+                Some(sent) => sent.map_err(|failure| failed(operation.name, &failure))?,
+                None => return Ok(false),
+            }
+        } else {
+            self.request_by_ring(operation, ring, stream)?
+        };
         say_that_waits(operation, "ring");
-        let ticket = self.request_by_ring(operation, ring, stream)?;
-        self.wait_by_ring(operation, ring, ticket, answer)
+        match self.wait_by_ring(operation, ring, ticket, answer)? {
+            Waited::Over => Ok(true),
+            Waited::Elsewhere => Ok(false),
+            Waited::Kept => {
+                let fetched = self.fetch(ticket, answer);
+                ring.fetched(ticket);
+                fetched.map(|()| true)
+            }
+        }
+    }
+
+    /// Fetches an answer that does not fit its slot.
+    fn fetch(&self, ticket: Ticket, answer: &mut Vec<u8>) -> Result {
+        let question = request::gpgpuRingAnswer {
+            slot: ticket.slot,
+            sequence: ticket.sequence,
+            answer: true,
+        };
+        answer.resize(MAX_ANSWER_BYTES, 0);
+        let length = self
+            .ask(&question, answer)
+            .map_err(|failure| failed(request::gpgpuRingAnswer::NAME, &failure))?;
+        let decoded = decode::<request::gpgpuRingAnswer>(&answer[..length.min(answer.len())])?;
+        *answer = reply(decoded)?.answer.0;
+        Ok(())
     }
 
     fn request_by_ring(&self, operation: &Operation, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
@@ -509,7 +549,8 @@ impl Connection {
         let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
         thread::return_answer_buffer(answer);
         match decoded? {
-            (Waited::Elsewhere, _) => Ok(false),
+            // The answer to a fence is never too long.
+            (Waited::Elsewhere | Waited::Kept, _) => Ok(false),
             (Waited::Over, CUDA_SUCCESS) => Ok(true),
             (Waited::Over, code) => {
                 self.note(code);

@@ -16,8 +16,8 @@ use gpgpu_protocol::{
     cuda::*,
     futex,
     ring::{
-        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, MAX_RECORD_BYTES, NO_SLOT, Producer,
-        RING_BYTES, Record, SLOT_FENCES, SLOTS,
+        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, ELSEWHERE, KEPT, MAX_RECORD_BYTES, NO_SLOT,
+        Producer, RING_BYTES, Record, SLOT_FENCES, SLOTS,
     },
 };
 
@@ -80,6 +80,8 @@ pub enum Waited {
     Over,
     /// The worker left the command alone: it goes by the command queue.
     Elsewhere,
+    /// It is over, and its answer is to be fetched by the command queue. The slot is the request's until [`Ring::fetched`].
+    Kept,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,6 +154,36 @@ impl Ring {
         ask: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Ticket, Failure> {
         let slot = self.claim();
+        self.request_in(slot, thread, commands, wake, ask)
+    }
+
+    /// The same of commands that may block; `None` while many requests are under way. So waits leave slots for what ends them.
+    #[inline]
+    pub fn request_wait(
+        &self,
+        thread: u32,
+        commands: &[u8],
+        wake: impl FnOnce() -> Result<(), Failure>,
+        ask: impl FnMut() -> Result<(), Failure>,
+    ) -> Option<Result<Ticket, Failure>> {
+        let slot = {
+            let mut slots = locked(&self.slots);
+            if slots.len() <= SLOTS / 2 {
+                return None;
+            }
+            slots.pop()?
+        };
+        Some(self.request_in(slot, thread, commands, wake, ask))
+    }
+
+    fn request_in(
+        &self,
+        slot: u32,
+        thread: u32,
+        commands: &[u8],
+        wake: impl FnOnce() -> Result<(), Failure>,
+        ask: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Ticket, Failure> {
         self.area.slot(slot as usize).clear();
         match self.append(slot, thread, commands, wake, ask) {
             Ok((sequence, position)) => Ok(Ticket {
@@ -241,9 +273,17 @@ impl Ring {
                 break self.outcome(ticket).ok_or(CUDA_ERROR_UNKNOWN);
             }
         };
+        if waited == Ok(Waited::Kept) {
+            return waited;
+        }
         self.area.slot(ticket.slot as usize).take(answer);
         self.free(ticket.slot);
         waited
+    }
+
+    /// The answer of a request that the worker kept was fetched.
+    pub fn fetched(&self, ticket: Ticket) {
+        self.free(ticket.slot);
     }
 
     /// What a request came to, once it is over.
@@ -252,6 +292,7 @@ impl Ring {
         let slot = self.area.slot(ticket.slot as usize);
         match slot.answered(ticket.sequence)? {
             ELSEWHERE => Some(Waited::Elsewhere),
+            KEPT => Some(Waited::Kept),
             fences => (0..SLOT_FENCES.min(fences as usize))
                 .all(|index| slot.fence(index).load(Ordering::Acquire) == ticket.sequence)
                 .then_some(Waited::Over),

@@ -1749,4 +1749,6 @@ issued! {
     8 0x0a11 0x41ca4f87648d682b cuStreamGetAttribute;
     8 0x0a12 0x0dc25c1e52e12ac9 cuStreamSetAttribute;
     8 0x0a13 0x3010be9a88088e1e cuStreamCopyAttributes;
+    9 0x0014 0x4fb7fb47a3a6eb40 gpgpuRingWide;
+    9 0x0015 0xd0ad2c70bb455ac1 gpgpuRingAnswer;
 }

@@ -199,8 +199,10 @@ pub struct Operation {
     pub request: &'static Shape,
     /// What its reply holds.
     pub reply: &'static Shape,
-    /// Whether it travels by the ring where there is one.
+    /// Whether it travels by every ring.
     pub rings: bool,
+    /// Whether it travels by a wide ring (`gpgpuRingWide`).
+    pub rings_wide: bool,
 }
 
 impl Operation {
@@ -257,10 +259,17 @@ pub trait Request: Wire {
     const GIVES: Gives = Self::OPERATION.gives();
 }
 
-/// Whether what completes so, has such properties and is answered so travels by the ring where there is one: not what may
+/// Whether what completes so, has such properties and is answered so travels by every ring: not what may
 /// block, nor what may have a long answer, nor what is about the client itself, which does not depend on the stream.
 const fn rings(completion: Completion, is_about_client: bool, has_short_reply: bool) -> bool {
     !is_about_client && !matches!(completion, Completion::Wait) && has_short_reply
+}
+
+/// Whether what has such properties travels by a wide ring: not what has data beside the stream, nor what is about the client itself.
+const fn rings_wide(properties: Properties) -> bool {
+    !properties.has(Property::Client)
+        && !properties.has(Property::Input)
+        && !properties.has(Property::Output)
 }
 
 macro_rules! completion {
@@ -307,6 +316,7 @@ macro_rules! define {
                         Properties::of(&[$(property!($is)),*]).has(Property::Client),
                         <reply::$name as Wire>::BOUNDED,
                     ),
+                    rings_wide: rings_wide(Properties::of(&[$(property!($is)),*])),
                 };
             })*
         }

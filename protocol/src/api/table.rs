@@ -47,6 +47,14 @@ macro_rules! with_api {
             /// result is the error that keeps the fences from coming, if there is one.
             0x0013 call custom gpgpuFenceStatus(slot: u32, sequence: u32, position: u64, over: Out<u32>) client;
 
+            /// Makes the client's ring a wide one, by which every operation travels that has no data beside the stream and is not
+            /// about the client itself. The device carries a `wait` out beside what follows it in the ring. It fails if there is
+            /// no ring.
+            0x0014 call custom gpgpuRingWide() client;
+            /// Takes the answer of a slot's request that is too long for the slot: `slot` and `sequence` are those of its record.
+            /// `answer` is what the slot would hold. Each answer is given once, and only until the slot has another one.
+            0x0015 call custom gpgpuRingAnswer(slot: u32, sequence: u32, answer: Out<Blob>) client;
+
             // What kernels print.
             /// Takes text that kernels and the driver have printed, in their order: what they wrote to standard output, and to
             /// standard error. `more` is 1 if there may be more of it.

@@ -205,6 +205,7 @@ macro_rules! functions {
                     reply: &REPLY,
                     rings: !matches!(completion!($completion), Completion::Wait)
                         && fits_slot(&[$(kind!(NAMES; $kind $($($of)*)?)),*]),
+                    rings_wide: true,
                 },
                 kinds: &[$(kind!(NAMES; $kind $($($of)*)?)),*],
             }

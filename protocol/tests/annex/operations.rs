@@ -159,7 +159,8 @@ nothing in `out`. With `transfer`, the data may be longer than a chain carries (
 ### Properties
 
 An operation travels by the ring, where there is one, if it is no `wait`, does not have the property `client`, has no property `input`
-or `output`, and if its reply has no byte string, text or list without a limit. Such a reply takes no more than";
+or `output`, and if its reply has no byte string, text or list without a limit. By a wide ring (`gpgpuRingWide`) a `wait`
+travels, too, and an operation whose reply has no limit. A reply with a limit takes no more than";
 
 pub fn write_rules(page: &mut String) {
     page.push_str(RULES);
@@ -236,8 +237,11 @@ fn write_operation(page: &mut String, of: &Operation) {
         .find(|issued| issued.op == of.op)
         .unwrap()
         .table;
+    assert!(of.rings_wide || !of.rings, "{name}");
     let ring = if of.rings {
         "by the ring or the command queue"
+    } else if of.rings_wide {
+        "by a wide ring or the command queue"
     } else {
         "by the command queue alone"
     };

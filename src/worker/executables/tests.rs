@@ -309,7 +309,13 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         (function.operation.op, writer.into_bytes())
     };
     let create = send("cublasCreate_v2", &[handle]);
-    let made = crate::worker::libraries::carry_out(session, create.0, context, &create.1, false);
+    let made = crate::worker::libraries::carry_out(
+        session,
+        create.0,
+        context,
+        &create.1,
+        crate::worker::session::Way::Queue,
+    );
     assert!(made.is_ok());
     let record = |serial: u64, (op, arguments): (u16, Vec<u8>)| {
         let part = object_id::<GraphPart>(serial);

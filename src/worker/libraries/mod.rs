@@ -35,7 +35,7 @@ use super::{
     grace::{self, Ending, Name, Ticket},
     lease::{Named, current_gpu},
     objects::Entry,
-    session::Session,
+    session::{Session, Way},
 };
 use crate::cuda::library;
 pub use cudnn::Graphs;
@@ -79,10 +79,10 @@ pub fn carry_out(
     op: u16,
     context: u64,
     arguments: &[u8],
-    by_ring: bool,
+    way: Way,
 ) -> Result<Carried, Malformed> {
     let (library, function) = function(op).ok_or(Malformed::Range)?;
-    if by_ring && !function.operation.rings {
+    if !way.takes(&function.operation) {
         return Err(Malformed::Range);
     }
     let mut call = Call {

@@ -3,6 +3,7 @@
 
 use gpgpu_protocol::{
     api::{Event, Stream, reply, request},
+    codec::Blob,
     cuda::*,
 };
 
@@ -38,6 +39,29 @@ pub fn gpgpuRingWake(
 ) -> Outcome<reply::gpgpuRingWake> {
     ring(session)?.wake();
     Ok(reply::gpgpuRingWake {})
+}
+
+/// Takes by the ring all that has no data.
+pub fn gpgpuRingWide(
+    session: &Session,
+    _: request::gpgpuRingWide,
+    _: Data,
+) -> Outcome<reply::gpgpuRingWide> {
+    ring(session)?.widen();
+    Ok(reply::gpgpuRingWide {})
+}
+
+/// Takes an answer that does not fit its slot.
+pub fn gpgpuRingAnswer(
+    session: &Session,
+    request: request::gpgpuRingAnswer,
+    _: Data,
+) -> Outcome<reply::gpgpuRingAnswer> {
+    let answer = ring(session)?.take_kept(request.slot, request.sequence)?;
+    Ok(reply::gpgpuRingAnswer {
+        answer: Blob(answer),
+        ..Default::default()
+    })
 }
 
 /// Waits until the ring's commands up to a position have been carried out: what follows in the stream depends on them.
