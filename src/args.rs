@@ -16,29 +16,29 @@ use crate::{
     supervisor::{Gpu, metrics::Address},
 };
 
-/// More sockets than any host runs VMs.
+/// More than the VMs of any host.
 const MAX_SOCKETS: u32 = 1024;
-/// More would be device memory and processes for nothing: each start of a driver slows the others down.
+/// More would waste device memory and processes: each start of a driver slows the others down.
 const MAX_WARM_WORKERS: usize = 64;
 
 /// Runs CUDA for virtual machines that have no GPU, as a vhost-user back end.
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "vhost-device-gpgpu top shows what a running service's VMs do; see vhost-device-gpgpu top --help.\n\n\
-                  The log goes to standard error; VIRTIO_GPGPU_LOG or RUST_LOG chooses its level \
+    after_help = "vhost-device-gpgpu top shows the VMs of a running service; see vhost-device-gpgpu top --help.\n\n\
+                  The log goes to standard error; VIRTIO_GPGPU_LOG or RUST_LOG sets its level \
                   (error, warn, info, debug)."
 )]
 pub struct Args {
-    /// Where to listen for VMMs; with several sockets, 0, 1, ... is appended
+    /// The socket for the VMM; with several sockets, 0, 1, ... is appended
     #[arg(short, long, value_name = "PATH", required_unless_present = "config")]
     pub socket_path: Option<PathBuf>,
 
-    /// How many sockets to listen at, one for each VM
+    /// The number of sockets, one for each VM
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1)]
     pub socket_count: u32,
 
-    /// The file that says what each VM may have, instead of --socket-path and the flags below; SIGHUP has it read again
+    /// The policy file, with the limits of each VM, instead of --socket-path and the flags below; SIGHUP rereads it
     #[arg(
         long,
         value_name = "FILE",
@@ -46,7 +46,7 @@ pub struct Args {
     )]
     pub config: Option<PathBuf>,
 
-    /// Say what the configuration means, or what is wrong with it, and end
+    /// Print the policy or its errors, and exit
     #[arg(long)]
     pub check: bool,
 
@@ -54,11 +54,11 @@ pub struct Args {
     #[arg(long, value_name = "LIST", default_value_t)]
     pub gpus: Gpus,
 
-    /// The most device memory that the processes of each VM may hold together on each GPU, such as 8GiB
+    /// Device memory limit for all processes of each VM together, on each GPU, such as 8GiB
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub memory_limit: Memory,
 
-    /// Each VM's share of a GPU that several want, relative to the others': 1 to 10000
+    /// Each VM's share of a contended GPU, relative to the other VMs' weights: 1 to 10000
     #[arg(long, value_name = "N", default_value_t)]
     pub weight: Weight,
 
@@ -80,16 +80,16 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value_t)]
     pub pause_limit: PauseLimit,
 
-    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), which workers open for guests; separated
+    /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load; separated
     /// by colons, or one for each flag [default: none; with the software GPU its own directory]
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
 
-    /// Which of them a worker opens while it waits for its client, such as cublas,cudnn
+    /// The libraries that a worker loads while it waits for its client, such as cublas,cudnn
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub libraries_ahead: Vec<Library>,
 
-    /// What runs the guests' kernels: an NVIDIA GPU, the software GPU, or the first of them that works
+    /// The GPU that runs the guests' kernels
     #[arg(long, value_enum, default_value_t = Gpu::Auto)]
     pub gpu: Gpu,
 
@@ -98,102 +98,100 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub software_gpu: Option<PathBuf>,
 
-    /// How many connections to serve at a time on each socket; more have to wait
+    /// The maximum number of connections at a time on each socket; others wait
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub max_connections: usize,
 
-    /// How many workers to keep ready, for all VMs together: a program that opens the GPU gets one at once and need not
-    /// wait for the driver to come up
+    /// The number of warm workers, for all VMs together: a program that opens the GPU gets one at once and need not
+    /// wait for the start of the driver
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warm_workers: usize,
 
-    /// Whether such a worker has a context on the first GPU, which holds device memory: about half a gigabyte on an H100
+    /// Whether a warm worker has a context on the first GPU, which takes device memory: about half a gigabyte on an H100
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub warm_contexts: bool,
 
-    /// Whether launches that wait in a crowd go to the driver as graphs, which takes it less time
+    /// Whether groups of waiting launches go to the driver as graphs, which takes the driver less time
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub launch_graphs: bool,
 
-    /// Whether large copies go straight between a guest's memory and the GPU, by a process for each GPU that pins the
-    /// memory of the guests that copy
+    /// Whether large copies go directly between a guest's memory and the GPU, by a process for each GPU that pins the
+    /// memory of these guests
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub mover: bool,
 
-    /// Whether VMs that want the same GPU take turns on it by their weights; if not, the driver shares it out between their
+    /// Whether VMs take turns on a contended GPU by their weights; if not, the driver shares the GPU between their
     /// processes, by the length of their kernels
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub scheduler: bool,
 
-    /// Where to serve metrics for Prometheus and top: unix:/PATH, or an address and port that only this machine reaches, as
+    /// The address of the metrics for Prometheus and top: unix:/PATH, or a loopback address and port, such as
     /// 127.0.0.1:9400
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<Address>,
 
-    /// How the log looks: lines for people, or a JSON object for each line
+    /// The format of the log
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub log_format: Format,
 
-    /// Serve although the GPU can reach pageable memory (HMM or ATS), where a guest's kernels can read
-    /// and rewrite its own worker
+    /// Serve even if the GPU can access pageable memory (HMM or ATS): a guest's kernels can then read
+    /// and rewrite their own worker
     #[arg(long)]
     pub allow_pageable_access: bool,
 
-    /// What else each process is kept from: it sees no files, network or processes but what it needs, as an unprivileged
-    /// user (namespace), or all that this program's user sees (none)
+    /// The sandbox of each device process, worker and mover
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Sandbox::Namespace)]
     pub sandbox: Sandbox,
 
-    /// What a system call leads to that a process has no need for: its end (kill), a line in the kernel's audit log (log), its end and a
-    /// line in this program's log (trap), or nothing (none)
+    /// The effect of a system call outside the list of the process's role
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Seccomp::Kill)]
     pub seccomp: Seccomp,
 }
 
-/// A command line that has been checked.
+/// A checked command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen, and what the VMs there may have.
+    /// The sockets, and the limits of their VMs.
     pub policies: Policies,
-    /// Whether to check and do nothing.
+    /// Whether to check the policy and exit.
     pub check: bool,
-    /// What runs the guests' kernels.
+    /// The GPU that runs the guests' kernels.
     pub gpu: Gpu,
     /// The directory of the software GPU's libcuda, absolute.
     pub software_gpu: Option<PathBuf>,
-    /// How many connections to serve at a time on each socket.
+    /// The maximum number of connections at a time on each socket.
     pub max_connections: usize,
-    /// How many workers are kept ready.
+    /// The number of warm workers.
     pub warm_workers: usize,
-    /// Whether they have a context.
+    /// Whether warm workers have a context.
     pub warm_contexts: bool,
-    /// Whether crowds of launches go as graphs.
+    /// Whether groups of launches go to the driver as graphs.
     pub launch_graphs: bool,
     /// Whether there are movers.
     pub mover: bool,
     /// Whether VMs take turns.
     pub scheduler: bool,
-    /// Where metrics are served, if anywhere.
+    /// The address of the metrics, if any.
     pub metrics: Option<Address>,
-    /// How the log looks.
+    /// The format of the log.
     pub log_format: Format,
-    /// Whether workers serve although the GPU can reach pageable memory.
+    /// Whether workers serve even if the GPU can access pageable memory.
     pub allow_pageable_access: bool,
-    /// What keeps each process to its work.
+    /// The sandbox of each process.
     pub sandbox: Settings,
 }
 
-/// What is wrong with a command line.
+/// An error in a command line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// See [`Args::socket_count`].
     #[error("--socket-count must be 1 to {MAX_SOCKETS}")]
     SocketCount,
     /// See [`Args::socket_path`].
-    #[error("--socket-path is longer than a socket's path can be: {MAX_SOCKET_PATH} bytes")]
+    #[error("--socket-path exceeds the length of a socket's path: {MAX_SOCKET_PATH} bytes")]
     SocketPathTooLong,
     /// See [`Args::socket_path`].
-    #[error("--socket-path is in a directory that does not exist: {}", .0.display())]
+    #[error("--socket-path: no such directory: {}", .0.display())]
     NoSuchDirectory(PathBuf),
     /// See [`Args::max_connections`].
     #[error("--max-connections must be at least 1")]
@@ -223,7 +221,7 @@ impl TryFrom<Args> for Config {
             return Err(Error::WarmWorkers);
         }
         let policies = match &args.config {
-            // It is read again, wherever this process is then.
+            // SIGHUP rereads it, in whatever directory this process is then.
             Some(file) => Policies::read(&std::path::absolute(file).unwrap_or(file.clone()))?,
             None => Policies::of_flags(vms(&args)?, libraries(&args)?),
         };
@@ -260,7 +258,7 @@ impl TryFrom<Args> for Config {
     }
 }
 
-/// What the flags say of NVIDIA's libraries.
+/// The flags for NVIDIA's libraries.
 fn libraries(args: &Args) -> Result<Libraries, policy::Error> {
     let mut libraries = Libraries::default();
     for folder in &args.libraries {
@@ -276,7 +274,7 @@ fn libraries(args: &Args) -> Result<Libraries, policy::Error> {
     Ok(libraries)
 }
 
-/// What the flags say of each VM.
+/// The policy of each VM from the flags.
 fn vms(args: &Args) -> Result<Vec<VmPolicy>, Error> {
     if !(1..=MAX_SOCKETS).contains(&args.socket_count) {
         return Err(Error::SocketCount);

@@ -29,10 +29,10 @@ const FORMAT: &str = "VIRTIO_GPGPU_LOG_FORMAT";
 /// How lines look.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people: a time, a level and a sentence.
+    /// Lines for people: a time, a level and a sentence.
     #[default]
     Text,
-    /// A JSON object for each line, with the sentence and what it speaks of in fields.
+    /// A JSON object for each line, with the sentence and its subjects in fields.
     Json,
 }
 

@@ -38,24 +38,24 @@ pub use seccomp::Stage;
 /// Whether the roles have namespaces of their own, as the operator chooses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sandbox {
-    /// Namespaces, Landlock, an unprivileged user.
+    /// Namespaces with only the required files, no network, an unprivileged user, Landlock.
     #[default]
     Namespace,
-    /// What the supervisor has.
+    /// The access of the supervisor's user.
     None,
 }
 
-/// What a system call outside a role's list leads to, as the operator chooses.
+/// The effect of a system call outside a role's list, as the operator chooses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Seccomp {
     /// The process is killed.
     #[default]
     Kill,
-    /// It is carried out, and the kernel's audit log names it.
+    /// The call is executed, and the kernel's audit log names it.
     Log,
-    /// The process ends, and its log names the system call.
+    /// The process ends, and the log has the number of the call.
     Trap,
-    /// There are no lists.
+    /// All calls are allowed.
     None,
 }
 

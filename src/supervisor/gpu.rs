@@ -25,11 +25,11 @@ const PROBE_LIMIT: Duration = Duration::from_secs(60);
 /// What the operator asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Gpu {
-    /// A GPU where the NVIDIA driver has one, the software GPU elsewhere.
+    /// An NVIDIA GPU if there is one, otherwise the software GPU.
     Auto,
-    /// A GPU of the NVIDIA driver.
+    /// An NVIDIA GPU.
     Cuda,
-    /// The software GPU.
+    /// The software GPU, which runs PTX on the CPU.
     Software,
 }
 

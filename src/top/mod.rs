@@ -30,7 +30,7 @@ pub const COMMAND: &str = "top";
 /// How often the terminal is asked for keys.
 const KEYS: Duration = Duration::from_millis(50);
 
-/// Shows what the VMs of a running service do
+/// Shows the VMs of a running service
 #[derive(Debug, Parser)]
 #[command(
     name = "vhost-device-gpgpu top",
@@ -38,19 +38,19 @@ const KEYS: Duration = Duration::from_millis(50);
     after_help = "Keys: q quits, up and down choose a VM, enter shows its clients or hides them, c all clients, p pauses."
 )]
 pub struct Args {
-    /// Where the service serves its metrics: unix:/PATH, or an address and port
+    /// The address of the service's metrics: unix:/PATH, or an address and port
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS)]
     pub metrics: Address,
 
-    /// Seconds between two looks
+    /// Seconds between two queries
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     pub interval: f64,
 
-    /// Print a table of one interval, and end
+    /// Print a table of one interval, and exit
     #[arg(long)]
     pub once: bool,
 
-    /// Print one interval as JSON, and end
+    /// Print one interval as JSON, and exit
     #[arg(long, conflicts_with = "once")]
     pub json: bool,
 }
