@@ -27,6 +27,7 @@ mod function;
 mod graph;
 mod image;
 mod launch;
+mod launch_older;
 mod library;
 mod link;
 mod memop;
