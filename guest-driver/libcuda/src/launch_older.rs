@@ -21,18 +21,39 @@ use crate::{
     thread,
 };
 
-/// The most bytes of parameters that a function can be given this way.
-const MOST_BYTES: usize = 4096;
+/// The most bytes of parameters that a function can be given.
+const MOST_BYTES: u32 = 32_764;
+/// The most bytes of shared memory that a launch of this kind can ask for.
+const MOST_SHARED: u32 = 48 << 10;
+/// The most threads of a block in each dimension, and in all.
+const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
+/// The most rows of blocks.
+const MOST_ROWS: u32 = 65_535;
 
 /// What a function's next launch of this kind takes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Setup {
-    /// The block's extents; none was given at first.
-    block: Option<[u32; 3]>,
+    block: [u32; 3],
     shared: u32,
     /// The bytes of parameters, as the program said.
     bytes: usize,
     params: Vec<u8>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            block: [1; 3],
+            shared: 0,
+            bytes: 0,
+            params: Vec::new(),
+        }
+    }
+}
+
+/// Bytes of parameters in whole words, as the driver counts them.
+fn words(bytes: u32) -> u32 {
+    bytes.wrapping_add(3) & !3
 }
 
 /// A function's [`Setup`], made when the program first gives it one.
@@ -61,7 +82,7 @@ fn with<T>(function: CUfunction, body: impl FnOnce(&FunctionData, &mut Setup) ->
 fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Result {
     with(function, |_, setup| {
         let offset = usize::try_from(offset).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let end = offset.checked_add(bytes.len()).filter(|end| *end <= MOST_BYTES);
+        let end = offset.checked_add(bytes.len()).filter(|end| *end <= MOST_BYTES as usize);
         let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if setup.params.len() < end {
             setup.params.resize(end, 0);
@@ -74,17 +95,19 @@ fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Result {
 /// Launches a function as it was set up.
 fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> Result {
     let client = client()?;
+    let extent = |value: i32, most: u32| {
+        let value = u32::try_from(value).ok();
+        value.filter(|value| (1..=most).contains(value)).ok_or(CUDA_ERROR_INVALID_VALUE)
+    };
+    let grid = (extent(width, u32::MAX)?, extent(height, MOST_ROWS)?, 1);
     let (block, shared, packed) = with(function, |data, setup| {
-        let block = setup.block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if setup.bytes < data.param_bytes {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+        if setup.bytes > words(data.param_bytes as u32) as usize {
+            return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         let mut packed = setup.params.clone();
-        packed.resize(setup.bytes.max(1), 0);
-        Ok((block, setup.shared, packed))
+        packed.resize(data.param_bytes.max(1), 0);
+        Ok((setup.block, setup.shared, packed))
     })?;
-    let extent = |value: i32| u32::try_from(value).map_err(|_| CUDA_ERROR_INVALID_VALUE);
-    let grid = (extent(width)?, extent(height)?, 1);
     let stream = DefaultStream::Legacy.stream(client, stream)?;
     let config = plain(grid, block.into(), shared, stream);
     let length = packed.len();
@@ -104,16 +127,23 @@ cuda! {
     fn cuFuncSetBlockShape(hfunc: CUfunction, x: i32, y: i32, z: i32) {
         with(hfunc, |_, setup| {
             let mut block = [0; 3];
-            for (extent, given) in block.iter_mut().zip([x, y, z]) {
-                *extent = u32::try_from(given).ok().filter(|extent| *extent > 0).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            for ((extent, given), most) in block.iter_mut().zip([x, y, z]).zip(MOST_THREADS) {
+                let given = u32::try_from(given).ok().filter(|given| (1..=most).contains(given));
+                *extent = given.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             }
-            setup.block = Some(block);
+            if block.iter().product::<u32>() > MOST_THREADS[0] {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            setup.block = block;
             Ok(())
         })
     }
 
     fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32) {
         with(hfunc, |_, setup| {
+            if bytes > MOST_SHARED {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             setup.shared = bytes;
             Ok(())
         })
@@ -121,10 +151,11 @@ cuda! {
 
     fn cuParamSetSize(hfunc: CUfunction, numbytes: u32) {
         with(hfunc, |_, setup| {
-            if numbytes as usize > MOST_BYTES {
+            let bytes = words(numbytes);
+            if bytes > MOST_BYTES {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            setup.bytes = numbytes as usize;
+            setup.bytes = bytes as usize;
             Ok(())
         })
     }
@@ -138,10 +169,15 @@ cuda! {
     }
 
     fn cuParamSetv(hfunc: CUfunction, offset: i32, ptr: HostPtr, numbytes: u32) {
-        if ptr.is_null() || numbytes as usize > MOST_BYTES {
+        if ptr.is_null() || numbytes > MOST_BYTES {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         set(hfunc, offset, ptr.bytes(numbytes as usize))
+    }
+
+    /// `cuParamSetTexRef`: the driver takes no reference of a texture for a function that it can launch.
+    fn cuParamSetTexRef(hfunc: CUfunction, _texunit: i32, hTexRef: *mut c_void) {
+        with(hfunc, |_, _| Err(if hTexRef.is_null() { CUDA_ERROR_INVALID_HANDLE } else { CUDA_ERROR_INVALID_VALUE }))
     }
 
     fn cuLaunch(f: CUfunction) {

@@ -8,6 +8,7 @@
 
 #![allow(non_snake_case)]
 
+mod absent;
 mod argument;
 mod batch;
 mod border;
@@ -17,6 +18,7 @@ mod client;
 mod compatibility;
 mod context;
 mod copy;
+mod coredump;
 mod device;
 mod entry;
 mod error;
@@ -30,6 +32,7 @@ mod launch;
 mod launch_older;
 mod library;
 mod link;
+mod logs;
 mod memop;
 mod memory;
 mod memory_pool;
