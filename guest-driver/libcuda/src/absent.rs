@@ -147,7 +147,44 @@ of_semaphores! {
     cuWaitExternalSemaphoresAsync_ptsz
 }
 
+/// A node of semaphores: no node is one.
+macro_rules! of_nodes {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {cuda! {$(
+        fn $name($($arg: $ty),*) {
+            client()?;
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    )*}};
+}
+
+of_nodes! {
+    cuGraphExternalSemaphoresSignalNodeGetParams(_hNode: CUgraphNode, _params_out: HostPtr);
+    cuGraphExternalSemaphoresSignalNodeSetParams(_hNode: CUgraphNode, _nodeParams: HostPtr);
+    cuGraphExternalSemaphoresWaitNodeGetParams(_hNode: CUgraphNode, _params_out: HostPtr);
+    cuGraphExternalSemaphoresWaitNodeSetParams(_hNode: CUgraphNode, _nodeParams: HostPtr);
+    cuGraphExecExternalSemaphoresSignalNodeSetParams(_hGraphExec: CUgraphExec, _hNode: CUgraphNode, _nodeParams: HostPtr);
+    cuGraphExecExternalSemaphoresWaitNodeSetParams(_hGraphExec: CUgraphExec, _hNode: CUgraphNode, _nodeParams: HostPtr);
+}
+
+/// A new node of semaphores, of which there is none.
+fn semaphore_node(params: HostPtr) -> Result {
+    client()?;
+    Err(if params.is_null() {
+        CUDA_ERROR_INVALID_VALUE
+    } else {
+        CUDA_ERROR_INVALID_HANDLE
+    })
+}
+
 cuda! {
+    fn cuGraphAddExternalSemaphoresSignalNode(_phGraphNode: OutPtr<CUgraphNode>, _hGraph: CUgraph, _dependencies: InPtr<CUgraphNode>, _numDependencies: usize, nodeParams: HostPtr) {
+        semaphore_node(nodeParams)
+    }
+
+    fn cuGraphAddExternalSemaphoresWaitNode(_phGraphNode: OutPtr<CUgraphNode>, _hGraph: CUgraph, _dependencies: InPtr<CUgraphNode>, _numDependencies: usize, nodeParams: HostPtr) {
+        semaphore_node(nodeParams)
+    }
+
     /// `cuCtxGetExecAffinity`: a context has all multiprocessors.
     fn cuCtxGetExecAffinity(pExecAffinity: HostPtr, type_: u32) {
         has_context()?;

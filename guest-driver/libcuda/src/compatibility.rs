@@ -13,7 +13,9 @@ use gpgpu_protocol::{
 
 /// How a function that works completes.
 fn completes(entry: &EntryPoint) -> &'static str {
-    let operation = OPERATIONS.iter().find(|operation| operation.name == entry.symbol);
+    let operation = OPERATIONS
+        .iter()
+        .find(|operation| operation.name == entry.symbol);
     operation.map_or("guest", |operation| operation.completion.word())
 }
 

@@ -74,7 +74,11 @@ impl Settings {
             if value.is_null() {
                 return size.set(LONGEST_NAME);
             }
-            let name = if attribute == FILE { &self.file } else { &self.pipe };
+            let name = if attribute == FILE {
+                &self.file
+            } else {
+                &self.pipe
+            };
             let to = value.bytes_mut(room);
             if let Some(last) = room.checked_sub(1) {
                 let length = name.len().min(last);
@@ -129,7 +133,9 @@ impl Settings {
         match attribute {
             FILE => self.file = name(),
             PIPE => self.pipe = name(),
-            GENERATION_FLAGS => self.flags = u32::from_ne_bytes(given.try_into().unwrap_or_default()),
+            GENERATION_FLAGS => {
+                self.flags = u32::from_ne_bytes(given.try_into().unwrap_or_default())
+            }
             _ => {
                 let is_on = u8::from(given[0] != 0);
                 if let Some(switch) = self.switch(attribute) {
@@ -156,11 +162,17 @@ fn default_pipe() -> Vec<u8> {
     // SAFETY: the buffer is as long as the call is told, and ends with a NUL whatever is written before it.
     unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
     let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
-    [b"corepipe_", host, format!("_{}", std::process::id()).as_bytes()].concat()
+    [
+        b"corepipe_",
+        host,
+        format!("_{}", std::process::id()).as_bytes(),
+    ]
+    .concat()
 }
 
 /// The settings of all contexts, and those of contexts of their own.
-static SETTINGS: Mutex<(Settings, Vec<(u64, Settings)>)> = Mutex::new((Settings::new(), Vec::new()));
+static SETTINGS: Mutex<(Settings, Vec<(u64, Settings)>)> =
+    Mutex::new((Settings::new(), Vec::new()));
 
 fn settings() -> MutexGuard<'static, (Settings, Vec<(u64, Settings)>)> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -229,14 +241,18 @@ mod tests {
             for mut size in 0..8 {
                 let out = OutPtr::nested((&raw mut size).cast::<c_void>());
                 let got = settings.get(attribute, pointer(&mut value), out);
-                let expected = if size == bytes { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) };
+                let expected = if size == bytes {
+                    Ok(())
+                } else {
+                    Err(CUDA_ERROR_INVALID_VALUE)
+                };
                 assert_eq!(got, expected, "{attribute} {size}");
             }
         }
         let mut name = *b"/tmp/x\0\0";
         let mut size = 7_usize;
-        let out = || OutPtr::nested((&raw mut size).cast::<c_void>());
-        settings.set(FILE, pointer(&mut name), out()).unwrap();
+        let out = OutPtr::nested((&raw mut size).cast::<c_void>());
+        settings.set(FILE, pointer(&mut name), out).unwrap();
         let mut size = 4_usize;
         let out = OutPtr::nested((&raw mut size).cast::<c_void>());
         settings.get(FILE, pointer(&mut value), out).unwrap();
@@ -248,7 +264,9 @@ mod tests {
         let mut settings = Settings::new();
         let (mut on, mut one) = (1_u8, 1_usize);
         let one = OutPtr::nested((&raw mut one).cast::<c_void>());
-        settings.set(ENABLE_USER_TRIGGER, pointer(&mut on), one).unwrap();
+        settings
+            .set(ENABLE_USER_TRIGGER, pointer(&mut on), one)
+            .unwrap();
         assert!(settings.pipe.starts_with(b"corepipe_"));
         let mut name = *b"x";
         let refused = settings.set(PIPE, pointer(&mut name), one);

@@ -322,7 +322,7 @@ cuda! {
     fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) {
         let (hCtx, hEvent) = whole(hCtx, hEvent)?;
         capture::refuse_context::<Guest>(hCtx)?;
-        capture::use_event::<Guest>(hEvent)?;
+        capture::use_event::<Guest>(hEvent).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
         within(hCtx, || client()?.call(&request::cuCtxWaitEvent { hCtx, hEvent }).map(drop))
     }
 

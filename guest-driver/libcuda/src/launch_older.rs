@@ -68,7 +68,10 @@ impl Kept {
 }
 
 /// What `body` comes to with a function's setup.
-fn with<T>(function: CUfunction, body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>) -> Result<T> {
+fn with<T>(
+    function: CUfunction,
+    body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>,
+) -> Result<T> {
     let client = client()?;
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -82,7 +85,9 @@ fn with<T>(function: CUfunction, body: impl FnOnce(&FunctionData, &mut Setup) ->
 fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Result {
     with(function, |_, setup| {
         let offset = usize::try_from(offset).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let end = offset.checked_add(bytes.len()).filter(|end| *end <= MOST_BYTES as usize);
+        let end = offset
+            .checked_add(bytes.len())
+            .filter(|end| *end <= MOST_BYTES as usize);
         let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if setup.params.len() < end {
             setup.params.resize(end, 0);
@@ -97,7 +102,9 @@ fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> R
     let client = client()?;
     let extent = |value: i32, most: u32| {
         let value = u32::try_from(value).ok();
-        value.filter(|value| (1..=most).contains(value)).ok_or(CUDA_ERROR_INVALID_VALUE)
+        value
+            .filter(|value| (1..=most).contains(value))
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
     };
     let grid = (extent(width, u32::MAX)?, extent(height, MOST_ROWS)?, 1);
     let (block, shared, packed) = with(function, |data, setup| {

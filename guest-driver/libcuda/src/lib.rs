@@ -11,6 +11,7 @@
 mod absent;
 mod argument;
 mod batch;
+mod batch3d;
 mod border;
 mod callback;
 mod client;

@@ -278,7 +278,10 @@ mod tests {
     #[test]
     fn a_small_buffer_has_the_newest_lines() {
         let lines = ["first\n", "second\n", "third\n"];
-        assert_eq!(fitted(&lines, false, 20), ("first\nsecond\nthird\n".into(), true));
+        assert_eq!(
+            fitted(&lines, false, 20),
+            ("first\nsecond\nthird\n".into(), true)
+        );
         let room = CUT.len() + 1;
         assert_eq!(fitted(&lines, false, 19), (String::new(), false));
         assert_eq!(fitted(&lines, false, room), (CUT.into(), false));

@@ -7,7 +7,10 @@ use gpgpu_protocol::{cuda::*, driver_api::reasons, with_driver_api};
 /// Says once why a function is not carried out.
 fn refuse(name: &'static str) -> CUresult {
     let why = reasons::reason(name.trim_end_matches("_ptsz").trim_end_matches("_ptds"));
-    gpgpu_client::log::refuse(name, &format!("is not supported: {}", why.unwrap_or("not yet")));
+    gpgpu_client::log::refuse(
+        name,
+        &format!("is not supported: {}", why.unwrap_or("not yet")),
+    );
     CUDA_ERROR_NOT_SUPPORTED
 }
 

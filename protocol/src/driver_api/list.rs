@@ -143,8 +143,8 @@ macro_rules! with_driver_api {
             cuGraphAddEmptyNode 10000 graph cuGraphAddEmptyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize);
             cuGraphAddEventRecordNode 11010 graph cuGraphAddEventRecordNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent);
             cuGraphAddEventWaitNode 11010 graph cuGraphAddEventWaitNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent);
-            cuGraphAddExternalSemaphoresSignalNode 11020 unsupported cuGraphAddExternalSemaphoresSignalNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
-            cuGraphAddExternalSemaphoresWaitNode 11020 unsupported cuGraphAddExternalSemaphoresWaitNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
+            cuGraphAddExternalSemaphoresSignalNode 11020 guest cuGraphAddExternalSemaphoresSignalNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
+            cuGraphAddExternalSemaphoresWaitNode 11020 guest cuGraphAddExternalSemaphoresWaitNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
             cuGraphAddHostNode 10000 graph cuGraphAddHostNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
             cuGraphAddKernelNode 10000 graph cuGraphAddKernelNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void);
             cuGraphAddKernelNode 12000 graph cuGraphAddKernelNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
@@ -172,8 +172,8 @@ macro_rules! with_driver_api {
             cuGraphExecDestroy 10000 graph cuGraphExecDestroy(hGraphExec: CUgraphExec);
             cuGraphExecEventRecordNodeSetEvent 11010 graph cuGraphExecEventRecordNodeSetEvent(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent);
             cuGraphExecEventWaitNodeSetEvent 11010 graph cuGraphExecEventWaitNodeSetEvent(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent);
-            cuGraphExecExternalSemaphoresSignalNodeSetParams 11020 unsupported cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
-            cuGraphExecExternalSemaphoresWaitNodeSetParams 11020 unsupported cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
+            cuGraphExecExternalSemaphoresSignalNodeSetParams 11020 guest cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
+            cuGraphExecExternalSemaphoresWaitNodeSetParams 11020 guest cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecGetFlags 12000 graph cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut u64);
             cuGraphExecHostNodeSetParams 10020 graph cuGraphExecHostNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecKernelNodeSetParams 10010 graph cuGraphExecKernelNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
@@ -183,10 +183,10 @@ macro_rules! with_driver_api {
             cuGraphExecNodeSetParams 12020 graph cuGraphExecNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *mut c_void);
             cuGraphExecUpdate 10020 graph cuGraphExecUpdate(hGraphExec: CUgraphExec, hGraph: CUgraph, hErrorNode_out: *mut CUgraphNode, updateResult_out: *mut u32);
             cuGraphExecUpdate 12000 graph cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut c_void);
-            cuGraphExternalSemaphoresSignalNodeGetParams 11020 unsupported cuGraphExternalSemaphoresSignalNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void);
-            cuGraphExternalSemaphoresSignalNodeSetParams 11020 unsupported cuGraphExternalSemaphoresSignalNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
-            cuGraphExternalSemaphoresWaitNodeGetParams 11020 unsupported cuGraphExternalSemaphoresWaitNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void);
-            cuGraphExternalSemaphoresWaitNodeSetParams 11020 unsupported cuGraphExternalSemaphoresWaitNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
+            cuGraphExternalSemaphoresSignalNodeGetParams 11020 guest cuGraphExternalSemaphoresSignalNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void);
+            cuGraphExternalSemaphoresSignalNodeSetParams 11020 guest cuGraphExternalSemaphoresSignalNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
+            cuGraphExternalSemaphoresWaitNodeGetParams 11020 guest cuGraphExternalSemaphoresWaitNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void);
+            cuGraphExternalSemaphoresWaitNodeSetParams 11020 guest cuGraphExternalSemaphoresWaitNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphGetEdges 10000 graph cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize);
             cuGraphGetEdges 12030 graph cuGraphGetEdges_v2(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edgeData: *mut c_void, numEdges: *mut usize);
             cuGraphGetNodes 10000 graph cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize);
@@ -364,8 +364,8 @@ macro_rules! with_driver_api {
             cuMemcpy3D 3020 guest cuMemcpy3D_v2 cuMemcpy3D_v2_ptds (pCopy: *const CUDA_MEMCPY3D);
             cuMemcpy3DAsync 2000 guest cuMemcpy3DAsync(pCopy: *const c_void, hStream: CUstream);
             cuMemcpy3DAsync 3020 guest cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz (pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
-            cuMemcpy3DBatchAsync 12080 unsupported cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_ptsz (numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream);
-            cuMemcpy3DBatchAsync 13000 unsupported cuMemcpy3DBatchAsync_v2 cuMemcpy3DBatchAsync_v2_ptsz (numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream);
+            cuMemcpy3DBatchAsync 12080 guest cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_ptsz (numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream);
+            cuMemcpy3DBatchAsync 13000 guest cuMemcpy3DBatchAsync_v2 cuMemcpy3DBatchAsync_v2_ptsz (numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream);
             cuMemcpy3DPeer 4000 unsupported cuMemcpy3DPeer cuMemcpy3DPeer_ptds (pCopy: *const c_void);
             cuMemcpy3DPeerAsync 4000 unsupported cuMemcpy3DPeerAsync cuMemcpy3DPeerAsync_ptsz (pCopy: *const c_void, hStream: CUstream);
             cuMemcpyAsync 4000 guest cuMemcpyAsync cuMemcpyAsync_ptsz (dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream);

@@ -16,11 +16,15 @@ pub struct Reason {
 impl Reason {
     /// Whether it is the reason for a symbol.
     pub fn is_for(&self, symbol: &str) -> bool {
-        let names = |pattern: &&str| match pattern.strip_suffix('*') {
-            Some(start) => symbol.starts_with(start),
-            None => symbol == *pattern,
-        };
-        self.symbols.iter().any(names)
+        self.symbols.iter().any(|pattern| names(pattern, symbol))
+    }
+}
+
+/// Whether a pattern stands for a symbol.
+fn names(pattern: &str, symbol: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => symbol.starts_with(start),
+        None => symbol == pattern,
     }
 }
 
@@ -28,22 +32,62 @@ impl Reason {
 pub const NOT_SUPPORTED: &[Reason] = &[
     Reason {
         symbols: &[
-            "cuArray*", "cuMipmappedArray*", "cuTex*", "cuSurf*", "cuMemcpyAto*", "cuMemcpyHtoA*", "cuMemcpyDtoA*",
-            "cuMemcpy3DPeer*", "cuDeviceGetTexture1DLinearMaxWidth", "cuModuleGetTexRef", "cuModuleGetSurfRef",
+            "cuArray*",
+            "cuMipmappedArray*",
+            "cuTex*",
+            "cuSurf*",
+            "cuMemcpyAto*",
+            "cuMemcpyHtoA*",
+            "cuMemcpyDtoA*",
+            "cuMemcpy3DPeer*",
+            "cuDeviceGetTexture1DLinearMaxWidth",
+            "cuModuleGetTexRef",
+            "cuModuleGetSurfRef",
         ],
         why: ARRAYS,
     },
     Reason {
         symbols: &[
-            "cuIpc*", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemPoolExport*", "cuMemPoolImport*",
+            "cuIpc*",
+            "cuMemExportToShareableHandle",
+            "cuMemImportFromShareableHandle",
+            "cuMemPoolExport*",
+            "cuMemPoolImport*",
         ],
         why: SHARING,
     },
     Reason {
         symbols: &[
-            "cuMemAdvise*", "cuMemPrefetch*", "cuMemDiscard*", "cuMemRangeGetAttribute*", "cuLibraryGetManaged",
+            "cuMemAdvise*",
+            "cuMemPrefetch*",
+            "cuMemDiscard*",
+            "cuMemRangeGetAttribute*",
+            "cuLibraryGetManaged",
         ],
         why: MANAGED,
+    },
+    Reason {
+        symbols: &["cuCheckpointProcess*"],
+        why: "what a process has on the GPU is the host's, which the machine cannot save",
+    },
+    Reason {
+        symbols: &[
+            "cuCtxFromGreenCtx",
+            "cuCtxGetDevResource",
+            "cuDevResourceGenerateDesc",
+            "cuDevSmResourceSplitByCount",
+            "cuDeviceGetDevResource",
+            "cuGreenCtx*",
+        ],
+        why: "green contexts are not carried out",
+    },
+    Reason {
+        symbols: &["cuGraphConditionalHandleCreate"],
+        why: "graphs have no conditional nodes",
+    },
+    Reason {
+        symbols: &["cuMemMapArrayAsync"],
+        why: "the device's attribute says that there are no sparse arrays",
     },
 ];
 
@@ -58,7 +102,92 @@ const MANAGED: &str = "there is no managed memory";
 pub const AREAS: &[&str] = &[ARRAYS, SHARING, MANAGED];
 
 /// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
-pub const REFUSED: &[Reason] = &[];
+pub const REFUSED: &[Reason] = &[
+    Reason {
+        symbols: &[
+            "cuCtxCreate",
+            "cuMemAlloc",
+            "cuMemFree",
+            "cuMemGetInfo",
+            "cuMemAllocHost",
+            "cuMemHostGetDevicePointer",
+            "cuMemAllocPitch",
+            "cuMemGetAddressRange",
+            "cuModuleGetGlobal",
+            "cuMemcpyHtoD",
+            "cuMemcpyDtoH",
+            "cuMemcpyDtoD",
+            "cuMemcpyHtoDAsync",
+            "cuMemcpyDtoHAsync",
+            "cuMemcpyDtoDAsync",
+            "cuMemsetD8",
+            "cuMemsetD16",
+            "cuMemsetD32",
+            "cuMemsetD2D8",
+            "cuMemsetD2D16",
+            "cuMemsetD2D32",
+            "cuMemcpy2D",
+            "cuMemcpy2DUnaligned",
+            "cuMemcpy2DAsync",
+            "cuMemcpy3D",
+            "cuMemcpy3DAsync",
+        ],
+        why: "addresses of 32 bits: no context of a 64-bit process has them",
+    },
+    Reason {
+        symbols: &["cuParamSetTexRef"],
+        why: "no kernel that can be launched has such a parameter",
+    },
+    Reason {
+        symbols: &["cuLaunchCooperativeKernelMultiDevice"],
+        why: "CUDA took it away",
+    },
+    Reason {
+        symbols: &["cuProfilerInitialize"],
+        why: "CUDA took it away",
+    },
+    Reason {
+        symbols: &["cuDeviceGetLuid"],
+        why: "Windows has such numbers",
+    },
+    Reason {
+        symbols: &["cuDeviceGetNvSciSyncAttributes"],
+        why: "there is no NvSciSync",
+    },
+    Reason {
+        symbols: &["cuGraphics*"],
+        why: "there is no display",
+    },
+    Reason {
+        symbols: &[
+            "cuImportExternal*",
+            "cuDestroyExternal*",
+            "cuExternalMemoryGet*",
+            "cuSignalExternalSemaphoresAsync",
+            "cuWaitExternalSemaphoresAsync",
+            "cuGraphExternalSemaphores*",
+            "cuGraphExecExternalSemaphores*",
+            "cuGraphAddExternalSemaphores*",
+        ],
+        why: "no other interface of the machine has memory or semaphores of the GPU",
+    },
+    Reason {
+        symbols: &["cuMemGetHandleForAddressRange"],
+        why: "the device's attribute says that there are no dma-bufs",
+    },
+    Reason {
+        symbols: &["cuMulticast*"],
+        why: "the device's attribute says that there is no multicast",
+    },
+    Reason {
+        symbols: &["cuMemBatchDecompressAsync"],
+        why: "the device's attribute says that it decompresses nothing",
+    },
+    Reason {
+        symbols: &["cuLibraryGetUnifiedFunction"],
+        why: "the device's attribute says that there are no unified functions",
+    },
+];
 
 /// Why a function is not supported, or refused; `None` for one that works.
 pub fn reason(symbol: &str) -> Option<&'static str> {
@@ -100,11 +229,15 @@ mod tests {
             assert!(missing, "{}", reason.why);
         }
         for reason in REFUSED {
-            for symbol in reason.symbols {
-                let alone = Reason { symbols: &[symbol], ..*reason };
-                let mut named = ENTRY_POINTS.iter().filter(|entry| alone.is_for(entry.symbol));
+            for pattern in reason.symbols {
+                let mut named = ENTRY_POINTS
+                    .iter()
+                    .filter(|entry| names(pattern, entry.symbol));
                 let first = named.next();
-                assert!(first.is_some_and(|entry| entry.guest != Guest::Unsupported), "{symbol}");
+                assert!(
+                    first.is_some_and(|entry| entry.guest != Guest::Unsupported),
+                    "{pattern}"
+                );
             }
         }
     }
