@@ -238,7 +238,7 @@ mod tests {
         let mut settings = Settings::new();
         let mut value = [0_u8; 8];
         for (attribute, bytes) in [(TRIGGER_HOST, 1), (GENERATION_FLAGS, 4)] {
-            for mut size in 0..8 {
+            for mut size in 0..8_usize {
                 let out = OutPtr::nested((&raw mut size).cast::<c_void>());
                 let got = settings.get(attribute, pointer(&mut value), out);
                 let expected = if size == bytes {

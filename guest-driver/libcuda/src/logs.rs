@@ -284,8 +284,8 @@ mod tests {
         );
         let room = CUT.len() + 1;
         assert_eq!(fitted(&lines, false, 19), (String::new(), false));
-        assert_eq!(fitted(&lines, false, room), (CUT.into(), false));
         let long = ["x\n"; 80];
+        assert_eq!(fitted(&long, false, room), (CUT.into(), false));
         let (text, is_whole) = fitted(&long, false, room + 4);
         assert_eq!((text, is_whole), (format!("{CUT}x\nx\n"), true));
     }

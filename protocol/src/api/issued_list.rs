@@ -1749,4 +1749,6 @@ issued! {
     8 0x0a11 0x41ca4f87648d682b cuStreamGetAttribute;
     8 0x0a12 0x0dc25c1e52e12ac9 cuStreamSetAttribute;
     8 0x0a13 0x3010be9a88088e1e cuStreamCopyAttributes;
+    9 0x0c40 0x78b534ef58c9ced0 cuCtxRecordEvent;
+    9 0x0c41 0x78b534ef58c9ced0 cuCtxWaitEvent;
 }
