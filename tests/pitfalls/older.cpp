@@ -109,9 +109,11 @@ PITFALL(50, older_launches_take_what_the_function_keeps) {
     CK(cuCtxSynchronize());
     EXPECT(word_at(words) == 7 && word_at(words + 4 * 99) == 7 && word_at(words + 4 * 100) == 0, "the launch filled other words");
     IS(CUDA_SUCCESS, "cuParamSeti", fill, 8, 9u);
+    IS(CUDA_SUCCESS, "cuParamSeti", fill, 12, 32u);
     IS(CUDA_SUCCESS, "cuLaunch", fill);
     CK(cuCtxSynchronize());
     EXPECT(word_at(words) == 9 && word_at(words + 4 * 31) == 9 && word_at(words + 4 * 32) == 7, "one block filled other words");
+    IS(CUDA_SUCCESS, "cuParamSeti", fill, 12, 64u);
     IS(CUDA_SUCCESS, "cuParamSeti", fill, 8, 11u);
     IS(CUDA_SUCCESS, "cuLaunchGridAsync", fill, 2, 1, stream);
     CK(cuStreamSynchronize(stream));
@@ -181,7 +183,8 @@ PITFALL(29, failed_calls_are_in_the_log) {
     size = text.size();
     IS(CUDA_SUCCESS, "cuLogsDumpToMemory", &at, text.data(), &size, 0u);
     EXPECT(size == 0, "%zu bytes", size);
-    // Where it does not fit, the iterator stays.
+    // Where none fits, the iterator stays.
+    CK_IS(cuCtxSetLimit((CUlimit)999, 1), CUDA_ERROR_INVALID_VALUE);
     at = from;
     size = 100;
     IS(CUDA_ERROR_INVALID_VALUE, "cuLogsDumpToMemory", &at, text.data(), &size, 0u);
