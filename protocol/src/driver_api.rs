@@ -14,6 +14,7 @@
 //! in place of a handle, that is not declared there.
 
 mod list;
+pub mod reasons;
 
 pub mod check;
 

@@ -116,6 +116,8 @@ pub struct Context {
     /// What its kernels have printed.
     pub printed: Arc<Printed>,
     legacy: Arc<Stream>,
+    // What all work that is queued from now on waits for (`cuCtxWaitEvent`).
+    behind: Mutex<Vec<Arc<Ticket>>>,
     // Held while work is queued: the order of the calls is the order between streams.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
@@ -150,6 +152,7 @@ impl Context {
             limits: Mutex::new([1024, PRINTF_BYTES, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
             printed: Arc::new(Printed::new(PRINTF_BYTES)),
             legacy: Arc::new(Stream::new(0, id, Order::Legacy, 0)),
+            behind: Mutex::default(),
             streams: Mutex::default(),
         }
     }
@@ -332,7 +335,23 @@ impl Context {
         stream.wait_for_room();
         let mut streams = lock(&self.streams);
         after.extend(self.before(&mut streams, stream.order));
+        let mut behind = lock(&self.behind);
+        behind.retain(|ticket| !ticket.is_done());
+        after.extend(behind.iter().cloned());
         stream.push(after, work)
+    }
+
+    /// A ticket that ends when all that its streams were given until now has ended.
+    pub fn mark(&self) -> Arc<Ticket> {
+        // A stream of its own: nothing that comes later waits for it.
+        let stream = Arc::new(Stream::new(0, self.id, Order::NonBlocking, 0));
+        let pending = self.pending();
+        self.queue(&stream, pending, Work::Always(Box::new(|_| ())))
+    }
+
+    /// Has all that its streams are given from now on wait for a ticket.
+    pub fn wait_behind(&self, ticket: Arc<Ticket>) {
+        lock(&self.behind).push(ticket);
     }
 
     /// What must end for `stream` to be idle.

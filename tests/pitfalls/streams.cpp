@@ -390,6 +390,57 @@ PITFALL(24, idle_streams_are_busy_again) {
     EXPECT(got == 26, "%u", got);
 }
 
+// An event of a context stands for all of its streams, and a context that waits holds back all of them, also those made later.
+PITFALL(24, contexts_record_and_wait) {
+    Gpu gpu;
+    CUfunction step = gpu.function("step");
+    CUstream a = new_stream(), b = new_stream();
+    CUdeviceptr word = device_words(1, 1);
+    CUevent event, foreign;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    unsigned *got = pinned_words(1);
+    {
+        Gate gate(gpu);
+        gate.close(a);
+        LAUNCH(step, 1, 1, a, word, 10u, 0u);
+        CK(cuCtxRecordEvent(gpu.context, event));
+        CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        CK(cuCtxWaitEvent(gpu.context, event));
+        LAUNCH(step, 1, 1, b, word, 1u, 1u);
+        CK_IS(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+        CUstream later = new_stream();
+        CK(cuMemcpyDtoHAsync(got, word, 4, later));
+        CK_IS(cuStreamQuery(later), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuStreamSynchronize(b));
+        CK(cuStreamSynchronize(later));
+        CK(cuEventSynchronize(event));
+    }
+    CK(cuMemcpyDtoH(got, word, 4));
+    EXPECT(*got == 11, "%u", *got);
+    CK_IS(cuCtxRecordEvent(nullptr, event), CUDA_ERROR_INVALID_CONTEXT);
+    CK_IS(cuCtxWaitEvent(nullptr, event), CUDA_ERROR_INVALID_CONTEXT);
+    CK_IS(cuCtxRecordEvent(gpu.context, nullptr), CUDA_ERROR_INVALID_HANDLE);
+    CK_IS(cuCtxWaitEvent(gpu.context, nullptr), CUDA_ERROR_INVALID_HANDLE);
+    // A context that has a stream which records is not one of which there is an event, and the capture is worth nothing.
+    CUgraph graph = nullptr;
+    CK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CK_IS(cuCtxRecordEvent(gpu.context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CK_IS(cuCtxWaitEvent(gpu.context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    // An event is recorded of its own context, and waited for in any.
+    CUcontext other;
+    CK(cuCtxCreate(&other, nullptr, 0, gpu.device));
+    CK(cuEventCreate(&foreign, CU_EVENT_DISABLE_TIMING));
+    CK_IS(cuCtxRecordEvent(gpu.context, foreign), CUDA_ERROR_INVALID_HANDLE);
+    CK(cuCtxWaitEvent(gpu.context, foreign));
+    CK(cuCtxRecordEvent(other, foreign));
+    CK(cuCtxWaitEvent(gpu.context, foreign));
+    CK(cuCtxDestroy(other));
+}
+
 // Two threads, two streams, ordered by events alone.
 PITFALL(24, event_ping_pong_over_threads) {
     Gpu gpu;

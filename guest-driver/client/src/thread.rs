@@ -106,6 +106,15 @@ pub fn pop_context() -> Option<u64> {
     .filter(|context| *context != 0)
 }
 
+/// Whether a context is on the thread's stack.
+pub fn has(context: u64) -> bool {
+    let has = with(|thread| {
+        let below = thread.below.try_borrow();
+        thread.current.get() == context || below.is_ok_and(|below| below.contains(&context))
+    });
+    has.unwrap_or(false)
+}
+
 /// Whether the thread runs a host callback, in which CUDA may not be called.
 #[inline]
 pub fn in_callback() -> bool {

@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`, the first of the orders in which a source may be read.
-const IN_STREAM: u32 = 1;
+pub const IN_STREAM: u32 = 1;
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`: the source has been read when the call returns.
-const DURING_CALL: u32 = 2;
+pub const DURING_CALL: u32 = 2;
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_ANY`, the last.
-const ANY: u32 = 3;
+pub const ANY: u32 = 3;
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`; a hint, and the only flag.
-const PREFER_OVERLAP: u32 = 1;
+pub const PREFER_OVERLAP: u32 = 1;
 
 /// One copy of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct Operation {
 }
 
 /// A batch's failure: the operation that it is of, if it is of one.
-type Failure = (CUresult, Option<usize>);
+pub type Failure = (CUresult, Option<usize>);
 
 /// The arguments of a batch that both versions of the function have.
 struct Batch {

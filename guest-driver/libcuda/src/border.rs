@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where C calls come in: the exported functions, none of which lets a panic out.
 
-pub use gpgpu_client::ffi::{Result, enter};
+use gpgpu_protocol::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
+
+pub use gpgpu_client::ffi::Result;
+
+use crate::logs;
+
+/// Runs the body of the exported function `name`. A failure is logged for the program.
+#[inline]
+pub fn enter(name: &str, body: impl FnOnce() -> Result) -> CUresult {
+    let code = gpgpu_client::ffi::enter(name, body);
+    if code != CUDA_SUCCESS && code != CUDA_ERROR_NOT_READY {
+        logs::failed(name, code);
+    }
+    code
+}
 
 /// Whether a function may be called while streams are captured.
 #[macro_export]

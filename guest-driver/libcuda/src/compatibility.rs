@@ -5,50 +5,71 @@ use std::{fmt::Write, fs, path::Path};
 
 use gpgpu_protocol::{
     api::OPERATIONS,
-    driver_api::{ENTRY_POINTS, Guest},
+    driver_api::{
+        ENTRY_POINTS, EntryPoint, Guest,
+        reasons::{REFUSED, not_supported, reason},
+    },
 };
+
+/// How a function that works completes.
+fn completes(entry: &EntryPoint) -> &'static str {
+    let operation = OPERATIONS
+        .iter()
+        .find(|operation| operation.name == entry.symbol);
+    operation.map_or("guest", |operation| operation.completion.word())
+}
+
+fn version(entry: &EntryPoint) -> String {
+    format!("{}.{}", entry.since / 1000, entry.since % 1000 / 10)
+}
+
+/// Whether a function fails here as with NVIDIA's driver, whatever it is given.
+fn is_refused(entry: &EntryPoint) -> bool {
+    entry.guest == Guest::Refused || REFUSED.iter().any(|reason| reason.is_for(entry.symbol))
+}
 
 fn page() -> String {
     let mut page = String::from(
         "# What of the CUDA driver API works in a guest\n\n\
-         Made from the API table (`protocol/src/api`) and the list of entry points; do not edit it by hand:\n\
-         `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` makes it again.\n\n\
+         Made from the API table (`protocol/src/api`), the list of entry points and the table of reasons (`protocol/src/driver_api`); do \
+         not edit it by hand: `UPDATE_DOCS=1 cargo test -p gpgpu-libcuda compatibility` makes it again.\n\n\
+         The runtime API on top of it is described in `guest-driver/libcudart/README.md`.\n\n\
+         ## Works\n\n\
          How a call completes: *post* returns at once and an error of it surfaces later; *call* returns when the host has \
          issued it; *wait* returns when it is done, and other threads of the program go on meanwhile. *Guest* is answered \
-         in the program's own process, or made of other functions. *Refused* is `CUDA_ERROR_NOT_SUPPORTED`, as by NVIDIA's driver on \
-         Linux.\n\n\
-         Everything else that the driver API has is exported, returns `CUDA_ERROR_NOT_SUPPORTED` and names itself once on \
-         standard error. The runtime API on top of it is described in `guest-driver/libcudart/README.md`.\n\n\
+         in the program's own process, or made of other functions.\n\n\
          | function | since CUDA | symbol | completes |\n|---|---|---|---|\n",
     );
-    let mut missing = Vec::new();
-    for entry in ENTRY_POINTS.iter().filter(|entry| !entry.per_thread) {
-        if entry.guest == Guest::Unsupported {
-            missing.push(entry.symbol);
-            continue;
-        }
-        let completes = match OPERATIONS
-            .iter()
-            .find(|operation| operation.name == entry.symbol)
-        {
-            Some(operation) => operation.completion.word(),
-            None if entry.guest == Guest::Refused => "refused",
-            None => "guest",
-        };
-        let version = format!("{}.{}", entry.since / 1000, entry.since % 1000 / 10);
+    let all = || ENTRY_POINTS.iter().filter(|entry| !entry.per_thread);
+    for entry in all().filter(|entry| entry.guest != Guest::Unsupported && !is_refused(entry)) {
         let _ = writeln!(
             page,
-            "| {} | {version} | `{}` | {completes} |",
-            entry.name, entry.symbol
+            "| {} | {} | `{}` | {} |",
+            entry.name,
+            version(entry),
+            entry.symbol,
+            completes(entry)
         );
+    }
+    page.push_str(
+        "\n## Refused, as by NVIDIA's driver\n\n\
+         These fail in a guest with the code that NVIDIA's driver gives on Linux, without a display, on a device that lacks the feature. \
+         Those of arguments that are wrong in themselves are the driver's, too.\n\n\
+         | symbol | since CUDA | why |\n|---|---|---|\n",
+    );
+    for entry in all().filter(|entry| is_refused(entry)) {
+        let why = reason(entry.symbol).unwrap_or_default();
+        let _ = writeln!(page, "| `{}` | {} | {why} |", entry.symbol, version(entry));
     }
     let _ = write!(
         page,
-        "\n## Not supported yet: {} symbols\n\n",
-        missing.len()
+        "\n## Not supported: {} symbols\n\n\
+         These are exported, return `CUDA_ERROR_NOT_SUPPORTED`, and name themselves and the reason once on standard error.\n\n\
+         | symbol | since CUDA | why |\n|---|---|---|\n",
+        not_supported().count()
     );
-    for symbol in missing {
-        let _ = writeln!(page, "- `{symbol}`");
+    for (entry, why) in not_supported() {
+        let _ = writeln!(page, "| `{}` | {} | {why} |", entry.symbol, version(entry));
     }
     page
 }

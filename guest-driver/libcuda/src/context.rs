@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts: which one is current is a matter of the guest's threads, so most of this is local.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicU32, Ordering},
+};
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
@@ -13,7 +16,7 @@ use crate::{
     argument::{HostPtr, OutPtr},
     border::Result,
     client::{Client, client},
-    cuda,
+    coredump, cuda,
     device::{attribute, device},
     graph::Guest,
     memory,
@@ -32,6 +35,7 @@ fn known(of: CUdevice, primary: bool) -> Known {
     Known::Context(Arc::new(ContextData {
         device: of,
         primary,
+        attached: AtomicU32::new(0),
         limits: device(of).map(limits).unwrap_or_default(),
         answers: Answers::default(),
     }))
@@ -97,6 +101,7 @@ fn forget(client: &Client, context: u64) {
             .push((context, data.device));
     }
     client.objects.remove_context(context);
+    coredump::forget_context(context);
     capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);
 }
@@ -121,6 +126,37 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
     client.objects.insert(id, known(dev, false));
     thread::push_context(id)?;
     pctx.set(Context::handle(id))
+}
+
+/// Ends a context that was made, and takes it from the thread.
+fn destroy(ctx: CUcontext) -> Result {
+    let client = client()?;
+    if ctx.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let id = Context::id(ctx);
+    if client
+        .objects
+        .context(id)
+        .is_none_or(|context| context.primary)
+    {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    client.call(&request::cuCtxDestroy_v2 { ctx: id })?;
+    forget(client, id);
+    if thread::current_context() == id {
+        thread::pop_context();
+    }
+    Ok(())
+}
+
+fn push(ctx: CUcontext) -> Result {
+    let client = client()?;
+    if ctx.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    live(client, Context::id(ctx))?;
+    thread::push_context(Context::id(ctx))
 }
 
 /// Retains a device's primary context once more, and gives its id.
@@ -249,29 +285,11 @@ cuda! {
     }
 
     fn cuCtxDestroy_v2(ctx: CUcontext) {
-        let client = client()?;
-        if ctx.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let id = Context::id(ctx);
-        if client.objects.context(id).is_none_or(|context| context.primary) {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
-        client.call(&request::cuCtxDestroy_v2 { ctx: id })?;
-        forget(client, id);
-        if thread::current_context() == id {
-            thread::pop_context();
-        }
-        Ok(())
+        destroy(ctx)
     }
 
     fn cuCtxPushCurrent_v2(ctx: CUcontext) {
-        let client = client()?;
-        if ctx.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        live(client, Context::id(ctx))?;
-        thread::push_context(Context::id(ctx))
+        push(ctx)
     }
 
     fn cuCtxPopCurrent_v2(pctx: OutPtr<CUcontext>) {
@@ -329,15 +347,44 @@ cuda! {
         result.map(drop)
     }
 
-    /// `cuCtxAttach`, long deprecated: like CUDA since 4.0, only for a NULL-flag use of the current context.
+    /// `cuCtxAttach`, long deprecated: one more use of the current context.
     fn cuCtxAttach(pctx: OutPtr<CUcontext>, flags: u32) {
-        client()?;
+        let client = client()?;
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         match thread::current_context() {
             0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-            id => pctx.set(Context::handle(id)),
+            id => {
+                if let Some(context) = client.objects.context(id) {
+                    context.attached.fetch_add(1, Ordering::Relaxed);
+                }
+                pctx.set(Context::handle(id))
+            }
         }
+    }
+
+    /// `cuCtxDetach`, long deprecated: one use less of the current context, which ends with the last. A primary context has other uses.
+    fn cuCtxDetach(ctx: CUcontext) {
+        let client = client()?;
+        let id = Context::id(ctx);
+        let context = client.objects.context(id).filter(|_| thread::current_context() == id);
+        let context = context.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        let fewer = |count: u32| count.checked_sub(1);
+        let is_attached = context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok();
+        if is_attached || context.primary {
+            return Ok(());
+        }
+        drop(context);
+        destroy(ctx)
+    }
+
+    /// `cuCtxPushCurrent` as in CUDA before 4.0: of a context that the thread does not have already.
+    fn cuCtxPushCurrent(ctx: CUcontext) {
+        if thread::has(Context::id(ctx)) && !ctx.is_null() {
+            client()?;
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        push(ctx)
     }
 }

@@ -219,7 +219,8 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
     }
 }
 
-fn synchronise(client: &Client, hStream: u64) -> Result {
+/// Waits for a stream.
+pub fn synchronise(client: &Client, hStream: u64) -> Result {
     let given = client.given();
     client.call(&request::cuStreamSynchronize { hStream })?;
     if hStream == 0 {
@@ -492,7 +493,11 @@ impl Plane {
 /// A three-dimensional copy is as many two-dimensional ones as it is deep.
 fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
     client()?;
-    let copy = copy.get()?;
+    volume(copy.get()?, order)
+}
+
+/// A copy in three dimensions.
+pub fn volume(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     check(1, 1)?;
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());

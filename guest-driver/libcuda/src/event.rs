@@ -18,7 +18,7 @@ use std::{
 use gpgpu_client::ring::{Patience, Ring};
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
-    api::{Event, Object, request},
+    api::{Context, Event, Object, request},
     cuda::*,
     ring::WORDS,
 };
@@ -249,6 +249,27 @@ fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, fla
     client.call(&request).map(drop)
 }
 
+/// The ids of a context and an event, for a call about all of the context.
+fn whole(context: CUcontext, event: CUevent) -> Result<(u64, u64)> {
+    let client = client()?;
+    let (hCtx, hEvent) = (Context::id(context), Event::id(event));
+    if client.objects.context_device(hCtx).is_none() {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if !Event::is_known(client, &hEvent) {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    Ok((hCtx, hEvent))
+}
+
+/// Does something in a context, whichever is current.
+fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
+    thread::push_context(context)?;
+    let result = body();
+    thread::pop_context();
+    result
+}
+
 /// A record of the event is on its way of which its word will not tell.
 pub fn recorded_elsewhere(event: u64) {
     if let Some(watched) = find(event) {
@@ -284,6 +305,25 @@ cuda! {
 
     fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: u32) {
         record_with_flags(DefaultStream::PerThread, hEvent, hStream, flags)
+    }
+
+    /// As CUDA's documentation describes it: behind all that the context was given.
+    fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) {
+        let (hCtx, hEvent) = whole(hCtx, hEvent)?;
+        capture::refuse_context::<Guest>(hCtx)?;
+        recorded_elsewhere(hEvent);
+        within(hCtx, || client()?.call(&request::cuCtxRecordEvent { hCtx, hEvent }).map(drop))?;
+        // What it stood for in a capture it stands for no more.
+        capture::forget_event::<Guest>(hEvent);
+        Ok(())
+    }
+
+    /// As CUDA's documentation describes it: all that the context is given from now on waits.
+    fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) {
+        let (hCtx, hEvent) = whole(hCtx, hEvent)?;
+        capture::refuse_context::<Guest>(hCtx)?;
+        capture::use_event::<Guest>(hEvent).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+        within(hCtx, || client()?.call(&request::cuCtxWaitEvent { hCtx, hEvent }).map(drop))
     }
 
     fn cuEventDestroy_v2(hEvent: CUevent) {

@@ -43,7 +43,8 @@ pub enum DefaultStream {
 }
 
 impl DefaultStream {
-    fn stream(self, client: &Client, stream: CUstream) -> Result<u64> {
+    /// The id of the stream that a handle stands for.
+    pub fn stream(self, client: &Client, stream: CUstream) -> Result<u64> {
         match self {
             Self::Legacy => thread::stream_id(client, stream as u64),
             Self::PerThread => thread::stream_id_per_thread(client, stream as u64),
@@ -307,7 +308,7 @@ pub fn check(client: &Client, kernel: &Kernel) -> Result {
 
 /// Launches a function; the calls of a program that launches the same kernels over and over take no lock and
 /// allocate nothing.
-fn launch(
+pub fn launch(
     client: &Client,
     func: CUfunction,
     config: &LaunchConfig,
@@ -371,7 +372,8 @@ fn launch(
     Ok(())
 }
 
-fn plain(
+/// The configuration of a launch without attributes.
+pub fn plain(
     (grid_x, grid_y, grid_z): (u32, u32, u32),
     (block_x, block_y, block_z): (u32, u32, u32),
     shared_bytes: u32,

@@ -8,8 +8,10 @@
 
 #![allow(non_snake_case)]
 
+mod absent;
 mod argument;
 mod batch;
+mod batch3d;
 mod border;
 mod callback;
 mod client;
@@ -17,6 +19,7 @@ mod client;
 mod compatibility;
 mod context;
 mod copy;
+mod coredump;
 mod device;
 mod entry;
 mod error;
@@ -27,8 +30,10 @@ mod function;
 mod graph;
 mod image;
 mod launch;
+mod launch_older;
 mod library;
 mod link;
+mod logs;
 mod memop;
 mod memory;
 mod memory_pool;

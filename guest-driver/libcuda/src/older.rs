@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Symbols of older headers whose functions did not change but in name.
 
+mod narrow;
+
 use gpgpu_protocol::{check_signature, cuda::*};
+
+use crate::argument::{HostPtr, OutPtr};
 
 macro_rules! older_names {
     ($($(#[$meta:meta])* $older:ident = $path:path as ($($arg:ident : $ty:ty),*);)*) => {$(
@@ -20,6 +24,10 @@ macro_rules! older_names {
 }
 
 older_names! {
+    /// `cuMemHostRegister` as headers before CUDA 6.5 named it.
+    cuMemHostRegister = crate::memory::cuMemHostRegister_v2 as (p: HostPtr, bytesize: usize, Flags: u32);
+    /// `cuCtxPopCurrent` as headers before CUDA 4.0 named it.
+    cuCtxPopCurrent = crate::context::cuCtxPopCurrent_v2 as (pctx: OutPtr<CUcontext>);
     /// `cuEventDestroy` as headers before CUDA 4.0 named it.
     cuEventDestroy = crate::event::cuEventDestroy_v2 as (event: CUevent);
     /// `cuStreamDestroy` as headers before CUDA 4.0 named it.

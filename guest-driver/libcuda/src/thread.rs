@@ -6,7 +6,7 @@
 use std::{cell::RefCell, mem::ManuallyDrop};
 
 pub use gpgpu_client::thread::{
-    current_context, is_for_callbacks, pop_context, push_context, set_context,
+    current_context, has, is_for_callbacks, pop_context, push_context, set_context,
 };
 use gpgpu_protocol::{
     api::{Stream, request},

@@ -2,12 +2,26 @@
 //! The functions that are not carried out: exported, so that programs start, and honest when called. Those that NVIDIA's driver
 //! refuses as well say nothing on standard error.
 
-use gpgpu_protocol::{cuda::*, with_driver_api};
+use gpgpu_protocol::{cuda::*, driver_api::reasons, with_driver_api};
+
+/// Says once why a function is not carried out.
+fn refuse(name: &'static str) -> CUresult {
+    let why = reasons::reason(name.trim_end_matches("_ptsz").trim_end_matches("_ptds"));
+    gpgpu_client::log::refuse(
+        name,
+        &format!("is not supported: {}", why.unwrap_or("not yet")),
+    );
+    CUDA_ERROR_NOT_SUPPORTED
+}
 
 macro_rules! function {
-    (unsupported $($name:ident)*) => {
-        gpgpu_client::unsupported! { CUDA_ERROR_NOT_SUPPORTED; $($name)* }
-    };
+    (unsupported $($name:ident)*) => {$(
+        #[doc = "Not supported, for the reason that the list of the driver API has."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> CUresult {
+            refuse(stringify!($name))
+        }
+    )*};
     (refused $($name:ident)*) => {$(
         #[doc = "Refused, as by NVIDIA's driver."]
         #[unsafe(no_mangle)]

@@ -1751,4 +1751,6 @@ issued! {
     8 0x0a13 0x3010be9a88088e1e cuStreamCopyAttributes;
     9 0x0014 0x4fb7fb47a3a6eb40 gpgpuRingWide;
     9 0x0015 0xd0ad2c70bb455ac1 gpgpuRingAnswer;
+    9 0x0c40 0x78b534ef58c9ced0 cuCtxRecordEvent;
+    9 0x0c41 0x78b534ef58c9ced0 cuCtxWaitEvent;
 }

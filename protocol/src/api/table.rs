@@ -427,6 +427,12 @@ macro_rules! with_api {
             /// The time between two events, in milliseconds, as the function of CUDA 12.8 and later tells it.
             0x0b08 call guest cuEventElapsedTime_v2(pMilliseconds: Out<f32>, hStart: Event, hEnd: Event);
 
+            // All of a context.
+            /// Records an event behind all that the context `hCtx` was given. The event is of that context.
+            0x0c40 post custom cuCtxRecordEvent(hCtx: Context, hEvent: Event) order mark;
+            /// Has all that the context `hCtx` is given from now on wait for an event.
+            0x0c41 post custom cuCtxWaitEvent(hCtx: Context, hEvent: Event) order mark;
+
             // What NVML asks; a client that asks needs no context.
             /// What the virtual machine has and does on the device `dev`. The client says by it that it is not about to use a
             /// context: one that was made for it ahead of its need is given up first, and does not count.

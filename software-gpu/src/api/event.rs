@@ -9,7 +9,7 @@ use gpgpu_graphs::capture;
 use gpgpu_protocol::cuda::{
     CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS,
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY,
-    CUDA_ERROR_NOT_SUPPORTED, CUevent, CUstream,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUcontext, CUevent, CUstream,
 };
 
 use crate::border::{Pointer, Result, export};
@@ -142,6 +142,32 @@ export! {
     /// `cuEventRecordWithFlags`: the one flag makes the record a node in a capture, and is wrong elsewhere.
     context fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |cx, null| {
         Event::named(event)?.record(&cx, stream, null, flags)
+    }
+
+    /// `cuCtxRecordEvent`: behind all that the context was given.
+    healthy fn cuCtxRecordEvent(context: CUcontext, event: CUevent) |_| {
+        let context = context::named(context as u64)?;
+        let event = Event::named(event)?;
+        capture::refuse_context::<Soft>(context.handle)?;
+        if event.context != context.id {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        event.record_by(context.mark());
+        capture::forget_event::<Soft>(event.handle);
+        Ok(())
+    }
+
+    /// `cuCtxWaitEvent`: all that the context is given from now on waits.
+    healthy fn cuCtxWaitEvent(context: CUcontext, event: CUevent) |_| {
+        let context = context::named(context as u64)?;
+        let handle = event as u64;
+        let event = Event::named(event)?;
+        capture::refuse_context::<Soft>(context.handle)?;
+        capture::use_event::<Soft>(handle).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+        if let Some(ticket) = event.recorded().filter(|ticket| !ticket.is_done()) {
+            context.wait_behind(ticket);
+        }
+        Ok(())
     }
 
     /// `cuEventQuery`: an event that was never recorded is ready.

@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use gpgpu_protocol::{
-    api::{Context, Object, reply, request},
+    api::{Context, Event, Object, reply, request},
     cuda::*,
 };
 
 use super::{image::device_attribute, library::device};
 use crate::cuda::driver;
 use crate::worker::{
+    captures,
     charges::Owner,
     dispatch::Outcome,
     grace::{self, Ticket, Unload},
@@ -277,6 +278,32 @@ pub fn cuCtxDestroy_v2(
         driver::cuCtxDestroy_v2(context)
     })?;
     Ok(reply::cuCtxDestroy_v2::default())
+}
+
+/// `cuCtxRecordEvent`.
+pub fn cuCtxRecordEvent(
+    session: &Session,
+    request: request::cuCtxRecordEvent,
+    _: Data,
+) -> Outcome<reply::cuCtxRecordEvent> {
+    let context = Context::handle(session.objects.raw::<Context>(request.hCtx)?);
+    let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
+    // SAFETY: both handles are the driver's and live until this ends, or NULL.
+    captures::outside(|| unsafe { driver::cuCtxRecordEvent(context, event) })?;
+    Ok(reply::cuCtxRecordEvent::default())
+}
+
+/// `cuCtxWaitEvent`.
+pub fn cuCtxWaitEvent(
+    session: &Session,
+    request: request::cuCtxWaitEvent,
+    _: Data,
+) -> Outcome<reply::cuCtxWaitEvent> {
+    let context = Context::handle(session.objects.raw::<Context>(request.hCtx)?);
+    let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
+    // SAFETY: both handles are the driver's and live until this ends, or NULL.
+    captures::outside(|| unsafe { driver::cuCtxWaitEvent(context, event) })?;
+    Ok(reply::cuCtxWaitEvent::default())
 }
 
 /// `cuCtxEnablePeerAccess`. Memory in chunks is the other device's by a right of its own, which stays when access is

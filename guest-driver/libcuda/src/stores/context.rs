@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the process knows of a context.
 
+use std::sync::atomic::AtomicU32;
+
 use gpgpu_protocol::cuda::*;
 
 use super::{answers::Answers, launches::Limits};
@@ -36,6 +38,8 @@ pub struct ContextData {
     pub device: CUdevice,
     /// Whether it is the device's primary context.
     pub primary: bool,
+    /// How often `cuCtxAttach` was called more than `cuCtxDetach`.
+    pub attached: AtomicU32,
     /// What launches in it may have.
     pub limits: Limits,
     /// What the host said of it, by the numbers of [`answer`].

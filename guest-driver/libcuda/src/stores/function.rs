@@ -15,6 +15,8 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use crate::launch_older::Kept;
+
 use super::{
     answers::{Answers, bit},
     launches::Accepted,
@@ -54,6 +56,8 @@ pub struct FunctionData {
     pub occupancy: Occupancy,
     /// What launches with attributes the host has taken.
     pub accepted: Accepted,
+    /// What launches of the older kind take.
+    pub older: Kept,
 }
 
 /// It prints nothing.
@@ -89,6 +93,7 @@ impl FunctionData {
             printing: AtomicU8::new(0),
             occupancy: Occupancy::default(),
             accepted: Accepted::default(),
+            older: Kept::default(),
         }
     }
 

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Launches as before CUDA 4.0: a function keeps its block shape, its shared memory and its parameters, and a launch takes them.
+
+use std::{
+    ffi::c_void,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use gpgpu_protocol::{
+    api::{Function, Object},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr},
+    border::Result,
+    client::client,
+    cuda,
+    launch::{DefaultStream, launch, plain},
+    stores::{function::FunctionData, objects::Known},
+    thread,
+};
+
+/// The most bytes of parameters that a function can be given.
+const MOST_BYTES: u32 = 32_764;
+/// The most bytes of shared memory that a launch of this kind can ask for.
+const MOST_SHARED: u32 = 48 << 10;
+/// The most threads of a block in each dimension, and in all.
+const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
+/// The most rows of blocks.
+const MOST_ROWS: u32 = 65_535;
+
+/// What a function's next launch of this kind takes.
+#[derive(Debug)]
+struct Setup {
+    block: [u32; 3],
+    shared: u32,
+    /// The bytes of parameters, as the program said.
+    bytes: usize,
+    params: Vec<u8>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            block: [1; 3],
+            shared: 0,
+            bytes: 0,
+            params: Vec::new(),
+        }
+    }
+}
+
+/// Bytes of parameters in whole words, as the driver counts them.
+fn words(bytes: u32) -> u32 {
+    bytes.wrapping_add(3) & !3
+}
+
+/// A function's [`Setup`], made when the program first gives it one.
+#[derive(Debug, Default)]
+pub struct Kept(OnceLock<Box<Mutex<Setup>>>);
+
+impl Kept {
+    fn locked(&self) -> MutexGuard<'_, Setup> {
+        let setup = self.0.get_or_init(Box::default);
+        setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What `body` comes to with a function's setup.
+fn with<T>(
+    function: CUfunction,
+    body: impl FnOnce(&FunctionData, &mut Setup) -> Result<T>,
+) -> Result<T> {
+    let client = client()?;
+    if thread::current_context() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    match client.objects.get(Function::id(function)) {
+        Some(Known::Function(data)) => body(&data, &mut data.older.locked()),
+        _ => Err(CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Result {
+    with(function, |_, setup| {
+        let offset = usize::try_from(offset).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let end = offset
+            .checked_add(bytes.len())
+            .filter(|end| *end <= MOST_BYTES as usize);
+        let end = end.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if setup.params.len() < end {
+            setup.params.resize(end, 0);
+        }
+        setup.params[offset..end].copy_from_slice(bytes);
+        Ok(())
+    })
+}
+
+/// Launches a function as it was set up.
+fn run(function: CUfunction, (width, height): (i32, i32), stream: CUstream) -> Result {
+    let client = client()?;
+    let extent = |value: i32, most: u32| {
+        let value = u32::try_from(value).ok();
+        value
+            .filter(|value| (1..=most).contains(value))
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    };
+    let grid = (extent(width, u32::MAX)?, extent(height, MOST_ROWS)?, 1);
+    let (block, shared, packed) = with(function, |data, setup| {
+        if setup.bytes > words(data.param_bytes as u32) as usize {
+            return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        }
+        let mut packed = setup.params.clone();
+        packed.resize(data.param_bytes.max(1), 0);
+        Ok((setup.block, setup.shared, packed))
+    })?;
+    let stream = DefaultStream::Legacy.stream(client, stream)?;
+    let config = plain(grid, block.into(), shared, stream);
+    let length = packed.len();
+    let extra = [
+        CU_LAUNCH_PARAM_BUFFER_POINTER,
+        packed.as_ptr() as usize,
+        CU_LAUNCH_PARAM_BUFFER_SIZE,
+        &raw const length as usize,
+        CU_LAUNCH_PARAM_END,
+    ];
+    let none = InPtr::nested(std::ptr::null());
+    let extra = InPtr::nested(extra.as_ptr().cast::<c_void>());
+    launch(client, function, &config, none, extra)
+}
+
+cuda! {
+    fn cuFuncSetBlockShape(hfunc: CUfunction, x: i32, y: i32, z: i32) {
+        with(hfunc, |_, setup| {
+            let mut block = [0; 3];
+            for ((extent, given), most) in block.iter_mut().zip([x, y, z]).zip(MOST_THREADS) {
+                let given = u32::try_from(given).ok().filter(|given| (1..=most).contains(given));
+                *extent = given.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            }
+            if block.iter().product::<u32>() > MOST_THREADS[0] {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            setup.block = block;
+            Ok(())
+        })
+    }
+
+    fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32) {
+        with(hfunc, |_, setup| {
+            if bytes > MOST_SHARED {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            setup.shared = bytes;
+            Ok(())
+        })
+    }
+
+    fn cuParamSetSize(hfunc: CUfunction, numbytes: u32) {
+        with(hfunc, |_, setup| {
+            let bytes = words(numbytes);
+            if bytes > MOST_BYTES {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            setup.bytes = bytes as usize;
+            Ok(())
+        })
+    }
+
+    fn cuParamSeti(hfunc: CUfunction, offset: i32, value: u32) {
+        set(hfunc, offset, &value.to_ne_bytes())
+    }
+
+    fn cuParamSetf(hfunc: CUfunction, offset: i32, value: f32) {
+        set(hfunc, offset, &value.to_ne_bytes())
+    }
+
+    fn cuParamSetv(hfunc: CUfunction, offset: i32, ptr: HostPtr, numbytes: u32) {
+        if ptr.is_null() || numbytes > MOST_BYTES {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        set(hfunc, offset, ptr.bytes(numbytes as usize))
+    }
+
+    /// `cuParamSetTexRef`: the driver takes no reference of a texture for a function that it can launch.
+    fn cuParamSetTexRef(hfunc: CUfunction, _texunit: i32, hTexRef: *mut c_void) {
+        with(hfunc, |_, _| Err(if hTexRef.is_null() { CUDA_ERROR_INVALID_HANDLE } else { CUDA_ERROR_INVALID_VALUE }))
+    }
+
+    fn cuLaunch(f: CUfunction) {
+        run(f, (1, 1), std::ptr::null_mut())
+    }
+
+    fn cuLaunchGrid(f: CUfunction, grid_width: i32, grid_height: i32) {
+        run(f, (grid_width, grid_height), std::ptr::null_mut())
+    }
+
+    fn cuLaunchGridAsync(f: CUfunction, grid_width: i32, grid_height: i32, hStream: CUstream) {
+        run(f, (grid_width, grid_height), hStream)
+    }
+}

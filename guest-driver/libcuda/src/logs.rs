@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The log of calls that failed: `cuLogsRegisterCallback` and the functions beside it.
+//!
+//! NVIDIA's driver writes of a failed call what it has to say, and then that it failed. Here there is the second alone, in the same words.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    ffi::{CString, c_char, c_void},
+    fs,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    argument::{OutPtr, Text},
+    border::Result,
+    cuda,
+};
+
+/// The most bytes that are kept, as with NVIDIA's driver.
+const MOST_BYTES: usize = 25_600;
+/// `CU_LOG_LEVEL_ERROR`.
+const ERROR: u32 = 0;
+/// What a dump begins with that leaves lines out.
+const CUT: &str =
+    "The provided buffer is not large enough to hold all messages. Some messages will be missing\n";
+/// What a dump begins with whose first lines are kept no more.
+const LOST: &str = "The log has been truncated. Some messages are missing\n";
+
+/// `CUlogsCallback`: the program's data, the level, the message with its NUL, and its length without it.
+type Callback = unsafe extern "C" fn(*mut c_void, u32, *mut c_char, usize);
+
+/// A function that the program registered.
+#[derive(Clone, Copy)]
+struct Registered {
+    handle: usize,
+    callback: Callback,
+    /// The program's pointer, as a number: it is handed back and nothing else.
+    data: usize,
+}
+
+/// The lines, and who is told of new ones.
+struct Log {
+    lines: VecDeque<String>,
+    bytes: usize,
+    /// The number of the next line.
+    next: u32,
+    callbacks: Vec<Registered>,
+    handles: usize,
+}
+
+static LOG: Mutex<Log> = Mutex::new(Log {
+    lines: VecDeque::new(),
+    bytes: 0,
+    next: 0,
+    callbacks: Vec::new(),
+    handles: 0,
+});
+
+fn log() -> MutexGuard<'static, Log> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The thread is in a function of the program that is told of a failure.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Log {
+    /// Keeps a line, and lets the oldest go for it.
+    fn keep(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        self.next = self.next.wrapping_add(1);
+        while self.bytes > MOST_BYTES {
+            let oldest = self.lines.pop_front();
+            self.bytes -= oldest.map_or(0, |line| line.len());
+        }
+    }
+
+    /// The number of the oldest line.
+    fn first(&self) -> u32 {
+        self.next.wrapping_sub(self.lines.len() as u32)
+    }
+
+    /// The lines from an iterator on, or all; and whether lines before them are kept no more.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an iterator beyond the end.
+    fn from(&self, iterator: Option<u32>) -> Result<(Vec<&str>, bool)> {
+        let back = match iterator {
+            Some(iterator) => self.next.wrapping_sub(iterator) as i32,
+            None => self.lines.len() as i32,
+        };
+        let back = usize::try_from(back).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let skipped = self.lines.len().saturating_sub(back);
+        let lines = self.lines.iter().skip(skipped).map(String::as_str);
+        let is_cut = match iterator {
+            Some(_) => back > self.lines.len(),
+            None => self.first() != 0,
+        };
+        Ok((lines.collect(), is_cut))
+    }
+}
+
+/// The time of day and the thread, as lines begin.
+fn head() -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = now.as_secs() as libc::time_t;
+    let mut local = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are to values that live across the call, and zeroes are a `tm`.
+    let local = unsafe {
+        libc::localtime_r(&raw const seconds, local.as_mut_ptr());
+        local.assume_init()
+    };
+    // SAFETY: it has no arguments.
+    let thread = unsafe { libc::pthread_self() };
+    format!(
+        "[{:02}:{:02}:{:02}.{:03}][{thread}]",
+        local.tm_hour,
+        local.tm_min,
+        local.tm_sec,
+        now.subsec_millis()
+    )
+}
+
+/// A call of the program failed: keeps that, and tells those who want to know.
+#[cold]
+pub fn failed(function: &str, code: CUresult) {
+    let name = result_name(code).unwrap_or("CUDA_ERROR_UNKNOWN");
+    let message = format!("Returning {code} ({name}) from {function}");
+    let callbacks = {
+        let mut log = log();
+        log.keep(format!("{}[CUDA][E] {message}\n", head()));
+        log.callbacks.clone()
+    };
+    // A call that fails in such a function would call it for ever.
+    if callbacks.is_empty() || TELLING.try_with(|telling| telling.replace(true)) != Ok(false) {
+        return;
+    }
+    let length = message.len();
+    let text = CString::new(message).unwrap_or_default().into_raw();
+    for to in callbacks {
+        // SAFETY: the program registered the function for these arguments, and the text lives across the call.
+        unsafe { (to.callback)(to.data as *mut c_void, ERROR, text, length) };
+    }
+    // SAFETY: it is the text from above, whose length the program has no right to change.
+    drop(unsafe { CString::from_raw(text) });
+    let _ = TELLING.try_with(|telling| telling.set(false));
+}
+
+/// What a dump into so many bytes, of which one is for the NUL, holds of the lines; and whether it holds any of them.
+fn fitted(lines: &[&str], is_cut: bool, room: usize) -> (String, bool) {
+    let mut text = String::from(if is_cut { LOST } else { "" });
+    let all: usize = lines.iter().map(|line| line.len()).sum();
+    if text.len() + all < room {
+        text.extend(lines.iter().copied());
+        return (text, true);
+    }
+    let mut left = room.saturating_sub(CUT.len() + 1);
+    let newest = lines.iter().rev().take_while(|line| {
+        let fits = line.len() <= left;
+        left = left.saturating_sub(line.len());
+        fits
+    });
+    let count = newest.count();
+    if CUT.len() >= room {
+        return (String::new(), false);
+    }
+    let kept = lines[lines.len() - count..].concat();
+    (format!("{CUT}{kept}"), count > 0)
+}
+
+cuda! {
+    fn cuLogsRegisterCallback(callbackFunc: *mut c_void, userData: *mut c_void, callback_out: OutPtr<*mut c_void>) {
+        if callbackFunc.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: it is not NULL, and C's type of the parameter is that of such a function.
+        let callback = unsafe { std::mem::transmute::<*mut c_void, Callback>(callbackFunc) };
+        let mut log = log();
+        log.handles += 1;
+        let handle = log.handles;
+        log.callbacks.push(Registered { handle, callback, data: userData as usize });
+        callback_out.offer(handle as *mut c_void);
+        Ok(())
+    }
+
+    fn cuLogsUnregisterCallback(callback: *mut c_void) {
+        let mut log = log();
+        let before = log.callbacks.len();
+        log.callbacks.retain(|of| of.handle != callback as usize);
+        if log.callbacks.len() == before {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// `cuLogsCurrent`: the driver takes any flags.
+    fn cuLogsCurrent(iterator_out: OutPtr<u32>, _flags: u32) {
+        iterator_out.set(log().next)
+    }
+
+    fn cuLogsDumpToFile(iterator: OutPtr<u32>, pathToFile: Text, _flags: u32) {
+        let path = pathToFile.get()?;
+        let log = log();
+        let (lines, is_cut) = log.from(iterator.read())?;
+        let (text, _) = fitted(&lines, is_cut, usize::MAX);
+        fs::write(path, text).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        iterator.offer(log.next);
+        Ok(())
+    }
+
+    fn cuLogsDumpToMemory(iterator: OutPtr<u32>, buffer: OutPtr<c_char>, size: OutPtr<usize>, _flags: u32) {
+        buffer.required()?;
+        let room = size.read().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let log = log();
+        size.offer(0);
+        let (lines, is_cut) = log.from(iterator.read())?;
+        if room == 0 {
+            return if lines.is_empty() { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) };
+        }
+        let (text, is_whole) = fitted(&lines, is_cut, room);
+        OutPtr::<u8>::nested(buffer.raw().cast()).set_text(&text, room)?;
+        size.offer(text.len());
+        if !is_whole {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        iterator.offer(log.next);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_lines(count: usize, length: usize) -> Log {
+        let mut log = Log {
+            lines: VecDeque::new(),
+            bytes: 0,
+            next: 0,
+            callbacks: Vec::new(),
+            handles: 0,
+        };
+        for line in 0..count {
+            log.keep(format!("{line:>0$}\n", length - 1));
+        }
+        log
+    }
+
+    #[test]
+    fn an_iterator_names_the_next_line_and_none_beyond_it() {
+        let log = with_lines(3, 10);
+        assert_eq!(log.from(Some(2)).unwrap().0.len(), 1);
+        assert_eq!(log.from(Some(3)), Ok((vec![], false)));
+        assert_eq!(log.from(Some(4)), Err(CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(log.from(None).unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn the_oldest_lines_go_and_a_dump_that_lacks_them_says_so() {
+        let log = with_lines(30, 1024);
+        assert!(log.bytes <= MOST_BYTES);
+        assert_eq!(log.first(), 5);
+        let (lines, is_cut) = log.from(Some(0)).unwrap();
+        assert!(is_cut && lines.len() == 25);
+        assert!(fitted(&lines, is_cut, usize::MAX).0.starts_with(LOST));
+        assert!(!log.from(Some(5)).unwrap().1);
+    }
+
+    #[test]
+    fn a_small_buffer_has_the_newest_lines() {
+        let lines = ["first\n", "second\n", "third\n"];
+        assert_eq!(
+            fitted(&lines, false, 20),
+            ("first\nsecond\nthird\n".into(), true)
+        );
+        let room = CUT.len() + 1;
+        assert_eq!(fitted(&lines, false, 19), (String::new(), false));
+        let long = ["x\n"; 80];
+        assert_eq!(fitted(&long, false, room), (CUT.into(), false));
+        let (text, is_whole) = fitted(&long, false, room + 4);
+        assert_eq!((text, is_whole), (format!("{CUT}x\nx\n"), true));
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2.
+//!
+//! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the driver makes no such
+//! context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So
+//! it is with NVIDIA's driver 580, and here.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    argument::{HostPtr, OutPtr, Text},
+    border::Result,
+    client::client,
+    cuda,
+    device::device,
+};
+
+fn refused() -> Result {
+    client()?;
+    Err(CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// The flags that a context can be made with.
+const FLAGS: u32 = 0xff;
+
+cuda! {
+    /// `cuCtxCreate` as in CUDA before 3.2: for what that had, there is no memory in a 64-bit process.
+    fn cuCtxCreate(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) {
+        client()?;
+        pctx.required()?;
+        device(dev)?;
+        Err(if flags & !FLAGS == 0 { CUDA_ERROR_OUT_OF_MEMORY } else { CUDA_ERROR_INVALID_VALUE })
+    }
+
+    /// `cuDeviceTotalMem` as in CUDA before 3.2: as many bytes as the type holds.
+    fn cuDeviceTotalMem(bytes: OutPtr<u32>, dev: CUdevice) {
+        client()?;
+        bytes.required()?;
+        bytes.set(u32::try_from(device(dev)?.total_memory).unwrap_or(u32::MAX))
+    }
+
+    fn cuMemAlloc(dptr: OutPtr<u32>, _bytesize: u32) {
+        client()?;
+        dptr.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemFree(_dptr: u32) {
+        refused()
+    }
+    fn cuMemGetInfo(free: OutPtr<u32>, total: OutPtr<u32>) {
+        client()?;
+        free.offer(0); total.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemAllocHost(pp: OutPtr<*mut c_void>, _bytesize: u32) {
+        client()?;
+        pp.offer(std::ptr::null_mut());
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemHostGetDevicePointer(pdptr: OutPtr<u32>, _p: HostPtr, _Flags: u32) {
+        client()?;
+        pdptr.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemAllocPitch(dptr: OutPtr<u32>, pPitch: OutPtr<u32>, _WidthInBytes: u32, _Height: u32, _ElementSizeBytes: u32) {
+        client()?;
+        dptr.offer(0); pPitch.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemGetAddressRange(pbase: OutPtr<u32>, psize: OutPtr<u32>, _dptr: u32) {
+        client()?;
+        pbase.offer(0); psize.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuModuleGetGlobal(dptr: OutPtr<u32>, bytes: OutPtr<u32>, _hmod: CUmodule, _name: Text) {
+        client()?;
+        dptr.offer(0); bytes.offer(0);
+        Err(CUDA_ERROR_INVALID_CONTEXT)
+    }
+    fn cuMemcpyHtoD(_dstDevice: u32, _srcHost: HostPtr, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyDtoH(_dstHost: HostPtr, _srcDevice: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyDtoD(_dstDevice: u32, _srcDevice: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyHtoDAsync(_dstDevice: u32, _srcHost: HostPtr, _ByteCount: u32, _hStream: CUstream) {
+        refused()
+    }
+    fn cuMemcpyDtoHAsync(_dstHost: HostPtr, _srcDevice: u32, _ByteCount: u32, _hStream: CUstream) {
+        refused()
+    }
+    fn cuMemcpyDtoDAsync(_dstDevice: u32, _srcDevice: u32, _ByteCount: u32, _hStream: CUstream) {
+        refused()
+    }
+    fn cuMemsetD8(_dstDevice: u32, _uc: u8, _N: u32) {
+        refused()
+    }
+    fn cuMemsetD16(_dstDevice: u32, _us: u16, _N: u32) {
+        refused()
+    }
+    fn cuMemsetD32(_dstDevice: u32, _ui: u32, _N: u32) {
+        refused()
+    }
+    fn cuMemsetD2D8(_dstDevice: u32, _dstPitch: u32, _uc: u8, _Width: u32, _Height: u32) {
+        refused()
+    }
+    fn cuMemsetD2D16(_dstDevice: u32, _dstPitch: u32, _us: u16, _Width: u32, _Height: u32) {
+        refused()
+    }
+    fn cuMemsetD2D32(_dstDevice: u32, _dstPitch: u32, _ui: u32, _Width: u32, _Height: u32) {
+        refused()
+    }
+    fn cuMemcpy2D(_pCopy: HostPtr) {
+        refused()
+    }
+    fn cuMemcpy2DUnaligned(_pCopy: HostPtr) {
+        refused()
+    }
+    fn cuMemcpy2DAsync(_pCopy: HostPtr, _hStream: CUstream) {
+        refused()
+    }
+    fn cuMemcpy3D(_pCopy: HostPtr) {
+        refused()
+    }
+    fn cuMemcpy3DAsync(_pCopy: HostPtr, _hStream: CUstream) {
+        refused()
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Why functions of the driver API do not work in a guest: one table for the compatibility page, for what the guest's library says of a
+//! call, and for the tests that hold it short.
+
+use super::{ENTRY_POINTS, EntryPoint, Guest};
+
+/// Functions that share a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    /// Symbols; one that ends with `*` stands for all that begin so.
+    pub symbols: &'static [&'static str],
+    /// Why, in a few words.
+    pub why: &'static str,
+}
+
+impl Reason {
+    /// Whether it is the reason for a symbol.
+    pub fn is_for(&self, symbol: &str) -> bool {
+        self.symbols.iter().any(|pattern| names(pattern, symbol))
+    }
+}
+
+/// Whether a pattern stands for a symbol.
+fn names(pattern: &str, symbol: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => symbol.starts_with(start),
+        None => symbol == pattern,
+    }
+}
+
+/// What [`Guest::Unsupported`] functions lack. A function that NVIDIA's driver carries out, and this project does not.
+pub const NOT_SUPPORTED: &[Reason] = &[
+    Reason {
+        symbols: &[
+            "cuArray*",
+            "cuMipmappedArray*",
+            "cuTex*",
+            "cuSurf*",
+            "cuMemcpyAto*",
+            "cuMemcpyHtoA*",
+            "cuMemcpyDtoA*",
+            "cuMemcpy3DPeer*",
+            "cuDeviceGetTexture1DLinearMaxWidth",
+            "cuModuleGetTexRef",
+            "cuModuleGetSurfRef",
+        ],
+        why: ARRAYS,
+    },
+    Reason {
+        symbols: &[
+            "cuIpc*",
+            "cuMemExportToShareableHandle",
+            "cuMemImportFromShareableHandle",
+            "cuMemPoolExport*",
+            "cuMemPoolImport*",
+        ],
+        why: SHARING,
+    },
+    Reason {
+        symbols: &[
+            "cuMemAdvise*",
+            "cuMemPrefetch*",
+            "cuMemDiscard*",
+            "cuMemRangeGetAttribute*",
+            "cuLibraryGetManaged",
+        ],
+        why: MANAGED,
+    },
+    Reason {
+        symbols: &["cuCheckpointProcess*"],
+        why: "what a process has on the GPU is the host's, which the machine cannot save",
+    },
+    Reason {
+        symbols: &[
+            "cuCtxFromGreenCtx",
+            "cuCtxGetDevResource",
+            "cuDevResourceGenerateDesc",
+            "cuDevSmResourceSplitByCount",
+            "cuDeviceGetDevResource",
+            "cuGreenCtx*",
+        ],
+        why: "green contexts are not carried out",
+    },
+    Reason {
+        symbols: &["cuGraphConditionalHandleCreate"],
+        why: "graphs have no conditional nodes",
+    },
+    Reason {
+        symbols: &["cuMemMapArrayAsync"],
+        why: "the device's attribute says that there are no sparse arrays",
+    },
+];
+
+/// Arrays and what reads them.
+const ARRAYS: &str = "arrays, textures and surfaces are not carried out";
+/// Memory and events of other processes.
+const SHARING: &str = "memory and events are not shared between processes";
+/// Managed memory.
+const MANAGED: &str = "there is no managed memory";
+
+/// The reasons of areas that have a project of their own: they do not count in the bound on [`NOT_SUPPORTED`].
+pub const AREAS: &[&str] = &[ARRAYS, SHARING, MANAGED];
+
+/// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
+pub const REFUSED: &[Reason] = &[
+    Reason {
+        symbols: &[
+            "cuCtxCreate",
+            "cuMemAlloc",
+            "cuMemFree",
+            "cuMemGetInfo",
+            "cuMemAllocHost",
+            "cuMemHostGetDevicePointer",
+            "cuMemAllocPitch",
+            "cuMemGetAddressRange",
+            "cuModuleGetGlobal",
+            "cuMemcpyHtoD",
+            "cuMemcpyDtoH",
+            "cuMemcpyDtoD",
+            "cuMemcpyHtoDAsync",
+            "cuMemcpyDtoHAsync",
+            "cuMemcpyDtoDAsync",
+            "cuMemsetD8",
+            "cuMemsetD16",
+            "cuMemsetD32",
+            "cuMemsetD2D8",
+            "cuMemsetD2D16",
+            "cuMemsetD2D32",
+            "cuMemcpy2D",
+            "cuMemcpy2DUnaligned",
+            "cuMemcpy2DAsync",
+            "cuMemcpy3D",
+            "cuMemcpy3DAsync",
+        ],
+        why: "addresses of 32 bits: no context of a 64-bit process has them",
+    },
+    Reason {
+        symbols: &["cuParamSetTexRef"],
+        why: "no kernel that can be launched has such a parameter",
+    },
+    Reason {
+        symbols: &["cuLaunchCooperativeKernelMultiDevice"],
+        why: "CUDA took it away",
+    },
+    Reason {
+        symbols: &["cuProfilerInitialize"],
+        why: "CUDA took it away",
+    },
+    Reason {
+        symbols: &["cuDeviceGetLuid"],
+        why: "Windows has such numbers",
+    },
+    Reason {
+        symbols: &["cuDeviceGetNvSciSyncAttributes"],
+        why: "there is no NvSciSync",
+    },
+    Reason {
+        symbols: &["cuGraphics*"],
+        why: "there is no display",
+    },
+    Reason {
+        symbols: &[
+            "cuImportExternal*",
+            "cuDestroyExternal*",
+            "cuExternalMemoryGet*",
+            "cuSignalExternalSemaphoresAsync",
+            "cuWaitExternalSemaphoresAsync",
+            "cuGraphExternalSemaphores*",
+            "cuGraphExecExternalSemaphores*",
+            "cuGraphAddExternalSemaphores*",
+        ],
+        why: "no other interface of the machine has memory or semaphores of the GPU",
+    },
+    Reason {
+        symbols: &["cuMemGetHandleForAddressRange"],
+        why: "the device's attribute says that there are no dma-bufs",
+    },
+    Reason {
+        symbols: &["cuMulticast*"],
+        why: "the device's attribute says that there is no multicast",
+    },
+    Reason {
+        symbols: &["cuMemBatchDecompressAsync"],
+        why: "the device's attribute says that it decompresses nothing",
+    },
+    Reason {
+        symbols: &["cuLibraryGetUnifiedFunction"],
+        why: "the device's attribute says that there are no unified functions",
+    },
+];
+
+/// Why a function is not supported, or refused; `None` for one that works.
+pub fn reason(symbol: &str) -> Option<&'static str> {
+    let all = NOT_SUPPORTED.iter().chain(REFUSED);
+    let mut found = all.filter(|reason| reason.is_for(symbol));
+    found.next().map(|reason| reason.why)
+}
+
+/// The functions of the list that are not carried out, each with its reason.
+pub fn not_supported() -> impl Iterator<Item = (&'static EntryPoint, &'static str)> {
+    let missing = ENTRY_POINTS
+        .iter()
+        .filter(|entry| entry.guest == Guest::Unsupported && !entry.per_thread);
+    missing.map(|entry| (entry, reason(entry.symbol).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many functions may lack a way into a guest, beside those of [`AREAS`].
+    const MOST: usize = 40;
+
+    #[test]
+    fn each_function_that_is_not_carried_out_has_a_reason_and_there_are_few() {
+        let mut count = 0;
+        for (entry, why) in not_supported() {
+            assert!(!why.is_empty(), "{}", entry.symbol);
+            count += usize::from(!AREAS.contains(&why));
+        }
+        assert!(count <= MOST, "{count} functions are not supported");
+    }
+
+    #[test]
+    fn each_reason_is_one_of_functions_that_there_are() {
+        let alone = |reason: &&Reason| !AREAS.contains(&reason.why);
+        for reason in NOT_SUPPORTED.iter().filter(alone) {
+            let missing = not_supported().any(|(entry, _)| reason.is_for(entry.symbol));
+            assert!(missing, "{}", reason.why);
+        }
+        for reason in REFUSED {
+            for pattern in reason.symbols {
+                let mut named = ENTRY_POINTS
+                    .iter()
+                    .filter(|entry| names(pattern, entry.symbol));
+                let first = named.next();
+                assert!(
+                    first.is_some_and(|entry| entry.guest != Guest::Unsupported),
+                    "{pattern}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_function_has_two_reasons() {
+        for entry in ENTRY_POINTS {
+            let all = NOT_SUPPORTED.iter().chain(REFUSED);
+            let reasons = all.filter(|reason| reason.is_for(entry.symbol)).count();
+            assert!(reasons <= 1, "{}", entry.symbol);
+        }
+    }
+}
