@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
+    before,
     command::{decode, encode, encode_written, failed, has_output, reply, split},
     ffi::Result,
     log::{self, Level},
@@ -196,6 +197,7 @@ impl Connection {
     /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
@@ -222,6 +224,7 @@ impl Connection {
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let given = self.given();
         let printing = self.output.mark();
         let mut answer = thread::take_answer_buffer();
@@ -455,6 +458,7 @@ impl Connection {
             return self.call(request).map(drop);
         }
         self.require(R::OPERATION)?;
+        before::sending(request);
         let posted = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.post_command(R::OPERATION, stream)
@@ -491,6 +495,7 @@ impl Connection {
     /// Sends a `fence` request by the ring without waiting for its end.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.request_by_ring(R::OPERATION, ring, stream)

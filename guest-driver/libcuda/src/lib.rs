@@ -29,6 +29,7 @@ mod image;
 mod launch;
 mod library;
 mod link;
+mod managed;
 mod memop;
 mod memory;
 mod memory_pool;
