@@ -4,9 +4,12 @@
 //!
 //! A program without such memory pays one load for each piece of work.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use gpgpu_protocol::api::{Gives, Request, request};
@@ -33,9 +36,28 @@ pub fn is_wanted() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
+thread_local! {
+    /// Whether what this thread sends is the library's own.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether what this thread sends from now on is the library's own, which nothing has to be done before; returns what it was.
+pub fn set_own(is_own: bool) -> bool {
+    OWN.replace(is_own)
+}
+
+/// Whether what this thread sends is the library's own.
+#[inline]
+pub fn is_own() -> bool {
+    OWN.get()
+}
+
 /// A stream is about to be given work.
 #[cold]
 pub fn call(stream: u64) {
+    if is_own() {
+        return;
+    }
     if let Some(hook) = HOOK.get() {
         hook(stream);
     }

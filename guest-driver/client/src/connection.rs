@@ -2,7 +2,7 @@
 //! The connection to the device: requests out, answers in, and what must be known to send them.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -42,6 +42,8 @@ pub struct Connection {
     ring: Option<Ring>,
     serial: AtomicU64,
     corrupted: AtomicBool,
+    /// An error of the program's that the library met in a call of its own; the program's next call that observes has it.
+    deferred: AtomicU32,
     work: Work,
     output: Output,
 }
@@ -79,6 +81,7 @@ impl Connection {
             ring: None,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
+            deferred: AtomicU32::new(CUDA_SUCCESS),
             work: Work::default(),
             output: Output::default(),
         };
@@ -247,7 +250,29 @@ impl Connection {
             Ok((code, _)) => self.note(code),
             Err(_) => {}
         }
+        if R::OPERATION.is(Property::Observes)
+            && matches!(decoded, Ok((CUDA_SUCCESS, _)))
+            && let Some(code) = self.take_deferred()
+        {
+            return Ok((code, None));
+        }
         decoded
+    }
+
+    /// Keeps an error that a call of the library's own has met for the program, which it belongs to.
+    pub fn defer(&self, code: CUresult) {
+        let _ =
+            self.deferred
+                .compare_exchange(CUDA_SUCCESS, code, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The error that the program is to be told.
+    #[inline]
+    fn take_deferred(&self) -> Option<CUresult> {
+        if self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS || before::is_own() {
+            return None;
+        }
+        Some(self.deferred.swap(CUDA_SUCCESS, Ordering::Relaxed)).filter(|code| *code != CUDA_SUCCESS)
     }
 
     /// Sends a request of an operation whose arguments are written already, and hands its reply over.

@@ -21,7 +21,6 @@ mod store;
 mod uffd;
 
 use std::{
-    cell::Cell,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -77,11 +76,6 @@ static MOVED: Condvar = Condvar::new();
 /// Whether there was ever managed memory.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    /// Whether this thread moves blocks: what it gives the GPU then is the library's own.
-    static MOVES: Cell<bool> = const { Cell::new(false) };
-}
-
 fn managed() -> MutexGuard<'static, Managed> {
     MANAGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -103,14 +97,24 @@ fn wait(managed: MutexGuard<'static, Managed>) -> MutexGuard<'static, Managed> {
 }
 
 /// Does something in a context, as the library's own.
-fn within<T>(context: u64, what: impl FnOnce() -> Result<T>) -> Result<T> {
-    let before = MOVES.replace(true);
+///
+/// An error of an earlier command of the program's may come in place of the answer. It is kept for the program, and what was to be done is done
+/// again.
+fn within<T>(client: &Client, context: u64, what: impl Fn() -> Result<T>) -> Result<T> {
+    let was_own = before::set_own(true);
     let done = thread::push_context(context).and_then(|()| {
-        let done = what();
+        let done = what().or_else(|code| {
+            if client.is_corrupted() {
+                return Err(code);
+            }
+            let done = what()?;
+            client.defer(code);
+            Ok(done)
+        });
         thread::pop_context();
         done
     });
-    MOVES.set(before);
+    before::set_own(was_own);
     done
 }
 
@@ -273,7 +277,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
 
 /// Fills device memory with zeros, as NVIDIA's is.
 fn clear(client: &Client, start: u64, bytes: usize) -> Result {
-    within(thread::current_context(), || {
+    within(client, thread::current_context(), || {
         let stream = own_stream(client)?;
         client.call(&request::cuMemsetD8Async {
             dstDevice: start,
@@ -336,7 +340,7 @@ fn pinned(client: &Client, bytes: usize) -> Result<u64> {
 /// Frees managed memory, once the work of its context is over.
 pub fn free(client: &Client, range: &Range) -> Result {
     if let Kind::Host { .. } = range.kind {
-        within(range.context, || {
+        within(client, range.context, || {
             client.call(&request::cuCtxSynchronize {}).map(drop)
         })?;
         return memory::release_host(client, range);
@@ -383,7 +387,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
     }
     for context in contexts {
         let of = |job: &&Job| job.context == context && job.is_copied;
-        let sent = within(context, || {
+        let sent = within(client, context, || {
             let stream = own_stream(client)?;
             for job in jobs.iter().filter(of) {
                 copy::send(
@@ -429,7 +433,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
 
 /// A stream is about to be given work: what the work may use goes to the device.
 pub fn before_work(stream: u64) {
-    if MOVES.get() {
+    if before::is_own() {
         return;
     }
     let Ok(client) = client() else { return };
@@ -451,7 +455,7 @@ pub fn before_library(operation: &Operation, arguments: &[u8]) {
 
 /// A copy or a fill of a stream is about to name memory: what is managed of it goes to the device, whatever it is attached to.
 pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
-    if !any() || MOVES.get() {
+    if !any() || before::is_own() {
         return;
     }
     {

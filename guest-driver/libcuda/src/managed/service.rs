@@ -17,7 +17,7 @@ use gpgpu_client::{
 use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
-    ANY, MOVED, MOVES, before_work, managed, own_stream,
+    ANY, MOVED, before_work, managed, own_stream,
     store::{Answer, Attach, BLOCK, Block, Job},
     tell,
     uffd::{Fault, Uffd},
@@ -117,7 +117,7 @@ impl Service {
 
     fn serve(&'static self) {
         // What this thread gives the GPU is the library's own.
-        MOVES.set(true);
+        before::set_own(true);
         let mut settled = None;
         loop {
             let mut fd = libc::pollfd {
@@ -194,7 +194,7 @@ impl Service {
         let everything = || {
             for context in &contexts {
                 // A context that failed has done its work as well.
-                let _ = within(*context, || {
+                let _ = within(self.client, *context, || {
                     self.client.call(&request::cuCtxSynchronize {}).map(drop)
                 });
             }
@@ -212,7 +212,7 @@ impl Service {
             Attach::Single(own) => used.into_iter().chain([own]).collect(),
         };
         for hStream in streams {
-            let waited = within(job.context, || {
+            let waited = within(self.client, job.context, || {
                 self.client
                     .call(&request::cuStreamSynchronize { hStream })
                     .map(drop)
@@ -257,9 +257,9 @@ impl Service {
     }
 
     fn read(&self, job: &Job, to: &mut [u8], bytes: usize) -> Result {
-        within(job.context, || {
+        let to = HostPtr::at(to.as_mut_ptr() as u64);
+        within(self.client, job.context, || {
             let stream = own_stream(self.client)?;
-            let to = HostPtr::at(to.as_mut_ptr() as u64);
             copy::fetch(self.client, to, job.start, bytes, stream)
         })
     }
