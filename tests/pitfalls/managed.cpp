@@ -261,6 +261,7 @@ PITFALL(09, copies_from_and_to_managed_memory) {
         is("to the device and back");
         pattern(memory, bytes, 4);
         CK(cuMemcpyDtoD(on_device(second), on_device(memory), bytes));
+        CK(cuCtxSynchronize());
         CK(cuMemcpyDtoHAsync(pinned, on_device(second), bytes, stream));
         CK(cuStreamSynchronize(stream));
         pattern(model.data(), bytes, 4);

@@ -144,6 +144,9 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
     for side in [dst, src] {
         if let Side::Far(address) = side {
             client.disown(address);
+            if managed::holds(address) && client.pointers.find_whole(address, bytes).is_none() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             managed::names(client, address, bytes, hStream);
         }
     }
