@@ -261,9 +261,12 @@ impl Connection {
 
     /// Keeps an error that a call of the library's own has met for the program, which it belongs to.
     pub fn defer(&self, code: CUresult) {
-        let _ =
-            self.deferred
-                .compare_exchange(CUDA_SUCCESS, code, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.deferred.compare_exchange(
+            CUDA_SUCCESS,
+            code,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// The error that the program is to be told.
@@ -272,7 +275,8 @@ impl Connection {
         if self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS || before::is_own() {
             return None;
         }
-        Some(self.deferred.swap(CUDA_SUCCESS, Ordering::Relaxed)).filter(|code| *code != CUDA_SUCCESS)
+        Some(self.deferred.swap(CUDA_SUCCESS, Ordering::Relaxed))
+            .filter(|code| *code != CUDA_SUCCESS)
     }
 
     /// Sends a request of an operation whose arguments are written already, and hands its reply over.

@@ -75,7 +75,12 @@ fn send(
     if managed::any() {
         managed::before_work(hStream);
         for op in &ops {
-            managed::names(client, op.address, word_bytes(op.operation).unwrap_or(0), hStream);
+            managed::names(
+                client,
+                op.address,
+                word_bytes(op.operation).unwrap_or(0),
+                hStream,
+            );
         }
     }
     let request = request::gpgpuMemOps {

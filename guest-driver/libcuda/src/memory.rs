@@ -169,7 +169,11 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
     if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    if client.pointers.find(start).is_some_and(|range| range.origin == Origin::Managed) {
+    if client
+        .pointers
+        .find(start)
+        .is_some_and(|range| range.origin == Origin::Managed)
+    {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     match client.pointers.overlapping_host(start, bytes as u64) {

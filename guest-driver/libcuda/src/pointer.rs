@@ -86,7 +86,9 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             CU_MEMORYTYPE_DEVICE
         }),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Word(range.far(range.start) + offset),
-        CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host || is_managed => Value::Word(range.start + offset),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host || is_managed => {
+            Value::Word(range.start + offset)
+        }
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is_managed),
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS if is_managed => Value::Flag(true),

@@ -19,7 +19,8 @@ use crate::memory::Kind;
 /// `cuMemFree` of memory from either allocator: waits for all work first, as CUDA does.
 pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
     let ours = |a: &crate::memory::Allocation| {
-        matches!(a.kind, Kind::Device | Kind::Managed | Kind::Pool(_)) && !a.being_freed.load(Ordering::Acquire)
+        matches!(a.kind, Kind::Device | Kind::Managed | Kind::Pool(_))
+            && !a.being_freed.load(Ordering::Acquire)
     };
     let allocation = driver
         .memory

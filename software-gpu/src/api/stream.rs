@@ -4,8 +4,9 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use gpgpu_protocol::cuda::{
-    CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream,
+    CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUevent,
+    CUstream,
 };
 
 use gpgpu_graphs::capture;

@@ -20,11 +20,9 @@ mod service;
 mod store;
 mod uffd;
 
-use std::{
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use gpgpu_client::{
@@ -49,8 +47,8 @@ use crate::{
     },
     thread,
 };
-pub use service::in_call;
 use service::Service;
+pub use service::in_call;
 use store::{Allocation, Attach, Block, Job, Store};
 
 /// Device memory starts at multiples of this.
@@ -133,9 +131,7 @@ fn own_stream(client: &Client) -> Result<u64> {
         phStream: id,
         Flags: CU_STREAM_NON_BLOCKING,
     })?;
-    client
-        .objects
-        .insert(id, Known::made::<Stream>(context));
+    client.objects.insert(id, Known::made::<Stream>(context));
     let mut managed = managed();
     match managed.contexts.iter_mut().find(|(of, _)| *of == context) {
         Some((_, stream)) => *stream = Some(id),
@@ -188,7 +184,7 @@ fn take_away(
     while managed.store.is_moving(start) {
         managed = wait(managed);
     }
-    if let Some(of) = managed.store.remove(start) {
+    if let Some(of) = managed.store.remove(start).filter(|of| !of.is_pinned) {
         // SAFETY: the pages are of a mapping that this library made for the allocation, which is gone: a program that goes on using
         // them is wrong, and finds none. Threads that wait for one of them are woken by the kernel.
         unsafe { libc::munmap(of.start as *mut libc::c_void, of.span() as usize) };
@@ -199,10 +195,8 @@ fn take_away(
 
 /// Maps pages of this process at an address that it has nothing at.
 fn map(start: u64, bytes: usize) -> bool {
-    let flags = libc::MAP_PRIVATE
-        | libc::MAP_ANONYMOUS
-        | libc::MAP_NORESERVE
-        | libc::MAP_FIXED_NOREPLACE;
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: MAP_FIXED_NOREPLACE maps nothing over what is there already.
     let mapped = unsafe { libc::mmap(start as *mut libc::c_void, bytes, protection, flags, -1, 0) };
@@ -304,10 +298,10 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
         Ok(start)
     };
     let Some(service) = service::get(client) else {
-        return pinned(client, bytes);
+        return pinned(client, bytes, attach);
     };
     let Some((base, start)) = place_anywhere(client, service, bytes)? else {
-        return pinned(client, bytes);
+        return pinned(client, bytes, attach);
     };
     {
         let mut managed = managed();
@@ -326,13 +320,16 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
 }
 
 /// Pinned memory that counts as managed.
-fn pinned(client: &Client, bytes: usize) -> Result<u64> {
+fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
     let start = memory::allocate_host(bytes, CU_MEMHOSTALLOC_PORTABLE)? as u64;
     if let Some(range) = client.pointers.remove(start) {
         client.pointers.insert(Range {
             origin: Origin::Managed,
             ..range
         });
+        let of = Allocation::new(start, bytes as u64, start, range.context, attach);
+        managed().store.insert(of.pinned());
+        ANY.store(true, Ordering::Relaxed);
     }
     Ok(start)
 }
@@ -343,6 +340,7 @@ pub fn free(client: &Client, range: &Range) -> Result {
         within(client, range.context, || {
             client.call(&request::cuCtxSynchronize {}).map(drop)
         })?;
+        managed().store.remove(range.start);
         return memory::release_host(client, range);
     }
     client.pointers.remove(range.start);

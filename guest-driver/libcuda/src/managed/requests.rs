@@ -3,7 +3,10 @@
 
 use std::ffi::c_void;
 
-use gpgpu_protocol::{api::{Object, Stream, request}, cuda::*};
+use gpgpu_protocol::{
+    api::{Object, Stream, request},
+    cuda::*,
+};
 
 use super::{
     MOVED, advice,
@@ -42,12 +45,18 @@ fn required(client: &Client, address: u64, bytes: usize) -> Result {
     }
 }
 
-/// Does something with the allocation that an address lies in. Pinned memory that counts as managed has none.
+/// Does something with the allocation that an address lies in.
 fn with_allocation<T>(address: u64, what: impl FnOnce(&mut Allocation) -> T) -> Option<T> {
     managed().store.at(address).map(what)
 }
 
-fn attach(shape: DefaultStream, hStream: CUstream, address: u64, bytes: usize, flags: u32) -> Result {
+fn attach(
+    shape: DefaultStream,
+    hStream: CUstream,
+    address: u64,
+    bytes: usize,
+    flags: u32,
+) -> Result {
     let client = client()?;
     let id = stream::lower(shape, hStream)?;
     if !client.objects.knows_stream(id) {
@@ -253,7 +262,10 @@ impl Batch {
                 if start >= end || end > ranges.len() {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
-                to.resize(end, place(places.locations.at(index)?, CUDA_ERROR_INVALID_DEVICE)?);
+                to.resize(
+                    end,
+                    place(places.locations.at(index)?, CUDA_ERROR_INVALID_DEVICE)?,
+                );
             }
         }
         graph::refuse(client, id)?;
@@ -265,7 +277,13 @@ impl Batch {
     }
 }
 
-fn range_attribute(data: *mut c_void, bytes: usize, attribute: u32, address: u64, count: usize) -> Result {
+fn range_attribute(
+    data: *mut c_void,
+    bytes: usize,
+    attribute: u32,
+    address: u64,
+    count: usize,
+) -> Result {
     let client = client()?;
     if data.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
@@ -275,8 +293,7 @@ fn range_attribute(data: *mut c_void, bytes: usize, attribute: u32, address: u64
         let blocks = of.blocks_of(address, count as u64);
         advice::answer(&of.advice[blocks], attribute, bytes)
     });
-    // Of pinned memory that counts as managed nothing is kept.
-    let answer = answer.unwrap_or_else(|| advice::answer(&[Default::default()], attribute, bytes))?;
+    let answer = answer.unwrap_or(Err(CUDA_ERROR_INVALID_VALUE))?;
     for (index, value) in answer.into_iter().enumerate() {
         OutPtr::nested(data.cast::<i32>().wrapping_add(index).cast()).offer(value);
     }
@@ -378,4 +395,3 @@ cuda! {
         Ok(())
     }
 }
-

@@ -17,7 +17,7 @@ use gpgpu_client::{
 use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
-    ANY, MOVED, before_work, managed, own_stream,
+    MOVED, before_work, managed, own_stream,
     store::{Answer, Attach, BLOCK, Block, Job},
     tell,
     uffd::{Fault, Uffd},
@@ -81,7 +81,6 @@ pub fn get(client: &'static Client) -> Option<&'static Service> {
     START
         .get_or_init(|| {
             before::set(before_work);
-            ANY.store(true, Ordering::Relaxed);
             signals::spawn("gpgpu-managed", move || service.serve()).is_ok()
         })
         .then_some(service)

@@ -63,7 +63,7 @@ pub struct Allocation {
     pub start: u64,
     /// As many bytes as the program has asked for.
     pub bytes: u64,
-    /// Where the device memory starts that it lies in; 0 for a variable, which is not freed.
+    /// Where the device memory starts that it lies in.
     pub base: u64,
     /// The context that it ends with.
     pub context: u64,
@@ -75,6 +75,8 @@ pub struct Allocation {
     pub used: Vec<u64>,
     /// What the program has said of each block.
     pub advice: Vec<Advice>,
+    /// Whether it is pinned memory.
+    pub is_pinned: bool,
     blocks: Vec<Block>,
     owed: usize,
     /// The block that is next for a program that goes on as before, and how many were brought the last time.
@@ -94,16 +96,18 @@ impl Allocation {
             attach,
             used: Vec::new(),
             advice: vec![Advice::default(); count],
+            is_pinned: false,
             blocks: vec![Block::Fresh; count],
             owed: count,
             ahead: (0, 0),
         }
     }
 
-    /// One whose contents are on the device.
-    pub fn on_device(mut self) -> Self {
+    /// Pinned memory, which both sides reach: nothing of it ever moves.
+    pub fn pinned(mut self) -> Self {
         self.blocks.fill(Block::Device);
         self.owed = 0;
+        self.is_pinned = true;
         self
     }
 
@@ -288,7 +292,7 @@ impl Store {
     /// Begins to bring some blocks here, to be read alone. Gives what there is to do, and whether others are moving some of it.
     pub fn fetch(&mut self, start: u64, wanted: Range<usize>) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
-        let Some(of) = self.all.get_mut(&start) else {
+        let Some(of) = self.all.get_mut(&start).filter(|of| !of.is_pinned) else {
             return (jobs, others);
         };
         let mut first = wanted.start;
@@ -481,7 +485,10 @@ mod tests {
         };
         assert!(!job.is_copied && !job.protect);
         store.set(&job, Block::Dirty);
-        assert_eq!(store.answer(AT + 4097, true, false), Answer::Zero(AT + 4096));
+        assert_eq!(
+            store.answer(AT + 4097, true, false),
+            Answer::Zero(AT + 4096)
+        );
         let (jobs, _) = store.send(everything);
         assert_eq!(store.answer(AT, false, false), Answer::Zero(AT));
         assert_eq!(store.answer(AT, true, true), Answer::Later);
