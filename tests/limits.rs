@@ -393,13 +393,13 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let mut program = Program::start(&back_end, 0);
     let (free, _) = program.info();
     let too_much = (limit() + 64) * MIB;
-    for way in ["async", "pool", "create"] {
+    for way in ["async", "pool", "create", "managed"] {
         program.has_no_room(&format!("way {way} {too_much}"));
         program.has_no_room(&format!("way {way} {}", free + 2 * MIB));
         assert_eq!(program.info().0, free, "{way}");
     }
     for way in [
-        "pitch", "managed", "create", "array", "array3d", "mipmap", "graph", "ipc", "import",
+        "pitch", "create", "array", "array3d", "mipmap", "graph", "ipc", "import",
     ] {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");

@@ -117,10 +117,13 @@ fn null_pointers_and_sizes() {
         cu!(cuMemHostUnregister(p)),
         CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
     );
-    assert_eq!(
-        cu!(cuMemAllocManaged(&mut out, 4, 1)),
-        CUDA_ERROR_NOT_SUPPORTED
-    );
+    for (size, flags) in [(0, 1), (4, 0), (4, 3), (4, 4)] {
+        assert_eq!(
+            cu!(cuMemAllocManaged(&mut out, size, flags)),
+            CUDA_ERROR_INVALID_VALUE
+        );
+        assert_eq!(out, 0);
+    }
 }
 
 #[test]

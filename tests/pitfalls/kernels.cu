@@ -22,6 +22,27 @@ extern "C" __global__ void fill(unsigned *words, unsigned value, unsigned count)
 // word = word * factor + term: no two of these steps commute.
 extern "C" __global__ void step(unsigned *word, unsigned factor, unsigned term) { *word = *word * factor + term; }
 
+// Adds to every stride-th word.
+extern "C" __global__ void add_words(unsigned *words, unsigned value, unsigned count, unsigned stride) {
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+        words[(size_t)i * stride] += value;
+}
+
+// Nodes that lie anywhere, each pointing at the next.
+struct Node {
+    Node *next;
+    unsigned value;
+};
+
+extern "C" __global__ void walk_list(Node *node, unsigned value, unsigned *sum) {
+    unsigned all = 0;
+    for (; node; node = node->next) {
+        all += node->value;
+        node->value += value;
+    }
+    *sum = all;
+}
+
 extern "C" __global__ void illegal_store(unsigned *words) { words[threadIdx.x] = 1; }
 
 extern "C" __global__ void trap() { asm volatile("trap;"); }

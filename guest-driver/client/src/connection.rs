@@ -2,7 +2,7 @@
 //! The connection to the device: requests out, answers in, and what must be known to send them.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -17,6 +17,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
+    before,
     command::{decode, encode, encode_written, failed, has_output, reply, split},
     ffi::Result,
     log::{self, Level},
@@ -43,6 +44,8 @@ pub struct Connection {
     is_wide: bool,
     serial: AtomicU64,
     corrupted: AtomicBool,
+    /// An error of the program's that the library met in a call of its own; the program's next call that observes has it.
+    deferred: AtomicU32,
     work: Work,
     output: Output,
 }
@@ -81,6 +84,7 @@ impl Connection {
             is_wide: false,
             serial: AtomicU64::new(1),
             corrupted: AtomicBool::new(false),
+            deferred: AtomicU32::new(CUDA_SUCCESS),
             work: Work::default(),
             output: Output::default(),
         };
@@ -203,6 +207,7 @@ impl Connection {
     /// Sends a request that takes data of any length, and moves that; see [`Transport::transfer`].
     pub fn transfer<R: Request>(&self, request: &R, data: Data<'_>) -> Result<R::Reply> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let mut answer = [0; TRANSFER_ANSWER_BYTES];
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
@@ -229,6 +234,7 @@ impl Connection {
         output: &mut [u8],
     ) -> Result<(CUresult, Option<R::Reply>)> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let given = self.given();
         let printing = self.output.mark();
         let mut answer = thread::take_answer_buffer();
@@ -251,7 +257,33 @@ impl Connection {
             Ok((code, _)) => self.note(code),
             Err(_) => {}
         }
+        if R::OPERATION.is(Property::Observes)
+            && matches!(decoded, Ok((CUDA_SUCCESS, _)))
+            && let Some(code) = self.take_deferred()
+        {
+            return Ok((code, None));
+        }
         decoded
+    }
+
+    /// Keeps an error that a call of the library's own has met for the program, which it belongs to.
+    pub fn defer(&self, code: CUresult) {
+        let _ = self.deferred.compare_exchange(
+            CUDA_SUCCESS,
+            code,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The error that the program is to be told.
+    #[inline]
+    fn take_deferred(&self) -> Option<CUresult> {
+        if self.deferred.load(Ordering::Relaxed) == CUDA_SUCCESS || before::is_own() {
+            return None;
+        }
+        Some(self.deferred.swap(CUDA_SUCCESS, Ordering::Relaxed))
+            .filter(|code| *code != CUDA_SUCCESS)
     }
 
     /// Sends a request of an operation whose arguments are written already, and hands its reply over.
@@ -495,6 +527,7 @@ impl Connection {
             return self.call(request).map(drop);
         }
         self.require(R::OPERATION)?;
+        before::sending(request);
         let posted = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.post_command(R::OPERATION, stream)
@@ -531,6 +564,7 @@ impl Connection {
     /// Sends a `fence` request by the ring without waiting for its end.
     pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
         self.require(R::OPERATION)?;
+        before::sending(request);
         let sent = thread::with_stream_buffer(|stream| {
             encode(request, stream);
             self.request_by_ring(R::OPERATION, ring, stream)

@@ -20,7 +20,7 @@ use crate::{
     cuda,
     graph::{self, calls},
     launch::DefaultStream,
-    stream, thread,
+    managed, stream, thread,
 };
 
 enum Callback {
@@ -79,8 +79,8 @@ fn serve(client: &'static Client) {
             return; // The client is gone; no callback will come any more.
         };
         match pending(|callbacks| callbacks.remove(&next.callback)) {
-            Some(callback) => callback.run(next.status),
-            None => calls::run(next.callback),
+            Some(callback) => managed::in_call(|| callback.run(next.status)),
+            None => managed::in_call(|| calls::run(next.callback)),
         }
         if client
             .post(&request::gpgpuCallbackDone {

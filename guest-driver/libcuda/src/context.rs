@@ -19,7 +19,7 @@ use crate::{
     coredump, cuda,
     device::{attribute, device},
     graph::Guest,
-    memory,
+    managed, memory,
     stores::{
         answers::{Answers, bit},
         context::{ContextData, answer},
@@ -124,6 +124,7 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
         dev,
     })?;
     client.objects.insert(id, known(dev, false));
+    managed::note_context(id);
     thread::push_context(id)?;
     pctx.set(Context::handle(id))
 }
@@ -169,6 +170,7 @@ pub fn retain_primary(dev: CUdevice) -> Result<u64> {
         let id = client.new_id::<Context>();
         client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
         client.objects.insert(id, known(dev, true));
+        managed::note_context(id);
         *primary = Primary {
             id,
             ..Primary::default()

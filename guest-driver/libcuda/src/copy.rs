@@ -23,6 +23,7 @@ use crate::{
     client::{Client, client},
     cuda,
     graph::{self, Guest},
+    managed,
     stores::pointers::Kind,
     thread,
 };
@@ -56,6 +57,8 @@ impl Side {
             Some(_) => Self::Far(address),
             // Mapped or not, the host is to judge it.
             None if client.pointers.reservation(address).is_some() => Self::Far(address),
+            // Managed memory in part: it is the device's, and the host refuses the copy.
+            None if managed::holds(address) => Self::Far(address),
             None => Self::Near(HostPtr::at(address)),
         }
     }
@@ -141,6 +144,10 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
     for side in [dst, src] {
         if let Side::Far(address) = side {
             client.disown(address);
+            if managed::holds(address) && client.pointers.find_whole(address, bytes).is_none() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            managed::names(client, address, bytes, hStream);
         }
     }
     match (dst, src) {
@@ -178,45 +185,77 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
                 client.call(&request).map(drop)
             }
         }
-        (Side::Far(dst), Side::Near(src)) => {
-            let known = client.whole(dst, bytes).is_some() && client.objects.knows_stream(hStream);
-            let done = match client.ring() {
-                Some(ring) if bytes <= BY_BLOCKS && known => {
-                    write(client, ring, dst, src.bytes(bytes), order)?
-                }
-                _ => 0,
-            };
-            if done == bytes {
-                return Ok(());
-            }
-            let request = request::gpgpuCopyIn {
-                dst: dst + done as u64,
-                hStream,
-                synchronous,
-            };
-            let rest = src.add(done).bytes(bytes - done);
-            client.transfer(&request, Data::In(rest)).map(drop)
-        }
-        (Side::Near(dst), Side::Far(src)) => {
-            let known = client.whole(src, bytes).is_some() && client.objects.knows_stream(hStream);
-            if bytes <= BY_BLOCKS
-                && known
-                && let Some(ring) = client.ring()
-                && read(client, ring, dst, src, bytes, hStream)?
-            {
-                return Ok(());
-            }
-            let request = request::gpgpuCopyOut { src, hStream };
-            client
-                .transfer(&request, Data::Out(dst.bytes_mut(bytes)))
-                .map(drop)
-        }
+        (Side::Far(dst), Side::Near(src)) => inward(client, dst, src, bytes, order),
+        (Side::Near(dst), Side::Far(src)) => outward(client, dst, src, bytes, hStream),
         (Side::Near(dst), Side::Near(src)) => {
             synchronise(client, hStream)?;
             dst.store(src.bytes(bytes));
             Ok(())
         }
     }
+}
+
+/// Copies pageable memory to the device.
+fn inward(client: &Client, dst: u64, src: HostPtr, bytes: usize, order: Order) -> Result {
+    let Order {
+        stream: hStream,
+        synchronous,
+    } = order;
+    let known = client.whole(dst, bytes).is_some() && client.objects.knows_stream(hStream);
+    let done = match client.ring() {
+        Some(ring) if bytes <= BY_BLOCKS && known => {
+            write(client, ring, dst, src.bytes(bytes), order)?
+        }
+        _ => 0,
+    };
+    if done == bytes {
+        return Ok(());
+    }
+    let request = request::gpgpuCopyIn {
+        dst: dst + done as u64,
+        hStream,
+        synchronous,
+    };
+    let rest = src.add(done).bytes(bytes - done);
+    client.transfer(&request, Data::In(rest)).map(drop)
+}
+
+/// Copies from the device to pageable memory.
+fn outward(client: &Client, dst: HostPtr, src: u64, bytes: usize, hStream: u64) -> Result {
+    let known = client.whole(src, bytes).is_some() && client.objects.knows_stream(hStream);
+    if bytes <= BY_BLOCKS
+        && known
+        && let Some(ring) = client.ring()
+        && read(client, ring, dst, src, bytes, hStream)?
+    {
+        return Ok(());
+    }
+    let request = request::gpgpuCopyOut { src, hStream };
+    client
+        .transfer(&request, Data::Out(dst.bytes_mut(bytes)))
+        .map(drop)
+}
+
+/// Copies this process's memory to the device in a stream, whatever else is known of it; it has been read when this returns.
+///
+/// # Errors
+///
+/// Those of `cuMemcpyHtoDAsync`.
+pub fn send(client: &Client, dst: u64, src: HostPtr, bytes: usize, stream: u64) -> Result {
+    let order = Order {
+        stream,
+        synchronous: false,
+    };
+    inward(client, dst, src, bytes, order)
+}
+
+/// Copies from the device to this process's memory, whatever else is known of it; it has been written when this returns.
+///
+/// # Errors
+///
+/// Those of `cuMemcpyDtoHAsync`.
+pub fn fetch(client: &Client, dst: HostPtr, src: u64, bytes: usize, stream: u64) -> Result {
+    outward(client, dst, src, bytes, stream)
 }
 
 /// Waits for a stream.
@@ -384,6 +423,9 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
     };
     let posted = client.ring().is_some() && bytes > 0 && is_device(dst) && is_device(src);
     if order.synchronous && order.stream == 0 && !posted {
+        for address in [dst, src] {
+            managed::names(client, address, bytes, order.stream);
+        }
         return client
             .call(&request::cuMemcpyDtoD_v2 {
                 dstDevice: dst,
@@ -611,6 +653,12 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
         stream: hStream,
         synchronous,
     } = order;
+    for plane in [dst, src] {
+        if let Side::Far(start) = plane.side {
+            let bytes = plane.pitch.saturating_mul(height - 1).saturating_add(width);
+            managed::names(client, start, bytes, hStream);
+        }
+    }
     match (dst.side, src.side) {
         (Side::Far(to), Side::Far(from)) => {
             let copy = Copy2D {
@@ -783,6 +831,9 @@ cuda! {
         planes(pCopy, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
+        for address in [dstDevice, srcDevice] {
+            managed::names(client()?, address, ByteCount, 0);
+        }
         let request = request::cuMemcpyPeer {
             dstDevice, dstContext: dstContext as u64, srcDevice, srcContext: srcContext as u64, ByteCount,
         };
@@ -812,6 +863,9 @@ fn peer_async(
     let given = ((CU_MEMORYTYPE_DEVICE, dst), (CU_MEMORYTYPE_DEVICE, src));
     if capture::any::<Guest>() && record(client()?, given, bytes, order)? {
         return Ok(());
+    }
+    for address in [dst, src] {
+        managed::names(client()?, address, bytes, order.stream);
     }
     let request = request::cuMemcpyPeerAsync {
         dstDevice: dst,

@@ -26,6 +26,13 @@ pub(crate) fn device(ordinal: CUdevice) -> Result<&'static DeviceInfo> {
 
 /// A device attribute, or the result of asking the host for it.
 pub(crate) fn attribute(info: &DeviceInfo, attribute: CUdevice_attribute) -> Result<i32> {
+    // Managed memory is this library's own, whatever the host has: the program and the GPU use it in turn.
+    match attribute {
+        CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => return Ok(1),
+        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+        | CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST => return Ok(0),
+        _ => {}
+    }
     let answer = info
         .attributes
         .get(attribute as usize)

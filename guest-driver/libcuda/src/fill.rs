@@ -10,7 +10,7 @@ use crate::{
     argument::GuestArg,
     border::Result,
     client::{Client, client},
-    cuda, graph,
+    cuda, graph, managed,
     stores::pointers::Kind,
     thread,
 };
@@ -18,6 +18,9 @@ use crate::{
 /// Whether a fill lies in memory that the process knows, and can be posted; any other the host judges before the
 /// caller goes on.
 fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
+    if let Some(bytes) = bytes {
+        managed::names(client, start, bytes, stream);
+    }
     let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && Stream::is_known(client, &stream)
@@ -29,7 +32,10 @@ fn whole(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool
 }
 
 /// The same for a fill that says nothing of a stream: of device memory it does not wait either, of host memory it does.
-fn whole_on_device(client: &Client, start: u64, bytes: Option<usize>) -> bool {
+fn whole_on_device(client: &Client, stream: u64, start: u64, bytes: Option<usize>) -> bool {
+    if let Some(bytes) = bytes {
+        managed::names(client, start, bytes, stream);
+    }
     let lies_in = |bytes| client.whole(start, bytes);
     let known = thread::has_context(client)
         && bytes
@@ -66,7 +72,7 @@ macro_rules! linear {
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
             let client = client()?;
-            if whole_on_device(client, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice))) {
+            if whole_on_device(client, LEGACY, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice))) {
                 return client.post(&request::$async_request { dstDevice, $value, N, hStream: LEGACY });
             }
             client.call(&request::$request { dstDevice, $value, N }).map(drop)
@@ -75,7 +81,7 @@ macro_rules! linear {
         fn $per_thread(dstDevice: CUdeviceptr, $value: $ty, N: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            let known = whole_on_device(client, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
+            let known = whole_on_device(client, hStream, dstDevice, N.checked_mul(size_of::<$ty>()).filter(|_| aligned::<$ty>(dstDevice)));
             send(client, known, request::$async_request { dstDevice, $value, N, hStream })
         }
         /// As CUDA's documentation describes it.
@@ -106,7 +112,7 @@ macro_rules! pitched {
         /// As CUDA's documentation describes it.
         fn $request(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
             let client = client()?;
-            if whole_on_device(client, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64))) {
+            if whole_on_device(client, LEGACY, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64))) {
                 return client.post(&request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream: LEGACY });
             }
             client.call(&request::$request { dstDevice, dstPitch, $value, Width, Height }).map(drop)
@@ -115,7 +121,7 @@ macro_rules! pitched {
         fn $per_thread(dstDevice: CUdeviceptr, dstPitch: usize, $value: $ty, Width: usize, Height: usize) {
             let client = client()?;
             let hStream = thread::stream_id_per_thread(client, 0)?;
-            let known = whole_on_device(client, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
+            let known = whole_on_device(client, hStream, dstDevice, extent(dstPitch, Width.checked_mul(size_of::<$ty>()), Height).filter(|_| aligned::<$ty>(dstDevice | dstPitch as u64)));
             send(client, known, request::$async_request { dstDevice, dstPitch, $value, Width, Height, hStream })
         }
         /// As CUDA's documentation describes it.

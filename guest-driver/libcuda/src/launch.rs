@@ -197,6 +197,11 @@ impl Wire for Launch<'_> {
 impl Request for Launch<'_> {
     type Reply = reply::cuLaunchKernelEx;
     const OPERATION: &'static Operation = request::cuLaunchKernelEx::OPERATION;
+
+    #[inline]
+    fn stream(&self) -> Option<u64> {
+        Some(self.config.stream)
+    }
 }
 
 /// Whether the launch keeps the function's own limits.

@@ -34,6 +34,7 @@ mod launch_older;
 mod library;
 mod link;
 mod logs;
+mod managed;
 mod memop;
 mod memory;
 mod memory_pool;

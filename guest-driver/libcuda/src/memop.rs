@@ -13,7 +13,7 @@ use crate::{
     client::{Client, client},
     cuda, graph,
     launch::DefaultStream,
-    stream,
+    managed, stream,
 };
 
 /// An operation with a word, by its number.
@@ -71,10 +71,21 @@ fn send(
     if graph::mem_ops(client, hStream, ops, flags)? {
         return Ok(());
     }
-    let ops = ops.iter().map(|op| reach(client, read(op)));
+    let ops: Vec<_> = ops.iter().map(|op| reach(client, read(op))).collect();
+    if managed::any() {
+        managed::before_work(hStream);
+        for op in &ops {
+            managed::names(
+                client,
+                op.address,
+                word_bytes(op.operation).unwrap_or(0),
+                hStream,
+            );
+        }
+    }
     let request = request::gpgpuMemOps {
         hStream,
-        ops: ops.collect(),
+        ops,
         flags,
     };
     client.call(&request).map(drop)

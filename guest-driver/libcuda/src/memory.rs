@@ -12,7 +12,7 @@ use crate::{
     client::{Client, client},
     cuda,
     device::device,
-    graph,
+    graph, managed,
     stores::{
         pointers::{Kind, Origin, Range},
         spare::{self, Home},
@@ -26,6 +26,7 @@ const ALLOCATION_GRANULARITY: usize = 2 << 20;
 /// A context is gone, and its memory with it.
 pub fn forget_context(client: &Client, context: u64) {
     client.spare.forget_context(context);
+    managed::forget_context(context);
     for range in client.pointers.remove_context(context) {
         if let Kind::Host { .. } = range.kind {
             client
@@ -133,10 +134,19 @@ pub fn free_host(start: u64, wanted: bool) -> Result {
     if range.start != start || registered != wanted {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    client.call(&request::cuMemHostUnregister { address: start })?;
-    client.pointers.remove(start);
+    if range.origin == Origin::Managed {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    release_host(client, &range)
+}
+
+/// Gives back pinned memory.
+pub fn release_host(client: &Client, range: &Range) -> Result {
+    let address = range.start;
+    client.call(&request::cuMemHostUnregister { address })?;
+    client.pointers.remove(address);
     // The worker's driver let go of the pages, so the device may forget them and the kernel unpin them.
-    client.host.unpin(client.transport(), start, range.bytes);
+    client.host.unpin(client.transport(), address, range.bytes);
     Ok(())
 }
 
@@ -158,6 +168,13 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
     }
     if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if client
+        .pointers
+        .find(start)
+        .is_some_and(|range| range.origin == Origin::Managed)
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
     match client.pointers.overlapping_host(start, bytes as u64) {
         Some(Kind::Host {
@@ -227,6 +244,9 @@ cuda! {
         let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
         client.disown(dptr);
         if let Some(range) = range {
+            if range.origin == Origin::Managed {
+                return managed::free(client, &range);
+            }
             client.pointers.remove(dptr);
             match client.spare(&range) {
                 Ok(true) => return Ok(()),
@@ -267,13 +287,6 @@ cuda! {
         free.offer(reply.free);
         total.offer(reply.total);
         Ok(())
-    }
-
-    /// `cuMemAllocManaged`: the device says that it has no managed memory, and this agrees.
-    fn cuMemAllocManaged(dptr: OutPtr<CUdeviceptr>, _bytesize: usize, _flags: u32) {
-        client()?;
-        dptr.set(0)?;
-        Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
     /// `cuMemGetAllocationGranularity`: programs ask before they try whether such memory can be had, and go another way where it
@@ -342,13 +355,22 @@ cuda! {
         if Flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        pdptr.set(host_range(p)?.far(p.address()))
+        let range = host_range(p)?;
+        if range.origin == Origin::Managed {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        pdptr.set(range.far(p.address()))
     }
 
     /// `cuMemHostGetFlags`.
     fn cuMemHostGetFlags(pFlags: OutPtr<u32>, p: HostPtr) {
         client()?;
         pFlags.required()?;
+        let range = client()?.pointers.find(p.address());
+        if range.is_some_and(|range| range.origin == Origin::Managed) {
+            // As NVIDIA's driver says of managed memory.
+            return pFlags.set(CU_MEMHOSTALLOC_DEVICEMAP);
+        }
         match host_range(p)?.kind {
             Kind::Host { flags, .. } => pFlags.set(flags),
             Kind::Device => Err(CUDA_ERROR_INVALID_VALUE),

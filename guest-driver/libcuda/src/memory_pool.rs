@@ -118,6 +118,12 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     }
     client.disown(dptr);
     let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
+    if range
+        .as_ref()
+        .is_some_and(|range| range.origin == Origin::Managed)
+    {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let request = request::cuMemFreeAsync { dptr, hStream };
     // The legacy stream's context is the current one.
     let is_known = client.objects.knows_stream(hStream)

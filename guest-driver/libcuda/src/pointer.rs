@@ -47,7 +47,8 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         .pointers
         .find(address)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let on_host = matches!(range.kind, Kind::Host { .. });
+    let is_managed = range.origin == Origin::Managed;
+    let on_host = matches!(range.kind, Kind::Host { .. }) && !is_managed;
     let offset = address
         - if address.wrapping_sub(range.start) < range.bytes {
             range.start
@@ -85,9 +86,12 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             CU_MEMORYTYPE_DEVICE
         }),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Word(range.far(range.start) + offset),
-        CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host => Value::Word(range.start + offset),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host || is_managed => {
+            Value::Word(range.start + offset)
+        }
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(false),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is_managed),
+        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS if is_managed => Value::Flag(true),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
             let of_context = || client.objects.context_device(range.context);
             let device = pool.map(|(_, device)| device).or_else(of_context);

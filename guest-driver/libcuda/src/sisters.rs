@@ -14,7 +14,7 @@ use crate::{
     client::{client, initialise},
     context,
     graph::library,
-    launch, thread,
+    launch, managed, thread,
 };
 
 static ENTRY: Entry = Entry {
@@ -100,6 +100,7 @@ unsafe extern "C" fn post(op: u16, arguments: *const u8, bytes: usize) -> CUresu
         if library::record(client, operation, arguments, None)? {
             return Ok(());
         }
+        managed::before_library(operation, arguments);
         client.post_written(operation, arguments)?;
         if operation.is(Property::Work) && launch::is_blocking() {
             client.call(&api_request::cuCtxSynchronize {})?;
@@ -126,6 +127,7 @@ unsafe extern "C" fn call(
         if library::record(client, operation, arguments, Some(&mut read))? {
             return Ok(());
         }
+        managed::before_library(operation, arguments);
         client.call_written(operation, arguments, read)
     })
 }

@@ -16,7 +16,7 @@ use crate::{
     cuda,
     graph::{self, Guest},
     launch::DefaultStream,
-    settings,
+    managed, settings,
     stores::{answers::local, context::answer, objects::Known},
     thread,
 };
@@ -150,6 +150,7 @@ cuda! {
         }
         client.objects.remove(id);
         capture::forget_stream::<Guest>(id);
+        managed::forget_stream(id);
         Ok(())
     }
 

@@ -92,16 +92,4 @@ cuda! {
     fn cuStreamCopyAttributes_ptsz(dst: CUstream, src: CUstream) {
         copy(DefaultStream::PerThread, dst, src)
     }
-
-    /// `cuStreamAttachMemAsync`: there is no managed memory that could be attached.
-    fn cuStreamAttachMemAsync(hStream: CUstream, _dptr: CUdeviceptr, _length: usize, _flags: u32) {
-        stream::lower(DefaultStream::Legacy, hStream)?;
-        Err(CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// As [`cuStreamAttachMemAsync`].
-    fn cuStreamAttachMemAsync_ptsz(hStream: CUstream, _dptr: CUdeviceptr, _length: usize, _flags: u32) {
-        stream::lower(DefaultStream::PerThread, hStream)?;
-        Err(CUDA_ERROR_INVALID_VALUE)
-    }
 }

@@ -122,6 +122,11 @@ export! {
         if pointer.is_null() {
             return Err(error::INVALID_VALUE);
         }
+        // Nothing is a success, and is nowhere, whatever the flags.
+        if bytes == 0 {
+            pointer.write(null_mut());
+            return Ok(());
+        }
         let result = driver.cuMemAllocManaged(pointer.cast(), bytes, flags);
         if result.is_err() {
             pointer.write(null_mut());

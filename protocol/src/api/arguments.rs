@@ -19,6 +19,12 @@ pub trait Arg {
     type Request: Wire;
     /// What the reply holds of it.
     type Reply: Wire;
+
+    /// The id of the stream that the argument names; `None` if it names none.
+    #[inline]
+    fn stream(_: &Self::Request) -> Option<u64> {
+        None
+    }
 }
 
 macro_rules! by_value {
@@ -137,6 +143,11 @@ macro_rules! objects {
             type C = $handle;
             type Request = u64;
             type Reply = ();
+
+            #[inline]
+            fn stream(of: &u64) -> Option<u64> {
+                (<Self as Object>::KIND == <Stream as Object>::KIND).then_some(*of)
+            }
         }
     )*
 

@@ -257,6 +257,12 @@ pub trait Request: Wire {
     const NAME: &'static str = Self::OPERATION.name;
     /// What it gives the GPU.
     const GIVES: Gives = Self::OPERATION.gives();
+
+    /// The id of the stream that it names first; `None` if it names none.
+    #[inline]
+    fn stream(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Whether what completes so, has such properties and is answered so travels by every ring: not what may
@@ -318,6 +324,13 @@ macro_rules! define {
                     ),
                     rings_wide: rings_wide(Properties::of(&[$(property!($is)),*])),
                 };
+
+                #[inline]
+                fn stream(&self) -> Option<u64> {
+                    let named: Option<u64> = None;
+                    $(let named = named.or_else(|| <$ty as Arg>::stream(&self.$arg));)*
+                    named
+                }
             })*
         }
 
@@ -375,6 +388,30 @@ mod tests {
                 assert_ne!(operation.name, other.name);
             }
         }
+    }
+
+    #[test]
+    fn a_request_says_which_stream_it_names() {
+        let launch = request::cuGraphLaunch {
+            hGraphExec: 1,
+            hStream: 7,
+        };
+        assert_eq!(launch.stream(), Some(7));
+        let peer = request::cuMemcpyPeerAsync {
+            dstDevice: 1,
+            dstContext: 2,
+            srcDevice: 3,
+            srcContext: 4,
+            ByteCount: 5,
+            hStream: 6,
+        };
+        assert_eq!(peer.stream(), Some(6));
+        let copy = request::cuMemcpy {
+            dst: 1,
+            src: 2,
+            ByteCount: 3,
+        };
+        assert_eq!(copy.stream(), None);
     }
 
     #[test]

@@ -292,8 +292,8 @@ macro_rules! with_driver_api {
             cuLogsUnregisterCallback 12090 guest cuLogsUnregisterCallback(callback: *mut c_void);
             cuMemAddressFree 10020 guest cuMemAddressFree(ptr: CUdeviceptr, size: usize);
             cuMemAddressReserve 10020 guest cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: u64);
-            cuMemAdvise 8000 unsupported cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: u32, device: CUdevice);
-            cuMemAdvise 12020 unsupported cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: u32, location: CUmemLocation);
+            cuMemAdvise 8000 guest cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: u32, device: CUdevice);
+            cuMemAdvise 12020 guest cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: u32, location: CUmemLocation);
             cuMemAlloc 2000 guest cuMemAlloc(dptr: *mut u32, bytesize: u32);
             cuMemAlloc 3020 guest cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
             cuMemAllocAsync 11020 guest cuMemAllocAsync cuMemAllocAsync_ptsz (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream);
@@ -305,8 +305,8 @@ macro_rules! with_driver_api {
             cuMemAllocPitch 3020 guest cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32);
             cuMemBatchDecompressAsync 12060 refused cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz (paramsArray: *mut c_void, count: usize, flags: u32, errorIndex: *mut usize, stream: CUstream);
             cuMemCreate 10020 guest cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
-            cuMemDiscardAndPrefetchBatchAsync 13000 unsupported cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream);
-            cuMemDiscardBatchAsync 13000 unsupported cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream);
+            cuMemDiscardAndPrefetchBatchAsync 13000 guest cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream);
+            cuMemDiscardBatchAsync 13000 guest cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream);
             cuMemExportToShareableHandle 10020 unsupported cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: u64);
             cuMemFree 2000 guest cuMemFree(dptr: u32);
             cuMemFree 3020 guest cuMemFree_v2(dptr: CUdeviceptr);
@@ -343,11 +343,11 @@ macro_rules! with_driver_api {
             cuMemPoolSetAccess 11020 guest cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize);
             cuMemPoolSetAttribute 11020 guest cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
             cuMemPoolTrimTo 11020 guest cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize);
-            cuMemPrefetchAsync 8000 unsupported cuMemPrefetchAsync cuMemPrefetchAsync_ptsz (devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
-            cuMemPrefetchAsync 12020 unsupported cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz (devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: u32, hStream: CUstream);
-            cuMemPrefetchBatchAsync 13000 unsupported cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream);
-            cuMemRangeGetAttribute 8000 unsupported cuMemRangeGetAttribute(data: *mut c_void, dataSize: usize, attribute: u32, devPtr: CUdeviceptr, count: usize);
-            cuMemRangeGetAttributes 8000 unsupported cuMemRangeGetAttributes(data: *mut *mut c_void, dataSizes: *mut usize, attributes: *mut u32, numAttributes: usize, devPtr: CUdeviceptr, count: usize);
+            cuMemPrefetchAsync 8000 guest cuMemPrefetchAsync cuMemPrefetchAsync_ptsz (devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
+            cuMemPrefetchAsync 12020 guest cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz (devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: u32, hStream: CUstream);
+            cuMemPrefetchBatchAsync 13000 guest cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream);
+            cuMemRangeGetAttribute 8000 guest cuMemRangeGetAttribute(data: *mut c_void, dataSize: usize, attribute: u32, devPtr: CUdeviceptr, count: usize);
+            cuMemRangeGetAttributes 8000 guest cuMemRangeGetAttributes(data: *mut *mut c_void, dataSizes: *mut usize, attributes: *mut u32, numAttributes: usize, devPtr: CUdeviceptr, count: usize);
             cuMemRelease 10020 guest cuMemRelease(handle: CUmemGenericAllocationHandle);
             cuMemRetainAllocationHandle 11000 guest cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void);
             cuMemSetAccess 10020 guest cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize);

@@ -106,7 +106,8 @@ fn attribute(which: CUdevice_attribute, device: CUdevice) -> Result<c_int> {
         CU_DEVICE_ATTRIBUTE_NUMA_ID => -1,
         // No device of its own on the bus.
         CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID | CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0,
-        // Textures, surfaces, managed and pageable memory, peers, decompression: none.
+        CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY | CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 1,
+        // Textures, surfaces, pageable memory, peers, decompression: none.
         _ if (1..CU_DEVICE_ATTRIBUTE_MAX).contains(&which) => 0,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use gpgpu_graphs::Gpu;
 use gpgpu_protocol::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
-    CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr,
 };
 
 use crate::border::{Pointer, Result, export};
@@ -20,7 +19,8 @@ use crate::memory::Kind;
 /// `cuMemFree` of memory from either allocator: waits for all work first, as CUDA does.
 pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
     let ours = |a: &crate::memory::Allocation| {
-        matches!(a.kind, Kind::Device | Kind::Pool(_)) && !a.being_freed.load(Ordering::Acquire)
+        matches!(a.kind, Kind::Device | Kind::Managed | Kind::Pool(_))
+            && !a.being_freed.load(Ordering::Acquire)
     };
     let allocation = driver
         .memory
@@ -41,9 +41,13 @@ pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
 
 // Where there is not enough, the pools give back what they only keep.
 pub(crate) fn allocate(size: usize, cx: &Context) -> Result<u64> {
+    allocate_as(Kind::Device, size, cx)
+}
+
+fn allocate_as(kind: Kind, size: usize, cx: &Context) -> Result<u64> {
     let driver = driver::get()?;
     let owner = (cx.id, cx.device);
-    let allocate = || driver.memory.allocate(size as u64, Kind::Device, owner);
+    let allocate = || driver.memory.allocate(size as u64, kind, owner);
     let allocation = match allocate() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             super::pool::trim_all(driver);
@@ -110,13 +114,13 @@ export! {
         Ok(())
     }
 
-    /// `cuMemAllocManaged`: not supported, as the device's attribute says.
-    context fn cuMemAllocManaged(out: Pointer<CUdeviceptr>, size: usize, flags: c_uint) |_| {
+    /// `cuMemAllocManaged`: the device's memory is this process's, so program and kernels see each other's writes at once.
+    context fn cuMemAllocManaged(out: Pointer<CUdeviceptr>, size: usize, flags: c_uint) |cx| {
         out.required()?;
+        out.set_if(0);
         if size == 0 || !matches!(flags, 1 | 2) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        out.set_if(0);
-        Err(CUDA_ERROR_NOT_SUPPORTED)
+        out.set(allocate_as(Kind::Managed, size, &cx)?)
     }
 }

@@ -44,6 +44,7 @@ impl Value {
 
 fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
     let host = allocation.is_host();
+    let managed = allocation.kind == Kind::Managed;
     let of_device = matches!(allocation.kind, Kind::Pool(_) | Kind::Mapped);
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => {
@@ -65,9 +66,11 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
-        CU_POINTER_ATTRIBUTE_HOST_POINTER if host => Value::Long(address),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if host || managed => Value::Long(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => return Err(CUDA_ERROR_INVALID_VALUE),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(managed),
+        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS if managed => Value::Flag(true),
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
             Value::Flag(allocation.sync_memops.load(Ordering::Relaxed))
         }
@@ -75,9 +78,7 @@ fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) 
             Value::Long(allocation.id)
         }
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(allocation.device as u32),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
-            Value::Flag(false)
-        }
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Flag(false),
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
         | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Word(0),
         // Of what is mapped these two speak of the reservation.

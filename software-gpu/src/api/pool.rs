@@ -266,6 +266,9 @@ export! {
         }
         let memory = &driver::get()?.memory;
         let allocation = memory.find(address).filter(|a| a.start == address);
+        if allocation.as_ref().is_some_and(|a| a.kind == Kind::Managed) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let allocation = allocation
             .filter(|a| matches!(a.kind, Kind::Device | Kind::Pool(_)))
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;

@@ -4,8 +4,9 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use gpgpu_protocol::cuda::{
-    CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream,
+    CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUevent,
+    CUstream,
 };
 
 use gpgpu_graphs::capture;
@@ -115,10 +116,20 @@ export! {
         device.set(context::of(&stream)?.device)
     }
 
-    /// `cuStreamAttachMemAsync`: `CUDA_ERROR_INVALID_VALUE`, for there is no managed memory that could be attached.
-    context fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(stream: CUstream, _address: CUdeviceptr, _length: usize, _flags: c_uint) |cx, null| {
+    /// `cuStreamAttachMemAsync`: the whole of a managed allocation. It changes nothing, as program and kernels may use all of them at once.
+    context fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(stream: CUstream, address: CUdeviceptr, length: usize, flags: c_uint) |cx, null| {
         cx.stream(stream, null)?;
-        Err(CUDA_ERROR_INVALID_VALUE)
+        let allocation = driver::get()?.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let is_whole = allocation.kind == crate::memory::Kind::Managed
+            && allocation.start == address
+            && (length == 0 || length as u64 == allocation.size);
+        // To a stream that has no name of its own nothing is attached.
+        let is_default = (stream as usize) <= CU_STREAM_PER_THREAD as usize;
+        match flags {
+            1 | 2 if is_whole => Ok(()),
+            4 if is_whole && !is_default => Ok(()),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 
     /// `cuStreamGetCtx`.

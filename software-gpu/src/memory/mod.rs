@@ -46,6 +46,8 @@ const WINDOW: u64 = 0x4000_0000_0000;
 pub enum Kind {
     /// `cuMemAlloc` and its like.
     Device,
+    /// `cuMemAllocManaged`: the program may use it as well, as it could any other memory here.
+    Managed,
     /// `cuMemAllocAsync`: the handle of its pool.
     Pool(u64),
     /// A variable of a module.

@@ -108,6 +108,12 @@ fn stream_of(function: &Function, values: &[Value]) -> Option<u64> {
     Some(known.copied().unwrap_or(0))
 }
 
+/// The id of the stream that a call with these arguments gives work to; `None` if that is not known.
+pub fn stream(operation: &Operation, arguments: &[u8]) -> Option<u64> {
+    let (_, of) = function(operation.op)?;
+    stream_of(of, &call::get(of, arguments).ok()?)
+}
+
 /// Who is handed what answers a call.
 pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
 

@@ -44,6 +44,8 @@ pub struct Lowered {
     events: Vec<u64>,
     /// Whether a kernel of it may print.
     prints: bool,
+    /// What memory its copies, fills and operations with words name: addresses and bytes.
+    names: Vec<(u64, usize)>,
 }
 
 impl Lowered {
@@ -55,6 +57,11 @@ impl Lowered {
     /// Whether a launch may print.
     pub fn prints(&self) -> bool {
         self.prints
+    }
+
+    /// What memory a launch names beside what kernels use: addresses and bytes.
+    pub fn names(&self) -> &[(u64, usize)] {
+        &self.names
     }
 
     /// Whether a launch calls anything.
@@ -99,6 +106,7 @@ impl Lowered {
         self.calls[index] = calls;
         self.events[index] = recorded(work);
         self.prints |= prints(client, work)?;
+        self.names.extend(names(work)?);
         Ok(())
     }
 }
@@ -109,6 +117,20 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
         Work::Kernel(kernel) => client.objects.function(kernel.function)?.may_print(client),
         _ => Ok(false),
     }
+}
+
+/// What memory a step names beside what kernels use.
+fn names(work: &Work) -> Result<Vec<(u64, usize)>> {
+    Ok(match work {
+        Work::Copy(of) => vec![(of.dst, of.dst_extent()?), (of.src, of.src_extent()?)],
+        Work::Fill(of) => vec![(of.given.dst, of.extent()?)],
+        Work::MemOps(of) => {
+            let ops = of.ops.iter().map(memop::read);
+            // A word is 8 bytes at most, and those of 4 do not end with their block.
+            ops.map(|op| (op.address, 4)).collect()
+        }
+        _ => Vec::new(),
+    })
 }
 
 fn recorded(work: &Work) -> u64 {
@@ -133,6 +155,7 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
         lowered.calls.push(calls);
         lowered.events.push(recorded(&step.work));
         lowered.prints |= prints(client, &step.work)?;
+        lowered.names.extend(names(&step.work)?);
     }
     Ok((list, lowered))
 }

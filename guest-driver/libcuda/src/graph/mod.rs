@@ -35,7 +35,7 @@ use crate::{
     client::{Client, client},
     event, image,
     launch::{self, DefaultStream},
-    memory,
+    managed, memory,
     stores::{function::FunctionData, spare},
     stream, thread,
 };
@@ -433,6 +433,11 @@ impl Gpu for Guest {
             callback::start(client);
         }
         now.expect_calls(1);
+        if managed::any() {
+            for (address, bytes) in now.names() {
+                managed::names(client, *address, *bytes, hStream);
+            }
+        }
         let request = request::cuGraphLaunch {
             hGraphExec: exec.id,
             hStream,

@@ -42,6 +42,8 @@ pub enum Origin {
         /// The device.
         device: CUdevice,
     },
+    /// A call that allocates managed memory: the program reaches it at the device's address.
+    Managed,
     /// A mapping of physical memory.
     Mapped {
         /// Whose memory it is.
@@ -80,7 +82,7 @@ impl Range {
     pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
         move |range| {
             range.start == address
-                && range.kind == Kind::Device
+                && (range.kind == Kind::Device || range.origin == Origin::Managed)
                 && !matches!(range.origin, Origin::Image | Origin::Mapped { .. })
         }
     }

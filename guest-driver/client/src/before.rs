@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What has to be done before the GPU is given work, for as long as there is something: memory that both the program and the
+//! GPU use is brought where the work finds it.
+//!
+//! A program without such memory pays one load for each piece of work.
+
+use std::{
+    cell::Cell,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_protocol::api::{Gives, Request, request};
+
+/// What is called before work is given to a stream, with the stream's id.
+pub type Hook = fn(stream: u64);
+
+static HOOK: OnceLock<Hook> = OnceLock::new();
+static WANTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Says what is to be called, once and for all.
+pub fn set(hook: Hook) {
+    let _ = HOOK.set(hook);
+}
+
+/// Says how much there is to be done: with 0, nothing is called.
+pub fn want(how_much: usize) {
+    WANTED.store(how_much, Ordering::Release);
+}
+
+/// Whether there is something to be done. Whoever has given a thread reason to ask has stored before.
+#[inline]
+pub fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed) != 0
+}
+
+thread_local! {
+    /// Whether what this thread sends is the library's own.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether what this thread sends from now on is the library's own, which nothing has to be done before; returns what it was.
+pub fn set_own(is_own: bool) -> bool {
+    OWN.replace(is_own)
+}
+
+/// Whether what this thread sends is the library's own.
+#[inline]
+pub fn is_own() -> bool {
+    OWN.get()
+}
+
+/// A stream is about to be given work.
+#[cold]
+pub fn call(stream: u64) {
+    if is_own() {
+        return;
+    }
+    if let Some(hook) = HOOK.get() {
+        hook(stream);
+    }
+}
+
+/// Whether a request may have the GPU use memory. A call of the program itself does not.
+pub(crate) const fn uses_memory<R: Request>() -> bool {
+    matches!(R::GIVES, Gives::Work)
+        && R::OP != request::cuLaunchHostFunc::OP
+        && R::OP != request::cuStreamAddCallback::OP
+}
+
+/// A request is about to be sent.
+#[inline]
+pub(crate) fn sending<R: Request>(request: &R) {
+    if const { uses_memory::<R>() } && is_wanted() {
+        call(request.stream().unwrap_or(0));
+    }
+}

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Managed memory, by the rules of a device without concurrent managed access.
+//!
+//! An allocation is device memory, and pages of this process at the same address. Each block of it ([`store`]) is on the device or here.
+//! Where the program touches a block that is on the device, userfaultfd ([`uffd`]) has its thread wait, and a thread of the library
+//! ([`service`]) waits for the GPU, brings the block here and lets the program go on. Before the GPU is given work, the blocks that the
+//! work may use go to the device, and their pages here go away ([`before_work`]).
+//!
+//! **No lock and nothing else that the service thread needs is held by a thread that touches managed memory**, or both would wait for ever:
+//! - the store's lock is held by code that touches no managed memory (`store.rs`);
+//! - who sends a block to the device reads pages that are here. Where the program has taken one of them away, the service thread answers
+//!   that by a page of zeros, and for that it waits for nobody;
+//! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one that reads or writes it
+//!   here;
+//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken.
+
+mod advice;
+mod requests;
+mod service;
+mod store;
+mod uffd;
+
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use gpgpu_client::{
+    before,
+    log::{self, Level},
+};
+use gpgpu_protocol::{
+    api::{Operation, Property, Stream, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::HostPtr,
+    border::Result,
+    client::{Client, client},
+    copy,
+    graph::library,
+    memory,
+    stores::{
+        objects::Known,
+        pointers::{Kind, Origin, Range},
+    },
+    thread,
+};
+use service::Service;
+pub use service::in_call;
+use store::{Allocation, Attach, Block, Job, Store};
+
+/// Device memory starts at multiples of this.
+const GRAIN: usize = 512;
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// How often another place is looked for, where this process has something at the device's.
+const TRIES: usize = 4;
+
+/// All managed memory, and what belongs to it.
+struct Managed {
+    store: Store,
+    /// The contexts that may have work under way, each with a stream for the library's own copies once it needs one.
+    contexts: Vec<(u64, Option<u64>)>,
+}
+
+static MANAGED: Mutex<Managed> = Mutex::new(Managed {
+    store: Store::new(),
+    contexts: Vec::new(),
+});
+/// Blocks have come to where they were going.
+static MOVED: Condvar = Condvar::new();
+/// Whether there was ever managed memory.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn managed() -> MutexGuard<'static, Managed> {
+    MANAGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there was ever managed memory.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// Says whether launches have something to do.
+fn tell(managed: &Managed) {
+    before::want(managed.store.owed());
+}
+
+/// Waits until others have moved what they are moving.
+fn wait(managed: MutexGuard<'static, Managed>) -> MutexGuard<'static, Managed> {
+    MOVED.wait(managed).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something in a context, as the library's own.
+///
+/// An error of an earlier command of the program's may come in place of the answer. It is kept for the program, and what was to be done is done
+/// again.
+fn within<T>(client: &Client, context: u64, what: impl Fn() -> Result<T>) -> Result<T> {
+    let was_own = before::set_own(true);
+    let done = thread::push_context(context).and_then(|()| {
+        let done = what().or_else(|code| {
+            if client.is_corrupted() {
+                return Err(code);
+            }
+            let done = what()?;
+            client.defer(code);
+            Ok(done)
+        });
+        thread::pop_context();
+        done
+    });
+    before::set_own(was_own);
+    done
+}
+
+/// The library's own stream of the current context, which waits for no other.
+fn own_stream(client: &Client) -> Result<u64> {
+    let context = thread::current_context();
+    let find = |managed: &Managed| {
+        let found = managed.contexts.iter().find(|(of, _)| *of == context);
+        found.and_then(|(_, stream)| *stream)
+    };
+    if let Some(stream) = find(&managed()) {
+        return Ok(stream);
+    }
+    let id = client.new_id::<Stream>();
+    client.call(&request::cuStreamCreate {
+        phStream: id,
+        Flags: CU_STREAM_NON_BLOCKING,
+    })?;
+    client.objects.insert(id, Known::made::<Stream>(context));
+    let mut managed = managed();
+    match managed.contexts.iter_mut().find(|(of, _)| *of == context) {
+        Some((_, stream)) => *stream = Some(id),
+        None => managed.contexts.push((context, Some(id))),
+    }
+    Ok(id)
+}
+
+/// Waits for the library's own copies.
+fn finish(client: &Client, stream: u64) -> Result {
+    client
+        .call(&request::cuStreamSynchronize { hStream: stream })
+        .map(drop)
+}
+
+/// There is a context whose work may use managed memory.
+pub fn note_context(context: u64) {
+    managed().contexts.push((context, None));
+}
+
+/// A context is gone. Its managed memory is no longer here, nor on the device.
+pub fn forget_context(context: u64) {
+    let mut managed = managed();
+    managed.contexts.retain(|(of, _)| *of != context);
+    let gone: Vec<_> = managed
+        .store
+        .iter()
+        .filter(|of| of.context == context)
+        .map(|of| of.start)
+        .collect();
+    for start in gone {
+        managed = take_away(managed, start);
+    }
+}
+
+/// A stream is gone.
+pub fn forget_stream(stream: u64) {
+    if any() {
+        let mut managed = managed();
+        managed.store.forget_stream(stream);
+        tell(&managed);
+    }
+}
+
+/// Forgets an allocation, and takes its pages away, once nobody moves a block of it.
+fn take_away(
+    mut managed: MutexGuard<'static, Managed>,
+    start: u64,
+) -> MutexGuard<'static, Managed> {
+    while managed.store.is_moving(start) {
+        managed = wait(managed);
+    }
+    if let Some(of) = managed.store.remove(start).filter(|of| !of.is_pinned) {
+        // SAFETY: the pages are of a mapping that this library made for the allocation, which is gone: a program that goes on using
+        // them is wrong, and finds none. Threads that wait for one of them are woken by the kernel.
+        unsafe { libc::munmap(of.start as *mut libc::c_void, of.span() as usize) };
+        tell(&managed);
+    }
+    managed
+}
+
+/// Maps pages of this process at an address that it has nothing at.
+fn map(start: u64, bytes: usize) -> bool {
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: MAP_FIXED_NOREPLACE maps nothing over what is there already.
+    let mapped = unsafe { libc::mmap(start as *mut libc::c_void, bytes, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return false;
+    }
+    if mapped as u64 != start {
+        // SAFETY: a kernel from before MAP_FIXED_NOREPLACE took the address as a wish; the mapping was just made, and nobody has it.
+        unsafe { libc::munmap(mapped, bytes) };
+        return false;
+    }
+    // A child of fork has no thread that would answer its faults.
+    // SAFETY: the mapping was just made.
+    unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTFORK) };
+    true
+}
+
+/// Maps and registers the pages of an allocation.
+fn place(service: &Service, start: u64, span: usize) -> bool {
+    if !map(start, span) {
+        return false;
+    }
+    if service.uffd.register(start, span as u64).is_ok() {
+        return true;
+    }
+    // SAFETY: the mapping was just made, and nobody has it.
+    unsafe { libc::munmap(start as *mut libc::c_void, span) };
+    false
+}
+
+/// Memory of the device whose addresses this process has free: where the device memory starts, and the allocation in it.
+fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Option<(u64, u64)>> {
+    let span = bytes
+        .checked_next_multiple_of(PAGE)
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let bytesize = span
+        .checked_add(PAGE - GRAIN)
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let free = |dptr| client.call(&request::cuMemFree_v2 { dptr }).map(drop);
+    let mut taken = Vec::new();
+    let mut found = Ok(None);
+    for _ in 0..TRIES {
+        let request = request::cuMemAlloc_v2 {
+            dptr: true,
+            bytesize,
+        };
+        let base = match client.allocate(|| client.call(&request)) {
+            Ok(reply) => reply.dptr,
+            Err(code) => {
+                found = Err(code);
+                break;
+            }
+        };
+        let start = base.next_multiple_of(PAGE as u64);
+        if place(service, start, span) {
+            found = Ok(Some((base, start)));
+            break;
+        }
+        taken.push(base);
+    }
+    let had_to = !taken.is_empty();
+    for base in taken {
+        free(base)?;
+    }
+    if had_to && matches!(found, Ok(None)) {
+        log::say(Level::Info, || {
+            "Managed memory: this process has something at the device's addresses; it is pinned memory instead".into()
+        });
+    }
+    found
+}
+
+/// Fills device memory with zeros, as NVIDIA's is.
+fn clear(client: &Client, start: u64, bytes: usize) -> Result {
+    within(client, thread::current_context(), || {
+        let stream = own_stream(client)?;
+        client.call(&request::cuMemsetD8Async {
+            dstDevice: start,
+            uc: 0,
+            N: bytes,
+            hStream: stream,
+        })?;
+        finish(client, stream)
+    })
+}
+
+/// Allocates managed memory. Where pages of this process cannot be watched, it is pinned memory, which program and GPU reach at one address as
+/// well.
+pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
+    let context = thread::current_context();
+    let note = |start, kind| {
+        client.pointers.insert(Range {
+            start,
+            bytes: bytes as u64,
+            context,
+            kind,
+            origin: Origin::Managed,
+        });
+        Ok(start)
+    };
+    let Some(service) = service::get(client) else {
+        return pinned(client, bytes, attach);
+    };
+    let Some((base, start)) = place_anywhere(client, service, bytes)? else {
+        return pinned(client, bytes, attach);
+    };
+    {
+        let mut managed = managed();
+        let of = Allocation::new(start, bytes as u64, base, context, attach);
+        managed.store.insert(of);
+        ANY.store(true, Ordering::Relaxed);
+        tell(&managed);
+    }
+    let span = bytes.next_multiple_of(PAGE);
+    if let Err(code) = clear(client, start, span) {
+        drop(take_away(managed(), start));
+        let _ = client.call(&request::cuMemFree_v2 { dptr: base });
+        return Err(code);
+    }
+    note(start, Kind::Device)
+}
+
+/// Pinned memory that counts as managed.
+fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
+    let start = memory::allocate_host(bytes, CU_MEMHOSTALLOC_PORTABLE)? as u64;
+    if let Some(range) = client.pointers.remove(start) {
+        client.pointers.insert(Range {
+            origin: Origin::Managed,
+            ..range
+        });
+        let of = Allocation::new(start, bytes as u64, start, range.context, attach);
+        managed().store.insert(of.pinned());
+        ANY.store(true, Ordering::Relaxed);
+    }
+    Ok(start)
+}
+
+/// Frees managed memory, once the work of its context is over.
+pub fn free(client: &Client, range: &Range) -> Result {
+    if let Kind::Host { .. } = range.kind {
+        within(client, range.context, || {
+            client.call(&request::cuCtxSynchronize {}).map(drop)
+        })?;
+        managed().store.remove(range.start);
+        return memory::release_host(client, range);
+    }
+    client.pointers.remove(range.start);
+    let mut managed = managed();
+    let base = managed.store.get(range.start).map(|of| of.base);
+    drop(take_away(managed, range.start));
+    let dptr = base.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    client.call(&request::cuMemFree_v2 { dptr }).map(drop)
+}
+
+/// Brings to the device what `wants` names of each allocation, and waits for others who are doing so.
+fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) {
+    let mut managed = managed();
+    loop {
+        let (jobs, others) = managed.store.send(&wants);
+        tell(&managed);
+        if jobs.is_empty() {
+            if !others {
+                return;
+            }
+            managed = wait(managed);
+            continue;
+        }
+        drop(managed);
+        send_jobs(client, &jobs);
+        managed = self::managed();
+    }
+}
+
+/// Moves blocks to the device. A block that cannot be stays here.
+fn send_jobs(client: &Client, jobs: &[Job]) {
+    let Some(service) = service::get_if_there() else {
+        return;
+    };
+    let uffd = &service.uffd;
+    let mut copied = Vec::new();
+    let mut contexts: Vec<u64> = jobs.iter().map(|job| job.context).collect();
+    contexts.dedup();
+    for job in jobs.iter().filter(|job| job.is_copied) {
+        // What the program writes from here on waits until the block is on the device, and is not lost.
+        uffd.protect(job.start, job.span, true);
+    }
+    for context in contexts {
+        let of = |job: &&Job| job.context == context && job.is_copied;
+        let sent = within(client, context, || {
+            let stream = own_stream(client)?;
+            for job in jobs.iter().filter(of) {
+                copy::send(
+                    client,
+                    job.start,
+                    HostPtr::at(job.start),
+                    job.bytes as usize,
+                    stream,
+                )?;
+            }
+            if jobs.iter().any(|job| of(&job)) {
+                finish(client, stream)?;
+            }
+            Ok(())
+        });
+        copied.push((context, sent));
+    }
+    for job in jobs {
+        let is_lost = job.is_copied
+            && copied
+                .iter()
+                .any(|(context, sent)| *context == job.context && sent.is_err());
+        if is_lost {
+            managed().store.set(job, Block::Dirty);
+            uffd.protect(job.start, job.span, false);
+        } else {
+            managed().store.set(job, Block::Dropping);
+            // SAFETY: the pages are of a mapping of this library's for the allocation, and their contents are on the device.
+            unsafe {
+                libc::madvise(
+                    job.start as *mut libc::c_void,
+                    job.span as usize,
+                    libc::MADV_DONTNEED,
+                )
+            };
+            managed().store.set(job, Block::Device);
+        }
+        uffd.wake(job.start, job.span);
+    }
+    tell(&managed());
+    MOVED.notify_all();
+}
+
+/// A stream is about to be given work: what the work may use goes to the device.
+pub fn before_work(stream: u64) {
+    if before::is_own() {
+        return;
+    }
+    let Ok(client) = client() else { return };
+    send(client, |of| {
+        if of.is_for(stream) {
+            0..of.advice.len()
+        } else {
+            0..0
+        }
+    });
+}
+
+/// A library is about to give a stream work.
+pub fn before_library(operation: &Operation, arguments: &[u8]) {
+    if before::is_wanted() && operation.is(Property::Work) {
+        before_work(library::stream(operation, arguments).unwrap_or(0));
+    }
+}
+
+/// A copy or a fill of a stream is about to name memory: what is managed of it goes to the device, whatever it is attached to.
+pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
+    if !any() || before::is_own() {
+        return;
+    }
+    {
+        let mut managed = managed();
+        let Some(of) = managed.store.at(address) else {
+            return;
+        };
+        if of.is_for(stream) {
+            // Then it goes with all else of the stream.
+            return;
+        }
+        if !of.used.contains(&stream) {
+            of.used.push(stream);
+        }
+    }
+    send(client, |of| of.blocks_of(address, bytes as u64));
+}
+
+/// Whether an address lies in managed memory.
+pub fn holds(address: u64) -> bool {
+    any() && managed().store.at(address).is_some()
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The thread that answers page faults of managed memory.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_client::{
+    Given, before,
+    log::{self, Level},
+    signals,
+};
+use gpgpu_protocol::{api::request, cuda::*};
+
+use super::{
+    MOVED, before_work, managed, own_stream,
+    store::{Answer, Attach, BLOCK, Block, Job},
+    tell,
+    uffd::{Fault, Uffd},
+    within,
+};
+use crate::{argument::HostPtr, border::Result, client::Client, copy};
+
+/// As many bytes as are brought here at a time.
+const BOUNCE: usize = 8 * BLOCK as usize;
+
+/// How page faults are heard of and answered.
+pub struct Service {
+    /// What tells of them.
+    pub uffd: Uffd,
+    client: &'static Client,
+    /// The memory that what comes from the device goes through: pages that nobody waits for, so that a transfer meets no page fault.
+    bounce: Mutex<Bounce>,
+}
+
+/// Memory for [`BOUNCE`] bytes, and as much that is zero.
+struct Bounce {
+    memory: *mut u8,
+    zeros: *const u8,
+}
+
+// SAFETY: the memory is the library's own, for ever, and used under the lock.
+unsafe impl Send for Bounce {}
+
+static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
+
+/// How many calls of the program run in streams at the moment, and the thread that runs them.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static CALLING_THREAD: AtomicU32 = AtomicU32::new(0);
+
+/// Calls the program in a stream.
+pub fn in_call(call: impl FnOnce()) {
+    // SAFETY: the call asks for a number and has no conditions.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    CALLING_THREAD.store(thread as u32, Ordering::Relaxed);
+    CALLS.fetch_add(1, Ordering::SeqCst);
+    call();
+    CALLS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// The service, started with the first managed memory; `None` where pages cannot be watched.
+pub fn get(client: &'static Client) -> Option<&'static Service> {
+    let service = SERVICE.get_or_init(|| {
+        Service::new(client)
+            .inspect_err(|error| {
+                log::say(Level::Info, || {
+                    format!(
+                        "Managed memory is pinned memory, which kernels reach more slowly: no userfaultfd ({error}); /dev/userfaultfd must be \
+                         open to this user"
+                    )
+                });
+            })
+            .ok()
+    });
+    let service = service.as_ref()?;
+    static START: OnceLock<bool> = OnceLock::new();
+    START
+        .get_or_init(|| {
+            before::set(before_work);
+            signals::spawn("gpgpu-managed", move || service.serve()).is_ok()
+        })
+        .then_some(service)
+}
+
+/// The service, if there is one.
+pub fn get_if_there() -> Option<&'static Service> {
+    SERVICE.get()?.as_ref()
+}
+
+fn anonymous(bytes: usize, protection: i32) -> std::io::Result<*mut c_void> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel finds a place of its own for the mapping.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(mapped)
+    }
+}
+
+impl Service {
+    fn new(client: &'static Client) -> std::io::Result<Self> {
+        Ok(Self {
+            uffd: Uffd::open()?,
+            client,
+            bounce: Mutex::new(Bounce {
+                memory: anonymous(BOUNCE, libc::PROT_READ | libc::PROT_WRITE)?.cast(),
+                zeros: anonymous(BOUNCE, libc::PROT_READ)?.cast_const().cast(),
+            }),
+        })
+    }
+
+    fn serve(&'static self) {
+        // What this thread gives the GPU is the library's own.
+        before::set_own(true);
+        let mut settled = None;
+        loop {
+            let mut fd = libc::pollfd {
+                fd: self.uffd.fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: the array is one entry long.
+            let ready = unsafe { libc::poll(&mut fd, 1, -1) };
+            if ready < 0
+                && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
+            {
+                return;
+            }
+            while let Some(fault) = self.uffd.next() {
+                self.answer(fault, &mut settled);
+            }
+        }
+    }
+
+    fn answer(&self, fault: Fault, settled: &mut Option<Given>) {
+        let mut managed = managed();
+        match managed
+            .store
+            .answer(fault.address, fault.writes, fault.is_protected)
+        {
+            Answer::Fetch(job) => {
+                tell(&managed);
+                drop(managed);
+                if job.is_copied {
+                    self.settle(&job, fault.thread, settled);
+                }
+                self.fetch(&job);
+            }
+            Answer::Unprotect(start, span) => {
+                tell(&managed);
+                self.uffd.protect(start, span, false);
+                self.uffd.wake(start, span);
+            }
+            Answer::Zero(page) => {
+                // Under the lock: pages are taken away by this library only where the store says so.
+                if self.uffd.zero(page)
+                    && let Some((start, span)) = managed.store.was_taken(page)
+                {
+                    tell(&managed);
+                    self.uffd.protect(start, span, false);
+                    self.uffd.wake(start, span);
+                }
+                self.uffd.wake(page, 4096);
+            }
+            Answer::Again => self.uffd.wake(fault.address & !4095, 4096),
+            Answer::Later => {}
+        }
+    }
+
+    /// Waits for the work that may use blocks: of all contexts, where they are anybody's, of one stream, or of those that were given copies
+    /// of them.
+    ///
+    /// While the program is called in a stream, nothing is waited for: that stream ends only when the program returns, and by the rules
+    /// work that uses the memory is over when the program touches it.
+    fn settle(&self, job: &Job, thread: u32, settled: &mut Option<Given>) {
+        let is_call = thread != 0 && thread == CALLING_THREAD.load(Ordering::Relaxed);
+        if is_call || CALLS.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        let (attach, used, contexts) = {
+            let mut managed = managed();
+            let contexts: Vec<_> = managed.contexts.iter().map(|(of, _)| *of).collect();
+            let Some(of) = managed.store.get(job.allocation) else {
+                return;
+            };
+            (of.attach, std::mem::take(&mut of.used), contexts)
+        };
+        let everything = || {
+            for context in &contexts {
+                // A context that failed has done its work as well.
+                let _ = within(self.client, *context, || {
+                    self.client.call(&request::cuCtxSynchronize {}).map(drop)
+                });
+            }
+        };
+        let streams = match attach {
+            Attach::Global => {
+                let given = self.client.given();
+                if *settled != Some(given) {
+                    everything();
+                    *settled = Some(given);
+                }
+                return;
+            }
+            Attach::Host => used,
+            Attach::Single(own) => used.into_iter().chain([own]).collect(),
+        };
+        for hStream in streams {
+            let waited = within(self.client, job.context, || {
+                self.client
+                    .call(&request::cuStreamSynchronize { hStream })
+                    .map(drop)
+            });
+            if waited == Err(CUDA_ERROR_INVALID_HANDLE) {
+                // A stream may end before its work does.
+                everything();
+            }
+        }
+    }
+
+    /// Brings blocks here, and wakes who waits for them.
+    pub fn fetch(&self, job: &Job) {
+        let (span, bytes) = (job.span as usize, job.bytes as usize);
+        {
+            let bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+            let contents: &[u8] = if job.is_copied {
+                // SAFETY: the memory is as long as the longest job, and this thread's under the lock.
+                let to = unsafe { std::slice::from_raw_parts_mut(bounce.memory, span) };
+                to[bytes..].fill(0);
+                if let Err(code) = self.read(job, to, bytes) {
+                    log::say(Level::Error, || {
+                        format!("Managed memory at {:#x} is lost: {code}", job.start)
+                    });
+                    to.fill(0);
+                }
+                to
+            } else {
+                // SAFETY: the memory is as long as the longest job, and nobody writes to it.
+                unsafe { std::slice::from_raw_parts(bounce.zeros, span) }
+            };
+            self.uffd.fill(job.start, contents, job.protect);
+        }
+        let is_clean = job.protect && self.uffd.has_protection();
+        let mut managed = managed();
+        let to = if is_clean { Block::Clean } else { Block::Dirty };
+        managed.store.set(job, to);
+        tell(&managed);
+        drop(managed);
+        self.uffd.wake(job.start, job.span);
+        MOVED.notify_all();
+    }
+
+    fn read(&self, job: &Job, to: &mut [u8], bytes: usize) -> Result {
+        let to = HostPtr::at(to.as_mut_ptr() as u64);
+        within(self.client, job.context, || {
+            let stream = own_stream(self.client)?;
+            copy::fetch(self.client, to, job.start, bytes, stream)
+        })
+    }
+}

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Where managed memory is: on the device or here, block by block.
+//!
+//! Nothing in this file touches managed memory or sends anything. So who holds the store's lock never waits for the thread that answers
+//! page faults, which needs that lock.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use super::advice::Advice;
+
+/// How long a block is, in bytes; the last one of an allocation is as long as what is left.
+pub const BLOCK: u64 = 2 << 20;
+
+/// The most blocks that one fault brings here, where a program goes through its memory in order.
+const MOST_AT_ONCE: usize = 8;
+
+/// Where a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    /// Nobody has used it: zeros here, and zeros on the device.
+    Fresh,
+    /// On the device; no page is here.
+    Device,
+    /// On its way here.
+    Fetching,
+    /// Here, and on the device as well: the program has not written to it. Its pages are write-protected.
+    Clean,
+    /// Here.
+    Dirty,
+    /// Being copied to the device; its pages are here, and write-protected.
+    Sending,
+    /// On the device; its pages here are being taken away.
+    Dropping,
+}
+
+impl Block {
+    /// Whether work of the GPU must wait for it, or bring it to the device.
+    fn is_owed(self) -> bool {
+        !matches!(self, Self::Device | Self::Fetching)
+    }
+
+    /// Whether somebody moves it right now.
+    fn is_moving(self) -> bool {
+        matches!(self, Self::Fetching | Self::Sending | Self::Dropping)
+    }
+}
+
+/// Who may use an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// Any stream: `CU_MEM_ATTACH_GLOBAL`.
+    Global,
+    /// No stream: `CU_MEM_ATTACH_HOST`. Copies and fills may name it all the same.
+    Host,
+    /// One stream, by its id: `CU_MEM_ATTACH_SINGLE`.
+    Single(u64),
+}
+
+/// A managed allocation.
+#[derive(Debug)]
+pub struct Allocation {
+    /// Its address, here and on the device.
+    pub start: u64,
+    /// As many bytes as the program has asked for.
+    pub bytes: u64,
+    /// Where the device memory starts that it lies in.
+    pub base: u64,
+    /// The context that it ends with.
+    pub context: u64,
+    /// What it goes back to when its stream ends.
+    pub own: Attach,
+    /// Who may use it now.
+    pub attach: Attach,
+    /// Streams that were given work with it beside those that may use it by attachment: who reads it here waits for them.
+    pub used: Vec<u64>,
+    /// What the program has said of each block.
+    pub advice: Vec<Advice>,
+    /// Whether it is pinned memory.
+    pub is_pinned: bool,
+    blocks: Vec<Block>,
+    owed: usize,
+    /// The block that is next for a program that goes on as before, and how many were brought the last time.
+    ahead: (usize, usize),
+}
+
+impl Allocation {
+    /// An allocation that nobody has used.
+    pub fn new(start: u64, bytes: u64, base: u64, context: u64, attach: Attach) -> Self {
+        let count = bytes.div_ceil(BLOCK) as usize;
+        Self {
+            start,
+            bytes,
+            base,
+            context,
+            own: attach,
+            attach,
+            used: Vec::new(),
+            advice: vec![Advice::default(); count],
+            is_pinned: false,
+            blocks: vec![Block::Fresh; count],
+            owed: count,
+            ahead: (0, 0),
+        }
+    }
+
+    /// Pinned memory, which both sides reach: nothing of it ever moves.
+    pub fn pinned(mut self) -> Self {
+        self.blocks.fill(Block::Device);
+        self.owed = 0;
+        self.is_pinned = true;
+        self
+    }
+
+    /// The bytes of its pages.
+    pub fn span(&self) -> u64 {
+        self.bytes.next_multiple_of(4096)
+    }
+
+    /// The address and the bytes of some of its blocks; whole pages.
+    pub fn place(&self, blocks: &Range<usize>) -> (u64, u64) {
+        let end = (blocks.end as u64 * BLOCK).min(self.span());
+        let start = blocks.start as u64 * BLOCK;
+        (self.start + start, end - start)
+    }
+
+    /// The blocks that hold any of the `bytes` bytes at `address`.
+    pub fn blocks_of(&self, address: u64, bytes: u64) -> Range<usize> {
+        if address >= self.start + self.bytes {
+            return 0..0;
+        }
+        let first = address.saturating_sub(self.start);
+        let end = address.saturating_add(bytes).saturating_sub(self.start);
+        let end = end.min(self.bytes).div_ceil(BLOCK) as usize;
+        ((first / BLOCK) as usize).min(end)..end
+    }
+
+    /// Whether work of a stream may use it, as far as its attachment goes.
+    pub fn is_for(&self, stream: u64) -> bool {
+        match self.attach {
+            Attach::Global => true,
+            Attach::Host => false,
+            Attach::Single(own) => own == stream,
+        }
+    }
+
+    /// Where a block is.
+    #[cfg(test)]
+    pub fn block(&self, index: usize) -> Block {
+        self.blocks[index]
+    }
+
+    fn set(&mut self, blocks: Range<usize>, to: Block) {
+        for index in blocks {
+            self.owed -= usize::from(self.blocks[index].is_owed());
+            self.owed += usize::from(to.is_owed());
+            self.blocks[index] = to;
+        }
+    }
+
+    /// The run of blocks from `first` on that are where it is.
+    fn run(&self, first: usize, end: usize) -> Range<usize> {
+        let alike = |index: &usize| self.blocks[*index] == self.blocks[first];
+        first..first + (first..end).take_while(alike).count()
+    }
+}
+
+/// Blocks of one allocation that go the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The allocation, by its address.
+    pub allocation: u64,
+    /// Its context.
+    pub context: u64,
+    /// The blocks.
+    pub blocks: Range<usize>,
+    /// Where they lie.
+    pub start: u64,
+    /// The bytes of their pages.
+    pub span: u64,
+    /// As many bytes of these as are the program's.
+    pub bytes: u64,
+    /// Whether bytes are copied; if not, they are zeros here, or on the device already.
+    pub is_copied: bool,
+    /// Whether the pages are to be write-protected.
+    pub protect: bool,
+}
+
+/// What a fault comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Blocks are to be brought here. Then [`Store::set`] says so.
+    Fetch(Job),
+    /// The pages of a range may be written to.
+    Unprotect(u64, u64),
+    /// A page that the program has taken away is one of zeros.
+    Zero(u64),
+    /// It is to be tried again.
+    Again,
+    /// Whoever moves the block wakes who waits.
+    Later,
+}
+
+/// All managed memory.
+#[derive(Debug)]
+pub struct Store {
+    all: BTreeMap<u64, Allocation>,
+}
+
+impl Store {
+    /// Nothing.
+    pub const fn new() -> Self {
+        Self {
+            all: BTreeMap::new(),
+        }
+    }
+
+    /// Adds an allocation.
+    pub fn insert(&mut self, allocation: Allocation) {
+        self.all.insert(allocation.start, allocation);
+    }
+
+    /// Forgets an allocation.
+    pub fn remove(&mut self, start: u64) -> Option<Allocation> {
+        self.all.remove(&start)
+    }
+
+    /// The allocation that starts there.
+    pub fn get(&mut self, start: u64) -> Option<&mut Allocation> {
+        self.all.get_mut(&start)
+    }
+
+    /// The allocation that an address lies in.
+    pub fn at(&mut self, address: u64) -> Option<&mut Allocation> {
+        let (_, found) = self.all.range_mut(..=address).next_back()?;
+        (address - found.start < found.span()).then_some(found)
+    }
+
+    /// All of them.
+    pub fn iter(&mut self) -> impl Iterator<Item = &mut Allocation> {
+        self.all.values_mut()
+    }
+
+    /// How many blocks any launch may have to move.
+    pub fn owed(&self) -> usize {
+        let of = self.all.values();
+        of.filter(|of| of.attach != Attach::Host)
+            .map(|of| of.owed)
+            .sum()
+    }
+
+    /// Whether any block of an allocation is moving.
+    pub fn is_moving(&self, start: u64) -> bool {
+        let of = self.all.get(&start);
+        of.is_some_and(|of| of.blocks.iter().any(|block| block.is_moving()))
+    }
+
+    /// Blocks that have come to where they are going.
+    pub fn set(&mut self, job: &Job, to: Block) {
+        if let Some(of) = self.all.get_mut(&job.allocation) {
+            of.set(job.blocks.clone(), to);
+        }
+    }
+
+    /// Begins to bring to the device what `wants` names of each allocation. Gives what there is to do, and whether others are
+    /// doing some of it.
+    pub fn send(&mut self, wants: impl Fn(&Allocation) -> Range<usize>) -> (Vec<Job>, bool) {
+        let (mut jobs, mut others) = (Vec::new(), false);
+        for of in self.all.values_mut().filter(|of| of.owed > 0) {
+            let wanted = wants(of);
+            let mut first = wanted.start;
+            while first < wanted.end {
+                let run = of.run(first, wanted.end);
+                first = run.end;
+                match of.blocks[run.start] {
+                    Block::Fresh => of.set(run, Block::Device),
+                    Block::Clean => {
+                        of.set(run.clone(), Block::Dropping);
+                        jobs.push(of.job(run, false));
+                    }
+                    Block::Dirty => {
+                        of.set(run.clone(), Block::Sending);
+                        jobs.push(of.job(run, true));
+                    }
+                    Block::Sending | Block::Dropping => others = true,
+                    Block::Device | Block::Fetching => {}
+                }
+            }
+        }
+        (jobs, others)
+    }
+
+    /// Begins to bring some blocks here, to be read alone. Gives what there is to do, and whether others are moving some of it.
+    pub fn fetch(&mut self, start: u64, wanted: Range<usize>) -> (Vec<Job>, bool) {
+        let (mut jobs, mut others) = (Vec::new(), false);
+        let Some(of) = self.all.get_mut(&start).filter(|of| !of.is_pinned) else {
+            return (jobs, others);
+        };
+        let mut first = wanted.start;
+        while first < wanted.end {
+            let run = of.run(first, wanted.end);
+            first = run.end;
+            match of.blocks[run.start] {
+                Block::Device => {
+                    for index in run.step_by(MOST_AT_ONCE) {
+                        let run = of.run(index, wanted.end.min(index + MOST_AT_ONCE));
+                        of.set(run.clone(), Block::Fetching);
+                        let job = of.job(run, true);
+                        jobs.push(Job {
+                            protect: true,
+                            ..job
+                        });
+                    }
+                }
+                Block::Fetching | Block::Sending | Block::Dropping => others = true,
+                // Zeros need no one to bring them.
+                Block::Fresh | Block::Clean | Block::Dirty => {}
+            }
+        }
+        (jobs, others)
+    }
+
+    /// What an access comes to that waits.
+    pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool) -> Answer {
+        let page = address & !4095;
+        let Some(of) = self.at(address) else {
+            return Answer::Again;
+        };
+        let index = ((address - of.start) / BLOCK) as usize;
+        match (of.blocks[index], is_protected) {
+            (Block::Fresh | Block::Device, false) => {
+                let (expected, last) = of.ahead;
+                let many = if index == expected {
+                    (last * 2).clamp(1, MOST_AT_ONCE)
+                } else {
+                    1
+                };
+                let run = of.run(index, (index + many).min(of.blocks.len()));
+                of.ahead = (run.end, run.len());
+                let is_copied = of.blocks[index] == Block::Device;
+                of.set(run.clone(), Block::Fetching);
+                let protect = !writes;
+                Answer::Fetch(Job {
+                    protect,
+                    ..of.job(run, is_copied)
+                })
+            }
+            // What is written is no longer on the device as well.
+            (Block::Clean, true) => {
+                of.set(index..index + 1, Block::Dirty);
+                let (start, span) = of.place(&(index..index + 1));
+                Answer::Unprotect(start, span)
+            }
+            (Block::Clean | Block::Dirty | Block::Sending, false) => Answer::Zero(page),
+            (Block::Fresh | Block::Device | Block::Dirty, true) => Answer::Again,
+            (Block::Sending, true) | (Block::Fetching | Block::Dropping, _) => Answer::Later,
+        }
+    }
+
+    /// The program has taken a page away that was here: what the device has of its block is no longer true.
+    pub fn was_taken(&mut self, page: u64) -> Option<(u64, u64)> {
+        let of = self.at(page)?;
+        let index = ((page - of.start) / BLOCK) as usize;
+        if of.blocks[index] != Block::Clean {
+            return None;
+        }
+        of.set(index..index + 1, Block::Dirty);
+        Some(of.place(&(index..index + 1)))
+    }
+
+    /// A stream ends: what was attached to it goes back to what it was made as.
+    pub fn forget_stream(&mut self, stream: u64) {
+        for of in self.all.values_mut() {
+            if of.attach == Attach::Single(stream) {
+                of.attach = of.own;
+            }
+        }
+    }
+}
+
+impl Allocation {
+    fn job(&self, blocks: Range<usize>, is_copied: bool) -> Job {
+        let (start, span) = self.place(&blocks);
+        Job {
+            allocation: self.start,
+            context: self.context,
+            blocks,
+            start,
+            span,
+            bytes: span.min(self.start + self.bytes - start),
+            is_copied,
+            protect: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 0x2000_0000_0000;
+
+    fn store(bytes: u64, attach: Attach) -> Store {
+        let mut store = Store::new();
+        store.insert(Allocation::new(AT, bytes, AT, 1, attach));
+        store
+    }
+
+    fn everything(of: &Allocation) -> Range<usize> {
+        0..of.advice.len()
+    }
+
+    fn block(store: &mut Store, index: usize) -> Block {
+        store.get(AT).unwrap().block(index)
+    }
+
+    #[test]
+    fn what_nobody_has_used_is_copied_nowhere() {
+        let mut store = store(3 * BLOCK + 5, Attach::Global);
+        assert_eq!(store.owed(), 4);
+        assert_eq!(store.send(everything), (Vec::new(), false));
+        assert_eq!((store.owed(), block(&mut store, 3)), (0, Block::Device));
+    }
+
+    #[test]
+    fn what_was_only_read_does_not_travel_back() {
+        let mut store = store(BLOCK, Attach::Global);
+        store.send(everything);
+        let Answer::Fetch(job) = store.answer(AT + 7, false, false) else {
+            panic!("it is on the device");
+        };
+        assert!(job.is_copied && job.protect);
+        assert_eq!(store.answer(AT, false, false), Answer::Later);
+        store.set(&job, Block::Clean);
+        let (jobs, _) = store.send(everything);
+        assert!(!jobs[0].is_copied);
+        store.set(&jobs[0], Block::Device);
+
+        let Answer::Fetch(job) = store.answer(AT + 7, false, false) else {
+            panic!("it is on the device again");
+        };
+        store.set(&job, Block::Clean);
+        assert_eq!(
+            store.answer(AT + 9, true, true),
+            Answer::Unprotect(AT, BLOCK)
+        );
+        assert!(store.send(everything).0[0].is_copied);
+    }
+
+    #[test]
+    fn programs_that_go_on_are_brought_more_at_a_time() {
+        let mut store = store(40 * BLOCK, Attach::Global);
+        store.send(everything);
+        let mut at = 0;
+        let mut lengths = Vec::new();
+        while at < 40 {
+            let Answer::Fetch(job) = store.answer(AT + at as u64 * BLOCK, false, false) else {
+                panic!("block {at} is on the device");
+            };
+            assert_eq!(job.blocks.start, at);
+            lengths.push(job.blocks.len());
+            at = job.blocks.end;
+            store.set(&job, Block::Clean);
+        }
+        assert_eq!(lengths, [1, 2, 4, 8, 8, 8, 8, 1]);
+    }
+
+    #[test]
+    fn a_streams_memory_and_the_programs_stay_where_they_are() {
+        let mut store = store(BLOCK, Attach::Single(7));
+        let of = |stream| move |of: &Allocation| if of.is_for(stream) { 0..1 } else { 0..0 };
+        store.send(of(8));
+        assert_eq!(block(&mut store, 0), Block::Fresh);
+        store.send(of(7));
+        assert_eq!(block(&mut store, 0), Block::Device);
+        store.get(AT).unwrap().own = Attach::Host;
+        store.forget_stream(7);
+        assert!(!store.get(AT).unwrap().is_for(7));
+    }
+
+    #[test]
+    fn nothing_is_taken_for_zeros_that_is_on_its_way() {
+        let mut store = store(BLOCK, Attach::Global);
+        let Answer::Fetch(job) = store.answer(AT, true, false) else {
+            panic!("nobody has used it");
+        };
+        assert!(!job.is_copied && !job.protect);
+        store.set(&job, Block::Dirty);
+        assert_eq!(
+            store.answer(AT + 4097, true, false),
+            Answer::Zero(AT + 4096)
+        );
+        let (jobs, _) = store.send(everything);
+        assert_eq!(store.answer(AT, false, false), Answer::Zero(AT));
+        assert_eq!(store.answer(AT, true, true), Answer::Later);
+        store.set(&jobs[0], Block::Dropping);
+        assert_eq!(store.answer(AT, false, false), Answer::Later);
+        assert!(store.send(everything).1 && store.is_moving(AT));
+    }
+
+    #[test]
+    fn the_last_block_is_as_long_as_what_is_left() {
+        let mut store = store(BLOCK + 5000, Attach::Global);
+        let of = store.get(AT).unwrap();
+        assert_eq!(of.place(&(1..2)), (AT + BLOCK, 8192));
+        assert_eq!(of.blocks_of(AT + BLOCK - 1, 2), 0..2);
+        assert_eq!(of.blocks_of(AT + BLOCK, 1), 1..2);
+        assert_eq!(of.job(0..2, true).bytes, BLOCK + 5000);
+        assert!(store.at(AT + BLOCK + 8191).is_some() && store.at(AT + BLOCK + 8192).is_none());
+    }
+}

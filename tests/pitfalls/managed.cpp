@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+// Managed memory (pitfalls 9, 12, 13, 17, 57, 60). What is done here is right on every device that has any: no thread of the CPU touches
+// memory that a stream may use while the stream has work.
+#include "driver.h"
+#include <random>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static void need_managed(const Gpu &gpu) {
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY))
+        pitfall::skip("no managed memory");
+}
+
+template <typename T = unsigned> static T *managed(size_t count, unsigned flags = CU_MEM_ATTACH_GLOBAL) {
+    CUdeviceptr memory = 0;
+    CK(cuMemAllocManaged(&memory, count * sizeof(T), flags));
+    return (T *)memory;
+}
+
+static CUdeviceptr on_device(const volatile void *memory) { return (CUdeviceptr)memory; }
+
+// A function that a driver may lack.
+template <typename F> static F optional(const char *name, int version) {
+    void *found = nullptr;
+    CUdriverProcAddressQueryResult status;
+    if (cuGetProcAddress(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS)
+        return nullptr;
+    return (F)found;
+}
+
+static const size_t MIB = 1 << 20;
+
+// The program writes, a kernel changes, the program reads: all of it and single words, in memory of all sizes.
+PITFALL(12, managed_memory_goes_to_and_fro) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction add = gpu.function("add_words");
+    for (size_t count : {size_t(1), size_t(1000), size_t(1024), MIB / 4, 5 * MIB / 4 + 3, 4 * MIB}) {
+        unsigned *words = managed(count);
+        EXPECT(words[0] == 0 && words[count - 1] == 0, "fresh memory holds %u and %u", words[0], words[count - 1]);
+        for (size_t i = 0; i < count; i++)
+            words[i] = i;
+        for (unsigned round = 1; round <= 3; round++) {
+            LAUNCH(add, 8, 64, nullptr, words, 7u, unsigned(count), 1u);
+            CK(cuCtxSynchronize());
+            for (size_t i = 0; i < count; i++)
+                EXPECT(words[i] == i + 7 * round + (round - 1) * (i % 2), "round %u: word %zu of %zu is %u", round, i, count, words[i]);
+            for (size_t i = 1; i < count; i += 2)
+                words[i]++;
+        }
+        CK(cuMemFree(on_device(words)));
+    }
+}
+
+// What only one of them touches is as it was left, whichever part of the memory the other one touches.
+PITFALL(12, managed_memory_is_whole_at_every_border) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction step = gpu.function("step");
+    const size_t count = 3 * MIB; // words: 12 MiB
+    auto *bytes = managed<unsigned char>(count * 4);
+    pattern(bytes, count * 4, 1);
+    std::vector<unsigned char> model(bytes, bytes + count * 4);
+    std::mt19937 random(1);
+    std::vector<size_t> places = {0, 4, 4092, 4096, 2 * MIB - 4, 2 * MIB, 4 * MIB - 4, 4 * MIB, count * 4 - 4};
+    for (int i = 0; i < 20; i++)
+        places.push_back(random() % count * 4);
+    for (size_t at : places) {
+        unsigned word;
+        memcpy(&word, &model[at], 4);
+        word = word * 3 + 5;
+        memcpy(&model[at], &word, 4);
+        LAUNCH(step, 1, 1, nullptr, bytes + at, 3u, 5u);
+        CK(cuCtxSynchronize());
+        EXPECT(memcmp(bytes + at, &word, 4) == 0, "the kernel's word at %zu", at);
+        size_t other = random() % (count * 4);
+        bytes[other] ^= 0x5a;
+        model[other] ^= 0x5a;
+    }
+    EXPECT(memcmp(bytes, model.data(), model.size()) == 0, "something else has changed");
+    CK(cuMemFree(on_device(bytes)));
+}
+
+struct Node {
+    Node *next;
+    unsigned value;
+};
+
+// Pointers mean the same on both sides.
+PITFALL(11, managed_lists_are_walked_by_both) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction walk = gpu.function("walk_list");
+    std::vector<Node *> nodes;
+    Node *blocks[2] = {managed<Node>(1000), managed<Node>(200'000)};
+    for (int i = 0; i < 50; i++)
+        nodes.push_back(i % 3 ? &blocks[i % 2][i * 19] : managed<Node>(1));
+    for (size_t i = 0; i < nodes.size(); i++)
+        *nodes[i] = {i + 1 < nodes.size() ? nodes[i + 1] : nullptr, unsigned(i)};
+    unsigned *sum = managed(1);
+    unsigned expected = 49 * 50 / 2;
+    for (int round = 0; round < 3; round++) {
+        LAUNCH(walk, 1, 1, nullptr, nodes[0], 2u, sum);
+        CK(cuCtxSynchronize());
+        EXPECT(*sum == expected, "round %d: the sum is %u, not %u", round, *sum, expected);
+        expected += 100;
+        unsigned here = 0;
+        for (Node *node = nodes[0]; node; node = node->next)
+            here += node->value;
+        EXPECT(here == expected, "round %d: here the sum is %u, not %u", round, here, expected);
+        nodes[10]->value += 5;
+        expected += 5;
+    }
+}
+
+// System calls read and write managed memory, wherever it is.
+PITFALL(13, system_calls_reach_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction fill = gpu.function("fill");
+    const unsigned count = 3 * MIB / 4;
+    unsigned *words = managed(count);
+    int file = memfd_create("managed", MFD_CLOEXEC);
+    EXPECT(file >= 0, "no file: %d", errno);
+    LAUNCH(fill, 8, 64, nullptr, words, 0x1234u, count);
+    CK(cuCtxSynchronize());
+    ssize_t done = pwrite(file, words, count * 4, 0);
+    EXPECT(done == ssize_t(count) * 4, "write(2) says %zd, errno %d", done, errno);
+    std::vector<unsigned> read(count);
+    EXPECT(pread(file, read.data(), count * 4, 0) == ssize_t(count) * 4, "the file is short");
+    EXPECT_WORDS(read.data(), count, 0x1234);
+    // And into memory that is on the device.
+    LAUNCH(fill, 8, 64, nullptr, words, 0x5678u, count);
+    CK(cuCtxSynchronize());
+    done = pread(file, words + 1000, 2 * MIB + 5000, 0);
+    EXPECT(done == ssize_t(2 * MIB + 5000), "read(2) says %zd, errno %d", done, errno);
+    EXPECT_WORDS(words, 1000, 0x5678);
+    EXPECT_WORDS(words + 1000, (2 * MIB + 5000) / 4, 0x1234);
+    EXPECT_WORDS(words + 1000 + (2 * MIB + 5000) / 4, 1000, 0x5678);
+    // The C library's functions use wide loads and stores.
+    LAUNCH(fill, 8, 64, nullptr, words, 0x9abcu, count);
+    CK(cuCtxSynchronize());
+    memset(words + 7, 0, 1001);
+    memmove(words + 500'000, words, 4096);
+    EXPECT(words[500'006] == 0x9abc && words[500'007] == 0 && words[600'000] == 0x9abc, "%x %x %x", words[500'006], words[500'007],
+           words[600'000]);
+    close(file);
+}
+
+// Several threads read what a kernel has left.
+PITFALL(13, threads_read_managed_memory_at_once) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction fill = gpu.function("fill");
+    const unsigned count = 2 * MIB;
+    unsigned *words = managed(count);
+    for (unsigned round = 0; round < 5; round++) {
+        LAUNCH(fill, 8, 64, nullptr, words, round, count);
+        CK(cuCtxSynchronize());
+        auto each = [](auto body) {
+            std::vector<std::thread> threads;
+            for (unsigned t = 0; t < 4; t++)
+                threads.emplace_back(body, t);
+            for (auto &thread : threads)
+                thread.join();
+        };
+        std::atomic<unsigned> wrong{0};
+        each([&](unsigned t) {
+            for (unsigned i = t; i < count; i += 997)
+                if (words[i] != round)
+                    wrong++;
+        });
+        EXPECT(wrong == 0, "round %u: %u words are wrong", round, wrong.load());
+        // Each has words of its own to write.
+        each([&](unsigned t) {
+            for (unsigned i = t; i < count; i += 4 * 1009)
+                words[i] = round + 100;
+        });
+        LAUNCH(gpu.function("add_words"), 8, 64, nullptr, words, 1u, count, 1u);
+        CK(cuCtxSynchronize());
+        for (unsigned t = 0; t < 4; t++)
+            for (unsigned i = t; i < count; i += 4 * 1009)
+                EXPECT(words[i] == round + 101, "round %u: word %u is %u", round, i, words[i]);
+    }
+}
+
+// Memory of one stream, and memory of none, is the program's while another stream works.
+PITFALL(12, managed_memory_of_one_stream_is_free_while_others_work) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction add = gpu.function("add_words");
+    CUstream busy = new_stream(), own = new_stream();
+    const unsigned count = MIB;
+    unsigned *mine = managed(count, CU_MEM_ATTACH_HOST), *host = managed(count, CU_MEM_ATTACH_HOST);
+    CK(cuStreamAttachMemAsync(own, on_device(mine), 0, CU_MEM_ATTACH_SINGLE));
+    CK(cuStreamSynchronize(own));
+    CUdeviceptr other = device_words(count, 1);
+    Gate gate(gpu);
+    gate.close(busy);
+    LAUNCH(add, 4, 64, busy, other, 1u, count, 1u);
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < count; i++)
+            mine[i] = host[i] = i + round;
+        LAUNCH(add, 8, 64, own, mine, 5u, count, 1u);
+        CK(cuMemcpyDtoHAsync(host + 10, on_device(mine), 4000, own));
+        CK(cuStreamSynchronize(own));
+        for (unsigned i = 0; i < count; i++) {
+            EXPECT(mine[i] == i + round + 5, "round %u: word %u is %u", round, i, mine[i]);
+            unsigned expected = i >= 10 && i < 1010 ? i - 10 + round + 5 : i + round;
+            EXPECT(host[i] == expected, "round %u: the host's word %u is %u, not %u", round, i, host[i], expected);
+        }
+        // Another launch in the busy stream takes none of it away.
+        LAUNCH(add, 4, 64, busy, other, 1u, count, 1u);
+        mine[round] = 3;
+        host[round] = 4;
+        EXPECT(mine[round] == 3 && host[round] == 4, "%u %u", mine[round], host[round]);
+    }
+    EXPECT(!gate.is_open(), "the busy stream was waited for");
+    gate.open();
+    CK(cuCtxSynchronize());
+    unsigned first = 0;
+    CK(cuMemcpyDtoH(&first, other, 4));
+    EXPECT(first == 5, "the busy stream's word is %u", first);
+    // A stream that ends gives its memory back.
+    CK(cuStreamDestroy(own));
+    CK(cuStreamAttachMemAsync(busy, on_device(mine), 0, CU_MEM_ATTACH_GLOBAL));
+    CK(cuStreamSynchronize(busy));
+    LAUNCH(add, 8, 64, nullptr, mine, 5u, count, 1u);
+    CK(cuCtxSynchronize());
+    EXPECT(mine[100] == 100 + 2 + 5 + 5, "%u", mine[100]);
+}
+
+// Copies and fills take managed memory for either side.
+PITFALL(09, copies_from_and_to_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const size_t bytes = 5 * MIB + 12;
+    std::vector<unsigned char> plain(bytes), model(bytes);
+    void *pinned = nullptr;
+    CK(cuMemAllocHost(&pinned, bytes));
+    CUdeviceptr device = 0;
+    CK(cuMemAlloc(&device, bytes));
+    CUstream stream = new_stream();
+    for (unsigned flags : {CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST}) {
+        auto *memory = managed<unsigned char>(bytes, flags), *second = managed<unsigned char>(bytes, flags);
+        auto is = [&](const char *what) {
+            EXPECT(memcmp(memory, model.data(), bytes) == 0, "%s, attachment %u", what, flags);
+        };
+        pattern(model.data(), bytes, 1);
+        CK(cuMemcpyHtoD(on_device(memory), model.data(), bytes));
+        is("from pageable memory");
+        pattern(memory, bytes, 2);
+        CK(cuMemcpyDtoH(plain.data(), on_device(memory), bytes));
+        pattern(model.data(), bytes, 2);
+        EXPECT(plain == model, "to pageable memory, attachment %u", flags);
+        pattern(memory, bytes, 3);
+        CK(cuMemcpy(device, on_device(memory), bytes));
+        memset(memory, 0, bytes);
+        CK(cuMemcpy(on_device(memory), device, bytes));
+        pattern(model.data(), bytes, 3);
+        is("to the device and back");
+        pattern(memory, bytes, 4);
+        CK(cuMemcpyDtoD(on_device(second), on_device(memory), bytes));
+        CK(cuCtxSynchronize());
+        CK(cuMemcpyDtoHAsync(pinned, on_device(second), bytes, stream));
+        CK(cuStreamSynchronize(stream));
+        pattern(model.data(), bytes, 4);
+        EXPECT(memcmp(pinned, model.data(), bytes) == 0, "by a second one to pinned memory, attachment %u", flags);
+        // As the host's side, which it is too.
+        pattern(memory, bytes, 5);
+        CK(cuMemcpyHtoDAsync(device, memory, bytes, stream));
+        CK(cuMemcpyDtoHAsync(second, device, bytes, stream));
+        CK(cuStreamSynchronize(stream));
+        pattern(model.data(), bytes, 5);
+        EXPECT(memcmp(second, model.data(), bytes) == 0, "as the host's side, attachment %u", flags);
+        // A part, with the rest as the program has left it.
+        pattern(memory, bytes, 6);
+        pattern(model.data(), bytes, 6);
+        CK(cuMemsetD8Async(on_device(memory) + MIB - 3, 0x77, 2 * MIB + 7, stream));
+        CK(cuStreamSynchronize(stream));
+        memset(model.data() + MIB - 3, 0x77, 2 * MIB + 7);
+        is("a fill");
+        CK(cuMemsetD2D8(on_device(memory) + 5, 4096, 0x66, 100, 800));
+        CK(cuCtxSynchronize());
+        for (size_t row = 0; row < 800; row++)
+            memset(model.data() + 5 + row * 4096, 0x66, 100);
+        is("a fill of rows");
+        CUDA_MEMCPY2D rows = {};
+        rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+        rows.srcHost = plain.data();
+        rows.srcPitch = 2000;
+        rows.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+        rows.dstDevice = on_device(memory) + 9;
+        rows.dstPitch = 5000;
+        rows.WidthInBytes = 1000;
+        rows.Height = 500;
+        memory[9] = 1;
+        CK(cuMemcpy2D(&rows));
+        for (size_t row = 0; row < 500; row++)
+            memcpy(model.data() + 9 + row * 5000, plain.data() + row * 2000, 1000);
+        is("a copy of rows");
+        CK_IS(cuMemcpyHtoD(on_device(memory) + MIB, plain.data(), bytes), CUDA_ERROR_INVALID_VALUE);
+        is("a copy that is too long");
+        CK(cuMemFree(on_device(memory)));
+        CK(cuMemFree(on_device(second)));
+    }
+}
+
+// A graph's kernels, copies and fills find what the program has written, at each launch.
+PITFALL(39, graphs_use_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB;
+    unsigned *words = managed(count), *host = managed(count, CU_MEM_ATTACH_HOST);
+    CUstream stream = new_stream();
+    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    LAUNCH(gpu.function("add_words"), 8, 64, stream, words, 3u, count, 1u);
+    CK(cuMemcpyAsync(on_device(host), on_device(words), 4096, stream));
+    CK(cuMemsetD32Async(on_device(words) + 400, 9, 10, stream));
+    CUgraph graph;
+    CK(cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec;
+    CK(cuGraphInstantiate(&exec, graph, 0));
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < count; i++) {
+            words[i] = i + round;
+            host[i] = i;
+        }
+        CK(cuGraphLaunch(exec, stream));
+        CK(cuStreamSynchronize(stream));
+        for (unsigned i = 0; i < count; i++) {
+            unsigned expected = i >= 100 && i < 110 ? 9 : i + round + 3;
+            EXPECT(words[i] == expected, "round %u: word %u is %u, not %u", round, i, words[i], expected);
+            expected = i < 1024 ? i + round + 3 : i;
+            EXPECT(host[i] == expected, "round %u: the copy's word %u is %u, not %u", round, i, host[i], expected);
+        }
+    }
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+}
+
+struct Call {
+    unsigned *words;
+    unsigned seen;
+};
+
+// A call of the program in a stream uses managed memory; the stream goes on only when it returns.
+PITFALL(57, callbacks_use_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB;
+    Call call = {managed(count), 0};
+    CUstream stream = new_stream();
+    LAUNCH(gpu.function("fill"), 8, 64, stream, call.words, 41u, count);
+    CK(cuLaunchHostFunc(
+        stream,
+        [](void *data) {
+            auto *call = (Call *)data;
+            call->seen = call->words[777'777];
+            call->words[777'777] = 50;
+        },
+        &call));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(call.seen == 41, "the call has seen %u", call.seen);
+    LAUNCH(gpu.function("add_words"), 8, 64, stream, call.words, 1u, count, 1u);
+    CK(cuStreamSynchronize(stream));
+    EXPECT(call.words[777'777] == 51 && call.words[777'776] == 42, "%u %u", call.words[777'777], call.words[777'776]);
+}
+
+// A thousand random steps on several allocations, against a model.
+PITFALL(12, managed_memory_keeps_to_a_model) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction add = gpu.function("add_words");
+    CUstream streams[2] = {new_stream(), new_stream(false)};
+    std::mt19937 random(7);
+    struct Piece {
+        unsigned *words;
+        std::vector<unsigned> model;
+    };
+    std::vector<Piece> pieces;
+    for (int step = 0; step < 1000; step++) {
+        unsigned what = random() % 16;
+        if (pieces.size() < 2 || (what == 0 && pieces.size() < 8)) {
+            size_t count = 1 + random() % (random() % 2 ? 2000 : MIB);
+            pieces.push_back({managed(count), std::vector<unsigned>(count)});
+            continue;
+        }
+        Piece &piece = pieces[random() % pieces.size()];
+        size_t count = piece.model.size(), at = random() % count, many = 1 + random() % std::min<size_t>(count - at, 3000);
+        if (what == 1) {
+            CK(cuMemFree(on_device(piece.words)));
+            std::swap(piece, pieces.back());
+            pieces.pop_back();
+        } else if (what < 6) {
+            for (size_t i = at; i < at + many; i++)
+                piece.model[i] = piece.words[i] = random();
+        } else if (what < 9) {
+            for (size_t i = at; i < at + many; i++)
+                EXPECT(piece.words[i] == piece.model[i], "step %d: word %zu is %x, not %x", step, i, piece.words[i], piece.model[i]);
+        } else if (what < 14) {
+            CUstream stream = streams[random() % 2];
+            LAUNCH(add, 2, 64, stream, piece.words + at, unsigned(step), unsigned(many), 1u);
+            CK(cuStreamSynchronize(stream));
+            for (size_t i = at; i < at + many; i++)
+                piece.model[i] += step;
+        } else if (what == 14) {
+            CK(cuMemsetD32(on_device(piece.words + at), step, many));
+            CK(cuCtxSynchronize());
+            std::fill_n(piece.model.begin() + at, many, step);
+        } else {
+            std::vector<unsigned> values(many, step);
+            CK(cuMemcpyHtoD(on_device(piece.words + at), values.data(), many * 4));
+            CK(cuCtxSynchronize());
+            std::copy(values.begin(), values.end(), piece.model.begin() + at);
+        }
+    }
+    for (Piece &piece : pieces)
+        for (size_t i = 0; i < piece.model.size(); i++)
+            EXPECT(piece.words[i] == piece.model[i], "at the end word %zu is %x, not %x", i, piece.words[i], piece.model[i]);
+}
+
+// Threads with streams and memory of their own do not meet.
+PITFALL(12, threads_have_managed_memory_of_their_own) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUfunction add = gpu.function("add_words");
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++)
+        threads.emplace_back([&, t] {
+            CK(cuCtxSetCurrent(gpu.context));
+            CUstream stream = new_stream();
+            for (unsigned round = 0; round < 10; round++) {
+                unsigned count = 100'000 * (1 + (t + round) % 6);
+                unsigned *words = managed(count, CU_MEM_ATTACH_HOST);
+                CK(cuStreamAttachMemAsync(stream, on_device(words), 0, CU_MEM_ATTACH_SINGLE));
+                CK(cuStreamSynchronize(stream));
+                for (unsigned i = 0; i < count; i++)
+                    words[i] = i + t;
+                LAUNCH(add, 4, 64, stream, words, round, count, 1u);
+                CK(cuStreamSynchronize(stream));
+                for (unsigned i = 0; i < count; i++)
+                    EXPECT(words[i] == i + t + round, "thread %u, round %u: word %u is %u", t, round, i, words[i]);
+                words[count - 1] = 0;
+                CK(cuMemFree(on_device(words)));
+            }
+            CK(cuStreamDestroy(stream));
+        });
+    for (auto &thread : threads)
+        thread.join();
+}
+
+// What the driver says of managed memory, and of requests that cannot be.
+PITFALL(17, managed_memory_is_known_for_what_it_is) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUdeviceptr memory = 5;
+    for (unsigned flags : {0u, 3u, 4u, 5u, 8u})
+        CK_IS(cuMemAllocManaged(&memory, 4096, flags), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuMemAllocManaged(&memory, 0, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(memory == 0, "a refused allocation leaves %llx", (unsigned long long)memory);
+    CK_IS(cuMemAllocManaged(&memory, size_t(1) << 50, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+    CK_IS(cuMemAllocManaged(&memory, size_t(-1), CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+    CK_IS(cuMemAllocManaged(nullptr, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);
+    for (unsigned flags : {CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST}) {
+        auto *bytes = managed<unsigned char>(10'000, flags);
+        memory = on_device(bytes);
+        for (int used = 0; used < 2; used++) {
+            auto of = [&](auto value, CUpointer_attribute attribute, size_t at) {
+                CK(cuPointerGetAttribute(&value, attribute, memory + at));
+                return value;
+            };
+            EXPECT(of(0u, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 7) == CU_MEMORYTYPE_DEVICE, "the type");
+            EXPECT(of(false, CU_POINTER_ATTRIBUTE_IS_MANAGED, 9999), "it is not managed");
+            EXPECT(of(CUdeviceptr(0), CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 7) == memory + 7, "the device's address");
+            EXPECT(of(CUdeviceptr(0), CU_POINTER_ATTRIBUTE_HOST_POINTER, 7) == memory + 7, "the host's address");
+            EXPECT(of(CUdeviceptr(0), CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 7) == memory, "the start");
+            EXPECT(of(size_t(0), CU_POINTER_ATTRIBUTE_RANGE_SIZE, 7) == 10'000, "the size");
+            EXPECT(of(CUcontext(), CU_POINTER_ATTRIBUTE_CONTEXT, 7) == gpu.context, "the context");
+            EXPECT(of(7, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 7) == 0, "the device");
+            EXPECT(of(false, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 7), "copies that wait");
+            CUdeviceptr base = 0;
+            size_t size = 0;
+            CK(cuMemGetAddressRange(&base, &size, memory + 9999));
+            EXPECT(base == memory && size == 10'000, "the range is %zu bytes", size);
+            unsigned host_flags = 0;
+            CK(cuMemHostGetFlags(&host_flags, bytes));
+            EXPECT(host_flags == CU_MEMHOSTALLOC_DEVICEMAP, "the host's flags are %u", host_flags);
+            CK_IS(cuMemHostGetDevicePointer(&base, bytes, 0), CUDA_ERROR_INVALID_VALUE);
+            CK_IS(cuMemFreeHost(bytes), CUDA_ERROR_INVALID_VALUE);
+            CK_IS(cuMemFree(memory + 4), CUDA_ERROR_INVALID_VALUE);
+            CK_IS(cuMemFreeAsync(memory, nullptr), CUDA_ERROR_NOT_SUPPORTED);
+            bytes[5000] = 1;
+        }
+        CUstream stream = new_stream();
+        CK(cuStreamAttachMemAsync(stream, memory, 10'000, CU_MEM_ATTACH_SINGLE));
+        CK_IS(cuStreamAttachMemAsync(stream, memory, 4096, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuStreamAttachMemAsync(stream, memory + 4096, 0, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+        CK(cuStreamAttachMemAsync(stream, memory, 0, CU_MEM_ATTACH_GLOBAL));
+        CK(cuStreamSynchronize(stream));
+        CK(cuStreamDestroy(stream));
+        CK(cuMemFree(memory));
+        unsigned type = 0;
+        CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemFree(memory), CUDA_ERROR_INVALID_VALUE);
+    }
+    CUcontext popped = pop_context();
+    CK_IS(cuMemAllocManaged(&memory, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_CONTEXT);
+    CK(cuCtxSetCurrent(popped));
+}
+
+// Prefetches bring memory to where it is to be, and advice is kept.
+PITFALL(12, managed_memory_is_prefetched_and_advised) {
+    Gpu gpu;
+    need_managed(gpu);
+    auto prefetch = optional<CUresult (*)(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)>("cuMemPrefetchAsync", 12020);
+    auto advise = optional<CUresult (*)(CUdeviceptr, size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise", 12020);
+    auto ask = optional<CUresult (*)(void *, size_t, CUmem_range_attribute, CUdeviceptr, size_t)>("cuMemRangeGetAttribute", 8000);
+    if (!prefetch || !advise || !ask)
+        pitfall::skip("nothing is prefetched here");
+    const size_t bytes = 8 * MIB, half = bytes / 2;
+    const unsigned count = bytes / 4;
+    unsigned *words = managed(count);
+    CUdeviceptr memory = on_device(words);
+    CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, {0}}, host = {CU_MEM_LOCATION_TYPE_HOST, {0}}, none = {CU_MEM_LOCATION_TYPE_INVALID, {0}},
+                  absent = {CU_MEM_LOCATION_TYPE_DEVICE, {99}};
+    auto is = [&](CUmem_range_attribute attribute, int expected, size_t length) {
+        int value = 77;
+        CK(ask(&value, 4, attribute, memory, length));
+        EXPECT(value == expected, "attribute %d of %zu bytes is %d, not %d", (int)attribute, length, value, expected);
+    };
+    is(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 0, bytes);
+    is(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, -2, bytes);
+    is(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, -2, bytes);
+    CUstream stream = new_stream();
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < count; i++)
+            words[i] = i + round;
+        CK(prefetch(memory, bytes, device, 0, stream));
+        is(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, bytes);
+        is(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, 1, bytes);
+        LAUNCH(gpu.function("add_words"), 8, 64, stream, words, 2u, count, 1u);
+        CK(prefetch(memory, bytes, host, 0, stream));
+        CK(cuStreamSynchronize(stream));
+        is(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, -1, bytes);
+        for (unsigned i = 0; i < count; i++)
+            EXPECT(words[i] == i + round + 2, "round %u: word %u is %u", round, i, words[i]);
+    }
+    CK(prefetch(memory, half, device, 0, stream));
+    is(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, -2, bytes);
+    CK(cuStreamSynchronize(stream));
+    EXPECT(words[0] == 4 && words[count - 1] == count + 3, "%u %u", words[0], words[count - 1]);
+    CK_IS(prefetch(memory, bytes, absent, 0, stream), CUDA_ERROR_INVALID_DEVICE);
+    CK_IS(prefetch(memory, bytes, none, 0, stream), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(prefetch(memory, 0, device, 0, stream), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(prefetch(memory, bytes + MIB, device, 0, stream), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(prefetch(memory, 4096, device, 1, stream), CUDA_ERROR_INVALID_VALUE);
+    CK(prefetch(memory + 3, 5, device, 0, stream));
+    CUdeviceptr plain = device_words(1024);
+    CK_IS(prefetch(plain, 4096, device, 0, stream), CUDA_ERROR_INVALID_VALUE);
+
+    CK(advise(memory, half, CU_MEM_ADVISE_SET_READ_MOSTLY, device));
+    is(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 0, bytes);
+    is(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 1, half);
+    CK(advise(memory, half, CU_MEM_ADVISE_UNSET_READ_MOSTLY, device));
+    CK(advise(memory, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device));
+    CK(advise(memory, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, device));
+    CK(advise(memory, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
+    is(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 0, half);
+    is(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, bytes);
+    is(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, 1, bytes);
+    int who[3] = {77, 77, 77};
+    CK(ask(who, 12, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, memory, bytes));
+    EXPECT(who[0] == 0 && who[1] == -1 && who[2] == -2, "accessed by %d %d %d", who[0], who[1], who[2]);
+    CK(advise(memory, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host));
+    is(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, -1, bytes);
+    CK(advise(memory, bytes, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, device));
+    CK(advise(memory, bytes, CU_MEM_ADVISE_UNSET_ACCESSED_BY, device));
+    is(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, -2, bytes);
+    CK(ask(who, 12, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, memory, bytes));
+    EXPECT(who[0] == -1 && who[1] == -2, "accessed by %d %d", who[0], who[1]);
+    CK_IS(advise(memory, 0, CU_MEM_ADVISE_SET_READ_MOSTLY, device), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(advise(memory, 4096, (CUmem_advise)99, device), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(advise(memory, 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, absent), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(advise(plain, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, device), CUDA_ERROR_INVALID_VALUE);
+    int value = 0;
+    CK_IS(ask(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 0), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(ask(&value, 8, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 4096), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(ask(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, plain, 4096), CUDA_ERROR_INVALID_VALUE);
+}
+
+// A child of fork leaves its parent's managed memory alone, and its parent's goes on.
+PITFALL(60, managed_memory_is_the_parents) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB;
+    unsigned *words = managed(count);
+    LAUNCH(gpu.function("fill"), 8, 64, nullptr, words, 6u, count);
+    CK(cuCtxSynchronize());
+    pid_t child = fork();
+    if (child == 0) {
+        // It ends, as any child does that has nothing to do with it.
+        void *own = malloc(1 << 22);
+        memset(own, 1, 1 << 22);
+        _exit(0);
+    }
+    int status = -1;
+    EXPECT(waitpid(child, &status, 0) == child && status == 0, "the child ended with %x", status);
+    EXPECT_WORDS(words, count, 6);
+    LAUNCH(gpu.function("add_words"), 8, 64, nullptr, words, 1u, count, 1u);
+    CK(cuCtxSynchronize());
+    EXPECT_WORDS(words, count, 7);
+}
+
+// The process ends, wherever its memory is; a context takes its memory along.
+PITFALL(61, managed_memory_ends_with_its_context) {
+    Gpu gpu;
+    need_managed(gpu);
+    const unsigned count = MIB;
+    for (int round = 0; round < 3; round++) {
+        CUctxCreateParams params = {};
+        CUcontext context;
+        CK(cuCtxCreate(&context, &params, 0, gpu.device));
+        unsigned *words = managed(count);
+        words[5] = 1;
+        CUdeviceptr inside = on_device(words) + 20;
+        CUcontext owner = nullptr;
+        CK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+        EXPECT(owner == context, "it is another context's");
+        CK(cuCtxDestroy(context));
+        unsigned type = 0;
+        CK_IS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside), CUDA_ERROR_INVALID_VALUE);
+        CK_IS(cuMemFree(on_device(words)), CUDA_ERROR_INVALID_VALUE);
+        CK(cuCtxSetCurrent(gpu.context));
+    }
+    unsigned *words = managed(count);
+    LAUNCH(gpu.function("fill"), 8, 64, nullptr, words, 6u, count);
+    static unsigned *left;
+    left = words;
+    atexit([] {
+        if (left[MIB - 1] != 6)
+            pitfall::fail("at the end the word is %u", left[MIB - 1]);
+    });
+    CK(cuCtxSynchronize());
+}
+
+PITFALL_MAIN
