@@ -34,8 +34,8 @@ impl Debian {
 }
 
 /// What a machine has on which the packages are installed, beside Debian's essential packages: what ours depend on, the headers of a
-/// kernel to build the driver for, and what the test programs are linked with.
-const PACKAGES: [&str; 8] = [
+/// kernel to build the driver for, what the test programs are linked with, and what installs RPMs.
+const PACKAGES: [&str; 9] = [
     "?essential",
     "systemd",
     "udev",
@@ -44,6 +44,7 @@ const PACKAGES: [&str; 8] = [
     "dkms",
     "linux-headers-cloud-amd64",
     "libstdc++6",
+    "rpm",
 ];
 
 /// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
