@@ -5,9 +5,12 @@ mod booted;
 mod contents;
 mod deb;
 mod depends;
+mod image;
+mod image_test;
 mod licences;
 mod lifecycle;
 mod machine;
+mod oci;
 mod release;
 mod root;
 mod rpm;
@@ -24,6 +27,7 @@ use anyhow::{Context, Result};
 use crate::artifacts::Stage;
 use crate::kit::Kit;
 use crate::paths::Paths;
+use crate::setup::Environment;
 use crate::ui::Step;
 use release::Release;
 
@@ -53,6 +57,12 @@ pub struct Options {
     /// The Debian releases to test in.
     #[arg(long, value_enum, value_delimiter = ',', requires = "test", default_values = ["bookworm", "trixie"])]
     on: Vec<root::Debian>,
+    /// Make images of containers too, an OCI archive of the host's service and one of the guest's part; as root.
+    #[arg(long)]
+    images: bool,
+    /// Make nothing but the images, and test those alone.
+    #[arg(long, requires = "images")]
+    images_alone: bool,
     /// Take what target/stage has, as an earlier build left it, and build nothing.
     #[arg(long)]
     staged: bool,
@@ -71,6 +81,9 @@ pub fn run(options: &Options) -> Result<()> {
     let output = paths.root.join(&options.output);
     let step = Step::new("packages");
     let release = Release::find(paths)?;
+    if options.images_alone {
+        return images(&kit, &environment, &release, &output, options.test);
+    }
     let made = build(paths, &kit.stage, &release, &output, Compression::Small)?;
     step.done(format!("version {}", release.version));
     for file in made.debs.iter().chain(&made.rpms) {
@@ -95,6 +108,39 @@ pub fn run(options: &Options) -> Result<()> {
             let stand_in = stand_in::build(&release, work.path())?;
             rpm_life::run(&kit, &clean, *debian, &made.rpms, &earlier.rpms, &stand_in)?;
         }
+    }
+    match options.images {
+        true => images(&kit, &environment, &release, &output, options.test),
+        false => Ok(()),
+    }
+}
+
+/// Makes the images and, if asked, tests them.
+fn images(
+    kit: &Kit,
+    environment: &Environment,
+    release: &Release,
+    output: &Path,
+    test: bool,
+) -> Result<()> {
+    let paths = &environment.paths;
+    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let packages = build(paths, &kit.stage, release, work.path(), Compression::None)?;
+    let root = root::image(paths, environment.cache(), root::Debian::Trixie)?;
+    let log = kit.logs.join("images.log");
+    let made = image::build(&root, &packages.debs, release, output, &log)?;
+    for file in &made {
+        println!("{}", file.display());
+    }
+    if test {
+        let step = Step::new("the images can be reproduced");
+        let again = work.path().join("again");
+        compare(
+            &made,
+            &image::build(&root, &packages.debs, release, &again, &log)?,
+        )?;
+        step.done("");
+        image_test::run(kit, &made)?;
     }
     Ok(())
 }
