@@ -77,6 +77,23 @@ impl Kit {
         Ok((kit, environment))
     }
 
+    /// What an earlier build has left in the stage, without a VM.
+    pub fn staged() -> Result<(Self, Environment)> {
+        let environment = setup::run(&[])?;
+        let kit = Self {
+            stage: Stage {
+                dir: environment.paths.stage(),
+            },
+            vm: None,
+            logs: environment.paths.logs(),
+        };
+        anyhow::ensure!(
+            kit.stage.backend().is_file(),
+            "nothing was built yet; remedy: cargo xtask build"
+        );
+        Ok((kit, environment))
+    }
+
     /// Makes this kit's VM one that boots `kernel`.
     pub fn add_vm(&mut self, environment: &Environment, kernel: &Kernel) -> Result<()> {
         let paths = &environment.paths;

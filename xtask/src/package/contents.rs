@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is in each package, and where it goes.
+//! What is in each package, and where it goes: one description for all formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::deb::Package;
 use super::release::Release;
 use super::tree::Tree;
-use super::{depends, licences};
+use super::{deb, licences, rpm};
 use crate::artifacts::Stage;
 use crate::paths::Paths;
 
@@ -22,10 +21,46 @@ pub const GUEST: &str = "virtio-gpgpu-guest";
 /// The name of the driver's source for DKMS.
 pub const MODULE: &str = "virtio-gpgpu";
 
-/// What brings systemd-sysusers, which makes groups.
-const SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
+/// What brings systemd-sysusers, which makes groups: Debian's packages, and the file that any RPM of it has.
+const DEBIAN_SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
+const RPM_SYSUSERS: &str = "/usr/bin/systemd-sysusers";
 const COMPLETIONS: &str = "usr/share/bash-completion/completions";
-const RUST: &str = "Apache-2.0 or BSD-3-clause";
+
+/// A package before it is packed: what all formats have in common, and what each has for itself.
+pub struct Package {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether its files are the same on all processors.
+    pub is_portable: bool,
+    /// What it is, in less than a line.
+    pub summary: &'static str,
+    /// What it is, in lines.
+    pub description: &'static str,
+    /// The licence of its files.
+    pub licence: Licence,
+    /// The files. Those below `etc` are the administrator's to change.
+    pub tree: Tree,
+    /// What a Debian package has beside these.
+    pub deb: deb::Parts,
+    /// What an RPM has beside these.
+    pub rpm: rpm::Parts,
+}
+
+/// The licence of a package's files, and what has to go with them.
+#[derive(Clone, Debug)]
+pub enum Licence {
+    /// Apache-2.0 or BSD-3-Clause, whose text this is.
+    Rust {
+        /// The text of the BSD licence.
+        bsd: String,
+        /// The text of the Apache licence.
+        apache: String,
+        /// The crates of others that are linked in, with their licences.
+        crates: String,
+    },
+    /// GPL-2.0, as the kernel.
+    Kernel,
+}
 
 /// All packages, their trees filled.
 pub fn all(paths: &Paths, stage: &Stage, release: &Release) -> Result<Vec<Package>> {
@@ -55,10 +90,22 @@ impl Source<'_> {
         self.read(&format!("packaging/{}/{name}", self.name))
     }
 
-    /// Its maintainer scripts.
-    fn scripts(&self, names: &[&'static str]) -> Result<Vec<(&'static str, String)>> {
-        let script = |name| Ok((name, String::from_utf8(self.own(name)?)?));
+    /// Its scripts in a folder of its own ones.
+    fn scripts(&self, folder: &str, names: &[&'static str]) -> Result<Vec<(&'static str, String)>> {
+        let script = |name| {
+            let text = self.own(&format!("{folder}{name}"))?;
+            Ok((name, String::from_utf8(text)?))
+        };
         names.iter().copied().map(script).collect()
+    }
+
+    /// The licence of our own programs and libraries, which are made of these parts of the workspace.
+    fn licence(&self, parts: &[&str]) -> Result<Licence> {
+        Ok(Licence::Rust {
+            bsd: String::from_utf8(self.read("LICENSE-BSD-3-Clause")?)?,
+            apache: String::from_utf8(self.read("LICENSE-APACHE")?)?,
+            crates: licences::of(self.paths, parts)?,
+        })
     }
 
     fn page(&self, tree: &Tree, path: &str) -> Result<()> {
@@ -93,41 +140,6 @@ impl Source<'_> {
         }
         Ok(())
     }
-
-    /// The licence of all files, in the form that Debian reads by machine, and those of the crates that are linked in.
-    fn copyright(&self, tree: &Tree, licence: &str, crates: &[&str]) -> Result<()> {
-        let doc = format!("usr/share/doc/{}", self.name);
-        let mut text = format!(
-            "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
-             Upstream-Name: virtio-gpgpu\n\n\
-             Files: *\nCopyright: The virtio-gpgpu authors\nLicense: {licence}\n"
-        );
-        if licence == RUST {
-            if !crates.is_empty() {
-                text += &format!(
-                    "Comment:\n Programs and libraries contain crates of others. {doc}/crates.gz has\n their names and licences.\n",
-                    doc = format_args!("/{doc}")
-                );
-                tree.compressed(
-                    &format!("{doc}/crates.gz"),
-                    licences::of(self.paths, crates)?,
-                )?;
-            }
-            text += "\nLicense: Apache-2.0\n /usr/share/common-licenses/Apache-2.0 has its text.\n\nLicense: BSD-3-clause\n";
-            let bsd = String::from_utf8(self.read("LICENSE-BSD-3-Clause")?)?;
-            for line in bsd.trim().lines() {
-                let line = if line.is_empty() { "." } else { line };
-                text += &format!(" {line}\n");
-            }
-        } else {
-            text += "\nFiles: uapi/linux/virtio_gpgpu.h\nCopyright: The virtio-gpgpu authors\n\
-                     License: GPL-2.0 with Linux-syscall-note\n";
-            text += "\nLicense: GPL-2.0\n /usr/share/common-licenses/GPL-2 has its text.\n";
-            text += "\nLicense: GPL-2.0 with Linux-syscall-note\n The same. User programs that use the kernel by system calls are not derived\n \
-                     works of it.\n";
-        }
-        tree.write(&format!("{doc}/copyright"), text)
-    }
 }
 
 fn host(from: &Source) -> Result<Package> {
@@ -152,10 +164,6 @@ fn host(from: &Source) -> Result<Package> {
         from.own("completion.bash")?,
     )?;
     tree.write("etc/default/vhost-device-gpgpu", from.own("default")?)?;
-    tree.write(
-        "etc/needrestart/conf.d/vhost-device-gpgpu.conf",
-        from.own("needrestart.conf")?,
-    )?;
     tree.folder("etc/virtio-gpgpu")?;
     let examples = format!("usr/share/doc/{HOST}/examples");
     for path in [
@@ -183,21 +191,9 @@ fn host(from: &Source) -> Result<Package> {
         "gpgpu-software-cufft",
         "gpgpu-software-curand",
     ];
-    from.copyright(&tree, RUST, &crates)?;
-    let mut needed = depends::of(tree.path())?;
-    // procps has the unit's kill.
-    needed.extend(["procps", SYSUSERS].map(str::to_owned));
     Ok(Package {
         name: from.name,
-        architecture: "amd64",
-        section: "admin",
-        relations: vec![
-            ("Depends", needed.join(", ")),
-            (
-                "Suggests",
-                "libcuda1, qemu-system-x86 (>= 1:10.2)".to_owned(),
-            ),
-        ],
+        is_portable: false,
         summary: "run CUDA for virtual machines that have no GPU",
         description: "
             A vhost-user back end for the virtio-gpgpu device. CUDA programs of virtual
@@ -209,9 +205,27 @@ fn host(from: &Source) -> Result<Package> {
 
             An upgrade does not restart the service, because that ends the virtual
             machines that QEMU runs on it.",
-        scripts: from.scripts(&["postinst", "prerm", "postrm"])?,
-        triggers: "",
+        licence: from.licence(&crates)?,
         tree,
+        deb: deb::Parts {
+            section: "admin",
+            // procps has the unit's kill.
+            depends: vec!["procps", DEBIAN_SYSUSERS],
+            relations: vec![("Suggests", "libcuda1, qemu-system-x86 (>= 1:10.2)")],
+            scripts: from.scripts("", &["postinst", "prerm", "postrm"])?,
+            // needrestart is Debian's.
+            files: vec![(
+                "etc/needrestart/conf.d/vhost-device-gpgpu.conf",
+                from.own("needrestart.conf")?,
+            )],
+            triggers: "",
+        },
+        rpm: rpm::Parts {
+            requires: vec!["systemd", "/usr/bin/kill", RPM_SYSUSERS],
+            recommends: vec![],
+            suggests: vec!["libcuda.so.1()(64bit)", "qemu-kvm"],
+            scripts: from.scripts("rpm/", &["post", "preun", "postun"])?,
+        },
     })
 }
 
@@ -242,19 +256,16 @@ fn dkms(from: &Source, release: &Release) -> Result<Package> {
         &format!("usr/share/doc/{DKMS}/README.md.gz"),
         from.read("guest-driver/kernel/README.md")?,
     )?;
-    from.copyright(&tree, "GPL-2.0", &[])?;
-    let mut scripts = from.scripts(&["postinst", "prerm"])?;
-    for (_, script) in &mut scripts {
-        *script = script.replace("@VERSION@", &release.version);
-    }
+    let scripts = |folder, names| -> Result<Vec<_>> {
+        let mut scripts = from.scripts(folder, names)?;
+        for (_, script) in &mut scripts {
+            *script = script.replace("@VERSION@", &release.version);
+        }
+        Ok(scripts)
+    };
     Ok(Package {
         name: from.name,
-        architecture: "all",
-        section: "kernel",
-        relations: vec![
-            ("Depends", "dkms (>= 3.0.10)".to_owned()),
-            ("Recommends", GUEST.to_owned()),
-        ],
+        is_portable: true,
         summary: "virtual GPU for CUDA: the guest's kernel driver, as DKMS source",
         description: "
             The kernel driver of the virtio-gpgpu device, through which CUDA programs of
@@ -262,9 +273,22 @@ fn dkms(from: &Source, release: &Release) -> Result<Package> {
             it knows nothing of CUDA.
 
             DKMS builds it for each kernel from 6.1 on whose headers are installed.",
-        scripts,
-        triggers: "",
+        licence: Licence::Kernel,
         tree,
+        deb: deb::Parts {
+            section: "kernel",
+            depends: vec!["dkms (>= 3.0.10)"],
+            relations: vec![("Recommends", GUEST)],
+            scripts: scripts("", &["postinst", "prerm"])?,
+            files: vec![],
+            triggers: "",
+        },
+        rpm: rpm::Parts {
+            requires: vec!["dkms >= 3.0.10"],
+            recommends: vec![GUEST],
+            suggests: vec![],
+            scripts: scripts("rpm/", &["preun", "posttrans"])?,
+        },
     })
 }
 
@@ -315,18 +339,9 @@ fn guest(from: &Source) -> Result<Package> {
         "gpgpu-refusing",
         "gpgpu-nvml",
     ];
-    from.copyright(&tree, RUST, &crates)?;
-    let mut needed = depends::of(tree.path())?;
-    needed.push(SYSUSERS.to_owned());
     Ok(Package {
         name: from.name,
-        architecture: "amd64",
-        section: "utils",
-        relations: vec![
-            ("Depends", needed.join(", ")),
-            // Without a virtual machine, a container's programs go to the host's socket.
-            ("Recommends", DKMS.to_owned()),
-        ],
+        is_portable: false,
         summary: "virtual GPU for CUDA: the guest's libraries and gpgpu-run",
         description: "
             libcuda, the CUDA runtime and what takes the place of NVIDIA's libraries in a
@@ -336,10 +351,24 @@ fn guest(from: &Source) -> Result<Package> {
 
             No NVIDIA driver is needed here. The members of the group gpgpu may use the
             device.",
-        scripts: from.scripts(&["postinst", "postrm"])?,
-        // The administrator may have made the libraries the loader's.
-        triggers: "activate-noawait ldconfig\n",
+        licence: from.licence(&crates)?,
         tree,
+        deb: deb::Parts {
+            section: "utils",
+            depends: vec![DEBIAN_SYSUSERS],
+            // Without a virtual machine, a container's programs go to the host's socket.
+            relations: vec![("Recommends", DKMS)],
+            scripts: from.scripts("", &["postinst", "postrm"])?,
+            files: vec![],
+            // The administrator may have made the libraries the loader's.
+            triggers: "activate-noawait ldconfig\n",
+        },
+        rpm: rpm::Parts {
+            requires: vec![RPM_SYSUSERS],
+            recommends: vec![DKMS],
+            suggests: vec![],
+            scripts: from.scripts("rpm/", &["postun", "posttrans"])?,
+        },
     })
 }
 

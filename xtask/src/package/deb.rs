@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Making a `.deb` of a folder: what describes the package, and `dpkg-deb`.
+//! Making a `.deb` of a package: what Debian wants to know of it, and `dpkg-deb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,119 +7,146 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::Compression;
+use super::contents::{Licence, Package};
+use super::depends;
 use super::release::Release;
 use super::tree::Tree;
 use crate::process::capture;
 
-/// How hard to pack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// As packages are handed out.
-    Small,
-    /// For those that are only tried.
-    None,
-}
-
-impl Compression {
-    fn option(self) -> &'static str {
-        match self {
-            Self::Small => "-Zxz",
-            Self::None => "-Znone",
-        }
-    }
-}
-
-/// A package before it is packed.
-pub struct Package {
-    /// Its name.
-    pub name: &'static str,
-    /// `amd64` or `all`.
-    pub architecture: &'static str,
+/// What a Debian package has beside what all formats have.
+pub struct Parts {
     /// The section of the archive.
     pub section: &'static str,
-    /// `Depends`, `Recommends` and so on, in the order in which they are written.
-    pub relations: Vec<(&'static str, String)>,
-    /// What it is, in less than a line.
-    pub summary: &'static str,
-    /// What it is, in lines.
-    pub description: &'static str,
+    /// What it depends on beside what its programs and libraries are linked with.
+    pub depends: Vec<&'static str>,
+    /// `Recommends`, `Suggests` and so on, in the order in which they are written.
+    pub relations: Vec<(&'static str, &'static str)>,
     /// The maintainer scripts, by name.
     pub scripts: Vec<(&'static str, String)>,
+    /// Files that are there for Debian alone.
+    pub files: Vec<(&'static str, Vec<u8>)>,
     /// The triggers that it activates.
     pub triggers: &'static str,
-    /// The files.
-    pub tree: Tree,
 }
 
-impl Package {
-    /// Packs it into the folder `output`, and returns the file.
-    pub fn build(
-        &self,
-        release: &Release,
-        output: &Path,
-        compression: Compression,
-    ) -> Result<PathBuf> {
-        let tree = &self.tree;
-        let doc = format!("usr/share/doc/{}", self.name);
-        tree.compressed(&format!("{doc}/changelog.gz"), release.changelog(self.name))?;
-        let files = tree.files()?;
-        tree.write("DEBIAN/md5sums", md5sums(tree, &files)?)?;
-        // All that is below /etc is the administrator's to change.
-        let conffiles: String = files
-            .iter()
-            .filter(|path| path.starts_with("etc"))
-            .map(|path| format!("/{}\n", path.display()))
-            .collect();
-        if !conffiles.is_empty() {
-            tree.write("DEBIAN/conffiles", conffiles)?;
-        }
-        if !self.triggers.is_empty() {
-            tree.write("DEBIAN/triggers", self.triggers)?;
-        }
-        for (name, script) in &self.scripts {
-            tree.program(&format!("DEBIAN/{name}"), script)?;
-        }
-        let control = self.control(release, installed_size(tree, &files)?);
-        tree.write("DEBIAN/control", control)?;
-        let file = output.join(format!(
-            "{}_{}_{}.deb",
-            self.name, release.version, self.architecture
-        ));
-        capture(
-            Command::new("dpkg-deb")
-                // One thread: what several write depends on how many they are.
-                .args([
-                    "--root-owner-group",
-                    compression.option(),
-                    "--threads-max=1",
-                    "--build",
-                ])
-                .arg(tree.path())
-                .arg(&file)
-                .env("SOURCE_DATE_EPOCH", release.epoch.to_string()),
-        )
-        .with_context(|| format!("cannot pack {}", self.name))?;
-        Ok(file)
+/// Packs `package` into the folder `output`, and returns the file.
+pub fn build(
+    package: &Package,
+    release: &Release,
+    output: &Path,
+    compression: Compression,
+) -> Result<PathBuf> {
+    let (name, parts) = (package.name, &package.deb);
+    let tree = &package.tree.copy()?;
+    for (at, contents) in &parts.files {
+        tree.write(at, contents)?;
     }
+    let doc = format!("usr/share/doc/{name}");
+    tree.compressed(&format!("{doc}/changelog.gz"), release.changelog(name))?;
+    if let Licence::Rust { crates, .. } = &package.licence {
+        tree.compressed(&format!("{doc}/crates.gz"), crates)?;
+    }
+    tree.write(
+        &format!("{doc}/copyright"),
+        copyright(&package.licence, &doc),
+    )?;
+    let files = tree.files()?;
+    tree.write("DEBIAN/md5sums", md5sums(tree, &files)?)?;
+    // All that is below /etc is the administrator's to change.
+    let conffiles: String = files
+        .iter()
+        .filter(|path| path.starts_with("etc"))
+        .map(|path| format!("/{}\n", path.display()))
+        .collect();
+    if !conffiles.is_empty() {
+        tree.write("DEBIAN/conffiles", conffiles)?;
+    }
+    if !parts.triggers.is_empty() {
+        tree.write("DEBIAN/triggers", parts.triggers)?;
+    }
+    for (name, script) in &parts.scripts {
+        tree.program(&format!("DEBIAN/{name}"), script)?;
+    }
+    let mut needed = depends::debian(tree.path())?;
+    needed.extend(parts.depends.iter().map(|&one| one.to_owned()));
+    let size = installed_size(tree, &files)?;
+    let architecture = if package.is_portable { "all" } else { "amd64" };
+    let control = control(package, architecture, release, &needed.join(", "), size);
+    tree.write("DEBIAN/control", control)?;
+    let file = output.join(format!("{name}_{}_{architecture}.deb", release.version));
+    let packing = match compression {
+        Compression::Small => "-Zxz",
+        Compression::None => "-Znone",
+    };
+    capture(
+        Command::new("dpkg-deb")
+            // One thread: what several write depends on how many they are.
+            .args(["--root-owner-group", packing, "--threads-max=1", "--build"])
+            .arg(tree.path())
+            .arg(&file)
+            .env("SOURCE_DATE_EPOCH", release.epoch.to_string()),
+    )
+    .with_context(|| format!("cannot pack {name}"))?;
+    Ok(file)
+}
 
-    fn control(&self, release: &Release, installed_size: u64) -> String {
-        let mut text = format!(
-            "Package: {}\nVersion: {}\nArchitecture: {}\nMaintainer: {}\nInstalled-Size: {installed_size}\n\
-             Section: {}\nPriority: optional\n",
-            self.name, release.version, self.architecture, release.maintainer, self.section,
-        );
-        for (relation, packages) in &self.relations {
-            text += &format!("{relation}: {packages}\n");
-        }
-        text += &format!("Description: {}\n", self.summary);
-        for line in self.description.trim().lines() {
-            text += &match line.trim() {
-                "" => " .\n".to_owned(),
-                line => format!(" {line}\n"),
-            };
-        }
-        text
+fn control(
+    package: &Package,
+    architecture: &str,
+    release: &Release,
+    needed: &str,
+    installed_size: u64,
+) -> String {
+    let mut text = format!(
+        "Package: {}\nVersion: {}\nArchitecture: {architecture}\nMaintainer: {}\nInstalled-Size: {installed_size}\n\
+         Section: {}\nPriority: optional\nDepends: {needed}\n",
+        package.name, release.version, release.maintainer, package.deb.section,
+    );
+    for (relation, packages) in &package.deb.relations {
+        text += &format!("{relation}: {packages}\n");
     }
+    text += &format!("Description: {}\n", package.summary);
+    for line in package.description.trim().lines() {
+        text += &match line.trim() {
+            "" => " .\n".to_owned(),
+            line => format!(" {line}\n"),
+        };
+    }
+    text
+}
+
+/// The licence of all files, in the form that Debian reads by machine.
+fn copyright(licence: &Licence, doc: &str) -> String {
+    let short = match licence {
+        Licence::Rust { .. } => "Apache-2.0 or BSD-3-clause",
+        Licence::Kernel => "GPL-2.0",
+    };
+    let mut text = format!(
+        "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
+         Upstream-Name: virtio-gpgpu\n\n\
+         Files: *\nCopyright: The virtio-gpgpu authors\nLicense: {short}\n"
+    );
+    match licence {
+        Licence::Rust { bsd, .. } => {
+            text += &format!(
+                "Comment:\n Programs and libraries contain crates of others. /{doc}/crates.gz has\n their names and licences.\n"
+            );
+            text += "\nLicense: Apache-2.0\n /usr/share/common-licenses/Apache-2.0 has its text.\n\nLicense: BSD-3-clause\n";
+            for line in bsd.trim().lines() {
+                let line = if line.is_empty() { "." } else { line };
+                text += &format!(" {line}\n");
+            }
+        }
+        Licence::Kernel => {
+            text += "\nFiles: uapi/linux/virtio_gpgpu.h\nCopyright: The virtio-gpgpu authors\n\
+                     License: GPL-2.0 with Linux-syscall-note\n";
+            text += "\nLicense: GPL-2.0\n /usr/share/common-licenses/GPL-2 has its text.\n";
+            text += "\nLicense: GPL-2.0 with Linux-syscall-note\n The same. User programs that use the kernel by system calls are not derived\n \
+                     works of it.\n";
+        }
+    }
+    text
 }
 
 /// The sums of all files but those that the administrator may change.

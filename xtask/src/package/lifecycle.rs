@@ -29,7 +29,8 @@ pub const NEW_PACKAGES: &str = "/srv/new";
 /// Where the administrator links what makes the libraries the guest's own.
 const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
 const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
-const OPTIONS: &str = "/etc/default/vhost-device-gpgpu";
+/// The options of the service.
+pub const OPTIONS: &str = "/etc/default/vhost-device-gpgpu";
 /// The program that runs.
 pub const PROGRAM: &str = "vector-addition";
 
@@ -50,13 +51,9 @@ pub fn run(
         (old, EARLIER_PACKAGES),
         (new, NEW_PACKAGES),
     ];
-    let life = Life {
-        machine: Machine::start(clean, &folders, &log)?,
-        step: &step,
-        log: kit
-            .logs
-            .join(format!("package-{}-service.log", debian.suite())),
-    };
+    let machine = Machine::start(clean, &folders, &log)?;
+    let log = format!("package-{}-service.log", debian.suite());
+    let life = Life::new(machine, &step, kit.logs.join(log));
     life.lead(made, earlier)?;
     step.done("installed, used, upgraded, removed and purged");
     Ok(())
@@ -74,14 +71,22 @@ pub fn in_folder(files: &[PathBuf], at: &str) -> Vec<String> {
     names.map(|name| format!("{at}/{name}")).collect()
 }
 
-/// A machine, and how far its life is.
-struct Life<'a> {
-    machine: Machine,
-    step: &'a Step,
-    log: PathBuf,
+/// A machine, and how far the life of the packages on it is.
+pub struct Life<'a> {
+    /// The machine.
+    pub machine: Machine,
+    /// What says how far it is.
+    pub step: &'a Step,
+    /// Where the service's log goes.
+    pub log: PathBuf,
 }
 
-impl Life<'_> {
+impl<'a> Life<'a> {
+    /// At its beginning.
+    pub fn new(machine: Machine, step: &'a Step, log: PathBuf) -> Self {
+        Self { machine, step, log }
+    }
+
     fn lead(&self, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
         let machine = &self.machine;
         let before = machine.state()?;
@@ -205,7 +210,7 @@ impl Life<'_> {
     }
 
     /// What the packages have brought is right.
-    fn checks(&self) -> Result<()> {
+    pub fn checks(&self) -> Result<()> {
         let machine = &self.machine;
         machine.run(&["vhost-device-gpgpu", "--version"])?;
         machine.run(&["gpgpu-run", "--version"])?;
@@ -243,7 +248,7 @@ impl Life<'_> {
     }
 
     /// Programs run by the wrapper, and come to the same; returns what.
-    fn uses(&self) -> Result<String> {
+    pub fn uses(&self) -> Result<String> {
         let shared = self.result(&["gpgpu-run"], "shared")?;
         let linked = self.result(&["gpgpu-run"], "static")?;
         ensure!(shared == linked, "{shared} and {linked} differ");
@@ -269,7 +274,7 @@ impl Life<'_> {
     }
 
     /// The service that was started before the upgrade goes on with nothing of the file that has taken the place of its own.
-    fn serves_without_its_file(&self, right: &str) -> Result<()> {
+    pub fn serves_without_its_file(&self, right: &str) -> Result<()> {
         let machine = &self.machine;
         machine.shell(
             "mv /usr/bin/vhost-device-gpgpu /tmp/new && ln -s false /usr/bin/vhost-device-gpgpu",
@@ -287,7 +292,7 @@ impl Life<'_> {
     }
 
     /// Programs need no wrapper where the administrator wants it so.
-    fn opted_in(&self, right: &str) -> Result<()> {
+    pub fn opted_in(&self, right: &str) -> Result<()> {
         let machine = &self.machine;
         ensure!(
             self.result(&[], "shared").is_err(),
@@ -343,14 +348,14 @@ fn version_of(files: &[PathBuf]) -> Result<String> {
 }
 
 /// The installed back end, on the software GPU that was installed with it.
-struct Service {
+pub struct Service {
     process: Proc,
     reader: std::thread::JoinHandle<()>,
 }
 
 impl Service {
     /// Starts it as the unit does, and waits until it says what it serves.
-    fn start(machine: &Machine, log: &Path) -> Result<Self> {
+    pub fn start(machine: &Machine, log: &Path) -> Result<Self> {
         let mut command = machine.command(&[
             "vhost-device-gpgpu",
             "--gpu",
@@ -384,7 +389,7 @@ impl Service {
     }
 
     /// Ends it, which it must do well.
-    fn stop(mut self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
         ensure!(
             self.process.try_wait()?.is_none(),
             "the service has ended by itself"

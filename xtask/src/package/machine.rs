@@ -43,13 +43,14 @@ exec cat
 "#;
 
 /// What the packages of a distribution change by being installed or removed, whatever is in them.
-const SYSTEM: [&str; 10] = [
+const SYSTEM: [&str; 11] = [
     "/etc/.pwd.lock",
     "/etc/group-",
     "/etc/gshadow-",
     "/etc/ld.so.cache",
     "/var/cache/ldconfig",
     "/var/lib/dpkg",
+    "/var/lib/rpm",
     // The key that DKMS makes itself for all modules that it will build.
     "/var/lib/dkms/mok.",
     "/var/log",

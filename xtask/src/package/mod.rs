@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! `cargo xtask package`: Debian packages for the host and for guests, and a test of their whole life.
+//! `cargo xtask package`: Debian packages and RPMs for the host and for guests, and a test of their whole life.
 
 mod booted;
 mod contents;
 mod deb;
 mod depends;
+mod image;
+mod image_test;
 mod licences;
 mod lifecycle;
 mod machine;
+mod oci;
 mod release;
 mod root;
+mod rpm;
+mod rpm_life;
 mod service;
+mod stand_in;
 mod tree;
 
 use std::fs;
@@ -21,9 +27,26 @@ use anyhow::{Context, Result};
 use crate::artifacts::Stage;
 use crate::kit::Kit;
 use crate::paths::Paths;
+use crate::setup::Environment;
 use crate::ui::Step;
-use deb::Compression;
 use release::Release;
+
+/// How hard to pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As packages are handed out.
+    Small,
+    /// For those that are only tried.
+    None,
+}
+
+/// The files of the packages, in the same order for each format.
+pub struct Made {
+    /// For Debian.
+    pub debs: Vec<PathBuf>,
+    /// For RPM.
+    pub rpms: Vec<PathBuf>,
+}
 
 /// What to make.
 #[derive(clap::Args, Clone, Debug)]
@@ -34,6 +57,15 @@ pub struct Options {
     /// The Debian releases to test in.
     #[arg(long, value_enum, value_delimiter = ',', requires = "test", default_values = ["bookworm", "trixie"])]
     on: Vec<root::Debian>,
+    /// Make images of containers too, an OCI archive of the host's service and one of the guest's part; as root.
+    #[arg(long)]
+    images: bool,
+    /// Make nothing but the images, and test those alone.
+    #[arg(long, requires = "images")]
+    images_alone: bool,
+    /// Take what target/stage has, as an earlier build left it, and build nothing.
+    #[arg(long)]
+    staged: bool,
     /// Where the packages go.
     #[arg(long, default_value = "target/packages")]
     output: PathBuf,
@@ -41,14 +73,20 @@ pub struct Options {
 
 /// Builds everything, makes the packages and, if asked, tests them.
 pub fn run(options: &Options) -> Result<()> {
-    let (kit, environment) = Kit::build(None)?;
+    let (kit, environment) = match options.staged {
+        true => Kit::staged()?,
+        false => Kit::build(None)?,
+    };
     let paths = &environment.paths;
     let output = paths.root.join(&options.output);
     let step = Step::new("packages");
     let release = Release::find(paths)?;
+    if options.images_alone {
+        return images(&kit, &environment, &release, &output, options.test);
+    }
     let made = build(paths, &kit.stage, &release, &output, Compression::Small)?;
     step.done(format!("version {}", release.version));
-    for file in &made {
+    for file in made.debs.iter().chain(&made.rpms) {
         println!("{}", file.display());
     }
     if options.test {
@@ -59,13 +97,50 @@ pub fn run(options: &Options) -> Result<()> {
         };
         let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
         let step = Step::new("the packages can be reproduced");
-        compare(&make(&release, "one")?, &make(&release, "other")?)?;
+        let (one, other) = (make(&release, "one")?, make(&release, "other")?);
+        compare(&one.debs, &other.debs)?;
+        compare(&one.rpms, &other.rpms)?;
         step.done("");
         for debian in &options.on {
             let clean = root::ensure(paths, environment.cache(), *debian)?;
-            lifecycle::run(&kit, &clean, *debian, &made, &earlier)?;
-            service::run(&kit, &clean, *debian, &made, &earlier)?;
+            lifecycle::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
+            service::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
+            let stand_in = stand_in::build(&release, work.path())?;
+            rpm_life::run(&kit, &clean, *debian, &made.rpms, &earlier.rpms, &stand_in)?;
         }
+    }
+    match options.images {
+        true => images(&kit, &environment, &release, &output, options.test),
+        false => Ok(()),
+    }
+}
+
+/// Makes the images and, if asked, tests them.
+fn images(
+    kit: &Kit,
+    environment: &Environment,
+    release: &Release,
+    output: &Path,
+    test: bool,
+) -> Result<()> {
+    let paths = &environment.paths;
+    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let packages = build(paths, &kit.stage, release, work.path(), Compression::None)?;
+    let root = root::image(paths, environment.cache(), root::Debian::Trixie)?;
+    let log = kit.logs.join("images.log");
+    let made = image::build(&root, &packages.debs, release, output, &log)?;
+    for file in &made {
+        println!("{}", file.display());
+    }
+    if test {
+        let step = Step::new("the images can be reproduced");
+        let again = work.path().join("again");
+        compare(
+            &made,
+            &image::build(&root, &packages.debs, release, &again, &log)?,
+        )?;
+        step.done("");
+        image_test::run(kit, &made)?;
     }
     Ok(())
 }
@@ -77,17 +152,26 @@ fn build(
     release: &Release,
     output: &Path,
     compression: Compression,
-) -> Result<Vec<PathBuf>> {
+) -> Result<Made> {
     fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
     for entry in fs::read_dir(output)?.flatten() {
-        if entry.path().extension().is_some_and(|kind| kind == "deb") {
+        if entry
+            .path()
+            .extension()
+            .is_some_and(|kind| kind == "deb" || kind == "rpm")
+        {
             fs::remove_file(entry.path())?;
         }
     }
-    contents::all(paths, stage, release)?
-        .into_iter()
-        .map(|package| package.build(release, output, compression))
-        .collect()
+    let packages = contents::all(paths, stage, release)?;
+    let debs = packages.iter();
+    let debs = debs.map(|package| deb::build(package, release, output, compression));
+    let rpms = packages.iter();
+    let rpms = rpms.map(|package| rpm::build(package, release, output, compression));
+    Ok(Made {
+        debs: debs.collect::<Result<_>>()?,
+        rpms: rpms.collect::<Result<_>>()?,
+    })
 }
 
 /// Fails unless the files are byte by byte the same.

@@ -34,8 +34,8 @@ impl Debian {
 }
 
 /// What a machine has on which the packages are installed, beside Debian's essential packages: what ours depend on, the headers of a
-/// kernel to build the driver for, and what the test programs are linked with.
-const PACKAGES: [&str; 8] = [
+/// kernel to build the driver for, what the test programs are linked with, and what installs RPMs.
+const PACKAGES: [&str; 9] = [
     "?essential",
     "systemd",
     "udev",
@@ -44,7 +44,11 @@ const PACKAGES: [&str; 8] = [
     "dkms",
     "linux-headers-cloud-amd64",
     "libstdc++6",
+    "rpm",
 ];
+
+/// What is in an image of a container, beside Debian's essential packages: what ours depend on, and no systemd.
+const IMAGE: [&str; 3] = ["?essential", "procps", "systemd-standalone-sysusers"];
 
 /// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
 const FIRST: [&str; 2] = ["base-passwd", "base-files"];
@@ -69,28 +73,60 @@ test -z "$(dpkg --audit)"
 
 /// The root of a release, made if it is not there.
 pub fn ensure(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
-    let suite = debian.suite();
-    let recipe = format!("{RECIPE} {PACKAGES:?} {FIRST:?} {INSTALL}");
-    cache.entry(&format!("clean-{suite}"), &recipe, |root| {
-        make(paths, suite, root)
-    })
+    let what = "its essential packages, systemd, DKMS, a compiler and a kernel's headers";
+    let of = Of {
+        name: "clean",
+        packages: &PACKAGES,
+        what,
+        size: "about 100 MB",
+    };
+    of.ensure(paths, cache, debian)
 }
 
-fn make(paths: &Paths, suite: &str, root: &Path) -> Result<()> {
-    let step = Step::new(format!("clean Debian {suite} root"));
+/// The root that images of containers of a release begin with, made if it is not there.
+pub fn image(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+    let of = Of {
+        name: "image",
+        packages: &IMAGE,
+        what: "its essential packages",
+        size: "about 30 MB",
+    };
+    of.ensure(paths, cache, debian)
+}
+
+/// What a root is made of.
+struct Of {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// The same in words, and how much it is.
+    what: &'static str,
+    size: &'static str,
+}
+
+impl Of {
+    fn ensure(&self, paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+        let suite = debian.suite();
+        let recipe = format!("{RECIPE} {:?} {FIRST:?} {INSTALL}", self.packages);
+        cache.entry(&format!("{}-{suite}", self.name), &recipe, |root| {
+            make(paths, suite, root, self)
+        })
+    }
+}
+
+fn make(paths: &Paths, suite: &str, root: &Path, of: &Of) -> Result<()> {
+    let step = Step::new(format!("{} Debian {suite} root", of.name));
     let private = tempfile::Builder::new()
         .prefix("apt-")
         .tempdir_in(root.parent().unwrap_or(root))?;
     ui::download(
-        &format!(
-            "Debian {suite}: its essential packages, systemd, DKMS, a compiler and a kernel's headers"
-        ),
-        "about 100 MB",
+        &format!("Debian {suite}: {}", of.what),
+        of.size,
         "each package's own, mostly GPL and LGPL; texts in usr/share/doc",
     );
-    let name = format!("clean-{suite}");
+    let name = format!("{}-{suite}", of.name);
     let apt = Apt::new(paths, private.path(), &name, &[suite], &step)?;
-    let size = apt.fetch(&PACKAGES.map(str::to_owned), suite, &step)?;
+    let packages: Vec<String> = of.packages.iter().map(|&one| one.to_owned()).collect();
+    let size = apt.fetch(&packages, suite, &step)?;
     // Before dpkg can run in there, all files have to be there: it and the scripts need each other.
     for dir in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(dir))?;

@@ -41,7 +41,7 @@ pub fn run(
         (new, NEW_PACKAGES),
     ];
     let booted = Booted::start(clean, &folders, &log)?;
-    let service = Service {
+    let service = Running {
         machine: &booted.machine,
     };
     let ours = |files: &[PathBuf], at| -> Vec<String> {
@@ -86,9 +86,9 @@ pub fn run(
     machine.run(&["systemctl", "disable", "--now", HOST])?;
     service.install(&ours(made, NEW_PACKAGES))?;
     for question in ["is-active", "is-enabled"] {
-        let answer = machine.shell(&format!("systemctl {question} {HOST} || true"))?;
+        let answer = service.state(question)?;
         ensure!(
-            ["inactive", "disabled"].contains(&answer.trim()),
+            ["inactive", "disabled"].contains(&answer.as_str()),
             "an upgrade made a disabled service {answer}"
         );
     }
@@ -96,11 +96,8 @@ pub fn run(
 
     step.message("purge");
     machine.run(&["dpkg", "--purge", HOST, GUEST])?;
-    let active = machine.shell(&format!("systemctl is-active {HOST} || true"))?;
-    ensure!(
-        active.trim() == "inactive",
-        "purged, and the service is {active}"
-    );
+    let active = service.state("is-active")?;
+    ensure!(active == "inactive", "purged, and the service is {active}");
     let left = machine.shell(
         "find / /run -xdev -name '*gpgpu*' -not -path '/srv/*'; \
          systemctl list-units --failed --plain --no-legend",
@@ -111,19 +108,27 @@ pub fn run(
     Ok(())
 }
 
-struct Service<'a> {
-    machine: &'a Machine,
+/// The service where systemd runs.
+pub struct Running<'a> {
+    /// Where that is.
+    pub machine: &'a Machine,
 }
 
-impl Service<'_> {
+impl Running<'_> {
     fn install(&self, files: &[String]) -> Result<String> {
         let names = files.iter().map(String::as_str);
         let words: Vec<&str> = ["dpkg", "--install"].into_iter().chain(names).collect();
         self.machine.run(&words)
     }
 
+    /// What `systemctl is-active`, or another question, says of it.
+    pub fn state(&self, question: &str) -> Result<String> {
+        let script = format!("systemctl {question} {HOST} || true");
+        Ok(self.machine.shell(&script)?.trim().to_owned())
+    }
+
     /// The number of its first process, which runs.
-    fn process(&self) -> Result<u32> {
+    pub fn process(&self) -> Result<u32> {
         let number =
             self.machine
                 .run(&["systemctl", "show", "--property=MainPID", "--value", HOST])?;
@@ -133,7 +138,7 @@ impl Service<'_> {
     }
 
     /// Waits until its log says so.
-    fn listens_at(&self, socket: &str) -> Result<()> {
+    pub fn listens_at(&self, socket: &str) -> Result<()> {
         let words = [
             "timeout",
             "60",
@@ -157,7 +162,7 @@ impl Service<'_> {
         Ok(())
     }
 
-    fn computes(&self, socket: &str) -> Result<()> {
+    pub fn computes(&self, socket: &str) -> Result<()> {
         let connection = format!("VIRTIO_GPGPU=unix:{socket}");
         let program = format!("{PROGRAMS}/shared/{PROGRAM}");
         let words = ["timeout", "120", "env", &connection, "gpgpu-run", &program];

@@ -26,6 +26,26 @@ impl Tree {
         self.dir.path()
     }
 
+    /// The same files once more, to which others can be added. None that is there may be written to: both have it.
+    pub fn copy(&self) -> Result<Self> {
+        let copy = Self::new()?;
+        for entry in walkdir::WalkDir::new(self.path())
+            .min_depth(1)
+            .sort_by_file_name()
+        {
+            let entry = entry?;
+            let path = entry.path().strip_prefix(self.path())?;
+            let to = copy.path().join(path);
+            match entry.file_type().is_dir() {
+                true => copy.folder(&path.to_string_lossy())?,
+                // A link of a link is one to the same place.
+                false => fs::hard_link(entry.path(), &to)
+                    .with_context(|| format!("cannot create {}", to.display()))?,
+            }
+        }
+        Ok(copy)
+    }
+
     /// Makes a folder with all above it, whatever the umask.
     pub fn folder(&self, at: &str) -> Result<()> {
         let mut path = self.path().to_path_buf();

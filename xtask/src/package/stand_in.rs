@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! An RPM for the tests, in the place of those of a distribution: on a Debian machine no RPM provides what ours need. It provides what
+//! is written here, so that RPM itself refuses packages of ours that need anything else; it has Fedora's triggers of the same folders;
+//! and it owns the folders that are a distribution's.
+
+use std::path::{Path, PathBuf};
+
+use ::rpm::{Dependency, FileOptions, Scriptlet};
+use anyhow::Result;
+
+use super::Compression;
+use super::release::Release;
+use super::rpm::{add_script, start, write};
+
+/// Its name.
+pub const NAME: &str = "virtio-gpgpu-test-distribution";
+
+/// What our packages may need, with the version that is there: Fedora, its relatives from version 9 on and openSUSE have all of it.
+const PROVIDED: &[(&str, Option<&str>)] = &[
+    ("/bin/sh", None),
+    ("/usr/bin/kill", None),
+    ("/usr/bin/systemd-sysusers", None),
+    ("systemd", Some("252-1")),
+    ("dkms", Some("3.0.10-1")),
+    ("rtld(GNU_HASH)", None),
+    ("ld-linux-x86-64.so.2()(64bit)", None),
+    ("ld-linux-x86-64.so.2(GLIBC_2.3)(64bit)", None),
+    ("libdl.so.2()(64bit)", None),
+    ("libpthread.so.0()(64bit)", None),
+    ("librt.so.1()(64bit)", None),
+    ("libm.so.6()(64bit)", None),
+    ("libc.so.6()(64bit)", None),
+    ("libgcc_s.so.1()(64bit)", None),
+];
+
+/// The libraries whose symbols have versions, what the versions are called, and the newest of each that may be needed: those of
+/// Debian 12, on which releases are built, and so of its time.
+const VERSIONED: &[(&str, &str, &[u32])] = &[
+    ("libc.so.6", "GLIBC_2.", &[36]),
+    ("libm.so.6", "GLIBC_2.", &[36]),
+    ("libdl.so.2", "GLIBC_2.", &[36]),
+    ("libpthread.so.0", "GLIBC_2.", &[36]),
+    ("librt.so.1", "GLIBC_2.", &[36]),
+    ("libgcc_s.so.1", "GCC_3.", &[4]),
+    ("libgcc_s.so.1", "GCC_4.", &[8]),
+];
+
+/// The versions with a third number, of the C library and of the compiler's.
+const THIRD: &[&str] = &[
+    "libc.so.6(GLIBC_2.2.5)(64bit)",
+    "libc.so.6(GLIBC_2.3.2)(64bit)",
+    "libc.so.6(GLIBC_2.3.3)(64bit)",
+    "libc.so.6(GLIBC_2.3.4)(64bit)",
+    "libm.so.6(GLIBC_2.2.5)(64bit)",
+    "libdl.so.2(GLIBC_2.2.5)(64bit)",
+    "libpthread.so.0(GLIBC_2.2.5)(64bit)",
+    "libpthread.so.0(GLIBC_2.3.2)(64bit)",
+    "librt.so.1(GLIBC_2.2.5)(64bit)",
+    "libgcc_s.so.1(GCC_3.3.1)(64bit)",
+    "libgcc_s.so.1(GCC_4.2.0)(64bit)",
+];
+
+/// Folders that are a distribution's, and that Debian's packages do not have.
+const FOLDERS: &[&str] = &[
+    "/etc/default",
+    "/usr/lib/modules-load.d",
+    "/usr/share/bash-completion",
+    "/usr/share/bash-completion/completions",
+    "/usr/share/licenses",
+];
+
+/// Fedora's triggers: below which folder, and what is done after a transaction that has changed something there.
+const TRIGGERS: &[(&str, &str)] = &[
+    ("/usr/lib/sysusers.d", "systemd-sysusers || :"),
+    (
+        "/usr/lib/systemd/system",
+        "if [ -d /run/systemd/system ]; then systemctl daemon-reload || :; fi",
+    ),
+    (
+        "/usr/lib/udev/rules.d",
+        "if [ -S /run/udev/control ]; then udevadm control --reload || :; fi",
+    ),
+    ("/usr/lib", "ldconfig"),
+];
+
+/// Makes it in the folder `output`.
+pub fn build(release: &Release, output: &Path) -> Result<PathBuf> {
+    let mut builder = start(
+        NAME,
+        release,
+        "Apache-2.0 OR BSD-3-Clause",
+        "noarch",
+        "what a distribution with RPM has",
+        Compression::None,
+    )?;
+    for (name, version) in PROVIDED {
+        builder.provides(match version {
+            Some(version) => Dependency::eq(*name, *version),
+            None => Dependency::any(*name),
+        });
+    }
+    for (library, start, newest) in VERSIONED {
+        for newest in *newest {
+            for version in 0..=*newest {
+                let name = format!("{library}({start}{version})(64bit)");
+                builder.provides(Dependency::any(name));
+            }
+        }
+    }
+    for name in THIRD {
+        builder.provides(Dependency::any(*name));
+    }
+    for folder in FOLDERS {
+        builder.with_dir_entry(FileOptions::dir(*folder).permissions(0o755))?;
+    }
+    for (folder, script) in TRIGGERS {
+        let script = || Scriptlet::new(*script).prog(vec!["/bin/sh"]);
+        builder.trans_file_trigger_in(folder, None, script());
+        // What makes groups does not take them away.
+        if !folder.contains("sysusers") {
+            builder.trans_file_trigger_postun(folder, None, script());
+        }
+    }
+    add_script(&mut builder, "post", "exit 0")?;
+    let file = output.join(format!("{NAME}.rpm"));
+    write(&mut builder, &file)?;
+    Ok(file)
+}
