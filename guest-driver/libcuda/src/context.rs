@@ -97,6 +97,7 @@ fn forget(client: &Client, context: u64) {
             .push((context, data.device));
     }
     client.objects.remove_context(context);
+    client.arrays.remove_context(context);
     capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);
 }

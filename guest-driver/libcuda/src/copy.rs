@@ -19,6 +19,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
+    array_copy,
     border::Result,
     client::{Client, client},
     cuda,
@@ -41,14 +42,16 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
-enum Side {
+pub enum Side {
+    /// Memory that the worker can address.
     Far(u64),
+    /// Pageable memory.
     Near(HostPtr),
 }
 
 impl Side {
     /// Host memory: far if pinned as a whole, near otherwise.
-    fn host(client: &Client, address: u64, bytes: usize) -> Self {
+    pub fn host(client: &Client, address: u64, bytes: usize) -> Self {
         match client.pointers.find_whole(address, bytes) {
             Some(range) if address.wrapping_sub(range.start) < range.bytes => {
                 Self::Far(range.far(address))
@@ -66,11 +69,13 @@ impl Side {
 pub struct Order {
     /// The stream's id; 0 is the legacy default stream.
     pub stream: u64,
-    synchronous: bool,
+    /// Whether the caller waits.
+    pub synchronous: bool,
 }
 
 impl Order {
-    fn synchronous() -> Result<Self> {
+    /// In the legacy default stream, waited for.
+    pub fn synchronous() -> Result<Self> {
         client()?;
         Ok(Self {
             stream: 0,
@@ -78,7 +83,8 @@ impl Order {
         })
     }
 
-    fn synchronous_per_thread() -> Result<Self> {
+    /// In the thread's default stream, waited for.
+    pub fn synchronous_per_thread() -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id_per_thread(client()?, 0)?,
             synchronous: true,
@@ -102,7 +108,8 @@ impl Order {
     }
 }
 
-fn check(address: u64, bytes: usize) -> Result<bool> {
+/// Whether there is something to copy; an error if there is no context, or no address.
+pub fn check(address: u64, bytes: usize) -> Result<bool> {
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
@@ -463,7 +470,6 @@ impl Plane {
         let base = match kind {
             CU_MEMORYTYPE_HOST => host,
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
-            CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         let pitch = if pitch == 0 { x + width } else { pitch };
@@ -490,10 +496,12 @@ impl Plane {
 }
 
 /// A three-dimensional copy is as many two-dimensional ones as it is deep.
-fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
+pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     client()?;
-    let copy = copy.get()?;
     check(1, 1)?;
+    if array_copy::has_array(&copy) {
+        return array_copy::copy(&copy, order);
+    }
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
@@ -536,7 +544,7 @@ fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
 }
 
 /// Makes a copy a node, if its stream records.
-fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
+pub fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
     if !capture::any::<Guest>() {
         return Ok(false);
     }
@@ -583,8 +591,12 @@ fn deepened(copy: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
 fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     let client = client()?;
     check(1, 1)?;
+    let whole = deepened(&copy2d);
+    if array_copy::has_array(&whole) {
+        return array_copy::copy(&whole, order);
+    }
     let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
-    if width == 0 || height == 0 || recorded(&deepened(&copy2d), order)? {
+    if width == 0 || height == 0 || recorded(&whole, order)? {
         return Ok(());
     }
     let extent = (width, height);
@@ -766,16 +778,16 @@ cuda! {
         rows(pCopy.get()?, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpy3D_v2(pCopy: InPtr<CUDA_MEMCPY3D>) {
-        planes(pCopy, Order::synchronous()?)
+        planes(pCopy.get()?, Order::synchronous()?)
     }
     fn cuMemcpy3D_v2_ptds(pCopy: InPtr<CUDA_MEMCPY3D>) {
-        planes(pCopy, Order::synchronous_per_thread()?)
+        planes(pCopy.get()?, Order::synchronous_per_thread()?)
     }
     fn cuMemcpy3DAsync_v2(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
-        planes(pCopy, Order::on(hStream)?)
+        planes(pCopy.get()?, Order::on(hStream)?)
     }
     fn cuMemcpy3DAsync_v2_ptsz(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
-        planes(pCopy, Order::on_per_thread(hStream)?)
+        planes(pCopy.get()?, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
         let request = request::cuMemcpyPeer {

@@ -9,6 +9,8 @@
 #![allow(non_snake_case)]
 
 mod argument;
+mod array;
+mod array_copy;
 mod batch;
 mod border;
 mod callback;
@@ -42,6 +44,7 @@ mod stores;
 mod stream;
 mod stream_attribute;
 mod tensor_map;
+mod texture;
 mod thread;
 mod unsupported;
 mod virtual_memory;
