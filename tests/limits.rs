@@ -393,14 +393,14 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let mut program = Program::start(&back_end, 0);
     let (free, _) = program.info();
     let too_much = (limit() + 64) * MIB;
-    for way in ["async", "pool", "create", "managed"] {
+    for way in [
+        "async", "pool", "create", "managed", "array", "array3d", "mipmap",
+    ] {
         program.has_no_room(&format!("way {way} {too_much}"));
         program.has_no_room(&format!("way {way} {}", free + 2 * MIB));
         assert_eq!(program.info().0, free, "{way}");
     }
-    for way in [
-        "pitch", "create", "array", "array3d", "mipmap", "graph", "ipc", "import",
-    ] {
+    for way in ["pitch", "create", "graph", "ipc", "import"] {
         let answer = program.0.ask(&format!("way {way} {too_much}"));
         let code = answer.trim_start_matches("way ");
         let refused = [OUT_OF_MEMORY, NOT_SUPPORTED].map(|code| code.to_string());
@@ -410,6 +410,18 @@ fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
         );
         assert_eq!(program.info().0, free, "{way}");
     }
+    // What an array takes is counted until it ends, by whole pieces of 2 MiB.
+    program.succeeds(&format!("array {}", 64 * MIB));
+    let left = program.info().0;
+    assert!(
+        (free - 68 * MIB..=free - 64 * MIB).contains(&left),
+        "{}",
+        free - left
+    );
+    program.has_no_room(&format!("array {}", left + 2 * MIB));
+    program.has_no_room(&format!("alloc {}", left + 2 * MIB));
+    program.succeeds("unarray");
+    assert_eq!(program.info().0, free);
     // Variables of modules.
     program.has_no_room(&format!("module {}", free + 1));
     program.has_no_room(&format!("module {too_much}"));

@@ -1180,6 +1180,135 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR {
 
 const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40);
 
+/// `CUmipmappedArray`.
+pub type CUmipmappedArray = *mut c_void;
+/// `CUtexObject`: what kernels get.
+pub type CUtexObject = u64;
+/// `CUsurfObject`: what kernels get.
+pub type CUsurfObject = u64;
+
+/// `CUDA_ARRAY3D_DESCRIPTOR::Flags`: `CUDA_ARRAY3D_*`.
+pub const CUDA_ARRAY3D_LAYERED: c_uint = 1;
+pub const CUDA_ARRAY3D_SURFACE_LDST: c_uint = 2;
+pub const CUDA_ARRAY3D_CUBEMAP: c_uint = 4;
+pub const CUDA_ARRAY3D_TEXTURE_GATHER: c_uint = 8;
+pub const CUDA_ARRAY3D_DEPTH_TEXTURE: c_uint = 0x10;
+pub const CUDA_ARRAY3D_COLOR_ATTACHMENT: c_uint = 0x20;
+pub const CUDA_ARRAY3D_SPARSE: c_uint = 0x40;
+pub const CUDA_ARRAY3D_DEFERRED_MAPPING: c_uint = 0x80;
+
+/// `CUDA_ARRAY_DESCRIPTOR` (`_v2`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_ARRAY_DESCRIPTOR {
+    pub Width: usize,
+    pub Height: usize,
+    pub Format: CUarray_format,
+    pub NumChannels: c_uint,
+}
+
+const _: () = assert!(size_of::<CUDA_ARRAY_DESCRIPTOR>() == 24);
+
+/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
+    pub size: usize,
+    pub alignment: usize,
+    pub reserved: [c_uint; 4],
+}
+
+const _: () = assert!(size_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS>() == 32);
+
+/// `CUresourcetype`.
+pub type CUresourcetype = u32;
+pub const CU_RESOURCE_TYPE_ARRAY: CUresourcetype = 0;
+pub const CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: CUresourcetype = 1;
+pub const CU_RESOURCE_TYPE_LINEAR: CUresourcetype = 2;
+pub const CU_RESOURCE_TYPE_PITCH2D: CUresourcetype = 3;
+
+/// `CUDA_RESOURCE_DESC` (`_v1`). `res` is a union: of an array or a mipmapped array its first word is the handle; of linear memory
+/// and rows its words are the fields of [`CUDA_RESOURCE_MEMORY`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_RESOURCE_DESC {
+    pub resType: CUresourcetype,
+    pub res: CUDA_RESOURCE_MEMORY,
+    pub reserved: [u64; 11],
+    pub flags: c_uint,
+}
+
+/// The members `linear` and `pitch2D` of the union in [`CUDA_RESOURCE_DESC`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_RESOURCE_MEMORY {
+    /// `devPtr`, or the handle of an array.
+    pub devPtr: u64,
+    pub format: CUarray_format,
+    pub numChannels: c_uint,
+    /// `sizeInBytes` of linear memory, `width` of rows.
+    pub width: usize,
+    pub height: usize,
+    pub pitchInBytes: usize,
+}
+
+const _: () = assert!(size_of::<CUDA_RESOURCE_DESC>() == 144);
+const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC, flags) == 136);
+
+/// `CUaddress_mode`.
+pub type CUaddress_mode = u32;
+pub const CU_TR_ADDRESS_MODE_WRAP: CUaddress_mode = 0;
+pub const CU_TR_ADDRESS_MODE_CLAMP: CUaddress_mode = 1;
+pub const CU_TR_ADDRESS_MODE_MIRROR: CUaddress_mode = 2;
+pub const CU_TR_ADDRESS_MODE_BORDER: CUaddress_mode = 3;
+
+/// `CUfilter_mode`.
+pub type CUfilter_mode = u32;
+pub const CU_TR_FILTER_MODE_POINT: CUfilter_mode = 0;
+pub const CU_TR_FILTER_MODE_LINEAR: CUfilter_mode = 1;
+
+/// `CUDA_TEXTURE_DESC::flags`.
+pub const CU_TRSF_READ_AS_INTEGER: c_uint = 1;
+pub const CU_TRSF_NORMALIZED_COORDINATES: c_uint = 2;
+pub const CU_TRSF_SRGB: c_uint = 0x10;
+pub const CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION: c_uint = 0x20;
+pub const CU_TRSF_SEAMLESS_CUBEMAP: c_uint = 0x40;
+
+/// `CUDA_TEXTURE_DESC` (`_v1`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_TEXTURE_DESC {
+    pub addressMode: [CUaddress_mode; 3],
+    pub filterMode: CUfilter_mode,
+    pub flags: c_uint,
+    pub maxAnisotropy: c_uint,
+    pub mipmapFilterMode: CUfilter_mode,
+    pub mipmapLevelBias: f32,
+    pub minMipmapLevelClamp: f32,
+    pub maxMipmapLevelClamp: f32,
+    pub borderColor: [f32; 4],
+    pub reserved: [c_int; 12],
+}
+
+const _: () = assert!(size_of::<CUDA_TEXTURE_DESC>() == 104);
+
+/// `CUDA_RESOURCE_VIEW_DESC` (`_v1`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CUDA_RESOURCE_VIEW_DESC {
+    pub format: u32,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub firstMipmapLevel: c_uint,
+    pub lastMipmapLevel: c_uint,
+    pub firstLayer: c_uint,
+    pub lastLayer: c_uint,
+    pub reserved: [c_uint; 16],
+}
+
+const _: () = assert!(size_of::<CUDA_RESOURCE_VIEW_DESC>() == 112);
+
 /// `CUDA_KERNEL_NODE_PARAMS` (`_v2`): a launch that is a node of a graph.
 #[repr(C)]
 #[derive(Clone, Copy)]

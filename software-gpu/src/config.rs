@@ -53,6 +53,30 @@ pub const GRANULARITY: u64 = 2 << 20;
 pub const PITCH_ALIGNMENT: usize = 512;
 /// Pitch at most, in bytes.
 pub const MAX_PITCH: usize = 0x7fff_ffff;
+/// The alignment of an array's memory.
+pub const ARRAY_ALIGNMENT: u64 = 64 << 10;
+/// The most elements of an array of one dimension.
+pub const MAX_TEXTURE1D: usize = 131_072;
+/// The most elements and rows of an array of two dimensions.
+pub const MAX_TEXTURE2D: [usize; 2] = [131_072, 65_536];
+/// The most elements, rows and slices of an array of three dimensions.
+pub const MAX_TEXTURE3D: [usize; 3] = [16_384; 3];
+/// The same of one that is deep.
+pub const MAX_TEXTURE3D_DEEP: [usize; 3] = [8192, 8192, 32_768];
+/// The most elements and rows of a layer, of a face, of a level and of an array to gather from.
+pub const MAX_LAYERED: usize = 32_768;
+/// The most layers.
+pub const MAX_LAYERS: usize = 2048;
+/// The most layers of faces.
+pub const MAX_CUBE_LAYERS: usize = 2046;
+/// The most elements of a texture of linear memory.
+pub const MAX_LINEAR: usize = 1 << 28;
+/// The most elements of a row, rows and bytes of a row of a texture of rows in memory.
+pub const MAX_LINEAR2D: [usize; 3] = [131_072, 65_000, 2_097_120];
+/// What the bytes of such a row are a multiple of.
+pub const TEXTURE_PITCH_ALIGNMENT: usize = 32;
+/// The alignment of a texture's memory.
+pub const TEXTURE_ALIGNMENT: u64 = 512;
 /// Greatest (most urgent) stream priority; the least is 0.
 pub const GREATEST_PRIORITY: i32 = -5;
 

@@ -22,7 +22,7 @@ use crate::handle::Table;
 use crate::memory::{Allocation, Charge};
 use crate::printed::Printed;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
-use crate::{api, module};
+use crate::{api, array, module};
 
 /// All contexts.
 pub static CONTEXTS: Table<Context> = Table::new(0xc0);
@@ -236,6 +236,7 @@ impl Context {
         STREAMS.remove_where(|s| s.context == self.id);
         api::event::EVENTS.remove_where(|e| e.context == self.id);
         module::forget_context(self.id);
+        array::forget_context(self.id);
         let gone = driver.memory.remove_context(self.id);
         wait_for_all();
         for allocation in &gone {
@@ -457,6 +458,13 @@ pub fn wait_for_all() {
         .filter_map(|(_, c)| c.upgrade())
         .collect();
     for context in contexts {
+        context.wait();
+    }
+}
+
+/// Waits for the work of the context with an id, if it is there.
+pub fn wait_for_context(id: u64) {
+    if let Ok(context) = by_id(id) {
         context.wait();
     }
 }

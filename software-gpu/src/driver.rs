@@ -174,7 +174,10 @@ impl Driver {
             FaultKind::IllegalInstruction(_) => CUDA_ERROR_ILLEGAL_INSTRUCTION,
             FaultKind::Deadlock => CUDA_ERROR_LAUNCH_TIMEOUT,
             FaultKind::InvalidLaunch(_) => CUDA_ERROR_INVALID_VALUE,
-            FaultKind::Trap | FaultKind::Cancelled => CUDA_ERROR_LAUNCH_FAILED,
+            FaultKind::Trap
+            | FaultKind::Cancelled
+            | FaultKind::NoObject(_)
+            | FaultKind::OutsideSurface => CUDA_ERROR_LAUNCH_FAILED,
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - [`ptx`] and [`exec`]: the parser and the executor.
 
 pub mod api;
+pub mod array;
 pub mod border;
 pub mod config;
 pub mod context;

@@ -22,6 +22,8 @@ pub enum Owner {
     Module(u64),
     /// A handle of a library.
     Handle(u64),
+    /// An array, or a mipmapped one.
+    Array(u64),
 }
 
 #[derive(Debug)]

@@ -11,6 +11,7 @@
 
 mod ahead;
 mod argument;
+mod arrays;
 mod captures;
 mod charges;
 mod common;

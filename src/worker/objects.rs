@@ -14,8 +14,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Context, Event, Function, Kernel, Library, MemPool, Module, Object, ParamInfo, Stream,
-        object_kind,
+        Array, Context, Event, Function, Kernel, Library, MemPool, MipmappedArray, Module, Object,
+        ParamInfo, Stream, object_kind,
     },
     cuda::*,
     libraries::Class,
@@ -83,6 +83,8 @@ fn most(kind: u8) -> usize {
         Context::KIND => 64,
         Stream::KIND => 16 << 10,
         Module::KIND | Library::KIND => 16 << 10,
+        // Arrays, levels and planes: a few kilobytes each.
+        Array::KIND | MipmappedArray::KIND => 64 << 10,
         // Some hundred bytes.
         Event::KIND => 256 << 10,
         // An entry here: the driver has them with their module.

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 
 use super::{
     ahead::Ahead,
+    arrays::{Arrays, Textures},
     charges::Charges,
     common::Common,
     counts,
@@ -76,6 +77,10 @@ pub struct Session {
     pub handles: Handles,
     /// The descriptors of cuDNN's backend that it has made.
     pub graphs: Graphs,
+    /// Where its arrays are.
+    pub arrays: Arrays,
+    /// Its texture and surface objects.
+    pub textures: Textures,
     /// What it is charged for beside its device memory.
     pub charges: Charges,
     /// Its module images.
@@ -232,6 +237,8 @@ impl Session {
             executables: Executables::default(),
             handles: Handles::default(),
             graphs: Graphs::default(),
+            arrays: Arrays::default(),
+            textures: Textures::default(),
             charges: Charges::default(),
             images: Images::default(),
             links: Links::default(),
@@ -270,7 +277,13 @@ impl Session {
     /// The command is about to wait for a stream of this id, and uses nothing else from here on but the current context and memory,
     /// as addresses and bytes, that it has found.
     pub fn wait_in(&self, stream: u64, memory: &[(u64, u64)]) {
+        self.wait_with(stream, memory, &[]);
+    }
+
+    /// As [`Self::wait_in`], and it goes on using these objects; 0 is none.
+    pub fn wait_with(&self, stream: u64, memory: &[(u64, u64)], objects: &[u64]) {
         let mut names: SmallVec<[Name; 8]> = SmallVec::new();
+        names.extend(objects.iter().copied().map(Name::Object));
         names.push(Name::Object(self.current()));
         names.push(Name::Object(stream));
         names.push(Name::Object(self.objects.context_of(stream)));
@@ -378,6 +391,8 @@ impl Session {
         // From now on its id may be another's.
         self.objects.remove_context(context);
         self.handles.forget_ended(self);
+        self.arrays.forget_ended(self);
+        self.textures.forget_context(context);
     }
 }
 

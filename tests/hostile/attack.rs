@@ -26,6 +26,8 @@ use crate::{
 
 #[path = "graphs.rs"]
 mod graphs;
+#[path = "pictures.rs"]
+mod pictures;
 #[path = "valid.rs"]
 mod valid;
 

@@ -30,7 +30,7 @@ impl Attack<'_> {
             self.pick(&memory).unwrap_or(0),
         );
         let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
-        match self.random.below(27) {
+        match self.random.below(29) {
             0..4 => self.launch(&place, hStream, 16),
             4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
             6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
@@ -43,6 +43,7 @@ impl Attack<'_> {
             22..25 => self.graphed(&place, hStream),
             25 => self.words((context, hStream), dst),
             26 => self.linked(context, dst),
+            27 | 28 => self.pictured((context, hStream), dst),
             18 => match self.random.below(5) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {

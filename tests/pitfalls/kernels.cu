@@ -143,3 +143,62 @@ extern "C" __global__ void cluster_shape(unsigned *out) {
         out[blockIdx.x] = 0;
 #endif
 }
+
+// Textures and surfaces. `at` has a position for each result.
+#define SAMPLE(NAME, TYPE, POSITION, CALL)                                                                             \
+    extern "C" __global__ void NAME(unsigned long long texture, const POSITION *at, TYPE *out, unsigned count) {       \
+        unsigned i = blockIdx.x * blockDim.x + threadIdx.x;                                                            \
+        if (i < count) {                                                                                               \
+            POSITION p = at[i];                                                                                        \
+            (void)p;                                                                                                   \
+            out[i] = CALL;                                                                                             \
+        }                                                                                                              \
+    }
+SAMPLE(texture_1d, float4, float4, tex1D<float4>(texture, p.x))
+SAMPLE(texture_1d_words, uint4, float4, tex1D<uint4>(texture, p.x))
+SAMPLE(texture_fetch, float4, float4, tex1Dfetch<float4>(texture, (int)p.x))
+SAMPLE(texture_fetch_words, uint4, float4, tex1Dfetch<uint4>(texture, (int)p.x))
+SAMPLE(texture_2d, float4, float4, tex2D<float4>(texture, p.x, p.y))
+SAMPLE(texture_3d, float4, float4, tex3D<float4>(texture, p.x, p.y, p.z))
+SAMPLE(texture_1d_layered, float4, float4, tex1DLayered<float4>(texture, p.x, (int)p.w))
+SAMPLE(texture_2d_layered, float4, float4, tex2DLayered<float4>(texture, p.x, p.y, (int)p.w))
+SAMPLE(texture_cube, float4, float4, texCubemap<float4>(texture, p.x, p.y, p.z))
+SAMPLE(texture_cube_layered, float4, float4, texCubemapLayered<float4>(texture, p.x, p.y, p.z, (int)p.w))
+SAMPLE(texture_level, float4, float4, tex2DLod<float4>(texture, p.x, p.y, p.z))
+SAMPLE(texture_gradient, float4, float4,
+       tex2DGrad<float4>(texture, p.x, p.y, make_float2(p.z, 0), make_float2(0, p.w)))
+SAMPLE(texture_gather, float4, float4, tex2Dgather<float4>(texture, p.x, p.y, 1))
+
+// Adds to each word of a surface.
+extern "C" __global__ void surface_add_2d(unsigned long long surface, unsigned width, unsigned height, unsigned term) {
+    for (unsigned i = threadIdx.x; i < width * height; i += blockDim.x) {
+        int x = i % width * 4, y = i / width;
+        unsigned word;
+        surf2Dread(&word, surface, x, y);
+        surf2Dwrite(word + term, surface, x, y);
+    }
+}
+
+extern "C" __global__ void surface_fill_3d(unsigned long long surface, int layered, unsigned width, unsigned height, unsigned depth) {
+    for (unsigned i = threadIdx.x; i < width * height * depth; i += blockDim.x) {
+        unsigned x = i % width, y = i / width % height, z = i / width / height;
+        if (layered)
+            surf2DLayeredwrite(i + 1, surface, x * 4, y, z);
+        else
+            surf3Dwrite(i + 1, surface, x * 4, y, z);
+    }
+}
+
+// Around the edge: what is outside reads as zero, and a write there does nothing.
+extern "C" __global__ void surface_edges(unsigned long long surface, int width, int height, unsigned *out) {
+    surf2Dwrite(0xdeadu, surface, -4, 0, cudaBoundaryModeZero);
+    surf2Dwrite(0xdeadu, surface, width * 4, 0, cudaBoundaryModeZero);
+    surf2Dwrite(0xdeadu, surface, 0, height, cudaBoundaryModeZero);
+    surf2Dread(&out[0], surface, -4, 0, cudaBoundaryModeZero);
+    surf2Dread(&out[1], surface, 0, height, cudaBoundaryModeZero);
+    surf2Dread(&out[2], surface, -4, 1, cudaBoundaryModeClamp);
+    surf2Dread(&out[3], surface, width * 4, height + 5, cudaBoundaryModeClamp);
+    uchar4 bytes;
+    surf2Dread(&bytes, surface, 4, 0);
+    out[4] = bytes.x | bytes.y << 8 | bytes.z << 16 | bytes.w << 24;
+}

@@ -18,6 +18,7 @@ use gpgpu_protocol::{
 use crate::{
     border::Result,
     stores::{
+        arrays::Arrays,
         host::Host,
         objects::Objects,
         pointers::{Origin, Pointers, Range},
@@ -46,6 +47,8 @@ pub struct Client {
     pub spare: Spare,
     /// Memory pools.
     pub pools: Pools,
+    /// Arrays, textures and surfaces.
+    pub arrays: Arrays,
 }
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -114,6 +117,7 @@ impl Client {
             host: Host::default(),
             spare: Spare::default(),
             pools,
+            arrays: Arrays::default(),
         })
     }
 

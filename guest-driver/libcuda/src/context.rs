@@ -102,6 +102,7 @@ fn forget(client: &Client, context: u64) {
     }
     client.objects.remove_context(context);
     coredump::forget_context(context);
+    client.arrays.remove_context(context);
     capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);
 }

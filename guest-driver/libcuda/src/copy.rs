@@ -19,6 +19,7 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
+    array_copy,
     border::Result,
     client::{Client, client},
     cuda,
@@ -42,14 +43,16 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy)]
-enum Side {
+pub enum Side {
+    /// Memory that the worker can address.
     Far(u64),
+    /// Pageable memory.
     Near(HostPtr),
 }
 
 impl Side {
     /// Host memory: far if pinned as a whole, near otherwise.
-    fn host(client: &Client, address: u64, bytes: usize) -> Self {
+    pub fn host(client: &Client, address: u64, bytes: usize) -> Self {
         match client.pointers.find_whole(address, bytes) {
             Some(range) if address.wrapping_sub(range.start) < range.bytes => {
                 Self::Far(range.far(address))
@@ -69,11 +72,13 @@ impl Side {
 pub struct Order {
     /// The stream's id; 0 is the legacy default stream.
     pub stream: u64,
-    synchronous: bool,
+    /// Whether the caller waits.
+    pub synchronous: bool,
 }
 
 impl Order {
-    fn synchronous() -> Result<Self> {
+    /// In the legacy default stream, waited for.
+    pub fn synchronous() -> Result<Self> {
         client()?;
         Ok(Self {
             stream: 0,
@@ -81,7 +86,8 @@ impl Order {
         })
     }
 
-    fn synchronous_per_thread() -> Result<Self> {
+    /// In the thread's default stream, waited for.
+    pub fn synchronous_per_thread() -> Result<Self> {
         Ok(Self {
             stream: thread::stream_id_per_thread(client()?, 0)?,
             synchronous: true,
@@ -105,7 +111,8 @@ impl Order {
     }
 }
 
-fn check(address: u64, bytes: usize) -> Result<bool> {
+/// Whether there is something to copy; an error if there is no context, or no address.
+pub fn check(address: u64, bytes: usize) -> Result<bool> {
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
@@ -506,7 +513,6 @@ impl Plane {
         let base = match kind {
             CU_MEMORYTYPE_HOST => host,
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
-            CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         let pitch = if pitch == 0 { x + width } else { pitch };
@@ -533,14 +539,12 @@ impl Plane {
 }
 
 /// A three-dimensional copy is as many two-dimensional ones as it is deep.
-fn planes(copy: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
+pub fn planes(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     client()?;
-    volume(copy.get()?, order)
-}
-
-/// A copy in three dimensions.
-pub fn volume(copy: CUDA_MEMCPY3D, order: Order) -> Result {
     check(1, 1)?;
+    if array_copy::has_array(&copy) {
+        return array_copy::copy(&copy, order);
+    }
     if copy.WidthInBytes == 0 || copy.Height == 0 {
         return Ok(());
     }
@@ -583,7 +587,7 @@ pub fn volume(copy: CUDA_MEMCPY3D, order: Order) -> Result {
 }
 
 /// Makes a copy a node, if its stream records.
-fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
+pub fn recorded(copy: &CUDA_MEMCPY3D, order: Order) -> Result<bool> {
     if !capture::any::<Guest>() {
         return Ok(false);
     }
@@ -630,8 +634,12 @@ fn deepened(copy: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
 fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
     let client = client()?;
     check(1, 1)?;
+    let whole = deepened(&copy2d);
+    if array_copy::has_array(&whole) {
+        return array_copy::copy(&whole, order);
+    }
     let (width, height) = (copy2d.WidthInBytes, copy2d.Height);
-    if width == 0 || height == 0 || recorded(&deepened(&copy2d), order)? {
+    if width == 0 || height == 0 || recorded(&whole, order)? {
         return Ok(());
     }
     let extent = (width, height);
@@ -819,16 +827,16 @@ cuda! {
         rows(pCopy.get()?, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpy3D_v2(pCopy: InPtr<CUDA_MEMCPY3D>) {
-        planes(pCopy, Order::synchronous()?)
+        planes(pCopy.get()?, Order::synchronous()?)
     }
     fn cuMemcpy3D_v2_ptds(pCopy: InPtr<CUDA_MEMCPY3D>) {
-        planes(pCopy, Order::synchronous_per_thread()?)
+        planes(pCopy.get()?, Order::synchronous_per_thread()?)
     }
     fn cuMemcpy3DAsync_v2(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
-        planes(pCopy, Order::on(hStream)?)
+        planes(pCopy.get()?, Order::on(hStream)?)
     }
     fn cuMemcpy3DAsync_v2_ptsz(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
-        planes(pCopy, Order::on_per_thread(hStream)?)
+        planes(pCopy.get()?, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
         for address in [dstDevice, srcDevice] {

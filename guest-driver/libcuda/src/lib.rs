@@ -10,6 +10,8 @@
 
 mod absent;
 mod argument;
+mod array;
+mod array_copy;
 mod batch;
 mod batch3d;
 mod border;
@@ -48,6 +50,7 @@ mod stores;
 mod stream;
 mod stream_attribute;
 mod tensor_map;
+mod texture;
 mod thread;
 mod unsupported;
 mod virtual_memory;

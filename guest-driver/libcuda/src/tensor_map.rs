@@ -25,7 +25,7 @@ fn list<T: Copy>(from: InPtr<T>, count: usize) -> Result<Vec<T>> {
 }
 
 /// The address by which the worker reaches a tensor.
-fn far(client: &Client, address: *mut c_void) -> u64 {
+pub fn far(client: &Client, address: *mut c_void) -> u64 {
     let address = address as u64;
     match client.pointers.find_whole(address, 1) {
         Some(range) if address.wrapping_sub(range.start) < range.bytes => range.far(address),

@@ -42,7 +42,7 @@ pub fn format_of(description: &cudaChannelFormatDesc) -> Result<(CUarray_format,
 }
 
 /// The description of a format, and the bytes of an element.
-fn description_of(array: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<(cudaChannelFormatDesc, usize)> {
+pub fn description_of(array: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<(cudaChannelFormatDesc, usize)> {
     let (bits, kind) = match array.Format {
         CU_AD_FORMAT_UNSIGNED_INT8 => (8, UNSIGNED),
         CU_AD_FORMAT_UNSIGNED_INT16 => (16, UNSIGNED),
@@ -68,7 +68,8 @@ fn description_of(array: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<(cudaChannelFormatD
     ))
 }
 
-fn describe(driver: &Driver, array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
+/// What the driver says of an array.
+pub fn describe(driver: &Driver, array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
     if array.is_null() {
         return Err(error::INVALID_RESOURCE_HANDLE);
     }
@@ -428,13 +429,13 @@ export! {
     fn(ds) cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: *const cudaMemcpy3DPeerParms) {
         let driver = current()?;
         let copy = between_devices(driver, parameters)?;
-        ordered(driver, Order::Synchronous(ds), || driver.cuMemcpy3DPeer((&raw const copy).cast()), |stream| driver.cuMemcpy3DPeerAsync((&raw const copy).cast(), stream))
+        ordered(driver, Order::Synchronous(ds), || driver.cuMemcpy3DPeer(&raw const copy), |stream| driver.cuMemcpy3DPeerAsync(&raw const copy, stream))
     }
 
     fn(ds) cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz(parameters: *const cudaMemcpy3DPeerParms, stream: cudaStream_t) {
         let driver = current()?;
         let copy = between_devices(driver, parameters)?;
-        driver.cuMemcpy3DPeerAsync((&raw const copy).cast(), ds.of(stream))
+        driver.cuMemcpy3DPeerAsync(&raw const copy, ds.of(stream))
     }
 
     fn(ds) cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(to: cudaArray_t, x: usize, y: usize, from: *const c_void, pitch: usize, width: usize, height: usize, kind: cudaMemcpyKind) {
@@ -529,9 +530,9 @@ export! {
 
     pass fn cudaGetMipmappedArrayLevel(level: *mut cudaArray_t, array: *mut c_void, index: c_uint) => cuMipmappedArrayGetLevel;
     pass fn cudaArrayGetPlane(plane: *mut cudaArray_t, array: cudaArray_t, index: c_uint) => cuArrayGetPlane;
-    pass fn cudaArrayGetMemoryRequirements(requirements: *mut c_void, array: cudaArray_t, device: c_int) => cuArrayGetMemoryRequirements;
+    pass fn cudaArrayGetMemoryRequirements(requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: cudaArray_t, device: c_int) => cuArrayGetMemoryRequirements;
     pass fn cudaArrayGetSparseProperties(properties: *mut c_void, array: cudaArray_t) => cuArrayGetSparseProperties;
-    pass fn cudaMipmappedArrayGetMemoryRequirements(requirements: *mut c_void, array: *mut c_void, device: c_int) => cuMipmappedArrayGetMemoryRequirements;
+    pass fn cudaMipmappedArrayGetMemoryRequirements(requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: *mut c_void, device: c_int) => cuMipmappedArrayGetMemoryRequirements;
     pass fn cudaMipmappedArrayGetSparseProperties(properties: *mut c_void, array: *mut c_void) => cuMipmappedArrayGetSparseProperties;
 }
 

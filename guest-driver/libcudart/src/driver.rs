@@ -114,6 +114,14 @@ driver_table! {
     cuDeviceGetP2PAtomicCapabilities;
     cuDeviceGetHostAtomicCapabilities;
     cuDeviceGetTexture1DLinearMaxWidth;
+    cuTexObjectCreate;
+    cuTexObjectDestroy;
+    cuTexObjectGetResourceDesc;
+    cuTexObjectGetTextureDesc;
+    cuTexObjectGetResourceViewDesc;
+    cuSurfObjectCreate;
+    cuSurfObjectDestroy;
+    cuSurfObjectGetResourceDesc;
     cuDeviceGetDefaultMemPool;
     cuDeviceGetMemPool;
     cuDeviceSetMemPool;

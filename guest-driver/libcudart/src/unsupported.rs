@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Functions that programs may be linked against and that are not here: graphics interoperability,
-//! textures and surfaces, generic graph nodes and other things with no counterpart of the same shape in
+//! generic graph nodes and other things with no counterpart of the same shape in
 //! the driver.
 
 unsupported! {
     __cudaGetProcAddress
-    cudaCreateSurfaceObject
-    cudaCreateTextureObject
-    cudaDestroySurfaceObject
-    cudaDestroyTextureObject
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags
@@ -29,10 +25,6 @@ unsupported! {
     cudaGLUnmapBufferObject
     cudaGLUnmapBufferObjectAsync
     cudaGLUnregisterBufferObject
-    cudaGetSurfaceObjectResourceDesc
-    cudaGetTextureObjectResourceDesc
-    cudaGetTextureObjectResourceViewDesc
-    cudaGetTextureObjectTextureDesc
     cudaGraphAddExternalSemaphoresSignalNode
     cudaGraphAddExternalSemaphoresWaitNode
     cudaGraphAddNode

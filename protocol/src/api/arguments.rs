@@ -4,7 +4,8 @@
 use std::marker::PhantomData;
 
 use super::{
-    Copy2D, GraphStep, JitOption, LaunchAttribute, LaunchConfig, MemOp, TensorForm, TensorMap,
+    ArrayForm, BoxCopy, BoxEnd, Copy2D, GraphStep, JitOption, LaunchAttribute, LaunchConfig, MemOp,
+    TensorForm, TensorMap, TextureForm, TextureResource,
 };
 use crate::{
     codec::{Blob, Wire},
@@ -61,7 +62,12 @@ custom_only!(
     GraphStep,
     Copy2D,
     TensorForm,
-    TensorMap
+    TensorMap,
+    ArrayForm,
+    BoxCopy,
+    BoxEnd,
+    TextureForm,
+    TextureResource
 );
 
 /// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
@@ -185,6 +191,10 @@ objects! {
     GraphExec = 0x8c: CUgraphExec, special &[];
     /// A part of graphs: what a library has given the GPU to do in a call that was recorded.
     GraphPart = 0x8d: u64, special &[];
+    /// An array, by handle; a level of a mipmapped array and a plane of an array are arrays too.
+    Array = 0x8e: CUarray, special &[];
+    /// A mipmapped array, by handle.
+    MipmappedArray = 0x8f: CUmipmappedArray, special &[];
 }
 
 /// An object that the call creates, under an id that the guest chose and never chooses again.

@@ -1753,4 +1753,20 @@ issued! {
     9 0x0015 0xd0ad2c70bb455ac1 gpgpuRingAnswer;
     9 0x0c40 0x78b534ef58c9ced0 cuCtxRecordEvent;
     9 0x0c41 0x78b534ef58c9ced0 cuCtxWaitEvent;
+    9 0x0f00 0xac7cec17151cab7b gpgpuArrayCreate;
+    9 0x0f01 0x7dd3390452569a09 cuArrayDestroy;
+    9 0x0f02 0x8b482d890b6e5da3 gpgpuMipmappedArrayCreate;
+    9 0x0f03 0x20dcde43fd523ed7 cuMipmappedArrayDestroy;
+    9 0x0f04 0x817688421c065974 gpgpuMipmappedArrayLevel;
+    9 0x0f05 0xaba8446356eff3e6 gpgpuArrayPlane;
+    9 0x0f06 0xc0f955991dd2f497 gpgpuArrayMemory;
+    9 0x0f07 0x89ed844ee67638e5 gpgpuMipmappedArrayMemory;
+    9 0x0f08 0xaa8a66490bff673a gpgpuBoxCopy;
+    9 0x0f09 0xa5151fd649fcc39c gpgpuBoxIn;
+    9 0x0f0a 0x2bb2e73ff61efe51 gpgpuBoxOut;
+    9 0x0f10 0xc78bb619ed94c1d7 gpgpuTexObjectCreate;
+    9 0x0f11 0xf968e0b4d90f0357 cuTexObjectDestroy;
+    9 0x0f12 0x4a25b088ff20c3f8 gpgpuSurfObjectCreate;
+    9 0x0f13 0xe7fa7b824a35cc7d cuSurfObjectDestroy;
+    9 0x0f14 0xb1ec6189b71bbe28 cuDeviceGetTexture1DLinearMaxWidth;
 }

@@ -243,6 +243,134 @@ wire_struct! {
         /// Rows.
         pub height: usize,
     }
+
+    /// What an array is: a `CUDA_ARRAY3D_DESCRIPTOR`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct ArrayForm {
+        /// Elements of a row.
+        pub width: usize,
+        /// Rows; 0 for an array of one dimension.
+        pub height: usize,
+        /// Slices, layers or faces; 0 for an array of two dimensions.
+        pub depth: usize,
+        /// The `CUarray_format`.
+        pub format: u32,
+        /// Channels of an element.
+        pub channels: u32,
+        /// `CUDA_ARRAY3D_*`.
+        pub flags: u32,
+    }
+
+    /// One end of a copy of a box: an array, or memory that the device reaches.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct BoxEnd {
+        /// The array's id, or 0 for memory.
+        pub array: u64,
+        /// Memory: the address of the box's first byte, as the device has it.
+        pub address: u64,
+        /// Memory: bytes from row to row.
+        pub pitch: usize,
+        /// Memory: rows from slice to slice.
+        pub rows: usize,
+        /// An array: the bytes before the box in its row.
+        pub x: usize,
+        /// An array: the rows before it.
+        pub y: usize,
+        /// An array: the slices, layers or faces before it.
+        pub z: usize,
+    }
+
+    /// A copy of a box, of which an array is one end at least.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct BoxCopy {
+        /// The destination.
+        pub dst: BoxEnd,
+        /// The source.
+        pub src: BoxEnd,
+        /// Bytes of a row.
+        pub width: usize,
+        /// Rows of a slice.
+        pub height: usize,
+        /// Slices.
+        pub depth: usize,
+    }
+
+    /// What a texture or a surface reads: a `CUDA_RESOURCE_DESC`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct TextureResource {
+        /// The `CUresourcetype`.
+        pub kind: u32,
+        /// The id of an array or a mipmapped array, or 0.
+        pub array: u64,
+        /// Memory: its address, as the device has it.
+        pub address: u64,
+        /// Memory: the `CUarray_format`.
+        pub format: u32,
+        /// Memory: channels of an element.
+        pub channels: u32,
+        /// Linear memory: its bytes. Rows: elements of a row.
+        pub width: usize,
+        /// Rows: how many.
+        pub height: usize,
+        /// Rows: bytes from one to the next.
+        pub pitch: usize,
+        /// `CUDA_RESOURCE_DESC::flags`.
+        pub flags: u32,
+    }
+
+    /// How a texture reads: a `CUDA_TEXTURE_DESC`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq)]
+    pub struct TextureForm {
+        /// The `CUaddress_mode` in x, y and z.
+        pub address_x: u32,
+        /// See `address_x`.
+        pub address_y: u32,
+        /// See `address_x`.
+        pub address_z: u32,
+        /// The `CUfilter_mode`.
+        pub filter: u32,
+        /// `CU_TRSF_*`.
+        pub flags: u32,
+        /// `maxAnisotropy`.
+        pub anisotropy: u32,
+        /// The `CUfilter_mode` between levels.
+        pub mipmap_filter: u32,
+        /// `mipmapLevelBias`.
+        pub bias: f32,
+        /// `minMipmapLevelClamp`.
+        pub least_level: f32,
+        /// `maxMipmapLevelClamp`.
+        pub greatest_level: f32,
+        /// The colour of the border.
+        pub red: f32,
+        /// See `red`.
+        pub green: f32,
+        /// See `red`.
+        pub blue: f32,
+        /// See `red`.
+        pub alpha: f32,
+    }
+
+    /// As what a texture sees an array: a `CUDA_RESOURCE_VIEW_DESC`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct TextureView {
+        /// The `CUresourceViewFormat`.
+        pub format: u32,
+        /// Elements of a row.
+        pub width: usize,
+        /// Rows.
+        pub height: usize,
+        /// Slices.
+        pub depth: usize,
+        /// The first and the last level.
+        pub first_level: u32,
+        /// See `first_level`.
+        pub last_level: u32,
+        /// The first and the last layer.
+        pub first_layer: u32,
+        /// See `first_layer`.
+        pub last_layer: u32,
+    }
 }
 
 impl Default for LaunchAttribute {

@@ -467,6 +467,49 @@ macro_rules! with_api {
             0x0e08 wait custom gpgpuGraphRecord(part: New<GraphPart>, op: u32, arguments: Blob, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>);
             /// Ends a part. Executable graphs that have it keep it.
             0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>);
+
+            // Arrays, textures and surfaces.
+            /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what
+            /// `cuArray3DGetDescriptor` says of the array. What it takes counts in the virtual machine's limit until it ends. Sparse
+            /// arrays and those without memory of their own fail with `CUDA_ERROR_NOT_SUPPORTED`.
+            0x0f00 call custom gpgpuArrayCreate(array: New<Array>, form: ArrayForm, made: Out<ArrayForm>);
+            /// Ends an array, and its planes. A level of a mipmapped array ends with that alone: it fails with
+            /// `CUDA_ERROR_INVALID_HANDLE` for one, as for a plane.
+            0x0f01 wait custom cuArrayDestroy(hArray: Gone<Array>);
+            /// Makes a mipmapped array of at most so many levels, as `gpgpuArrayCreate` makes an array. `count` says how many levels it has.
+            0x0f02 call custom gpgpuMipmappedArrayCreate(mipmap: New<MipmappedArray>, form: ArrayForm, levels: u32, count: Out<u32>);
+            /// Ends a mipmapped array, with its levels.
+            0x0f03 wait custom cuMipmappedArrayDestroy(hMipmappedArray: Gone<MipmappedArray>);
+            /// Makes a level of a mipmapped array an object of the client, whose id it chose. It ends with the mipmapped array.
+            0x0f04 call custom gpgpuMipmappedArrayLevel(level: New<Array>, mipmap: MipmappedArray, number: u32, made: Out<ArrayForm>);
+            /// Makes a plane of an array an object of the client, whose id it chose. It ends with the array.
+            0x0f05 call custom gpgpuArrayPlane(plane: New<Array>, array: Array, number: u32, made: Out<ArrayForm>);
+            /// The memory that an array would take on a device, in bytes, and how it would have to be aligned.
+            0x0f06 call custom gpgpuArrayMemory(array: Array, dev: i32, size: Out<usize>, alignment: Out<usize>) device;
+            /// The same of a mipmapped array.
+            0x0f07 call custom gpgpuMipmappedArrayMemory(mipmap: MipmappedArray, dev: i32, size: Out<usize>, alignment: Out<usize>) device;
+            /// Copies a box in a stream's order. An end that is memory is device memory or pinned memory, as the device has it. It
+            /// fails with `CUDA_ERROR_INVALID_VALUE` if the box leaves an array, or cuts an element. With `synchronous`, it
+            /// is done when the stream has done it; without, when it was issued.
+            0x0f08 wait custom gpgpuBoxCopy(copy: BoxCopy, hStream: Stream, synchronous: bool) work memory observes;
+            /// Copies the `in` of its chain into an array, in a stream's order. The rows of the data follow each other without a gap,
+            /// and so do its slices: `in_bytes` is `width` times `height` times `depth`. It is done when the bytes have been read, or with `synchronous` when
+            /// the stream has done it.
+            0x0f09 wait custom gpgpuBoxIn(to: BoxEnd, width: usize, height: usize, depth: usize, hStream: Stream, synchronous: bool) work observes input;
+            /// Copies out of an array to the `out` of its chain, in a stream's order. The rows and slices are as in `gpgpuBoxIn`. It is
+            /// done when the bytes are there.
+            0x0f0a wait custom gpgpuBoxOut(from: BoxEnd, width: usize, height: usize, depth: usize, hStream: Stream) work observes output;
+            /// Makes a texture object in the current context. `object` is the driver's own value for it, which the client hands to kernels.
+            /// Memory that it reads must be the client's as a whole. Without a `view`, the function of CUDA gets a NULL pointer.
+            0x0f10 call custom gpgpuTexObjectCreate(object: Out<u64>, resource: TextureResource, texture: TextureForm, view: In<TextureView>) memory;
+            /// Ends a texture object, by the value that `gpgpuTexObjectCreate` gave.
+            0x0f11 wait custom cuTexObjectDestroy(texObject: u64);
+            /// Makes a surface object in the current context, as `gpgpuTexObjectCreate` makes a texture object.
+            0x0f12 call custom gpgpuSurfObjectCreate(object: Out<u64>, resource: TextureResource);
+            /// Ends a surface object, by the value that `gpgpuSurfObjectCreate` gave.
+            0x0f13 wait custom cuSurfObjectDestroy(surfObject: u64);
+            /// The most elements of a format that a texture of linear memory has on a device.
+            0x0f14 call worker cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) device;
         }
     };
 }

@@ -82,7 +82,8 @@ enum Source {
     Snapshot(Vec<u8>),
 }
 
-fn pointer(address: u64, place: &Place, extent: u64, write: bool) -> Result<*mut u8> {
+/// The host's pointer to what an address is.
+pub(super) fn pointer(address: u64, place: &Place, extent: u64, write: bool) -> Result<*mut u8> {
     match place {
         Place::Pageable => Ok(address as *mut u8),
         // Looked up again: it may have been freed since the call.
@@ -122,14 +123,16 @@ fn run(rows: &Rows, dst: &Place, source: &Source) -> Result {
     Ok(())
 }
 
-fn is_host(place: &Place) -> bool {
+/// Whether it is the host's memory.
+pub(super) fn is_host(place: &Place) -> bool {
     match place {
         Place::Pageable => true,
         Place::Known(allocation) => allocation.is_host(),
     }
 }
 
-fn syncs(place: &Place) -> bool {
+/// Whether copies of it are to wait.
+pub(super) fn syncs(place: &Place) -> bool {
     match place {
         Place::Pageable => false,
         Place::Known(a) => a.sync_memops.load(std::sync::atomic::Ordering::Relaxed),

@@ -2,10 +2,11 @@
 //! Copies of rows.
 
 use gpgpu_protocol::cuda::{
-    CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY2D, CUmemorytype, CUstream,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_ERROR_INVALID_VALUE,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUmemorytype, CUstream,
 };
 
+use super::array_copy;
 use super::copy::{Rows, Side, copy};
 use crate::border::{Pointer, Result, export};
 use crate::config::MAX_PITCH;
@@ -23,8 +24,6 @@ pub(super) fn side(
         CU_MEMORYTYPE_HOST => (host, Side::Any),
         CU_MEMORYTYPE_DEVICE => (device, Side::Device),
         CU_MEMORYTYPE_UNIFIED => (device, Side::Any),
-        // No array can have been made.
-        CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let row = x.checked_add(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -38,6 +37,37 @@ pub(super) fn side(
     start.map(|s| (s, side)).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
+/// Rows as a slice.
+fn deepened(c: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        srcXInBytes: c.srcXInBytes,
+        srcY: c.srcY,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: c.srcMemoryType,
+        srcHost: c.srcHost,
+        srcDevice: c.srcDevice,
+        srcArray: c.srcArray,
+        reserved0: std::ptr::null_mut(),
+        srcPitch: c.srcPitch,
+        srcHeight: 0,
+        dstXInBytes: c.dstXInBytes,
+        dstY: c.dstY,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: c.dstMemoryType,
+        dstHost: c.dstHost,
+        dstDevice: c.dstDevice,
+        dstArray: c.dstArray,
+        reserved1: std::ptr::null_mut(),
+        dstPitch: c.dstPitch,
+        dstHeight: 0,
+        WidthInBytes: c.WidthInBytes,
+        Height: c.Height,
+        Depth: 1,
+    }
+}
+
 fn rows(
     cx: &Context,
     what: Pointer<CUDA_MEMCPY2D>,
@@ -47,6 +77,9 @@ fn rows(
     let c = what.get()?;
     if c.WidthInBytes == 0 || c.Height == 0 {
         return Ok(());
+    }
+    if array_copy::has_array(c.dstMemoryType, c.srcMemoryType) {
+        return array_copy::copy(cx, &deepened(&c), stream, wait);
     }
     let (dst, dst_side) = side(
         c.dstMemoryType,

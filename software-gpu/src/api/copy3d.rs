@@ -6,10 +6,11 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUstream,
 };
 
+use super::array_copy;
 use super::copy::{Rows, copy};
 use super::copy2d::side;
 use crate::border::{Pointer, Result, export};
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::driver;
 use crate::graph;
 use crate::stream::Null;
@@ -29,13 +30,24 @@ fn steps(c: &CUDA_MEMCPY3D, pitch: usize, height: usize, y: usize) -> Result<(us
     Ok((slice, extent.ok_or(CUDA_ERROR_INVALID_VALUE)?))
 }
 
-fn boxes(
+/// `CUDA_MEMCPY3D_PEER` has the contexts where the other structure has what is reserved.
+fn between(
     cx: &Context,
     what: Pointer<CUDA_MEMCPY3D>,
     stream: (CUstream, Null),
     wait: bool,
 ) -> Result {
-    let c = what.get()?;
+    let mut c = what.get()?;
+    context::named(c.reserved1 as u64)?;
+    context::named(c.reserved0 as u64)?;
+    (c.reserved0, c.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
+    boxes(cx, c, stream, wait)
+}
+
+fn boxes(cx: &Context, c: CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -> Result {
+    if array_copy::has_array(c.dstMemoryType, c.srcMemoryType) {
+        return array_copy::copy(cx, &c, stream, wait);
+    }
     if !c.reserved0.is_null() || !c.reserved1.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -99,13 +111,23 @@ fn boxes(
 const NULL: CUstream = std::ptr::null_mut();
 
 export! {
-    /// `cuMemcpy3D`, between anything but arrays.
+    /// `cuMemcpy3D`.
     context fn cuMemcpy3D_v2, cuMemcpy3D_v2_ptds(what: Pointer<CUDA_MEMCPY3D>) |cx, null| {
-        boxes(&cx, what, (NULL, null), true)
+        boxes(&cx, what.get()?, (NULL, null), true)
     }
 
     /// `cuMemcpy3DAsync`.
     context fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
-        boxes(&cx, what, (stream, null), false)
+        boxes(&cx, what.get()?, (stream, null), false)
+    }
+
+    /// `cuMemcpy3DPeer`: a copy between contexts of the one device, or of two.
+    context fn cuMemcpy3DPeer, cuMemcpy3DPeer_ptds(what: Pointer<CUDA_MEMCPY3D>) |cx, null| {
+        between(&cx, what, (NULL, null), true)
+    }
+
+    /// `cuMemcpy3DPeerAsync`.
+    context fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(what: Pointer<CUDA_MEMCPY3D>, stream: CUstream) |cx, null| {
+        between(&cx, what, (stream, null), false)
     }
 }

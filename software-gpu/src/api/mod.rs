@@ -7,6 +7,8 @@
 // CUDA's functions have as many arguments as they have.
 #![allow(clippy::too_many_arguments)]
 
+pub mod array;
+pub mod array_copy;
 pub mod context;
 pub mod copy;
 pub mod copy2d;
@@ -36,4 +38,5 @@ pub mod stream;
 pub mod stream_attribute;
 pub mod stream_memory;
 pub mod tensor_map;
+pub mod texture;
 pub mod virtual_memory;

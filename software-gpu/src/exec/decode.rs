@@ -17,6 +17,7 @@ mod half;
 mod mbarrier;
 mod memory;
 mod system;
+mod texture;
 mod warp;
 
 /// Class of a fundamental type.
@@ -309,6 +310,9 @@ impl<'m> Decoder<'m> {
                 self.collective(&i.opcode, &mut m, o)?
             }
             "mbarrier" => self.mbarrier(&mut m, o)?,
+            "tex" | "tld4" | "txq" | "suq" | "suld" | "sust" => {
+                self.texture(&i.opcode, &mut m, o)?
+            }
             _ => false,
         };
         if !known {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What one warp sees while it runs: its registers, its windows into memory, its place in the grid.
 
+use std::sync::Arc;
+
 use super::FaultKind;
 use super::lanes::{each, reg};
 use super::memory::{Cell, Memory, Range};
 use super::program::{Inst, LANES, Stop};
+use super::texture::{Surface, Texture};
 
 /// Generic addresses of `.local` begin here.
 pub(super) const LOCAL_WINDOW: u64 = 1 << 60;
@@ -29,6 +32,9 @@ pub(super) struct Cache<'a> {
     generation: u64,
     ranges: [Range; 4],
     next: usize,
+    /// What the launch has found last: it stays until the launch ends.
+    texture: Option<(u64, Arc<Texture>)>,
+    surface: Option<(u64, Arc<Surface>)>,
 }
 
 const EMPTY: Range = Range {
@@ -45,6 +51,32 @@ impl<'a> Cache<'a> {
             generation: memory.generation(),
             ranges: [EMPTY; 4],
             next: 0,
+            texture: None,
+            surface: None,
+        }
+    }
+
+    /// The texture that a handle names.
+    pub(super) fn texture(&mut self, handle: u64) -> Option<Arc<Texture>> {
+        match &self.texture {
+            Some((of, texture)) if *of == handle => Some(texture.clone()),
+            _ => {
+                let texture = self.memory.texture(handle)?;
+                self.texture = Some((handle, texture.clone()));
+                Some(texture)
+            }
+        }
+    }
+
+    /// The surface that a handle names.
+    pub(super) fn surface(&mut self, handle: u64) -> Option<Arc<Surface>> {
+        match &self.surface {
+            Some((of, surface)) if *of == handle => Some(surface.clone()),
+            _ => {
+                let surface = self.memory.surface(handle)?;
+                self.surface = Some((handle, surface.clone()));
+                Some(surface)
+            }
         }
     }
 
@@ -59,7 +91,7 @@ impl<'a> Cache<'a> {
 
     /// Host pointer for `len` bytes at `address`, which is aligned, or `None`.
     #[inline(always)]
-    fn host(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
+    pub(super) fn host(&mut self, address: u64, len: u64, write: bool) -> Option<*mut u8> {
         for r in &self.ranges {
             let at = address.wrapping_sub(r.start);
             let size = r.end - r.start;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the executor asks of device memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::texture::{Surface, Texture};
 
 /// A mapped part of the device address space.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +37,16 @@ pub unsafe trait Memory: Sync {
 
     /// Changes whenever a mapping is removed or replaced; cached ranges are then forgotten.
     fn generation(&self) -> u64;
+
+    /// The texture that a kernel's handle names.
+    fn texture(&self, _handle: u64) -> Option<Arc<Texture>> {
+        None
+    }
+
+    /// The surface that a kernel's handle names.
+    fn surface(&self, _handle: u64) -> Option<Arc<Surface>> {
+        None
+    }
 }
 
 /// An integer that can be read and written while other threads do the same.

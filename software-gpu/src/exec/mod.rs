@@ -20,6 +20,7 @@ mod program;
 mod run;
 mod soft;
 mod system;
+mod texture;
 mod warp;
 
 use std::sync::atomic::AtomicBool;
@@ -27,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 pub use memory::{Memory, Range};
 pub use module::LoadedModule;
 pub use printf::Print;
+pub use texture::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface, Texture};
 
 use crate::ptx;
 
@@ -89,6 +91,10 @@ pub enum FaultKind {
     /// An instruction that cannot be run as it was asked to, for instance an indirect call to something that is no
     /// function (`CUDA_ERROR_ILLEGAL_INSTRUCTION`).
     IllegalInstruction(String),
+    /// A handle that is no texture's or surface's (`CUDA_ERROR_LAUNCH_FAILED`).
+    NoObject(String),
+    /// An access outside a surface (`CUDA_ERROR_LAUNCH_FAILED`).
+    OutsideSurface,
     /// Every thread that is left waits for one that never comes (a GPU would hang; `CUDA_ERROR_LAUNCH_TIMEOUT`).
     Deadlock,
     /// The caller's flag stopped the kernel.

@@ -20,6 +20,7 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUmemAccess_flags,
 };
 
+use crate::array;
 use crate::border::Result;
 use crate::config::ALLOCATION_ALIGNMENT;
 use crate::driver::new_id;
@@ -471,6 +472,18 @@ unsafe impl exec::Memory for Seen<'_> {
 
     fn generation(&self) -> u64 {
         self.memory.generation.load(Ordering::Acquire)
+    }
+
+    fn texture(&self, handle: u64) -> Option<Arc<exec::Texture>> {
+        array::TEXTURES
+            .find(handle)
+            .map(|object| object.seen.clone())
+    }
+
+    fn surface(&self, handle: u64) -> Option<Arc<exec::Surface>> {
+        array::SURFACES
+            .find(handle)
+            .map(|object| object.seen.clone())
     }
 }
 

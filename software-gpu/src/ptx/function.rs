@@ -352,6 +352,16 @@ impl<'a> FunctionParser<'a> {
             Token::Punct('(') => Operand::List(self.list(p, opcode, ')')?),
             Token::Punct('[') => {
                 let o = self.address(p)?;
+                let o = match o {
+                    Operand::Address(base, 0) if p.accept(',') => {
+                        let place = match self.simple_operand(p, opcode)? {
+                            Operand::Vector(place) => place,
+                            one => vec![one],
+                        };
+                        Operand::Texture(base, place)
+                    }
+                    o => o,
+                };
                 p.expect(']')?;
                 o
             }

@@ -310,6 +310,8 @@ pub enum Operand {
     Symbol(Symbol, i64),
     /// `[base + offset]`
     Address(Base, i64),
+    /// `[base, {a, b, …}]`: a texture or a surface, and where.
+    Texture(Base, Vec<Operand>),
     /// `{a, b, …}`
     Vector(Vec<Operand>),
     /// `p|q`

@@ -90,6 +90,14 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>, Error> {
                 }
                 out.push((Token::Dot(&text[start..i]), line));
             }
+            // The geometry of a texture: `.2d`.
+            b'.' if matches!(at(i + 1), b'1'..=b'3')
+                && at(i + 2) == b'd'
+                && !is_word(at(i + 3)) =>
+            {
+                out.push((Token::Dot(&text[i + 1..i + 3]), line));
+                i += 3;
+            }
             b'0'..=b'9' => {
                 let (token, next) = number(text, i, line)?;
                 out.push((token, line));

@@ -23,9 +23,10 @@ use std::cell::Cell;
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Flags, Function, Gone, GraphExec, GraphPart, GraphStep, In,
-        JitOption, Kernel, LaunchAttribute, LaunchConfig, Library, MemOp, MemPool, Module, New,
-        Object, Out, Physical, Stream, TensorForm, TensorMap,
+        Arg, Array, ArrayForm, BoxCopy, BoxEnd, Context, Copy2D, Event, Flags, Function, Gone,
+        GraphExec, GraphPart, GraphStep, In, JitOption, Kernel, LaunchAttribute, LaunchConfig,
+        Library, MemOp, MemPool, MipmappedArray, Module, New, Object, Out, Physical, Stream,
+        TensorForm, TensorMap, TextureForm, TextureResource,
     },
     codec::{Blob, Wire},
     cuda::*,
@@ -78,8 +79,13 @@ nothing!(
     Vec<MemOp>,
     LaunchAttribute,
     TensorForm,
-    TensorMap
+    TensorMap,
+    ArrayForm,
+    TextureForm,
+    TextureResource
 );
+// An array that a copy names is on the GPU of the copy's context.
+nothing!(BoxEnd, Array, MipmappedArray);
 // A step runs in a context of its own, which the worker enters itself.
 nothing!(
     Module, Library, Kernel, Event, MemPool, GraphExec, GraphPart, GraphStep, Physical
@@ -117,6 +123,13 @@ impl Names for u64 {
 impl Names for Copy2D {
     fn name(request: &Self, _: &str, named: &mut Named) {
         named.addresses = [request.dst, request.src];
+    }
+}
+
+impl Names for BoxCopy {
+    fn name(request: &Self, _: &str, named: &mut Named) {
+        note(&mut named.addresses, request.dst.address);
+        note(&mut named.addresses, request.src.address);
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Each function is named as its entry of the API table.
 
+mod array;
+mod box_copy;
 mod callback;
 mod client;
 mod context;
@@ -23,9 +25,12 @@ mod printed;
 mod ring;
 mod stream;
 mod tensor_map;
+mod texture;
 mod usage;
 mod virtual_memory;
 
+pub use array::*;
+pub use box_copy::*;
 pub use callback::*;
 pub use client::*;
 pub use context::*;
@@ -45,5 +50,6 @@ pub use printed::*;
 pub use ring::*;
 pub use stream::*;
 pub use tensor_map::*;
+pub use texture::*;
 pub use usage::*;
 pub use virtual_memory::*;

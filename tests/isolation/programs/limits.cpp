@@ -17,6 +17,8 @@
 //   limit WHICH VALUE cuCtxSetLimit; the code
 //   flood THREADS BYTES  copies so many bytes of pageable memory in so many threads, into a stream that is held back until all
 //                     have begun; the code
+//   array BYTES       makes an array of so many bytes; the code
+//   unarray           ends it; the code
 //   map BYTES         makes so many bytes and maps them behind the last, without keeping the handle; the code
 //   unmap             unmaps the last of these; the code
 //   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
@@ -282,6 +284,7 @@ int main() {
     static std::vector<CUdeviceptr> held;
     std::vector<CUcontext> contexts;
     std::vector<CUmodule> modules;
+    std::vector<CUarray> arrays;
     char line[256];
     while (fgets(line, sizeof line, stdin)) {
         char word[64] = "", name[64] = "";
@@ -382,6 +385,17 @@ int main() {
             code = cuModuleLoadData(&module, text.c_str());
             if (code == CUDA_SUCCESS) modules.push_back(module);
             answer("module", std::to_string((int)code));
+        } else if (!strcmp(word, "array")) {
+            sscanf(line, "%*s %zu", &first);
+            CUarray array = nullptr;
+            CUDA_ARRAY_DESCRIPTOR what{16384, (first / 16384 + 3) / 4, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+            code = cuArrayCreate(&array, &what);
+            if (code == CUDA_SUCCESS) arrays.push_back(array);
+            answer("array", std::to_string((int)code));
+        } else if (!strcmp(word, "unarray")) {
+            code = cuArrayDestroy(arrays.back());
+            arrays.pop_back();
+            answer("unarray", std::to_string((int)code));
         } else if (!strcmp(word, "unload")) {
             code = cuModuleUnload(modules.back());
             modules.pop_back();

@@ -4,6 +4,7 @@
 //! A store asks the host by the connection alone, and knows nothing of the functions that use it.
 
 pub mod answers;
+pub mod arrays;
 pub mod context;
 pub mod function;
 pub mod host;

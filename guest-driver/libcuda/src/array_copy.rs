@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Copies of boxes of which an array is one end at least.
+//!
+//! The other end is an array too, or memory that the worker can address, or pageable memory, whose bytes travel beside the
+//! stream in pieces of boxes.
+
+use gpgpu_protocol::{
+    api::{Array, BoxCopy, BoxEnd, Object, request},
+    cuda::*,
+};
+
+use crate::{
+    argument::{HostPtr, InPtr},
+    border::Result,
+    client::{Client, client},
+    copy::{Order, Side, check, planes, recorded},
+    cuda,
+    stores::pointers::Kind,
+};
+
+/// Bytes of a row, rows, slices.
+type Size = [usize; 3];
+
+/// Where one end is.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// An array, or memory that the worker can address.
+    Far(BoxEnd),
+    /// Pageable memory: the first byte, and the bytes from row to row and from slice to slice.
+    Near(HostPtr, usize, usize),
+}
+
+/// Whether a copy is one of these.
+pub fn has_array(copy: &CUDA_MEMCPY3D) -> bool {
+    [copy.srcMemoryType, copy.dstMemoryType].contains(&CU_MEMORYTYPE_ARRAY)
+}
+
+/// One end as the program gave it.
+struct Given {
+    kind: CUmemorytype,
+    host: u64,
+    device: u64,
+    array: CUarray,
+    at: [usize; 3],
+    pitch: usize,
+    rows: usize,
+}
+
+fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
+    let bad = CUDA_ERROR_INVALID_VALUE;
+    let [x, y, z] = given.at;
+    let [width, height, depth] = size;
+    let base = match given.kind {
+        CU_MEMORYTYPE_HOST => given.host,
+        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => given.device,
+        CU_MEMORYTYPE_ARRAY => {
+            let array = Array::id(given.array);
+            let known = client.arrays.array(array).map_err(|_| bad)?;
+            if !known.holds(given.at, size) {
+                return Err(bad);
+            }
+            return Ok(End::Far(BoxEnd {
+                array,
+                x,
+                y,
+                z,
+                ..BoxEnd::default()
+            }));
+        }
+        _ => return Err(bad),
+    };
+    let row = x.checked_add(width).ok_or(bad)?;
+    let column = y.checked_add(height).ok_or(bad)?;
+    let pitch = if given.pitch == 0 { row } else { given.pitch };
+    let rows = if given.rows == 0 { column } else { given.rows };
+    if base == 0 || row > pitch || column > rows && depth > 1 {
+        return Err(bad);
+    }
+    let slice = pitch.checked_mul(rows).ok_or(bad)?;
+    let reach = |z: usize, y: usize, x: usize| {
+        let slices = z.checked_mul(slice)?;
+        slices.checked_add(y.checked_mul(pitch)?)?.checked_add(x)
+    };
+    let skipped = reach(z, y, x).ok_or(bad)?;
+    let bytes = reach(depth - 1, height - 1, width).ok_or(bad)?;
+    let start = base.checked_add(skipped as u64).ok_or(bad)?;
+    let side = match given.kind {
+        CU_MEMORYTYPE_DEVICE => Side::Far(start),
+        _ => Side::host(client, start, bytes),
+    };
+    Ok(match side {
+        Side::Far(address) => {
+            client.disown(address);
+            End::Far(BoxEnd {
+                address,
+                pitch,
+                rows,
+                ..BoxEnd::default()
+            })
+        }
+        Side::Near(first) => End::Near(first, pitch, slice),
+    })
+}
+
+/// Whether an end is pinned memory.
+fn is_host(client: &Client, end: &BoxEnd) -> bool {
+    let range = client.pointers.find_whole(end.address, 1);
+    end.array == 0 && range.is_some_and(|range| matches!(range.kind, Kind::Host { .. }))
+}
+
+/// Cuts a box into pieces of at most so many bytes: where each begins, and its size.
+fn pieces([width, height, depth]: Size, most: usize) -> Vec<([usize; 3], Size)> {
+    let cut = |all: usize, each: usize| {
+        (0..all)
+            .step_by(each.max(1))
+            .map(move |at| (at, each.max(1).min(all - at)))
+    };
+    let mut pieces = Vec::new();
+    if width > most {
+        // Between elements, for none is longer than this.
+        let each = most / 16 * 16;
+        for z in 0..depth {
+            for y in 0..height {
+                pieces.extend(cut(width, each).map(|(x, bytes)| ([x, y, z], [bytes, 1, 1])));
+            }
+        }
+    } else if width * height > most {
+        for z in 0..depth {
+            let rows = cut(height, most / width);
+            pieces.extend(rows.map(|(y, rows)| ([0, y, z], [width, rows, 1])));
+        }
+    } else {
+        let slices = cut(depth, most / (width * height));
+        pieces.extend(slices.map(|(z, slices)| ([0, 0, z], [width, height, slices])));
+    }
+    pieces
+}
+
+/// The place of a piece in an array.
+fn moved(end: &BoxEnd, [x, y, z]: [usize; 3]) -> BoxEnd {
+    BoxEnd {
+        x: end.x + x,
+        y: end.y + y,
+        z: end.z + z,
+        ..*end
+    }
+}
+
+/// Each row of a piece in pageable memory, in their order.
+fn rows_of(
+    (first, pitch, slice): (HostPtr, usize, usize),
+    [x, y, z]: [usize; 3],
+    [_, height, depth]: Size,
+) -> impl Iterator<Item = HostPtr> {
+    (0..depth).flat_map(move |k| {
+        (0..height).map(move |j| first.add((z + k) * slice + (y + j) * pitch + x))
+    })
+}
+
+/// Whether a piece of pageable memory has no gaps.
+fn is_packed(pitch: usize, slice: usize, [width, height, depth]: Size) -> bool {
+    (height == 1 || pitch == width) && (depth == 1 || slice == width * height)
+}
+
+fn send(
+    client: &Client,
+    to: &BoxEnd,
+    from: (HostPtr, usize, usize),
+    size: Size,
+    order: Order,
+) -> Result {
+    let all = pieces(size, client.block_bytes());
+    let last = all.len() - 1;
+    let mut packed = Vec::new();
+    for (i, (at, part)) in all.into_iter().enumerate() {
+        let [width, height, depth] = part;
+        let bytes = if is_packed(from.1, from.2, part) {
+            let [x, y, z] = at;
+            let first = from.0.add(z * from.2 + y * from.1 + x);
+            first.bytes(width * height * depth)
+        } else {
+            packed.clear();
+            for row in rows_of(from, at, part) {
+                packed.extend_from_slice(row.bytes(width));
+            }
+            &packed[..]
+        };
+        let request = request::gpgpuBoxIn {
+            to: moved(to, at),
+            width,
+            height,
+            depth,
+            hStream: order.stream,
+            synchronous: order.synchronous && i == last,
+        };
+        client.call_with(&request, bytes, &mut [])?;
+    }
+    Ok(())
+}
+
+fn fetch(
+    client: &Client,
+    to: (HostPtr, usize, usize),
+    from: &BoxEnd,
+    size: Size,
+    order: Order,
+) -> Result {
+    let mut packed = Vec::new();
+    for (at, part) in pieces(size, client.block_bytes()) {
+        let [width, height, depth] = part;
+        let bytes = width * height * depth;
+        let request = request::gpgpuBoxOut {
+            from: moved(from, at),
+            width,
+            height,
+            depth,
+            hStream: order.stream,
+        };
+        if is_packed(to.1, to.2, part) {
+            let [x, y, z] = at;
+            let first = to.0.add(z * to.2 + y * to.1 + x);
+            client.call_with(&request, &[], first.bytes_mut(bytes))?;
+            continue;
+        }
+        packed.resize(bytes, 0);
+        client.call_with(&request, &[], &mut packed)?;
+        for (row, bytes) in rows_of(to, at, part).zip(packed.chunks_exact(width)) {
+            row.store(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Copies a box.
+pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
+    let client = client()?;
+    check(1, 1)?;
+    let size = [copy.WidthInBytes, copy.Height, copy.Depth];
+    if size.contains(&0) {
+        return Ok(());
+    }
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if recorded(copy, order)? {
+        return Ok(());
+    }
+    let dst = Given {
+        kind: copy.dstMemoryType,
+        host: copy.dstHost as u64,
+        device: copy.dstDevice,
+        array: copy.dstArray,
+        at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
+        pitch: copy.dstPitch,
+        rows: copy.dstHeight,
+    };
+    let src = Given {
+        kind: copy.srcMemoryType,
+        host: copy.srcHost as u64,
+        device: copy.srcDevice,
+        array: copy.srcArray,
+        at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
+        pitch: copy.srcPitch,
+        rows: copy.srcHeight,
+    };
+    match (end(client, &dst, size)?, end(client, &src, size)?) {
+        (End::Far(dst), End::Far(src)) => {
+            // Within device memory a synchronous copy does not hold up the host.
+            let waits = is_host(client, &dst) || is_host(client, &src);
+            let [width, height, depth] = size;
+            let request = request::gpgpuBoxCopy {
+                copy: BoxCopy {
+                    dst,
+                    src,
+                    width,
+                    height,
+                    depth,
+                },
+                hStream: order.stream,
+                synchronous: order.synchronous && waits,
+            };
+            client.call(&request).map(drop)
+        }
+        (End::Far(to), End::Near(first, pitch, slice)) => {
+            send(client, &to, (first, pitch, slice), size, order)
+        }
+        (End::Near(first, pitch, slice), End::Far(from)) => {
+            fetch(client, (first, pitch, slice), &from, size, order)
+        }
+        // One of the two is an array.
+        (End::Near(..), End::Near(..)) => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// An end of a copy of one range.
+#[derive(Clone, Copy)]
+enum Line {
+    Array(CUarray, usize),
+    Host(u64),
+    Device(u64),
+}
+
+/// A copy of bytes of an array's first row.
+fn line(to: Line, from: Line, bytes: usize, order: Order) -> Result {
+    let nothing = std::ptr::null_mut();
+    let place = |line: Line| match line {
+        Line::Array(array, offset) => (CU_MEMORYTYPE_ARRAY, 0, array, offset),
+        Line::Host(address) => (CU_MEMORYTYPE_HOST, address, nothing, 0),
+        Line::Device(address) => (CU_MEMORYTYPE_DEVICE, address, nothing, 0),
+    };
+    let (dstMemoryType, to, dstArray, dstXInBytes) = place(to);
+    let (srcMemoryType, from, srcArray, srcXInBytes) = place(from);
+    let row = CUDA_MEMCPY3D {
+        srcXInBytes,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType,
+        srcHost: from as *const _,
+        srcDevice: from,
+        srcArray,
+        reserved0: std::ptr::null_mut(),
+        srcPitch: 0,
+        srcHeight: 0,
+        dstXInBytes,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType,
+        dstHost: to as *mut _,
+        dstDevice: to,
+        dstArray,
+        reserved1: std::ptr::null_mut(),
+        dstPitch: 0,
+        dstHeight: 0,
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
+    };
+    copy(&row, order)
+}
+
+/// `cuMemcpy3DPeer`: its structure has the contexts where the other has what is reserved. Addresses and arrays say by themselves where
+/// they are.
+fn between(given: InPtr<CUDA_MEMCPY3D>, order: Order) -> Result {
+    let client = client()?;
+    let mut copy = given.get()?;
+    for context in [copy.reserved0 as u64, copy.reserved1 as u64] {
+        client
+            .objects
+            .context(context)
+            .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    }
+    (copy.reserved0, copy.reserved1) = (std::ptr::null_mut(), std::ptr::null_mut());
+    planes(copy, order)
+}
+
+cuda! {
+    fn cuMemcpyHtoA_v2(dstArray: CUarray, dstOffset: usize, srcHost: HostPtr, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Host(srcHost.address()), ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyHtoA_v2_ptds(dstArray: CUarray, dstOffset: usize, srcHost: HostPtr, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Host(srcHost.address()), ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyHtoAAsync_v2(dstArray: CUarray, dstOffset: usize, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
+        line(Line::Array(dstArray, dstOffset), Line::Host(srcHost.address()), ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyHtoAAsync_v2_ptsz(dstArray: CUarray, dstOffset: usize, srcHost: HostPtr, ByteCount: usize, hStream: CUstream) {
+        line(Line::Array(dstArray, dstOffset), Line::Host(srcHost.address()), ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyAtoH_v2(dstHost: HostPtr, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Host(dstHost.address()), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyAtoH_v2_ptds(dstHost: HostPtr, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Host(dstHost.address()), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyAtoHAsync_v2(dstHost: HostPtr, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream) {
+        line(Line::Host(dstHost.address()), Line::Array(srcArray, srcOffset), ByteCount, Order::on(hStream)?)
+    }
+    fn cuMemcpyAtoHAsync_v2_ptsz(dstHost: HostPtr, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream) {
+        line(Line::Host(dstHost.address()), Line::Array(srcArray, srcOffset), ByteCount, Order::on_per_thread(hStream)?)
+    }
+    fn cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Device(srcDevice), ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyDtoA_v2_ptds(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Device(srcDevice), ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Device(dstDevice), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyAtoD_v2_ptds(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Device(dstDevice), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpyAtoA_v2(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous()?)
+    }
+    fn cuMemcpyAtoA_v2_ptds(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
+        line(Line::Array(dstArray, dstOffset), Line::Array(srcArray, srcOffset), ByteCount, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpy3DPeer(pCopy: InPtr<CUDA_MEMCPY3D>) {
+        between(pCopy, Order::synchronous()?)
+    }
+    fn cuMemcpy3DPeer_ptds(pCopy: InPtr<CUDA_MEMCPY3D>) {
+        between(pCopy, Order::synchronous_per_thread()?)
+    }
+    fn cuMemcpy3DPeerAsync(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
+        between(pCopy, Order::on(hStream)?)
+    }
+    fn cuMemcpy3DPeerAsync_ptsz(pCopy: InPtr<CUDA_MEMCPY3D>, hStream: CUstream) {
+        between(pCopy, Order::on_per_thread(hStream)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_08_pieces_cover_a_box_once_and_are_no_longer_than_they_may() {
+        for size in [[1, 1, 1], [48, 3, 2], [100, 7, 5], [640, 1, 2], [33, 40, 1]] {
+            for most in [16, 100, 300, 1 << 20] {
+                let mut seen = vec![false; size.iter().product()];
+                for ([x, y, z], part) in pieces(size, most) {
+                    assert!(part.iter().product::<usize>() <= most);
+                    for k in z..z + part[2] {
+                        for j in y..y + part[1] {
+                            for i in x..x + part[0] {
+                                let at = (k * size[1] + j) * size[0] + i;
+                                assert!(!std::mem::replace(&mut seen[at], true));
+                            }
+                        }
+                    }
+                }
+                assert!(seen.iter().all(|seen| *seen), "{size:?} {most}");
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Copies of boxes of which an array is one end at least.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    api::{Array, BoxEnd, Object, Stream, reply, request},
+    cuda::*,
+};
+
+use super::copy::known;
+use crate::cuda::driver;
+use crate::worker::{
+    counts::{self, Memory},
+    dispatch::Outcome,
+    lease::current_gpu,
+    session::{Data, Session},
+};
+
+/// Bytes of a row, rows, slices.
+type Size = [usize; 3];
+
+/// An end that was looked up.
+struct Held {
+    of: Memory,
+    /// An array's handle.
+    array: CUarray,
+    /// The ids of the array, of what it is a part of, and of its context.
+    objects: [u64; 3],
+    /// The first byte of memory, and how many from there to the last.
+    memory: Option<(u64, u64)>,
+}
+
+/// Bytes of a box, if it has some.
+fn volume(size: Size) -> Result<usize, CUresult> {
+    let [width, height, depth] = size;
+    let bytes = width
+        .checked_mul(height)
+        .and_then(|rows| rows.checked_mul(depth));
+    let bytes = bytes.filter(|bytes| *bytes > 0);
+    bytes.ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Looks an array up. The driver sees to it that a box lies in it.
+fn in_array(session: &Session, id: u64) -> Result<Held, CUresult> {
+    let entry = session.objects.entry::<Array>(id);
+    let entry = entry.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    // A gate holds for one GPU.
+    let device = session.arrays.device(id);
+    let is_here =
+        device.is_some_and(|device| current_gpu().is_ok_and(|gpu| device as usize == gpu));
+    if !is_here {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(Held {
+        of: Memory::Device,
+        array: Array::handle(entry.raw),
+        objects: [id, entry.parent, entry.context],
+        memory: None,
+    })
+}
+
+/// Checks that all of a box in memory is the client's.
+fn in_memory(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
+    let [width, height, depth] = size;
+    let fits =
+        (height == 1 && depth == 1 || end.pitch >= width) && (depth == 1 || end.rows >= height);
+    let bytes = end
+        .pitch
+        .checked_mul(end.rows)
+        .and_then(|slice| slice.checked_mul(depth - 1))
+        .and_then(|slices| slices.checked_add(end.pitch.checked_mul(height - 1)?))
+        .and_then(|rows| rows.checked_add(width));
+    let bytes = bytes.filter(|_| fits).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    Ok(Held {
+        of: known(session, end.address, bytes)?,
+        array: std::ptr::null_mut(),
+        objects: [0; 3],
+        memory: Some((end.address, bytes as u64)),
+    })
+}
+
+fn hold(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
+    match end.array {
+        0 => in_memory(session, end, size),
+        id => in_array(session, id),
+    }
+}
+
+/// Bytes beside the stream, in the command's part of the staging area.
+fn beside(bytes: *mut c_void, size: Size) -> (BoxEnd, *mut c_void) {
+    let end = BoxEnd {
+        pitch: size[0],
+        rows: size[1],
+        ..BoxEnd::default()
+    };
+    (end, bytes)
+}
+
+/// One end as the driver takes it: its type, the host's address, and the structure's other fields.
+fn kind(held: Option<&Held>) -> CUmemorytype {
+    match held {
+        None => CU_MEMORYTYPE_HOST,
+        Some(held) if held.array.is_null() => CU_MEMORYTYPE_UNIFIED,
+        Some(_) => CU_MEMORYTYPE_ARRAY,
+    }
+}
+
+type End<'a> = (&'a BoxEnd, Option<&'a Held>, *mut c_void);
+
+/// Gives a copy to the driver. An end that is not held is bytes beside the stream.
+///
+/// # Safety
+///
+/// Bytes beside the stream are as many as the box has.
+unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
+    let array = |held: Option<&Held>| held.map_or(std::ptr::null_mut(), |held| held.array);
+    let copy = CUDA_MEMCPY3D {
+        srcXInBytes: src.0.x,
+        srcY: src.0.y,
+        srcZ: src.0.z,
+        srcLOD: 0,
+        srcMemoryType: kind(src.1),
+        srcHost: src.2,
+        srcDevice: src.0.address,
+        srcArray: array(src.1),
+        reserved0: std::ptr::null_mut(),
+        srcPitch: src.0.pitch,
+        srcHeight: src.0.rows,
+        dstXInBytes: dst.0.x,
+        dstY: dst.0.y,
+        dstZ: dst.0.z,
+        dstLOD: 0,
+        dstMemoryType: kind(dst.1),
+        dstHost: dst.2,
+        dstDevice: dst.0.address,
+        dstArray: array(dst.1),
+        reserved1: std::ptr::null_mut(),
+        dstPitch: dst.0.pitch,
+        dstHeight: dst.0.rows,
+        WidthInBytes: size[0],
+        Height: size[1],
+        Depth: size[2],
+    };
+    // SAFETY: the structure lives across the call; arrays are the driver's and live, memory is known as a whole, and the caller answers
+    // for bytes beside the stream. The driver checks that boxes lie in their arrays.
+    unsafe { driver::cuMemcpy3DAsync_v2(&copy, stream) }
+}
+
+/// The offsets of an end in memory: the address is that of the first byte.
+fn plain(end: BoxEnd) -> BoxEnd {
+    match end.array {
+        0 => BoxEnd {
+            x: 0,
+            y: 0,
+            z: 0,
+            ..end
+        },
+        _ => end,
+    }
+}
+
+fn stream(session: &Session, id: u64) -> Result<CUstream, CUresult> {
+    session.objects.raw::<Stream>(id).map(|raw| raw as CUstream)
+}
+
+fn finish(stream: CUstream, synchronous: bool) -> Result<(), CUresult> {
+    if !synchronous {
+        return Ok(());
+    }
+    // SAFETY: the stream is the driver's and lives.
+    unsafe { driver::cuStreamSynchronize(stream) }
+}
+
+/// The command uses nothing from here on but what it names, and may wait.
+fn narrow(session: &Session, stream: u64, ends: &[&Held]) {
+    let memory: Vec<_> = ends.iter().filter_map(|held| held.memory).collect();
+    let objects: Vec<_> = ends.iter().flat_map(|held| held.objects).collect();
+    session.wait_with(stream, &memory, &objects);
+}
+
+/// A copy between arrays, or an array and memory that the worker can address.
+pub fn gpgpuBoxCopy(
+    session: &Session,
+    request: request::gpgpuBoxCopy,
+    _: Data,
+) -> Outcome<reply::gpgpuBoxCopy> {
+    let stream = stream(session, request.hStream)?;
+    let copy = request.copy;
+    let size = [copy.width, copy.height, copy.depth];
+    let bytes = volume(size)?;
+    let (dst, src) = (plain(copy.dst), plain(copy.src));
+    let to = hold(session, &dst, size)?;
+    let from = hold(session, &src, size)?;
+    if to.array.is_null() && from.array.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    narrow(session, request.hStream, &[&to, &from]);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: both ends are held.
+    unsafe {
+        issue(
+            (&dst, Some(&to), nothing),
+            (&src, Some(&from), nothing),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(to.of, from.of, bytes as u64);
+    finish(stream, request.synchronous)?;
+    Ok(reply::gpgpuBoxCopy::default())
+}
+
+/// Bytes beside the stream are those of a box, and come with a command that is not one of several.
+fn check(size: Size, there: usize, data: Data) -> Result<usize, CUresult> {
+    match volume(size)? {
+        bytes if bytes == there && data.offset == 0 => Ok(bytes),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A copy into an array whose source came with the command.
+pub fn gpgpuBoxIn(
+    session: &Session,
+    request: request::gpgpuBoxIn,
+    data: Data,
+) -> Outcome<reply::gpgpuBoxIn> {
+    let stream = stream(session, request.hStream)?;
+    let size = [request.width, request.height, request.depth];
+    let bytes = check(size, data.input_bytes, data)?;
+    let to = in_array(session, request.to.array)?;
+    let (src, from) = beside(data.input.cast_mut(), size);
+    narrow(session, request.hStream, &[&to]);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: the source is the command's part of the staging area, and as long as the box.
+    unsafe {
+        issue(
+            (&request.to, Some(&to), nothing),
+            (&src, None, from),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(to.of, Memory::Host, bytes as u64);
+    finish(stream, request.synchronous)?;
+    Ok(reply::gpgpuBoxIn::default())
+}
+
+/// A copy out of an array whose bytes go back with the answer.
+pub fn gpgpuBoxOut(
+    session: &Session,
+    request: request::gpgpuBoxOut,
+    data: Data,
+) -> Outcome<reply::gpgpuBoxOut> {
+    let stream = stream(session, request.hStream)?;
+    let size = [request.width, request.height, request.depth];
+    let bytes = check(size, data.output_bytes, data)?;
+    let from = in_array(session, request.from.array)?;
+    let (dst, to) = beside(data.output, size);
+    narrow(session, request.hStream, &[&from]);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: the destination is the command's part of the staging area, and as long as the box.
+    unsafe {
+        issue(
+            (&dst, None, to),
+            (&request.from, Some(&from), nothing),
+            size,
+            stream,
+        )?
+    };
+    counts::copy(Memory::Host, from.of, bytes as u64);
+    finish(stream, true)?;
+    Ok(reply::gpgpuBoxOut::default())
+}
