@@ -37,6 +37,7 @@ mod memory;
 mod objects;
 #[allow(non_snake_case)]
 mod ops;
+mod peers;
 mod places;
 mod pool;
 mod printed;
@@ -44,6 +45,7 @@ mod printing;
 mod rest;
 mod ring;
 mod session;
+mod shared_events;
 mod shares;
 mod start;
 

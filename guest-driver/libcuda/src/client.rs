@@ -22,6 +22,7 @@ use crate::{
         objects::Objects,
         pointers::{Origin, Pointers, Range},
         pools::Pools,
+        shareable::Shareable,
         spare::Spare,
     },
     visible,
@@ -46,6 +47,8 @@ pub struct Client {
     pub spare: Spare,
     /// Memory pools.
     pub pools: Pools,
+    /// Physical memory that other processes may be given.
+    pub shareable: Shareable,
 }
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -114,6 +117,7 @@ impl Client {
             host: Host::default(),
             spare: Spare::default(),
             pools,
+            shareable: Shareable::default(),
         })
     }
 

@@ -12,7 +12,7 @@ use crate::{
     argument::{OutPtr, Text},
     border::Result,
     client::{API_VERSION, client, connect, initialise},
-    cuda,
+    cuda, ipc,
     stores::answers::local,
 };
 
@@ -26,6 +26,9 @@ pub(crate) fn device(ordinal: CUdevice) -> Result<&'static DeviceInfo> {
 
 /// A device attribute, or the result of asking the host for it.
 pub(crate) fn attribute(info: &DeviceInfo, attribute: CUdevice_attribute) -> Result<i32> {
+    if let Some(value) = ipc::attribute(attribute)? {
+        return Ok(value);
+    }
     let answer = info
         .attributes
         .get(attribute as usize)

@@ -26,6 +26,8 @@ mod fill;
 mod function;
 mod graph;
 mod image;
+mod ipc;
+mod ipc_event;
 mod launch;
 mod library;
 mod link;
