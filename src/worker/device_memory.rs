@@ -292,8 +292,9 @@ impl DeviceMemory {
             Some(made)
         });
         let made = made.clone();
-        self.spans_devices
-            .store(devices.len() > 1, Ordering::Relaxed);
+        if devices.len() > 1 {
+            self.spans_devices.store(true, Ordering::Relaxed);
+        }
         made
     }
 

@@ -494,6 +494,8 @@ PITFALL(65, descriptors_pass_memory_on) {
 }
 
 PITFALL(65, descriptors_by_the_rules) {
+    if (pitfall::backend() == "software")
+        pitfall::skip("the software GPU's own library has other codes for what is no descriptor");
     Gpu gpu;
     need_descriptors(gpu);
     CUmemGenericAllocationHandle handle = 0, plain = 0, got = 0;
@@ -543,8 +545,7 @@ PITFALL(65, descriptors_by_the_rules) {
     CK_IS(import(one, CU_MEM_HANDLE_TYPE_WIN32), CUDA_ERROR_NOT_SUPPORTED);
     CK_IS(cuMemImportFromShareableHandle(nullptr, (void *)(uintptr_t)one, type), CUDA_ERROR_INVALID_VALUE);
     CUipcMemHandle ipc;
-    if (pitfall::backend() != "software")
-        CK_IS(cuIpcGetMemHandle(&ipc, memory), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuIpcGetMemHandle(&ipc, memory), CUDA_ERROR_INVALID_VALUE);
     // None of it needs a context, and a capture is no hindrance.
     CK(cuCtxSetCurrent(nullptr));
     ::close(export_of(handle));

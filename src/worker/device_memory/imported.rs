@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
 };
 
 use gpgpu_protocol::cuda::*;
@@ -21,6 +21,7 @@ use super::{
     addresses::GRANULARITY,
     cuda,
     driver::{location, reserve_for_guest},
+    driver_info,
     ranges::{Range, Source},
     space::Space,
     wait_for,
@@ -162,9 +163,22 @@ impl DeviceMemory {
         bytes: u64,
         file: &OwnedFd,
     ) -> Result<Imported, CUresult> {
-        let quota = self.quota.get();
-        let charge = quota.map(|quota| quota.reserve_patiently(device, bytes));
-        let charge = charge.transpose()?;
+        let reserve = || {
+            let quota = self.quota.get();
+            let charge = quota.map(|quota| quota.reserve_patiently(device, bytes));
+            charge.transpose()
+        };
+        let charge = match reserve() {
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+                self.give_kept(device);
+                reserve()?
+            }
+            other => other?,
+        };
+        if self.known_device(device).is_none() {
+            // Of a GPU that the client has nothing else on, perhaps.
+            self.spans_devices.store(true, Ordering::Relaxed);
+        }
         let mut handle = 0;
         let shareable = file.as_raw_fd() as usize as *mut std::ffi::c_void;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -205,6 +219,8 @@ impl DeviceMemory {
         given: &Given,
         file: &OwnedFd,
     ) -> Result<(CUdeviceptr, u64, CUdevice), CUresult> {
+        // Importing works on after a failure.
+        driver_info()?;
         let guest_device = self.guest_device(given.gpu)?;
         let device = given.gpu as CUdevice;
         let end = given.offset.checked_add(given.length);
