@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Messages between the processes, over pairs of `SOCK_SEQPACKET` sockets: with a worker here, between the supervisor and
-//! a device process in [`device`], with a mover in [`mover`].
+//! a device process in [`device`], with a mover in [`mover`], between workers of one VM in [`peers`].
 //!
 //! Both ends are on one machine and of one build, so integers are native. A message is a fixed
 //! header, a payload (stream or answer bytes) and, where it names memory, file descriptors: `frame.rs` has what is the
@@ -14,6 +14,7 @@ mod ends;
 mod frame;
 mod messages;
 pub mod mover;
+pub mod peers;
 mod rest;
 
 use std::{

@@ -174,6 +174,52 @@ fn a_doorbell_that_is_rung_for_ever_costs_nobody_else() {
     neighbour.finish(host);
 }
 
+/// Workers of a VM meet by the supervisor, which takes no descriptors of them.
+#[test]
+fn descriptors_that_a_worker_sends_for_others_are_closed() {
+    let host = Host::start("worker");
+    let neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let first = guest.open();
+    let client = guest.open();
+    let before = host.files();
+    let attack = [worker::FILES_FOR_OTHERS];
+    let (status, ..) = guest.command(client, &attack, 16, &[], 0);
+    assert_eq!(status, status::OK);
+    let (status, ..) = guest.command(client, &[worker::STEP], 16, &[], 0);
+    assert_eq!(
+        status,
+        status::OK,
+        "it has lost its channel to others alone"
+    );
+    host.wait_for_files(host.id(), before);
+    let (status, ..) = guest.command(first, &[worker::STEP], 16, &[], 0);
+    assert_eq!(status, status::OK, "other clients go on");
+    drop(guest);
+    neighbour.finish(host);
+}
+
+#[test]
+fn meetings_that_workers_ask_for_without_an_end_cost_nobody_else() {
+    let host = Host::start("worker");
+    let mut neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let clients: Vec<u32> = (0..4).map(|_| guest.open()).collect();
+    let before = host.files();
+    for client in &clients {
+        let (status, ..) = guest.command(*client, &[worker::MEET], 16, &[], 0);
+        assert_eq!(status, status::OK);
+    }
+    let (cpu, began) = (host.cpu(), Instant::now());
+    neighbour.works(60);
+    let (used, passed) = (host.cpu() - cpu, began.elapsed());
+    let most = Duration::from_secs(1) + passed / 2;
+    assert!(used < most, "{used:?} of {passed:?}");
+    host.wait_for_files(host.id(), before);
+    drop(guest);
+    neighbour.finish(host);
+}
+
 #[test]
 fn output_of_a_worker_is_no_hold_on_the_supervisor() {
     let host = Host::start("worker");

@@ -14,7 +14,7 @@ use std::{
 
 use libfuzzer_sys::fuzz_target;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vhost_device_gpgpu::ipc::{self, device, mover};
+use vhost_device_gpgpu::ipc::{self, device, mover, peers};
 use virtio_gpgpu_fuzz::{
     device::{lowest_free_descriptor, send_raw},
     input::Input,
@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
     let before = lowest_free_descriptor();
     let mut input = Input::new(bytes);
     let (ours, theirs) = ipc::pair().expect("no sockets");
-    let to = input.u8() % 7;
+    let to = input.u8() % 11;
     for _ in 0..MOST {
         if input.is_empty() {
             break;
@@ -109,6 +109,28 @@ fn receive(to: u8, socket: OwnedFd) {
             let end = ipc::WorkerEnd::new(socket);
             while let Ok(Some(_)) = end.recv() {}
         }
-        _ => while let Ok(Some(_)) = mover::take_order(socket.as_fd()) {},
+        6 => while let Ok(Some(_)) = mover::take_order(socket.as_fd()) {},
+        7 => {
+            let end = peers::SupervisorEnd::new(socket);
+            while let Ok(Some(_)) = end.recv() {}
+        }
+        8 => {
+            let end = peers::WorkerEnd::new(socket);
+            while let Ok(Some(_)) = end.recv() {}
+        }
+        9 => {
+            let end = peers::HostEnd::new(socket);
+            while let Ok(Some(_)) = end.recv() {}
+        }
+        _ => {
+            let end = peers::VisitorEnd::new(socket);
+            let question = peers::Question {
+                seq: 1,
+                what: 1,
+                token: [0; peers::TOKEN_BYTES],
+            };
+            let now = std::time::Instant::now();
+            while let Ok(Some(_)) = end.ask(question, now) {}
+        }
     }
 }

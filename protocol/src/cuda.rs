@@ -1329,6 +1329,9 @@ pub struct CUDA_KERNEL_NODE_PARAMS {
 
 const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
 
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, a flag of `cuIpcOpenMemHandle`.
+pub const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+
 /// `CUipcMemHandle`, which goes by value.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -170,6 +170,8 @@ impl WorkerEnd {
                     ledger: next()?,
                     terms: next()?,
                     doorbell: next()?,
+                    peers: next()?,
+                    number: header.seq,
                     cache: fds.next(),
                     slot: header.value,
                     gpus: read_gpus(payload)?,

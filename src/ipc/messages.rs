@@ -55,7 +55,7 @@ pub(super) struct Header {
     /// Thread of a command, region of a map or unmap, status of what comes from a worker, GPU of an
     /// export.
     pub(super) value: u32,
-    /// Names a request, and in an export or unexport the export.
+    /// Names a request, and in an export or unexport the export; the number of a worker that is to serve.
     pub(super) seq: u64,
     /// Address of a map, offset of a command's data in the whole transfer, offset of a move in its
     /// export.
@@ -121,6 +121,10 @@ pub struct Serving<F = OwnedFd> {
     pub terms: F,
     /// An eventfd by which the supervisor looks at the account.
     pub doorbell: F,
+    /// The worker's [`WorkerEnd`](super::peers::WorkerEnd), by which it meets others of its VM.
+    pub peers: F,
+    /// Its number for these: no other worker of the service has it, then or later.
+    pub number: u64,
     /// The directory for what the driver compiles for the client's VM, if it may keep that.
     pub cache: Option<F>,
     /// The client's place in the ledger.
@@ -295,6 +299,7 @@ impl Message {
         let header = Header {
             kind: kind::SERVE,
             value: serving.slot,
+            seq: serving.number,
             payload: size_of_val(&serving.gpus[..]) as u32,
             ..Header::default()
         };
@@ -303,6 +308,7 @@ impl Message {
             serving.ledger,
             serving.terms,
             serving.doorbell,
+            serving.peers,
         ];
         let mut message = Self::new(header, files.into_iter().chain(serving.cache).collect());
         message.bytes.extend_from_slice(serving.gpus.as_bytes());

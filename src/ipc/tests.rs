@@ -317,7 +317,7 @@ fn descriptors_that_no_message_has_are_closed() {
     };
     type End = Box<dyn Fn(OwnedFd) -> bool>;
     let malformed = |error: Option<Error>| matches!(error, Some(Error::Malformed(_)));
-    let ends: [(usize, u32, End); 4] = [
+    let ends: [(usize, u32, End); 6] = [
         (
             size_of::<Header>(),
             kind::DONE,
@@ -338,6 +338,16 @@ fn descriptors_that_no_message_has_are_closed() {
             67,
             Box::new(move |fd| malformed(device::SupervisorEnd::new(fd).recv().err())),
         ),
+        (
+            16,
+            67,
+            Box::new(move |fd| malformed(peers::SupervisorEnd::new(fd).recv().err())),
+        ),
+        (
+            72,
+            129,
+            Box::new(move |fd| malformed(peers::HostEnd::new(fd).recv().err())),
+        ),
     ];
     for (number, (bytes, kind, is_refused)) in ends.iter().enumerate() {
         for count in [1, 2, 250, 253] {
@@ -351,4 +361,69 @@ fn descriptors_that_no_message_has_are_closed() {
             assert_eq!(reader.read(&mut [0]).unwrap(), 0, "end {number} of {count}");
         }
     }
+}
+
+#[test]
+fn a_visitor_is_given_what_it_asks_for_and_nothing_else() {
+    use peers::{Given, HostEnd, Question, ToHost, VisitorEnd};
+    use std::time::{Duration, Instant};
+
+    let (ours, theirs) = pair().unwrap();
+    let (visitor, host) = (VisitorEnd::new(ours), HostEnd::new(theirs));
+    let question = |seq| Question {
+        seq,
+        what: 1,
+        token: [7; peers::TOKEN_BYTES],
+    };
+    let given = Given {
+        number: 3,
+        bytes: 64,
+        offset: 8,
+        length: 16,
+        gpu: 1,
+        detail: 0,
+    };
+    let soon = || Instant::now() + Duration::from_secs(5);
+    let answers = std::thread::spawn(move || {
+        let null = File::open("/dev/null").unwrap();
+        for seq in 1..4 {
+            // A moment may pass until the question is there.
+            let asked = loop {
+                match host.recv().unwrap() {
+                    Some(message) => break message,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(asked, ToHost::Ask(question(seq)));
+            match seq {
+                // One that was given up comes late.
+                1 => {
+                    host.answer(0, Some((given, null.as_fd()))).unwrap();
+                    host.answer(1, Some((given, null.as_fd()))).unwrap();
+                }
+                2 => host.answer(2, None).unwrap(),
+                _ => host.answer(3, Some((given, null.as_fd()))).unwrap(),
+            }
+        }
+        host
+    });
+    let (got, _file) = visitor.ask(question(1), soon()).unwrap().unwrap();
+    assert_eq!(got, given);
+    assert!(visitor.ask(question(2), soon()).unwrap().is_none());
+    assert!(visitor.ask(question(3), soon()).unwrap().is_some());
+    let host = answers.join().unwrap();
+    visitor.give_back([7; peers::TOKEN_BYTES], 2).unwrap();
+    let returned = ToHost::Return([7; peers::TOKEN_BYTES], 2);
+    assert_eq!(host.recv().unwrap(), Some(returned));
+    // One that does not answer is not waited for without an end, and one that is gone not at all.
+    let now = Instant::now();
+    assert!(matches!(
+        visitor.ask(question(4), now),
+        Err(Error::Malformed(_))
+    ));
+    drop(host);
+    assert!(matches!(
+        visitor.ask(question(5), soon()),
+        Err(Error::Closed)
+    ));
 }

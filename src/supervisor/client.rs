@@ -15,6 +15,7 @@ use std::{
 use super::{
     lease::Late,
     metrics::End,
+    peers::Peers,
     process::{Process, reason},
 };
 use crate::{
@@ -90,6 +91,8 @@ pub struct Worker {
     pub client: u32,
     /// Its VM.
     pub vm: usize,
+    /// Its channel for meeting other workers of its VM.
+    pub peers: Peers,
     /// Its place in the VM's ledger.
     pub slot: u32,
     /// The GPU that its client sees first, if that is known.

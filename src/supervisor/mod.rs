@@ -14,6 +14,7 @@ mod lease;
 pub mod measure;
 pub mod metrics;
 mod movers;
+mod peers;
 mod placement;
 mod process;
 mod reload;
@@ -113,6 +114,8 @@ enum Source {
     Link(u32),
     Device(u32),
     Worker(u32),
+    /// A worker's channel for meeting others.
+    Peers(u32),
     /// The mover of a GPU.
     Mover(u32),
     /// A channel of a device process that has ended, which a mover leaves.
@@ -138,6 +141,8 @@ pub struct Supervisor {
     voices: Voices,
     sources: HashMap<u32, Source>,
     last_token: u32,
+    /// The last worker's number for other workers.
+    last_number: u64,
     stop: i32,
     stopped: bool,
     reload: Option<Reload>,
@@ -179,6 +184,7 @@ impl Supervisor {
             voices,
             sources: HashMap::new(),
             last_token: 0,
+            last_number: 0,
             stop: -1,
             stopped: false,
             reload: None,
@@ -349,6 +355,7 @@ impl MutEventSubscriber for Supervisor {
                 self.device_ended(key, ops);
             }
             Some(&Source::Worker(token)) => self.worker_ended(token, ops),
+            Some(&Source::Peers(key)) => self.hear_worker(key, ops),
             Some(Source::Leases) => self.end_expired(),
             Some(Source::Left) => self.mover_left(events.data(), ops),
             Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),

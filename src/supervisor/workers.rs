@@ -18,12 +18,13 @@ use super::{
     Source, Supervisor,
     client::{Name, Warm, Who, Worker},
     metrics::End,
+    peers::Peers,
     placement::{self, Placed},
     process::{Process, reason},
 };
 use crate::{
     account::{Account, Shared},
-    ipc::{self, device::ToDevice},
+    ipc::{self, device::ToDevice, peers::SupervisorEnd},
 };
 
 /// A VM has as many clients as its policy allows.
@@ -35,6 +36,15 @@ impl From<TooMany> for io::Error {
     fn from(error: TooMany) -> Self {
         Self::other(error)
     }
+}
+
+/// A worker that has been given a client.
+struct Served {
+    worker: Warm,
+    account: Arc<Shared<Account>>,
+    /// The GPU that its client sees first, if that is known.
+    first: Option<u32>,
+    peers: Peers,
 }
 
 impl Supervisor {
@@ -122,18 +132,23 @@ impl Supervisor {
         slot: u32,
         path: &Path,
         ops: &mut EventOps<'_>,
-    ) -> io::Result<(Warm, Arc<Shared<Account>>, Option<u32>)> {
+    ) -> io::Result<Served> {
         let gpus = self.gpus_for(vm);
         let (first, leased) = (gpus.first().copied(), gpus.clone());
         let account = Arc::new(Shared::<Account>::new(c"gpgpu-account")?);
         // Nobody reads it: what a write is for, is to be seen.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let doorbell: Arc<File> = Arc::new(OwnedFd::from(EventFd::from_flags(flags)?).into());
+        let (peers, theirs) = ipc::pair()?;
+        self.last_number += 1;
+        let number = self.last_number;
         let serving = ipc::Serving {
             account: Arc::clone(account.file()),
             ledger: Arc::clone(self.vms[vm].ledger.file()),
             terms: Arc::clone(self.vms[vm].terms.file()),
             doorbell: Arc::clone(&doorbell),
+            peers: Arc::new(theirs.into()),
+            number,
             cache: self.vms[vm].cache.clone(),
             slot,
             gpus,
@@ -141,7 +156,15 @@ impl Supervisor {
         let worker = self.find_worker(path, serving, ops)?;
         self.leases
             .join(worker.token, vm, &account, &doorbell, &leased);
-        Ok((worker, account, first))
+        let token = self.token(Source::Peers(worker.token));
+        let mut peers = Peers::new(SupervisorEnd::new(peers), token, number);
+        peers.watch(ops);
+        Ok(Served {
+            worker,
+            account,
+            first,
+            peers,
+        })
     }
 
     /// The GPUs for a new client of a VM, in the order in which it sees them: as the VM's other clients do.
@@ -230,7 +253,12 @@ impl Supervisor {
             return;
         };
         let answer = match found {
-            Ok((worker, account, gpu)) => {
+            Ok(Served {
+                worker,
+                account,
+                first: gpu,
+                peers,
+            }) => {
                 let Warm {
                     process,
                     channel,
@@ -259,6 +287,7 @@ impl Supervisor {
                     device: key,
                     client,
                     vm,
+                    peers,
                     slot,
                     gpu,
                     who,
@@ -332,11 +361,13 @@ impl Supervisor {
         else {
             return;
         };
-        let Some(worker) = self.workers.remove(&token) else {
+        let Some(mut worker) = self.workers.remove(&token) else {
             return;
         };
         self.sources.remove(&token);
         let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
+        worker.peers.unwatch(ops);
+        self.sources.remove(&worker.peers.token);
         self.leases.leave(token);
         self.voices.forget(worker.process.id());
         let end = worker.end(ended, || self.board.out_of_memory());

@@ -8,11 +8,13 @@
 mod addresses;
 mod driver;
 mod freed;
+mod imported;
 mod mapped;
 mod mempool;
 mod ordered;
 mod pool;
 mod ranges;
+mod shared;
 mod space;
 
 use std::{
@@ -30,13 +32,16 @@ use gpgpu_protocol::cuda::*;
 use self::{
     driver::{Chunks, DriverEvents},
     freed::Freed,
+    imported::Imports,
     mapped::Mapped,
     mempool::MemPools,
     ordered::Reaper,
     pool::Pool,
     ranges::{EndsWith, Ranges},
+    shared::Loans,
 };
 pub use self::{
+    imported::Lender,
     ordered::enter_stream,
     pool::{Holders, Place},
     ranges::{Range, Source},
@@ -96,6 +101,9 @@ pub struct DeviceMemory {
     reaper: Reaper,
     mempools: MemPools,
     mapped: Mapped,
+    imports: Imports,
+    loans: Loans,
+    lender: OnceLock<&'static dyn Lender>,
 }
 
 /// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
@@ -214,7 +222,15 @@ impl DeviceMemory {
             reaper: Reaper::default(),
             mempools: MemPools::default(),
             mapped: Mapped::default(),
+            imports: Imports::default(),
+            loans: Loans::default(),
+            lender: OnceLock::new(),
         }
+    }
+
+    /// What others have lent is given back to this.
+    pub fn give_back_to(&self, lender: &'static dyn Lender) {
+        let _ = self.lender.set(lender);
     }
 
     /// From now on all that is allocated is charged.
@@ -276,8 +292,9 @@ impl DeviceMemory {
             Some(made)
         });
         let made = made.clone();
-        self.spans_devices
-            .store(devices.len() > 1, Ordering::Relaxed);
+        if devices.len() > 1 {
+            self.spans_devices.store(true, Ordering::Relaxed);
+        }
         made
     }
 
@@ -295,7 +312,9 @@ impl DeviceMemory {
     fn is_ours(&self, address: u64) -> bool {
         let devices = read(&self.devices);
         let mut pools = devices.values().flatten();
-        pools.any(|device| device.pool.owns(address)) || self.mapped.owns(address)
+        pools.any(|device| device.pool.owns(address))
+            || self.mapped.owns(address)
+            || self.imports.owns(address)
     }
 
     fn note(&self, start: u64, bytes: u64, context: u64, device: CUdevice, source: Source) {
@@ -479,12 +498,17 @@ impl DeviceMemory {
                 self.mempools.give_back(range.mempool, range.taken(), None);
                 Ok(())
             }
-            Source::Global(_) | Source::Mapped { .. } => Err(CUDA_ERROR_INVALID_VALUE),
+            Source::Global(_) | Source::Imported | Source::Mapped { .. } => {
+                Err(CUDA_ERROR_INVALID_VALUE)
+            }
         }
     }
 
     /// Frees what came out of a chunk; returns its device, and how many bytes are idle there.
     fn give_to_pool(&self, range: &Range, taken: u64) -> Option<(Arc<Device>, u64)> {
+        if self.loans.keep(range, false) {
+            return None;
+        }
         let device = self.known_device(range.device)?;
         let pressures = device.pool.pressures();
         let idle = device.pool.free(range.start, taken);
@@ -585,7 +609,9 @@ impl DeviceMemory {
 
     /// Lets a context use memory of another device: copies do so natively, without being asked to.
     fn reach(&self, context: u64, range: &Range) -> Result<(), CUresult> {
-        if range.context == context || !matches!(range.source, Source::Pool { .. }) {
+        if range.context == context
+            || !matches!(range.source, Source::Pool { .. } | Source::Imported)
+        {
             return Ok(());
         }
         // Without a current context the copy itself says what is wrong.
@@ -594,6 +620,9 @@ impl DeviceMemory {
         };
         if device == range.device {
             return Ok(());
+        }
+        if range.source == Source::Imported {
+            return self.share_imported(range.start, device);
         }
         match self.known_device(range.device) {
             Some(owner) => owner.pool.share(device),
@@ -741,9 +770,11 @@ impl DeviceMemory {
                     self.charges().remove(&range.start);
                     self.mempools.give_back(range.mempool, range.taken(), None);
                 }
+                Source::Imported => self.let_go(range.start),
                 Source::Global(_) | Source::Mapped { .. } => {}
             }
         }
+        self.end_loans_of(context);
         let device = self.known_device(device);
         let Some(device) = device else {
             return;
@@ -792,7 +823,10 @@ fn goes_with(range: &Range, context: u64) -> bool {
 
 /// Whether `cuMemFree` takes it.
 fn is_allocation(range: &Range) -> bool {
-    !matches!(range.source, Source::Global(_) | Source::Mapped { .. })
+    !matches!(
+        range.source,
+        Source::Global(_) | Source::Imported | Source::Mapped { .. }
+    )
 }
 
 /// Waits until a context has done what it was given.

@@ -38,6 +38,7 @@ mod memory;
 mod objects;
 #[allow(non_snake_case)]
 mod ops;
+mod peers;
 mod places;
 mod pool;
 mod printed;
@@ -45,6 +46,7 @@ mod printing;
 mod rest;
 mod ring;
 mod session;
+mod shared_events;
 mod shares;
 mod start;
 

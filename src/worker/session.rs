@@ -34,10 +34,12 @@ use super::{
     memory::{Regions, Staging},
     objects::Entry,
     ops::link::Links,
+    peers::Peers,
     printed::Printed,
     printing::Printing,
     rest::{Answers, Writer},
     ring::Ring,
+    shared_events::SharedEvents,
 };
 use crate::ipc::WorkerEnd;
 
@@ -53,6 +55,10 @@ pub struct Session {
     pub device_memory: &'static DeviceMemory,
     /// What of it the device process knows.
     pub exports: &'static Exports,
+    /// What it shares with other processes of its VM.
+    pub peers: &'static Peers,
+    /// Events that it shares with them.
+    pub shared_events: &'static SharedEvents,
     /// Its staging area, once the device process has sent it.
     pub staging: OnceLock<Staging>,
     /// Its ring, once it has set one up.
@@ -219,12 +225,18 @@ impl Session {
         let exports: &'static Exports = Box::leak(Box::new(Exports::new(end)));
         let device_memory: &'static DeviceMemory =
             Box::leak(Box::new(DeviceMemory::new(common, exports)));
+        let shared_events: &'static SharedEvents = Box::leak(Box::new(SharedEvents::new(common)));
+        let peers: &'static Peers =
+            Box::leak(Box::new(Peers::new(common, device_memory, shared_events)));
+        device_memory.give_back_to(peers);
         Self {
             common,
             later: Box::leak(Box::new(Later::new(common))),
             regions: Regions::default(),
             device_memory,
             exports,
+            peers,
+            shared_events,
             staging: OnceLock::new(),
             ring: OnceLock::new(),
             writer: Box::leak(Box::default()),
@@ -349,6 +361,7 @@ impl Session {
         self.gates.leave(context);
         self.regions.end_context(context);
         self.device_memory.end_context(context);
+        self.shared_events.set_ending(context, true);
         if let Some(ring) = self.ring.get() {
             ring.end_context(context);
         }
@@ -371,6 +384,7 @@ impl Session {
     pub fn keep_context(&self, context: u64) {
         self.regions.keep_context(context);
         self.device_memory.keep_context(context);
+        self.shared_events.set_ending(context, false);
         if let Some(ring) = self.ring.get() {
             ring.keep_context(context);
         }
@@ -383,6 +397,7 @@ impl Session {
         self.regions.forget_context(context);
         self.count_pinned();
         self.device_memory.forget_context(context);
+        self.shared_events.forget_context(context);
         self.charges.forget_context(context);
         self.links.forget_context(context);
         if let Some(ring) = self.ring.get() {

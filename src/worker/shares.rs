@@ -7,7 +7,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     account::{Account, Quota, Shared, TermsView},
-    ipc::Serving,
+    ipc::{Serving, peers::WorkerEnd},
 };
 
 /// See the module's page.
@@ -19,6 +19,10 @@ pub struct Shares {
     pub quota: Quota,
     /// By which the supervisor looks at the account.
     pub doorbell: File,
+    /// The channel by which it meets other workers of its VM.
+    pub peers: WorkerEnd,
+    /// Its number for these.
+    pub number: u64,
     /// The GPUs that the client may use, as the driver numbers them, in the order in which the guest sees them; empty for
     /// all, in the driver's own order.
     pub gpus: Vec<u32>,
@@ -36,6 +40,8 @@ impl Shares {
             account: Shared::map(Arc::new(serving.account.into()))?,
             quota: Quota::new(ledger, terms, serving.slot as usize),
             doorbell: serving.doorbell.into(),
+            peers: WorkerEnd::new(serving.peers),
+            number: serving.number,
             gpus: serving.gpus,
         })
     }

@@ -30,7 +30,7 @@ impl Attack<'_> {
             self.pick(&memory).unwrap_or(0),
         );
         let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
-        match self.random.below(29) {
+        match self.random.below(31) {
             0..4 => self.launch(&place, hStream, 16),
             4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
             6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
@@ -44,6 +44,7 @@ impl Attack<'_> {
             25 => self.words((context, hStream), dst),
             26 => self.linked(context, dst),
             27 | 28 => self.pictured((context, hStream), dst),
+            29 | 30 => self.shared((context, hStream), dst),
             18 => match self.random.below(5) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {
@@ -444,6 +445,73 @@ impl Attack<'_> {
                 };
                 Sent::new(&replace, context)
             }
+        }
+    }
+
+    /// What processes share: names of few objects, as good as others' and never right, and events of few ids.
+    fn shared(&mut self, (context, hStream): (u64, u64), dptr: u64) -> Sent {
+        let event = object_id::<Event>(1 << 40 | self.random.below(3));
+        let physical = self.physical.clone();
+        let handle = self.pick(&physical).unwrap_or(0);
+        let what = self.random.below(4) as u32;
+        let owner = self.random.below(8);
+        let name = Blob(
+            [
+                &0x5049_6767_u32.to_le_bytes()[..],
+                &what.to_le_bytes(),
+                &owner.to_le_bytes(),
+                &[0; 48],
+            ]
+            .concat(),
+        );
+        match self.random.below(14) {
+            0 | 1 => {
+                let bytes = BYTES as u64;
+                let name = true;
+                Sent::new(&request::gpgpuIpcShare { dptr, bytes, name }, context)
+            }
+            2 => {
+                let open = request::gpgpuIpcOpen {
+                    name,
+                    dptr: true,
+                    bytes: true,
+                    dev: true,
+                };
+                Sent::new(&open, context)
+            }
+            3 => Sent::new(&request::cuIpcCloseMemHandle { dptr }, context),
+            4 if physical.len() < 8 => {
+                let handle = object_id::<Physical>(self.next_serial());
+                self.physical.push(handle);
+                let (size, dev) = (PIECE as usize, 0);
+                Sent::new(&request::gpgpuCreateShareable { handle, size, dev }, 0)
+            }
+            4 | 5 => {
+                let name = true;
+                Sent::new(&request::gpgpuPhysicalShare { handle, name }, 0)
+            }
+            6 => {
+                let import = request::gpgpuPhysicalImport {
+                    handle: object_id::<Physical>(self.next_serial()),
+                    name,
+                    dev: true,
+                    bytes: true,
+                };
+                Sent::new(&import, 0)
+            }
+            7 => Sent::new(&request::gpgpuIpcEventCreate { event }, context),
+            8 => Sent::new(&request::gpgpuIpcEventDestroy { event }, context),
+            9 => {
+                let name = true;
+                Sent::new(&request::gpgpuIpcEventShare { event, name }, context)
+            }
+            10 => Sent::new(&request::gpgpuIpcEventOpen { event, name }, context),
+            11 => Sent::new(&request::gpgpuIpcEventRecord { event, hStream }, context),
+            12 => Sent::new(&request::gpgpuIpcEventWait { hStream, event }, context),
+            _ => match self.random.below(2) {
+                0 => Sent::new(&request::gpgpuIpcEventQuery { event }, context),
+                _ => Sent::new(&request::gpgpuIpcEventSynchronize { event }, context),
+            },
         }
     }
 

@@ -43,12 +43,18 @@ pub const RING: u8 = 9;
 pub const PRINT: u8 = 10;
 /// Takes away what it has rung before the supervisor can, and lets that wait for the next ring; which does not come once that waits.
 pub const LURE: u8 = 11;
+/// Sends the supervisor more descriptors than there are in any message to it, and then what is no message.
+pub const FILES_FOR_OTHERS: u8 = 12;
+/// Takes visitors, wants to meet everybody, for ever, and never reads.
+pub const MEET: u8 = 13;
 
 /// The size of a message's head, of which the first word says what it is.
 const HEAD: usize = 72;
 const DONE: u32 = 67;
 const EXPORT: u32 = 68;
 const UNEXPORT: u32 = 69;
+const MEETING: u32 = 65;
+const LISTEN: u32 = 67;
 
 /// How long who lures the supervisor waits for it.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -56,6 +62,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 struct Shares {
     account: Shared<Account>,
     doorbell: File,
+    /// The channel by which workers meet.
+    peers: OwnedFd,
 }
 
 impl Shares {
@@ -96,7 +104,7 @@ fn set_nonblocking(file: impl AsFd, is_nonblocking: bool) {
     fcntl(file, FcntlArg::F_SETFL(flags)).unwrap();
 }
 
-fn send(channel: &WorkerEnd, bytes: &[u8], files: &[i32]) -> bool {
+fn send(channel: &impl AsFd, bytes: &[u8], files: &[i32]) -> bool {
     let rights = [ControlMessage::ScmRights(files)];
     let rights = if files.is_empty() { &[][..] } else { &rights };
     let iov = [std::io::IoSlice::new(bytes)];
@@ -110,16 +118,24 @@ fn head(kind: u32) -> [u8; HEAD] {
     head
 }
 
+/// A message of the channel by which workers meet.
+fn meeting(kind: u32, number: u64) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..4].copy_from_slice(&kind.to_ne_bytes());
+    head[8..].copy_from_slice(&number.to_ne_bytes());
+    head
+}
+
 fn attack(how: u8, channel: &Arc<WorkerEnd>, shares: &Arc<Shares>) -> bool {
     let null = File::open("/dev/null").unwrap();
     match how {
-        MANY_FILES => drop(send(channel, &head(DONE), &[null.as_raw_fd(); 253])),
-        TWO_FILES => drop(send(channel, &head(EXPORT), &[null.as_raw_fd(); 2])),
-        SHORT => drop(send(channel, &[0; 5], &[])),
-        LONG => drop(send(channel, &vec![0; MAX_MESSAGE_BYTES + 1], &[])),
+        MANY_FILES => drop(send(&**channel, &head(DONE), &[null.as_raw_fd(); 253])),
+        TWO_FILES => drop(send(&**channel, &head(EXPORT), &[null.as_raw_fd(); 2])),
+        SHORT => drop(send(&**channel, &[0; 5], &[])),
+        LONG => drop(send(&**channel, &vec![0; MAX_MESSAGE_BYTES + 1], &[])),
         HALF => shutdown(channel.as_fd().as_raw_fd(), Shutdown::Write).unwrap(),
-        FLOOD => while send(channel, &head(DONE), &[]) {},
-        WILD => while send(channel, &head(UNEXPORT), &[]) {},
+        FLOOD => while send(&**channel, &head(DONE), &[]) {},
+        WILD => while send(&**channel, &head(UNEXPORT), &[]) {},
         RING => {
             shares.account.leases[0].wants.store(1, SeqCst);
             shares.account.used.fetch_or(u64::MAX, SeqCst);
@@ -143,6 +159,19 @@ fn attack(how: u8, channel: &Arc<WorkerEnd>, shares: &Arc<Shares>) -> bool {
             thread::spawn(move || while shares.take_turn(PATIENCE) {})
                 .join()
                 .unwrap();
+            return true;
+        }
+        FILES_FOR_OTHERS => {
+            send(&shares.peers, &meeting(LISTEN, 0), &[null.as_raw_fd(); 253]);
+            send(&shares.peers, &[0; 5], &[]);
+            return true;
+        }
+        MEET => {
+            let shares = Arc::clone(shares);
+            send(&shares.peers, &meeting(LISTEN, 0), &[]);
+            thread::spawn(move || {
+                while (1..64).all(|number| send(&shares.peers, &meeting(MEETING, number), &[])) {}
+            });
             return true;
         }
         PRINT => {
@@ -170,6 +199,7 @@ pub fn run(channel: OwnedFd) {
     let shares = Arc::new(Shares {
         account: Shared::map(Arc::new(serving.account.into())).unwrap(),
         doorbell: serving.doorbell.into(),
+        peers: serving.peers,
     });
     if channel.ready(status::OK).is_err() {
         return;

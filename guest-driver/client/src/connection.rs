@@ -145,6 +145,12 @@ impl Connection {
         Err(OpenError::Version.code())
     }
 
+    /// Whether the host has an operation.
+    #[inline]
+    pub fn has(&self, op: u16) -> bool {
+        self.shared.has(op)
+    }
+
     /// Refuses an operation that the host does not have, and names it once.
     ///
     /// # Errors

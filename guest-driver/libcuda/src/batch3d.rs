@@ -11,7 +11,7 @@ use crate::{
     batch::{ANY, DURING_CALL, Failure, IN_STREAM, PREFER_OVERLAP},
     border::Result,
     client::client,
-    copy::{Order, synchronise, volume},
+    copy::{Order, synchronise, planes},
     cuda,
     graph::{self, Guest},
     thread,
@@ -145,7 +145,7 @@ fn issue(count: usize, list: HostPtr, failed: OutPtr<usize>, flags: u64, order: 
                 .map_err(whole)?;
         }
         for (index, (_, copy)) in operations.into_iter().enumerate() {
-            volume(copy, order).map_err(|code| (code, Some(index)))?;
+            planes(copy, order).map_err(|code| (code, Some(index)))?;
         }
         if during_call {
             client()

@@ -23,6 +23,7 @@ use crate::{
         objects::Objects,
         pointers::{Origin, Pointers, Range},
         pools::Pools,
+        shareable::Shareable,
         spare::Spare,
     },
     visible,
@@ -49,6 +50,8 @@ pub struct Client {
     pub pools: Pools,
     /// Arrays, textures and surfaces.
     pub arrays: Arrays,
+    /// Physical memory that other processes may be given.
+    pub shareable: Shareable,
 }
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -118,6 +121,7 @@ impl Client {
             spare: Spare::default(),
             pools,
             arrays: Arrays::default(),
+            shareable: Shareable::default(),
         })
     }
 

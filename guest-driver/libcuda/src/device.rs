@@ -12,7 +12,7 @@ use crate::{
     argument::{OutPtr, Text},
     border::Result,
     client::{API_VERSION, client, connect, initialise},
-    cuda,
+    cuda, ipc,
     stores::answers::local,
 };
 
@@ -32,6 +32,9 @@ pub(crate) fn attribute(info: &DeviceInfo, attribute: CUdevice_attribute) -> Res
         CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
         | CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST => return Ok(0),
         _ => {}
+    }
+    if let Some(value) = ipc::attribute(attribute)? {
+        return Ok(value);
     }
     let answer = info
         .attributes

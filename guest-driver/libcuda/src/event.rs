@@ -29,7 +29,9 @@ use crate::{
     client::{Client, client},
     cuda,
     graph::{self, Guest},
+    ipc_event,
     launch::DefaultStream,
+    stores::objects::Known,
     stream, thread,
 };
 
@@ -181,6 +183,9 @@ impl Watched {
 fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
+    if ipc_event::is_one(client, hEvent) {
+        return ipc_event::record(client, hStream, hEvent);
+    }
     if graph::record_event(hStream, hEvent, 0)? {
         return Ok(());
     }
@@ -237,6 +242,9 @@ fn record_with_flags(shape: DefaultStream, event: CUevent, stream: CUstream, fla
     }
     let client = client()?;
     let (hEvent, hStream) = (Event::id(event), stream::lower(shape, stream)?);
+    if ipc_event::is_one(client, hEvent) {
+        return ipc_event::record_with_flags(client, hStream, hEvent, flags);
+    }
     if flags == 1 && graph::record_event(hStream, hEvent, flags)? {
         return Ok(());
     }
@@ -283,14 +291,35 @@ fn ask(client: &Client, hEvent: u64) -> Result {
 
 /// The ids of two events, neither of which a capture has recorded last.
 fn compared(start: CUevent, end: CUevent) -> Result<(u64, u64)> {
-    client()?;
+    let client = client()?;
     let ids = (Event::id(start), Event::id(end));
+    if ipc_event::is_one(client, ids.0) || ipc_event::is_one(client, ids.1) {
+        // They have no time.
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
     capture::use_event::<Guest>(ids.0)?;
     capture::use_event::<Guest>(ids.1)?;
     Ok(ids)
 }
 
 cuda! {
+    fn cuEventCreate(phEvent: OutPtr<CUevent>, Flags: u32) {
+        let client = client()?;
+        phEvent.required()?;
+        if Flags & CU_EVENT_INTERPROCESS != 0 && ipc_event::is_served(client) {
+            return ipc_event::create(client, phEvent, Flags);
+        }
+        let id = client.new_id::<Event>();
+        let request = request::cuEventCreate { phEvent: id, Flags };
+        if Flags & !(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) == 0 && thread::has_context(client) {
+            client.post(&request)?;
+        } else {
+            client.call(&request)?;
+        }
+        client.objects.insert(id, Known::made::<Event>(thread::current_context()));
+        phEvent.set(Event::handle(id))
+    }
+
     fn cuEventRecord(hEvent: CUevent, hStream: CUstream) {
         record(DefaultStream::Legacy, hEvent, hStream)
     }
@@ -329,6 +358,9 @@ cuda! {
     fn cuEventDestroy_v2(hEvent: CUevent) {
         let client = client()?;
         let id = Event::id(hEvent);
+        if ipc_event::is_one(client, id) {
+            return ipc_event::destroy(client, id);
+        }
         let request = request::cuEventDestroy_v2 { hEvent: id };
         if Event::is_known(client, &id) && thread::has_context(client) {
             client.post(&request)?;
@@ -355,6 +387,9 @@ cuda! {
     fn cuEventQuery(hEvent: CUevent) {
         let client = client()?;
         let id = Event::id(hEvent);
+        if ipc_event::is_one(client, id) {
+            return ipc_event::query(client, id);
+        }
         capture::observe_event::<Guest>(id)?;
         match (find(id), client.ring()) {
             (Some(watched), Some(ring)) => {
@@ -374,6 +409,9 @@ cuda! {
     fn cuEventSynchronize(hEvent: CUevent) {
         let client = client()?;
         let id = Event::id(hEvent);
+        if ipc_event::is_one(client, id) {
+            return ipc_event::synchronize(client, id);
+        }
         capture::observe_event::<Guest>(id)?;
         let Some(ring) = client.ring().filter(|_| client.objects.contains(id)) else {
             return client.call(&request::cuEventSynchronize { hEvent: id }).map(drop);

@@ -31,6 +31,8 @@ mod fill;
 mod function;
 mod graph;
 mod image;
+mod ipc;
+mod ipc_event;
 mod launch;
 mod launch_older;
 mod library;

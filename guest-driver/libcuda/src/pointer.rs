@@ -7,7 +7,7 @@ use crate::{
     argument::{InPtr, OutPtr},
     border::Result,
     client::{Client, client},
-    cuda,
+    cuda, ipc,
     stores::pointers::{Kind, Origin},
     thread,
 };
@@ -57,7 +57,12 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         };
     let pool = match range.origin {
         Origin::Pool { pool, device } => Some((pool, device)),
-        Origin::Mapped { device, open } => {
+        Origin::Opened(device) => Some((0, device)),
+        Origin::Mapped {
+            device,
+            open,
+            types,
+        } => {
             // The range is the reservation; the mapping has attributes of its own.
             let reservation = client.pointers.reservation(address);
             let (start, bytes) = reservation.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -66,6 +71,9 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
                 CU_POINTER_ATTRIBUTE_RANGE_SIZE => return Ok(Value::Word(bytes)),
                 CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => return Ok(Value::Word(range.start)),
                 CU_POINTER_ATTRIBUTE_MAPPING_SIZE => return Ok(Value::Word(range.bytes)),
+                CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
+                    return Ok(Value::Word(types.into()));
+                }
                 CU_POINTER_ATTRIBUTE_DEVICE_POINTER
                     if !is_accessed(client, open, device, address)? =>
                 {
@@ -78,7 +86,11 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
     };
     Ok(match attribute {
         // Memory of a pool, or mapped, is the device's.
-        CU_POINTER_ATTRIBUTE_CONTEXT if pool.is_some() => Value::Word(0),
+        CU_POINTER_ATTRIBUTE_CONTEXT
+            if pool.is_some() && !matches!(range.origin, Origin::Opened(_)) =>
+        {
+            Value::Word(0)
+        }
         CU_POINTER_ATTRIBUTE_CONTEXT => Value::Word(range.context),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Half(if on_host {
             CU_MEMORYTYPE_HOST
@@ -97,7 +109,10 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
             let device = pool.map(|(_, device)| device).or_else(of_context);
             Value::Half(device.unwrap_or(0) as u32)
         }
-        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Flag(false),
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+            let is_allocation = matches!(range.origin, Origin::Call | Origin::Shared);
+            Value::Flag(range.kind == Kind::Device && is_allocation && ipc::is_served(client))
+        }
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Word(range.far(range.start)),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Word(range.bytes),
         CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),

@@ -15,6 +15,7 @@ use crate::{
     client::{Client, client},
     cuda,
     graph::{self, Guest},
+    ipc_event,
     launch::DefaultStream,
     managed, settings,
     stores::{answers::local, context::answer, objects::Known},
@@ -270,6 +271,9 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
 fn wait(shape: DefaultStream, stream: CUstream, event: CUevent, Flags: u32) -> Result {
     let client = client()?;
     let (hStream, hEvent) = (lower(shape, stream)?, Event::id(event));
+    if ipc_event::is_one(client, hEvent) {
+        return ipc_event::wait(client, hStream, hEvent, Flags);
+    }
     if Flags <= 1 && graph::wait_event(hStream, hEvent, Flags)? {
         return Ok(());
     }

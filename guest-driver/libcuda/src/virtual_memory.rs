@@ -15,6 +15,7 @@ use crate::{
     client::client,
     cuda,
     device::device,
+    ipc,
     stores::pointers::{Kind, Origin, Range},
 };
 
@@ -48,7 +49,7 @@ fn of_properties(properties: &CUmemAllocationProp) -> Result<CUdevice> {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // To be exported as a descriptor is a wish, as compression is: PyTorch and NCCL have it for all their memory, whether they export it or
-    // not. Who asks the handle learns that it was not granted.
+    // not. A host that is older than this cannot grant it; who asks the handle learns that.
     if properties.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         != CU_MEM_HANDLE_TYPE_NONE
         || flags.gpuDirectRDMACapable != 0
@@ -115,7 +116,13 @@ cuda! {
         }
         let dev = of_properties(&properties)?;
         let id = client.new_id::<Physical>();
-        client.allocate(|| client.call(&request::cuMemCreate { handle: id, size, dev }))?;
+        let is_shareable = properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && ipc::is_served(client);
+        if is_shareable {
+            client.allocate(|| client.call(&request::gpgpuCreateShareable { handle: id, size, dev }))?;
+            client.shareable.insert(id);
+        } else {
+            client.allocate(|| client.call(&request::cuMemCreate { handle: id, size, dev }))?;
+        }
         handle.set(Physical::handle(id))
     }
 
@@ -137,7 +144,7 @@ cuda! {
             bytes: size as u64,
             context: 0,
             kind: Kind::Device,
-            origin: Origin::Mapped { device, open: 0 },
+            origin: Origin::Mapped { device, open: 0, types: client.shareable.types(Physical::id(handle)) },
         });
         Ok(())
     }
@@ -200,7 +207,7 @@ cuda! {
         let device = client.call(&request)?.dev;
         prop.set(CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: CU_MEM_HANDLE_TYPE_NONE,
+            requestedHandleTypes: client.shareable.types(Physical::id(handle)),
             location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags::default(),

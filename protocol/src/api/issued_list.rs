@@ -1769,4 +1769,18 @@ issued! {
     9 0x0f12 0x4a25b088ff20c3f8 gpgpuSurfObjectCreate;
     9 0x0f13 0xe7fa7b824a35cc7d cuSurfObjectDestroy;
     9 0x0f14 0xb1ec6189b71bbe28 cuDeviceGetTexture1DLinearMaxWidth;
+    9 0x0d20 0x574aff0a68982499 gpgpuIpcShare;
+    9 0x0d21 0xaa4bbf203217ca87 gpgpuIpcOpen;
+    9 0x0d22 0x31d31027e58f85b5 cuIpcCloseMemHandle;
+    9 0x0d23 0xbfedcf4ca4f29440 gpgpuCreateShareable;
+    9 0x0d24 0xd5dba561d65efe19 gpgpuPhysicalShare;
+    9 0x0d25 0x3611d42b27e8cc78 gpgpuPhysicalImport;
+    9 0x0d30 0x327e5f8451774ac4 gpgpuIpcEventCreate;
+    9 0x0d31 0x314146a32b15dd93 gpgpuIpcEventShare;
+    9 0x0d32 0x1749c8fb19314383 gpgpuIpcEventOpen;
+    9 0x0d33 0x190e6000257b7c7e gpgpuIpcEventDestroy;
+    9 0x0d34 0x4e0356df459ccf64 gpgpuIpcEventRecord;
+    9 0x0d35 0x8cf6e174ee1eca04 gpgpuIpcEventWait;
+    9 0x0d36 0x327e5f8451774ac4 gpgpuIpcEventQuery;
+    9 0x0d37 0x42b4c751fdba96e3 gpgpuIpcEventSynchronize;
 }

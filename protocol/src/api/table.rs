@@ -408,7 +408,7 @@ macro_rules! with_api {
 
             // Events.
             /// Makes an event in the current context, under an id that the client chose.
-            0x0b01 post plain cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
+            0x0b01 post guest cuEventCreate(phEvent: New<Event>, Flags: Flags<3>);
             /// Ends an event.
             0x0b02 post custom cuEventDestroy_v2(hEvent: Gone<Event>);
             /// Records an event in a stream.
@@ -439,6 +439,49 @@ macro_rules! with_api {
             0x0d00 wait custom gpgpuDeviceUsage(dev: i32, usage: Out<DeviceUsage>) client;
             /// The version of the host's GPU driver, as in `580.65.06`; empty where it does not say.
             0x0d01 call custom gpgpuDriverVersion(version: Out<String>) client;
+
+            // What processes of one virtual machine share. A name has 64 bytes; whoever has it, in the same virtual machine, may open what it
+            // names. Only the device reads what is in it.
+            /// Gives the name of the allocation that an address lies in, one of `cuMemAlloc` or `cuMemAllocPitch`: of its first `bytes` bytes, or of
+            /// all if it has fewer. The same bytes have the same name. Whoever opens it may reach what lies beside it in device memory, as
+            /// with CUDA's own function. What is opened stays until it is closed, whatever becomes of the allocation.
+            0x0d20 call custom gpgpuIpcShare(dptr: u64, bytes: u64, name: Out<Blob>) memory;
+            /// Opens another process's allocation in the current context: at `dptr`, as many bytes, of the memory of `dev`. It counts in the
+            /// virtual machine's limit here as well as where it was made. An allocation that is open in the context already is the same once
+            /// more, and has to be closed as often. It fails with `CUDA_ERROR_INVALID_VALUE` for what is no name and for an allocation that is
+            /// gone, with `CUDA_ERROR_INVALID_HANDLE` for an allocation of a process that is gone or of another virtual machine, and for one that is
+            /// open in another context, with `CUDA_ERROR_INVALID_CONTEXT` for one of the client's own, and with `CUDA_ERROR_INVALID_DEVICE` for memory of a device that the
+            /// client has not.
+            0x0d21 wait custom gpgpuIpcOpen(name: Blob, dptr: Out<u64>, bytes: Out<u64>, dev: Out<i32>) memory;
+            /// Closes what was opened at an address, once the work of the context in which it was opened is done.
+            0x0d22 wait custom cuIpcCloseMemHandle(dptr: u64) memory;
+            /// Makes physical memory as `cuMemCreate` does, which can be shared.
+            0x0d23 wait custom gpgpuCreateShareable(handle: New<Physical>, size: usize, dev: i32) device memory;
+            /// Gives the name of physical memory that can be shared. Who has the name may import the memory as long as this client has it.
+            0x0d24 call custom gpgpuPhysicalShare(handle: Physical, name: Out<Blob>) device memory;
+            /// Imports physical memory under an id that the client chose: `bytes` bytes of the memory of `dev`. It lives as long as anybody has
+            /// it, and counts in the virtual machine's limit for each who has. It fails as `gpgpuIpcOpen` does, but the client's own memory it
+            /// imports too.
+            0x0d25 wait custom gpgpuPhysicalImport(handle: New<Physical>, name: Blob, dev: Out<i32>, bytes: Out<u64>) device memory;
+
+            /// Makes an event that other processes may open, under an id that the client chose. It is none of the events of other operations.
+            0x0d30 call custom gpgpuIpcEventCreate(event: u64);
+            /// Gives the name of such an event that the client has made.
+            0x0d31 call custom gpgpuIpcEventShare(event: u64, name: Out<Blob>) client;
+            /// Opens another process's event under an id that the client chose. It fails with `CUDA_ERROR_MAP_FAILED` for what is no name and for an event
+            /// that is gone or of another virtual machine, and with `CUDA_ERROR_INVALID_CONTEXT` for one of the client's own.
+            0x0d32 wait custom gpgpuIpcEventOpen(event: u64, name: Blob);
+            /// Ends such an event for this client.
+            0x0d33 post custom gpgpuIpcEventDestroy(event: u64) client;
+            /// Records such an event in a stream. When this is answered, every process's waits and questions are about this record. A record
+            /// of a process that has died is over.
+            0x0d34 call custom gpgpuIpcEventRecord(event: u64, hStream: Stream) order;
+            /// Has a stream wait for the record that is the latest now.
+            0x0d35 call custom gpgpuIpcEventWait(hStream: Stream, event: u64) order;
+            /// Fails with `CUDA_ERROR_NOT_READY` if the latest record is not over.
+            0x0d36 call custom gpgpuIpcEventQuery(event: u64) observes;
+            /// Waits until the record is over that is the latest now.
+            0x0d37 wait custom gpgpuIpcEventSynchronize(event: u64) observes;
 
             // Graphs. The client keeps graphs itself, and records them itself; the device hears of what can be launched.
             /// Makes an executable graph, under an id that the client chose, of a list of `GraphStep`, at most 2^18: a count, then so many of

@@ -108,7 +108,7 @@ macro_rules! with_driver_api {
             cuDeviceTotalMem 3020 guest cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
             cuDeviceUnregisterAsyncNotification 12040 guest cuDeviceUnregisterAsyncNotification(device: CUdevice, callback: *mut c_void);
             cuDriverGetVersion 2020 guest cuDriverGetVersion(driverVersion: *mut i32);
-            cuEventCreate 2000 table cuEventCreate(phEvent: *mut CUevent, Flags: u32);
+            cuEventCreate 2000 guest cuEventCreate(phEvent: *mut CUevent, Flags: u32);
             cuEventDestroy 2000 guest cuEventDestroy(hEvent: CUevent);
             cuEventDestroy 4000 guest cuEventDestroy_v2(hEvent: CUevent);
             cuEventElapsedTime 2000 guest cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent);
@@ -246,12 +246,12 @@ macro_rules! with_driver_api {
             cuImportExternalMemory 10000 guest cuImportExternalMemory(extMem_out: *mut *mut c_void, memHandleDesc: *const c_void);
             cuImportExternalSemaphore 10000 guest cuImportExternalSemaphore(extSem_out: *mut *mut c_void, semHandleDesc: *const c_void);
             cuInit 2000 guest cuInit(Flags: u32);
-            cuIpcCloseMemHandle 4010 unsupported cuIpcCloseMemHandle(dptr: CUdeviceptr);
-            cuIpcGetEventHandle 4010 unsupported cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent);
-            cuIpcGetMemHandle 4010 unsupported cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr);
-            cuIpcOpenEventHandle 4010 unsupported cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle);
-            cuIpcOpenMemHandle 4010 unsupported cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
-            cuIpcOpenMemHandle 11000 unsupported cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
+            cuIpcCloseMemHandle 4010 guest cuIpcCloseMemHandle(dptr: CUdeviceptr);
+            cuIpcGetEventHandle 4010 guest cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent);
+            cuIpcGetMemHandle 4010 guest cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr);
+            cuIpcOpenEventHandle 4010 guest cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle);
+            cuIpcOpenMemHandle 4010 guest cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
+            cuIpcOpenMemHandle 11000 guest cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
             cuKernelGetAttribute 12000 guest cuKernelGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
             cuKernelGetFunction 12000 guest cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
             cuKernelGetLibrary 12050 guest cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
@@ -307,7 +307,7 @@ macro_rules! with_driver_api {
             cuMemCreate 10020 guest cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
             cuMemDiscardAndPrefetchBatchAsync 13000 guest cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream);
             cuMemDiscardBatchAsync 13000 guest cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz (dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream);
-            cuMemExportToShareableHandle 10020 unsupported cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: u64);
+            cuMemExportToShareableHandle 10020 guest cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: u64);
             cuMemFree 2000 guest cuMemFree(dptr: u32);
             cuMemFree 3020 guest cuMemFree_v2(dptr: CUdeviceptr);
             cuMemFreeAsync 11020 guest cuMemFreeAsync cuMemFreeAsync_ptsz (dptr: CUdeviceptr, hStream: CUstream);
@@ -329,7 +329,7 @@ macro_rules! with_driver_api {
             cuMemHostRegister 4000 guest cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: u32);
             cuMemHostRegister 6050 guest cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32);
             cuMemHostUnregister 4000 guest cuMemHostUnregister(p: *mut c_void);
-            cuMemImportFromShareableHandle 10020 unsupported cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, osHandle: *mut c_void, shHandleType: CUmemAllocationHandleType);
+            cuMemImportFromShareableHandle 10020 guest cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, osHandle: *mut c_void, shHandleType: CUmemAllocationHandleType);
             cuMemMap 10020 guest cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
             cuMemMapArrayAsync 11010 unsupported cuMemMapArrayAsync cuMemMapArrayAsync_ptsz (mapInfoList: *mut c_void, count: u32, hStream: CUstream);
             cuMemPoolCreate 11020 guest cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);

@@ -32,7 +32,11 @@ use super::{
 };
 use crate::{
     account::Charge,
-    worker::grace::{self, Ending, Name, Ticket},
+    ipc::peers::Given,
+    worker::{
+        grace::{self, Ending, Name, Ticket},
+        peers::Object as Shared,
+    },
 };
 
 /// Windows at most.
@@ -48,6 +52,8 @@ struct Physical {
     device: CUdevice,
     /// The same by the guest's number.
     guest_device: CUdevice,
+    /// Whether the guest may export it: it has made it for that.
+    is_exportable: bool,
     /// Its number as an export.
     number: u32,
     is_exported: AtomicBool,
@@ -118,7 +124,17 @@ impl State {
             return None;
         }
         let number = known.memory.number;
-        self.exported.remove(&number);
+        if self.exported.get(&number) == Some(&id) {
+            self.exported.remove(&number);
+            // The guest may have it under another id, too.
+            let is_other =
+                |(other, known): &(&u64, &Known)| **other != id && known.memory.number == number;
+            if Arc::strong_count(&known.memory) > 1
+                && let Some((other, _)) = self.known.iter().find(is_other)
+            {
+                self.exported.insert(number, *other);
+            }
+        }
         self.known.remove(&id)
     }
 
@@ -300,24 +316,35 @@ impl DeviceMemory {
         id: u64,
         bytes: u64,
         (device, guest_device): (CUdevice, CUdevice),
+        is_exportable: bool,
     ) -> Result<(), CUresult> {
-        let is_id = object_kind(id) == PhysicalObject::KIND && id >> 56 == 0;
-        if !is_id || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         check_device(device)?;
         // The driver may take its time, and so may others that are to give memory back.
         grace::narrow(&[]);
-        {
-            let state = self.mapped.state();
-            if state.known.contains_key(&id) {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            if state.known.len() >= MOST {
-                return Err(CUDA_ERROR_OUT_OF_MEMORY);
-            }
+        self.check_new_physical(id)?;
+        let memory = self.make_physical(bytes, (device, guest_device), is_exportable)?;
+        self.insert_physical(id, memory)
+    }
+
+    /// Whether there can be physical memory with this id.
+    fn check_new_physical(&self, id: u64) -> Result<(), CUresult> {
+        let is_id = object_kind(id) == PhysicalObject::KIND && id >> 56 == 0;
+        let state = self.mapped.state();
+        if !is_id || state.known.contains_key(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let memory = Arc::new(self.make_physical(bytes, device, guest_device)?);
+        match state.known.len() >= MOST {
+            true => Err(CUDA_ERROR_OUT_OF_MEMORY),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives physical memory the guest's id.
+    fn insert_physical(&self, id: u64, memory: Physical) -> Result<(), CUresult> {
+        let memory = Arc::new(memory);
         let mut state = self.mapped.state();
         if state.known.contains_key(&id) {
             // Another thread was faster: who does that is not one of our libraries. The memory is dropped after the lock.
@@ -336,13 +363,13 @@ impl DeviceMemory {
     fn make_physical(
         &self,
         bytes: u64,
-        device: CUdevice,
-        guest_device: CUdevice,
+        (device, guest_device): (CUdevice, CUdevice),
+        is_exportable: bool,
     ) -> Result<Physical, CUresult> {
         let chunks = self.device(device);
         let properties = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            // For the mover; the guest exports nothing.
+            // For the mover, and for other processes of the guest.
             requestedHandleTypes: match chunks {
                 Some(_) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                 None => CU_MEM_HANDLE_TYPE_NONE,
@@ -371,6 +398,7 @@ impl DeviceMemory {
             bytes,
             device,
             guest_device,
+            is_exportable,
             number: next_number(),
             is_exported: AtomicBool::new(false),
             holders: self.holders,
@@ -393,6 +421,94 @@ impl DeviceMemory {
         };
         drop(gone);
         Ok(())
+    }
+
+    /// Physical memory as what `cuMemExportToShareableHandle` shares. As natively, what was released and is mapped can be shared too.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none, and for memory that was not made to be exported; `CUDA_ERROR_NOT_SUPPORTED` where
+    /// memory has no descriptors.
+    pub fn shareable_physical(&self, id: u64) -> Result<Shared, CUresult> {
+        let mut state = self.mapped.state();
+        let known = state.known.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let memory = &known.memory;
+        if !memory.is_exportable {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if memory.chunks.is_none() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let number = memory.number;
+        state.exported.insert(number, id);
+        Ok(Shared::Physical(number))
+    }
+
+    /// Whether there is physical memory with this number that was shared.
+    pub fn is_physical(&self, number: u32) -> bool {
+        self.mapped.state().exported.contains_key(&number)
+    }
+
+    /// Imports physical memory that another process has given, under the guest's id. Says whose device's it is by the guest's number, and
+    /// its bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_physical`].
+    pub fn import_physical(
+        &self,
+        id: u64,
+        given: &Given,
+        file: &OwnedFd,
+    ) -> Result<(CUdevice, u64), CUresult> {
+        let guest_device = self.guest_device(given.gpu)?;
+        let device = given.gpu as CUdevice;
+        check_device(device)?;
+        let bytes = given.bytes;
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        grace::narrow(&[]);
+        self.check_new_physical(id)?;
+        let (handle, charge) = self.import(device, bytes, file)?.into_parts();
+        let memory = Physical {
+            handle,
+            bytes,
+            device,
+            guest_device,
+            is_exportable: false,
+            number: next_number(),
+            is_exported: AtomicBool::new(false),
+            holders: self.holders,
+            chunks: None,
+            _charge: charge,
+        };
+        self.insert_physical(id, memory)?;
+        Ok((guest_device, bytes))
+    }
+
+    /// The guest imports what it has itself exported, under one more id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_physical`]; `CUDA_ERROR_INVALID_VALUE` if that memory is gone.
+    pub fn import_own(&self, id: u64, number: u32) -> Result<(CUdevice, u64), CUresult> {
+        self.check_new_physical(id)?;
+        let mut state = self.mapped.state();
+        let from = state.exported.get(&number);
+        let from = from.and_then(|from| state.known.get(from));
+        let memory = Arc::clone(&from.ok_or(CUDA_ERROR_INVALID_VALUE)?.memory);
+        if state.known.contains_key(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (device, bytes) = (memory.guest_device, memory.bytes);
+        let known = Known {
+            memory,
+            references: 1,
+            mappings: 0,
+        };
+        state.known.insert(id, known);
+        Ok((device, bytes))
     }
 
     /// The device of physical memory by the guest's number, and its bytes.

@@ -390,6 +390,9 @@ impl DeviceMemory {
         if range.source != Source::Driver {
             self.ranges.remove_freed(range.start);
         }
+        if self.loans.keep(&range, true) {
+            return Ok(());
+        }
         if let Err(code) = self.freed.push(key, raw, block(&range)) {
             self.ranges.insert(range);
             return Err(code);

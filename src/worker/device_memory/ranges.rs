@@ -22,6 +22,8 @@ pub enum Source {
     Driver,
     /// A global of the module or library with this id.
     Global(u64),
+    /// An allocation of another process of the VM.
+    Imported,
     /// A mapping of the guest's own.
     Mapped {
         /// Where the reservation begins that it lies in.

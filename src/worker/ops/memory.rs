@@ -207,7 +207,7 @@ pub fn gpgpuPointerAttribute(
     };
     let range = session.device_memory.find(request.ptr);
     match range.filter(|range| range.ending.is_none()) {
-        Some(range) if matches!(range.source, Source::Pool { .. }) => {
+        Some(range) if matches!(range.source, Source::Pool { .. } | Source::Imported) => {
             // Of these the driver would speak of the whole chunk.
             match request.attribute {
                 CU_POINTER_ATTRIBUTE_BUFFER_ID => return Ok(answer(range.id)),

@@ -49,8 +49,22 @@ pub fn cuMemCreate(
     let bytes = request.size as u64;
     session
         .device_memory
-        .create_physical(request.handle, bytes, device)?;
+        .create_physical(request.handle, bytes, device, false)?;
     Ok(reply::cuMemCreate::default())
+}
+
+/// `cuMemCreate` of memory that other processes may be given.
+pub fn gpgpuCreateShareable(
+    session: &Session,
+    request: request::gpgpuCreateShareable,
+    _: Data,
+) -> Outcome<reply::gpgpuCreateShareable> {
+    let device = (session.gpu(request.dev)?, request.dev);
+    let bytes = request.size as u64;
+    session
+        .device_memory
+        .create_physical(request.handle, bytes, device, true)?;
+    Ok(reply::gpgpuCreateShareable::default())
 }
 
 /// `cuMemRelease`.

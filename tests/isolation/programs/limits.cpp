@@ -21,6 +21,9 @@
 //   unarray           ends it; the code
 //   map BYTES         makes so many bytes and maps them behind the last, without keeping the handle; the code
 //   unmap             unmaps the last of these; the code
+//   share             shares what was allocated last; the code, and a handle as the numbers of its bytes
+//   open HANDLE       opens the memory of such a handle, and reads its last word; the code
+//   close             closes what was opened last; the code
 //   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
 #include <atomic>
 #include <condition_variable>
@@ -272,6 +275,11 @@ int main() {
     FIND(cuMemAllocAsync, "cuMemAllocAsync");
     FIND(cuMemFreeAsync, "cuMemFreeAsync");
     FIND(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool");
+    FIND(cuIpcGetMemHandle, "cuIpcGetMemHandle");
+    FIND(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2");
+    FIND(cuIpcCloseMemHandle, "cuIpcCloseMemHandle");
+    FIND(cuMemGetAddressRange, "cuMemGetAddressRange_v2");
+    FIND(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
     static auto *set_attribute = find<decltype(::cuMemPoolSetAttribute)>("cuMemPoolSetAttribute");
     static auto *get_attribute = find<decltype(::cuMemPoolGetAttribute)>("cuMemPoolGetAttribute");
     CUresult code = cuInit(0);
@@ -281,11 +289,11 @@ int main() {
     answer("open", std::to_string((int)code));
     if (code != CUDA_SUCCESS) return 3;
     static std::mutex lock;
-    static std::vector<CUdeviceptr> held;
+    static std::vector<CUdeviceptr> held, opened;
     std::vector<CUcontext> contexts;
     std::vector<CUmodule> modules;
     std::vector<CUarray> arrays;
-    char line[256];
+    char line[512];
     while (fgets(line, sizeof line, stdin)) {
         char word[64] = "", name[64] = "";
         size_t first = 0, second = 0;
@@ -411,6 +419,35 @@ int main() {
             answer("map", std::to_string((int)map(first)));
         } else if (!strcmp(word, "unmap")) {
             answer("unmap", std::to_string((int)unmap()));
+        } else if (!strcmp(word, "share")) {
+            CUipcMemHandle handle{};
+            code = held.empty() ? CUDA_ERROR_INVALID_VALUE : cuIpcGetMemHandle(&handle, held.back());
+            std::string text = std::to_string((int)code);
+            for (unsigned char byte : handle.reserved)
+                text += " " + std::to_string(byte);
+            answer("share", text);
+        } else if (!strcmp(word, "open")) {
+            CUipcMemHandle handle{};
+            const char *at = line + strlen("open");
+            for (char &byte : handle.reserved) {
+                char *end = nullptr;
+                byte = (char)strtoul(at, &end, 10);
+                at = end;
+            }
+            CUdeviceptr pointer = 0;
+            code = cuIpcOpenMemHandle(&pointer, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+            if (code == CUDA_SUCCESS) {
+                opened.push_back(pointer);
+                size_t bytes = 0;
+                unsigned last = 0;
+                code = cuMemGetAddressRange(nullptr, &bytes, pointer);
+                if (code == CUDA_SUCCESS) code = cuMemcpyDtoH(&last, pointer + bytes - 4, 4);
+            }
+            answer("open", std::to_string((int)code));
+        } else if (!strcmp(word, "close")) {
+            code = opened.empty() ? CUDA_ERROR_INVALID_VALUE : cuIpcCloseMemHandle(opened.back());
+            if (!opened.empty()) opened.pop_back();
+            answer("close", std::to_string((int)code));
         } else if (!strcmp(word, "way")) {
             sscanf(line, "%*s %63s %zu", name, &first);
             answer("way", way(name, first));

@@ -103,6 +103,14 @@ pub fn record(
     capture::record_work::<Guest>(&stream, || work(&stream))
 }
 
+/// Whether a stream records.
+pub fn records(client: &Client, stream: u64) -> Result<bool> {
+    if !capture::any::<Guest>() {
+        return Ok(false);
+    }
+    capture::records::<Guest>(&named(client, stream)?)
+}
+
 /// What no graph can have is refused in a stream that records.
 pub fn refuse(client: &Client, stream: u64) -> Result {
     if !capture::any::<Guest>() {

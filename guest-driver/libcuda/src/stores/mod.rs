@@ -15,4 +15,5 @@ pub mod objects;
 pub mod occupancy;
 pub mod pointers;
 pub mod pools;
+pub mod shareable;
 pub mod spare;

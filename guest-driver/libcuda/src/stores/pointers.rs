@@ -33,6 +33,10 @@ pub enum Kind {
 pub enum Origin {
     /// A call that allocates or registers.
     Call,
+    /// A call that allocates, and another process may have opened the memory since.
+    Shared,
+    /// Another process: the memory is opened here, of a device.
+    Opened(CUdevice),
     /// A module or library: the memory is one of its variables.
     Image,
     /// A memory pool, of a device.
@@ -50,6 +54,8 @@ pub enum Origin {
         device: CUdevice,
         /// The devices that may read and write it: a bit for each. It is in no context.
         open: u64,
+        /// The types of handles by which it can be exported.
+        types: u32,
     },
 }
 
@@ -83,7 +89,10 @@ impl Range {
         move |range| {
             range.start == address
                 && (range.kind == Kind::Device || range.origin == Origin::Managed)
-                && !matches!(range.origin, Origin::Image | Origin::Mapped { .. })
+                && !matches!(
+                    range.origin,
+                    Origin::Image | Origin::Opened(_) | Origin::Mapped { .. }
+                )
         }
     }
 
@@ -271,6 +280,17 @@ impl Pointers {
         })
     }
 
+    /// Notes that other processes may open an allocation of a context from now on: it is not kept for the next one once it is freed.
+    pub fn share(&self, start: u64) {
+        self.write(|map| {
+            if let Some(range) = map.ranges.get_mut(&start)
+                && range.origin == Origin::Call
+            {
+                range.origin = Origin::Shared;
+            }
+        });
+    }
+
     /// Notes whether a device may read and write the mappings in a range.
     pub fn set_open(&self, start: u64, bytes: u64, device: CUdevice, is_open: bool) {
         self.write(|map| {
@@ -413,7 +433,11 @@ mod tests {
         for start in [0x1000, 0x1100, 0x1300] {
             pointers.insert(Range {
                 context: 0,
-                origin: Origin::Mapped { device: 1, open: 0 },
+                origin: Origin::Mapped {
+                    device: 1,
+                    open: 0,
+                    types: 0,
+                },
                 ..device(start, 0x100)
             });
         }
@@ -438,7 +462,11 @@ mod tests {
         // Another reservation's begins where this one's ends.
         pointers.insert(Range {
             context: 0,
-            origin: Origin::Mapped { device: 1, open: 0 },
+            origin: Origin::Mapped {
+                device: 1,
+                open: 0,
+                types: 0,
+            },
             ..device(0x1200, 0x100)
         });
         assert_eq!(open(0x1200, 0x100), Some(0));

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the program shares: which physical memory it has made for that, and what it has opened of others.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Shareable {
+    /// The ids of physical memory. An id is never another's, so one that is gone does no harm.
+    physical: RwLock<HashSet<u64>>,
+    /// How often memory of others is open, by its address.
+    open: Mutex<HashMap<u64, u32>>,
+    /// Events that processes share, and whether this one has made them.
+    events: RwLock<HashMap<u64, bool>>,
+    /// Whether there was ever one.
+    any_event: AtomicBool,
+}
+
+impl Shareable {
+    /// Notes an id.
+    pub fn insert(&self, id: u64) {
+        let mut ids = self
+            .physical
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        ids.insert(id);
+    }
+
+    /// How often memory of others is open, by its address. What is noted of it [elsewhere](super::pointers) changes under this lock.
+    pub fn open(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, id: u64) -> Option<bool> {
+        if !self.any_event.load(Ordering::Relaxed) {
+            return None;
+        }
+        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        events.get(&id).copied()
+    }
+
+    /// Whether an event is one that processes share.
+    #[inline]
+    pub fn is_event(&self, id: u64) -> bool {
+        self.event(id).is_some()
+    }
+
+    /// Whether it is one that this process has made.
+    pub fn is_own_event(&self, id: u64) -> bool {
+        self.event(id) == Some(true)
+    }
+
+    /// Notes such an event.
+    pub fn insert_event(&self, id: u64, is_own: bool) {
+        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        events.insert(id, is_own);
+        self.any_event.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets it.
+    pub fn remove_event(&self, id: u64) {
+        let mut events = self.events.write().unwrap_or_else(PoisonError::into_inner);
+        events.remove(&id);
+    }
+
+    /// The types of handles by which memory can be exported.
+    pub fn types(&self, id: u64) -> CUmemAllocationHandleType {
+        let ids = self.physical.read().unwrap_or_else(PoisonError::into_inner);
+        match ids.contains(&id) {
+            true => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            false => CU_MEM_HANDLE_TYPE_NONE,
+        }
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What workers of one VM say to each other, and to the supervisor, which brings them together.
+//!
+//! A worker has a channel to the supervisor, its [`WorkerEnd`]. By it one worker asks to [meet](ToSupervisor::Meet) another one, by a
+//! number that the supervisor has given to that one. If both serve the same VM, each gets an end of a new channel, and the supervisor keeps
+//! none. On that channel the worker that has asked, the visitor, asks the other one, its host, for what their guest processes share.
+//!
+//! The supervisor takes no descriptor of a worker, and keeps none that it has sent: whoever holds the other end of such a channel learns of a
+//! worker's death by the channel's end. Both workers run a guest's code, so each end checks what it receives.
+
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    Error, Result,
+    frame::{self, Files, Framed},
+};
+
+/// The most descriptors of channels that a worker may have been sent and not said to have taken.
+pub const MAX_UNTAKEN: u32 = 16;
+
+/// The bytes of the secret by which a shared object is named.
+pub const TOKEN_BYTES: usize = 16;
+
+mod kind {
+    pub const MET: u32 = 1;
+    pub const NOT_MET: u32 = 2;
+    pub const VISITOR: u32 = 3;
+    pub const BUSY: u32 = 4;
+    pub const MEET: u32 = 65;
+    pub const TAKEN: u32 = 66;
+    pub const LISTEN: u32 = 67;
+    pub const ASK: u32 = 129;
+    pub const GIVE: u32 = 130;
+    pub const REFUSE: u32 = 131;
+    pub const RETURN: u32 = 132;
+}
+
+/// A message between the supervisor and a worker; what a field means depends on the kind.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Head {
+    kind: u32,
+    reserved: u32,
+    number: u64,
+}
+
+impl frame::Head for Head {
+    fn payload_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// What the supervisor receives of a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ToSupervisor {
+    /// It is ready for visitors.
+    Listen,
+    /// It wants to meet the worker with this number; answered by [`ToWorker::Met`], [`ToWorker::NotMet`] or [`ToWorker::Busy`].
+    Meet(u64),
+    /// It has taken a descriptor that it was sent.
+    Taken,
+}
+
+/// What a worker receives of the supervisor.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// A channel to the worker with this number.
+    Met(u64, OwnedFd),
+    /// There is no such worker that takes visitors.
+    NotMet(u64),
+    /// It has many visitors to take, and is to be asked for again.
+    Busy(u64),
+    /// A channel to a worker with this number, which will ask.
+    Visitor(u64, OwnedFd),
+    /// One of these channels, which this process could not take: it may open no more files. It is never sent.
+    Lost(u64),
+}
+
+/// The supervisor's end of a worker's channel.
+#[derive(Debug)]
+pub struct SupervisorEnd(OwnedFd);
+
+impl SupervisorEnd {
+    /// Takes one end of a [`pair`](super::pair).
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`]. Descriptors that came are closed.
+    pub fn recv(&self) -> Result<Option<ToSupervisor>> {
+        let mut buffer = [0; size_of::<Head>()];
+        let received = frame::recv_now::<Head>(self.0.as_fd(), &mut buffer, Files::Checked(0))?;
+        let Some(Framed { head, .. }) = received else {
+            return Ok(None);
+        };
+        match head.kind {
+            kind::LISTEN => Ok(Some(ToSupervisor::Listen)),
+            kind::MEET => Ok(Some(ToSupervisor::Meet(head.number))),
+            kind::TAKEN => Ok(Some(ToSupervisor::Taken)),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the worker does not read what it is sent.
+    pub fn send(&self, message: &ToWorker) -> Result<()> {
+        let (kind, number, file) = match message {
+            ToWorker::Met(number, file) => (kind::MET, *number, Some(file)),
+            ToWorker::NotMet(number) | ToWorker::Lost(number) => (kind::NOT_MET, *number, None),
+            ToWorker::Busy(number) => (kind::BUSY, *number, None),
+            ToWorker::Visitor(number, file) => (kind::VISITOR, *number, Some(file)),
+        };
+        let head = Head {
+            kind,
+            number,
+            ..Head::default()
+        };
+        frame::send_head(self.0.as_fd(), &head, file.map(AsFd::as_fd))
+    }
+}
+
+impl AsRawFd for SupervisorEnd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A worker's end of its channel to the supervisor.
+#[derive(Debug)]
+pub struct WorkerEnd(OwnedFd);
+
+impl WorkerEnd {
+    /// Takes one end of a [`pair`](super::pair).
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the supervisor does not read what it is sent.
+    pub fn send(&self, message: &ToSupervisor) -> Result<()> {
+        let (kind, number) = match *message {
+            ToSupervisor::Listen => (kind::LISTEN, 0),
+            ToSupervisor::Meet(number) => (kind::MEET, number),
+            ToSupervisor::Taken => (kind::TAKEN, 0),
+        };
+        let head = Head {
+            kind,
+            number,
+            ..Head::default()
+        };
+        frame::send_head(self.0.as_fd(), &head, None)
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`].
+    pub fn recv(&self) -> Result<Option<ToWorker>> {
+        let mut buffer = [0; size_of::<Head>()];
+        let received = frame::recv_now::<Head>(self.0.as_fd(), &mut buffer, Files::AllOrNone(1))?;
+        let Some(Framed { head, files, .. }) = received else {
+            return Ok(None);
+        };
+        let number = head.number;
+        match (head.kind, files.into_iter().next()) {
+            (kind::MET, Some(file)) => Ok(Some(ToWorker::Met(number, file))),
+            (kind::NOT_MET, None) => Ok(Some(ToWorker::NotMet(number))),
+            (kind::VISITOR, Some(file)) => Ok(Some(ToWorker::Visitor(number, file))),
+            (kind::BUSY, None) => Ok(Some(ToWorker::Busy(number))),
+            (kind::MET | kind::VISITOR, None) => Ok(Some(ToWorker::Lost(number))),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+}
+
+impl AsFd for WorkerEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a visitor is given: what it asked for, as its host's words for it.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Given {
+    /// A number for the object that is given by descriptor: of device memory, that of the physical memory. None has it twice in its host.
+    pub number: u64,
+    /// The bytes of what the descriptor stands for.
+    pub bytes: u64,
+    /// Where in it the shared part begins.
+    pub offset: u64,
+    /// The bytes of the shared part.
+    pub length: u64,
+    /// The GPU whose memory it is, by the host's number.
+    pub gpu: u32,
+    /// More, by what was asked for.
+    pub detail: u32,
+}
+
+/// A message between a visitor and its host.
+#[derive(Debug, Default, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct PeerHead {
+    kind: u32,
+    /// What is asked for.
+    what: u32,
+    seq: u64,
+    token: [u8; TOKEN_BYTES],
+    given: Given,
+}
+
+impl frame::Head for PeerHead {
+    fn payload_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A question of a visitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// Names the answer.
+    pub seq: u64,
+    /// What kind of object is asked for.
+    pub what: u32,
+    /// The object's secret.
+    pub token: [u8; TOKEN_BYTES],
+}
+
+/// What a host receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToHost {
+    /// A question, to be answered.
+    Ask(Question),
+    /// What was given for a secret is given back, so many times.
+    Return([u8; TOKEN_BYTES], u32),
+}
+
+/// A visitor's end of a channel to its host.
+#[derive(Debug)]
+pub struct VisitorEnd(OwnedFd);
+
+impl VisitorEnd {
+    /// Takes an end that the supervisor has sent.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Says that what was given for a secret so many times is given back.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the host does not read what it is sent.
+    pub fn give_back(&self, token: [u8; TOKEN_BYTES], times: u32) -> Result<()> {
+        let head = PeerHead {
+            kind: kind::RETURN,
+            seq: times.into(),
+            token,
+            ..PeerHead::default()
+        };
+        frame::send_head(self.0.as_fd(), &head, None)
+    }
+
+    /// Asks a question, and waits for the answer until `deadline`; `None` says that the host has no such object to give.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the host is gone, [`Error::Malformed`] if it does not answer in time, or answers something else.
+    pub fn ask(&self, question: Question, deadline: Instant) -> Result<Option<(Given, OwnedFd)>> {
+        let head = PeerHead {
+            kind: kind::ASK,
+            what: question.what,
+            seq: question.seq,
+            token: question.token,
+            given: Given::default(),
+        };
+        frame::send_head(self.0.as_fd(), &head, None)?;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !wait(self.0.as_fd(), left)? {
+                return Err(Error::Malformed("no answer"));
+            }
+            let mut buffer = [0; size_of::<PeerHead>()];
+            let received =
+                frame::recv_now::<PeerHead>(self.0.as_fd(), &mut buffer, Files::Checked(1))?;
+            let Some(Framed { head, files, .. }) = received else {
+                continue;
+            };
+            if head.seq != question.seq {
+                // It was given up. Its descriptor is closed.
+                continue;
+            }
+            return match (head.kind, files.into_iter().next()) {
+                (kind::GIVE, Some(file)) => Ok(Some((head.given, file))),
+                // This process may open no more.
+                (kind::GIVE, None) => Err(Error::Malformed("not as many files as there should be")),
+                (kind::REFUSE, None) => Ok(None),
+                _ => Err(Error::Malformed("unknown kind")),
+            };
+        }
+    }
+}
+
+impl AsFd for VisitorEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A host's end of a channel to a visitor.
+#[derive(Debug)]
+pub struct HostEnd(OwnedFd);
+
+impl HostEnd {
+    /// Takes an end that the supervisor has sent.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the visitor is gone; [`Error::Malformed`]. Descriptors that came are closed.
+    pub fn recv(&self) -> Result<Option<ToHost>> {
+        let mut buffer = [0; size_of::<PeerHead>()];
+        let received = frame::recv_now::<PeerHead>(self.0.as_fd(), &mut buffer, Files::Checked(0))?;
+        let Some(Framed { head, .. }) = received else {
+            return Ok(None);
+        };
+        match head.kind {
+            kind::ASK => Ok(Some(ToHost::Ask(Question {
+                seq: head.seq,
+                what: head.what,
+                token: head.token,
+            }))),
+            kind::RETURN => Ok(Some(ToHost::Return(head.token, head.seq as u32))),
+            _ => Err(Error::Malformed("unknown kind")),
+        }
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Malformed`] if the visitor does not read what it is sent.
+    pub fn answer(&self, seq: u64, given: Option<(Given, BorrowedFd<'_>)>) -> Result<()> {
+        let (kind, given, file) = match given {
+            Some((given, file)) => (kind::GIVE, given, Some(file)),
+            None => (kind::REFUSE, Given::default(), None),
+        };
+        let head = PeerHead {
+            kind,
+            seq,
+            given,
+            ..PeerHead::default()
+        };
+        frame::send_head(self.0.as_fd(), &head, file)
+    }
+}
+
+impl AsFd for HostEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until there is something to receive, or the end of the channel; `false` says that the time is over.
+fn wait(socket: BorrowedFd<'_>, limit: Duration) -> Result<bool> {
+    // Rounded up, so that a wait is not a loop at its end.
+    let limit = u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX);
+    loop {
+        let mut fds = [PollFd::new(socket, PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(limit)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::io("Waiting")(errno)),
+        }
+    }
+}

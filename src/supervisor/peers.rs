@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Workers of one VM that share objects of their guest processes: the supervisor brings them together, and has no part in what they say.
+
+use std::time::{Duration, Instant};
+
+use event_manager::{EventOps, EventSet, Events};
+
+use super::Supervisor;
+use crate::{
+    ipc::{
+        self,
+        peers::{MAX_UNTAKEN, SupervisorEnd, ToSupervisor, ToWorker},
+    },
+    pace::Pace,
+};
+
+/// How many messages of a worker are handled before others get their turn.
+const BATCH: usize = 16;
+/// Messages that a worker may send at once, and how long until it may send one more. It takes half as many by itself.
+const MESSAGE_BURST: u32 = 256;
+/// See [`MESSAGE_BURST`].
+const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
+
+/// A worker's channel for meeting others.
+pub struct Peers {
+    end: SupervisorEnd,
+    /// What the channel is watched under.
+    pub token: u32,
+    /// The worker's number for other workers.
+    number: u64,
+    /// Whether it takes visitors.
+    listens: bool,
+    /// Descriptors that it was sent and has not said to have taken.
+    untaken: u32,
+    /// A bound for what it says. One that says more has been taken over.
+    messages: Pace,
+    /// Whether it is watched.
+    is_watched: bool,
+}
+
+impl Peers {
+    /// The channel of a worker with a number.
+    pub fn new(end: SupervisorEnd, token: u32, number: u64) -> Self {
+        Self {
+            end,
+            token,
+            number,
+            listens: false,
+            untaken: 0,
+            messages: Pace::new(MESSAGE_BURST, MESSAGE_PERIOD),
+            is_watched: false,
+        }
+    }
+
+    /// Has the event loop watch it; one that cannot be watched is of no use to its worker.
+    pub fn watch(&mut self, ops: &mut EventOps<'_>) {
+        let events = Events::with_data(&self.end, self.token, EventSet::IN);
+        match ops.add(events) {
+            Ok(()) => self.is_watched = true,
+            Err(error) => tracing::error!("Cannot watch a worker's channel to others: {error}"),
+        }
+    }
+
+    /// Nothing that it says counts any more.
+    pub fn unwatch(&mut self, ops: &mut EventOps<'_>) {
+        if std::mem::take(&mut self.is_watched) {
+            let _ = ops.remove(Events::with_data(&self.end, self.token, EventSet::IN));
+        }
+    }
+
+    /// Sends it a message, if it takes what it is sent.
+    fn tell(&mut self, message: &ToWorker) -> bool {
+        let has_file = matches!(message, ToWorker::Met(..) | ToWorker::Visitor(..));
+        if has_file && self.untaken >= MAX_UNTAKEN {
+            return false;
+        }
+        let told = self.end.send(message).is_ok();
+        self.untaken += u32::from(told && has_file);
+        told
+    }
+
+    /// Notes that it has taken a descriptor; `false` if it had none to take.
+    fn taken(&mut self) -> bool {
+        let left = self.untaken.checked_sub(1);
+        self.untaken = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+impl Supervisor {
+    /// Handles what a worker says, some of it: others get their turn before the rest.
+    pub(super) fn hear_worker(&mut self, key: u32, ops: &mut EventOps<'_>) {
+        for _ in 0..BATCH {
+            let Some(worker) = self.workers.get_mut(&key) else {
+                return;
+            };
+            let peers = &mut worker.peers;
+            let message = match peers.end.recv() {
+                Ok(None) => return,
+                // Of these there are no more than what it was sent.
+                Ok(Some(ToSupervisor::Taken)) => match peers.taken() {
+                    true => Ok(ToSupervisor::Taken),
+                    false => Err(ipc::Error::Malformed("taken and never sent")),
+                },
+                Ok(Some(_)) if !peers.messages.take(Instant::now()) => {
+                    Err(ipc::Error::Malformed("more than a worker says"))
+                }
+                Ok(Some(message)) => Ok(message),
+                Err(error) => Err(error),
+            };
+            match message {
+                Ok(ToSupervisor::Listen) => peers.listens = true,
+                Ok(ToSupervisor::Meet(number)) => self.meet(key, number),
+                Ok(ToSupervisor::Taken) => {}
+                Err(error) => {
+                    // It goes on without others.
+                    peers.unwatch(ops);
+                    peers.listens = false;
+                    let is_news = !matches!(error, ipc::Error::Closed);
+                    let id = worker.process.id();
+                    if is_news && self.vms[worker.vm].may_log() {
+                        tracing::error!("Worker {id}: {error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Brings a worker together with the one that has this number, if both serve the same VM.
+    fn meet(&mut self, key: u32, number: u64) {
+        let Some(visitor) = self.workers.get(&key) else {
+            return;
+        };
+        let (vm, own) = (visitor.vm, visitor.peers.number);
+        let mut others = self.workers.iter_mut();
+        let host = others
+            .find(|(_, worker)| worker.peers.number == number && worker.vm == vm && !worker.closed);
+        let host = host.filter(|(of, worker)| **of != key && worker.peers.listens);
+        let answer = match host {
+            None => ToWorker::NotMet(number),
+            Some((_, host)) => {
+                let told = ipc::pair().map(|(channel, theirs)| {
+                    let told = host.peers.tell(&ToWorker::Visitor(own, theirs));
+                    told.then_some(channel)
+                });
+                match told {
+                    Ok(Some(channel)) => ToWorker::Met(number, channel),
+                    // It has not taken others yet; or this process may open no more files for now.
+                    _ => ToWorker::Busy(number),
+                }
+            }
+        };
+        if let Some(visitor) = self.workers.get_mut(&key) {
+            // One that does not read has been taken over, and waits for ever.
+            visitor.peers.tell(&answer);
+        }
+    }
+}

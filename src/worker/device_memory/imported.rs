@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Memory of other processes of the VM, which the client has opened.
+//!
+//! A chunk of another process is mapped once here, at addresses of a window that is for nothing else and is never given back, however many of
+//! the allocations in it are open. Each open allocation is noted among [the ranges](super::ranges), so copies, fills and questions
+//! about addresses find it there.
+//!
+//! The physical memory stays until the last who has it lets go, so it is charged here as well as where it was made: a VM that shares memory
+//! is charged more than it has, and never less.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{
+    DeviceMemory,
+    addresses::GRANULARITY,
+    cuda,
+    driver::{location, reserve_for_guest},
+    driver_info,
+    ranges::{Range, Source},
+    space::Space,
+    wait_for,
+};
+use crate::{
+    account::Charge,
+    ipc::peers::Given,
+    worker::{
+        grace::{self, Ending, Name, Ticket},
+        peers,
+    },
+};
+
+/// Chunks of others at most, and as many open allocations: what each costs the driver is the host's memory.
+const MOST: usize = 64 << 10;
+
+/// Who is told what is given back.
+pub trait Lender: std::fmt::Debug + Send + Sync {
+    /// What this name stands for is given back, so many times.
+    fn returned(&self, name: &peers::Name, times: u32);
+}
+
+/// A chunk, by its worker's number and by that which it has there.
+type Key = (u64, u64);
+
+/// Physical memory that was imported, released when this is dropped.
+#[derive(Debug)]
+pub(super) struct Imported {
+    pub handle: CUmemGenericAllocationHandle,
+    /// Dropped after the memory was released.
+    pub charge: Option<Charge>,
+}
+
+impl Imported {
+    /// The handle, which is then the caller's to release, and the charge.
+    pub(super) fn into_parts(mut self) -> (CUmemGenericAllocationHandle, Option<Charge>) {
+        let charge = self.charge.take();
+        let handle = self.handle;
+        std::mem::forget(self);
+        (handle, charge)
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // SAFETY: the handle is the driver's and is released once.
+        if let Err(code) = unsafe { cuda::cuMemRelease(self.handle) } {
+            tracing::debug!("cuMemRelease: {code}");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Chunk {
+    memory: Imported,
+    start: u64,
+    bytes: u64,
+    /// Who may use it.
+    devices: Vec<CUdevice>,
+    /// Open allocations in it.
+    users: usize,
+}
+
+/// An open allocation.
+#[derive(Debug)]
+struct Open {
+    name: peers::Name,
+    chunk: Key,
+    context: u64,
+    /// How often it is open.
+    count: u32,
+    /// Since when it is being closed, the last time.
+    closing: Option<Ticket>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    addresses: Space,
+    chunks: HashMap<Key, Chunk>,
+    /// By their addresses.
+    open: BTreeMap<u64, Open>,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Imports {
+    /// Start and bytes.
+    window: OnceLock<Option<(u64, u64)>>,
+    state: Mutex<State>,
+    /// Held by who imports or lets go while the driver works. Its command is narrow.
+    turn: Mutex<()>,
+}
+
+impl Imports {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an address lies in the window.
+    pub fn owns(&self, address: u64) -> bool {
+        let window = self.window.get().copied().flatten();
+        window.is_some_and(|(start, bytes)| address.wrapping_sub(start) < bytes)
+    }
+
+    /// Addresses for so many bytes, with as many behind them that lead nowhere as the granularity has.
+    fn take(&self, bytes: u64) -> Option<u64> {
+        self.window.get_or_init(|| {
+            let (start, bytes) = reserve_for_guest()?;
+            self.state().addresses.give(start, bytes);
+            Some((start, bytes))
+        });
+        let reserved = bytes.checked_add(GRANULARITY)?;
+        self.state().addresses.take(reserved)
+    }
+
+    fn give(&self, start: u64, bytes: u64) {
+        self.state().addresses.give(start, bytes + GRANULARITY);
+    }
+}
+
+/// Whether a range is an open allocation.
+fn is_open(range: &Range) -> bool {
+    range.source == Source::Imported
+}
+
+impl DeviceMemory {
+    /// Imports physical memory that another process has given, and charges it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` past the VM's limit; the driver's code.
+    pub(super) fn import(
+        &self,
+        device: CUdevice,
+        bytes: u64,
+        file: &OwnedFd,
+    ) -> Result<Imported, CUresult> {
+        let reserve = || {
+            let quota = self.quota.get();
+            let charge = quota.map(|quota| quota.reserve_patiently(device, bytes));
+            charge.transpose()
+        };
+        let charge = match reserve() {
+            Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+                self.give_kept(device);
+                reserve()?
+            }
+            other => other?,
+        };
+        if self.known_device(device).is_none() {
+            // Of a GPU that the client has nothing else on, perhaps.
+            self.spans_devices.store(true, Ordering::Relaxed);
+        }
+        let mut handle = 0;
+        let shareable = file.as_raw_fd() as usize as *mut std::ffi::c_void;
+        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        // SAFETY: the pointer is to a value that lives across the call; for this kind the handle is a descriptor and no address.
+        unsafe { cuda::cuMemImportFromShareableHandle(&mut handle, shareable, kind)? };
+        Ok(Imported { handle, charge })
+    }
+
+    /// The number by which the guest knows a device, and whether it may use it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_DEVICE` if it has no such device.
+    pub(super) fn guest_device(&self, gpu: u32) -> Result<CUdevice, CUresult> {
+        let device = CUdevice::try_from(gpu).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+        let gpus = self.common.gpus();
+        if gpus.is_empty() {
+            let mut found = 0;
+            // SAFETY: the pointer is to a value that lives across the call.
+            unsafe { cuda::cuDeviceGet(&mut found, device)? };
+            return Ok(device);
+        }
+        let at = gpus.iter().position(|other| *other == gpu);
+        at.map(|at| at as CUdevice).ok_or(CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
+    /// guest's number. The allocation that is open already in the context is the same, once more.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for what cannot be; `CUDA_ERROR_INVALID_HANDLE` for what is open in another context; `CUDA_ERROR_INVALID_DEVICE` for a device that the guest has not;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
+    pub fn open(
+        &self,
+        context: u64,
+        name: &peers::Name,
+        given: &Given,
+        file: &OwnedFd,
+    ) -> Result<(CUdeviceptr, u64, CUdevice), CUresult> {
+        // Importing works on after a failure.
+        driver_info()?;
+        let guest_device = self.guest_device(given.gpu)?;
+        let device = given.gpu as CUdevice;
+        let end = given.offset.checked_add(given.length);
+        let is_within = end.is_some_and(|end| given.length > 0 && end <= given.bytes);
+        if !is_within || !given.bytes.is_multiple_of(GRANULARITY) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let user = self.device_of(context)?;
+        let key = (name.owner(), given.number);
+        grace::narrow(&[Name::Object(context)]);
+        let _turn = self.imports.turn();
+        let start = self.reach_chunk(key, device, given.bytes, file)?;
+        let at = start + given.offset;
+        let shared = self.share_chunk(key, user);
+        let result =
+            shared.and_then(|()| self.open_in((name, key), context, (at, given.length), device));
+        if let Err(code) = result {
+            self.leave_chunk(key);
+            return Err(code);
+        }
+        Ok((at, given.length, guest_device))
+    }
+
+    /// Maps another process's chunk, if it is not mapped.
+    fn reach_chunk(
+        &self,
+        key: Key,
+        device: CUdevice,
+        bytes: u64,
+        file: &OwnedFd,
+    ) -> Result<u64, CUresult> {
+        {
+            let state = self.imports.state();
+            if let Some(chunk) = state.chunks.get(&key) {
+                let is_same = chunk.bytes == bytes && chunk.devices.first() == Some(&device);
+                return is_same
+                    .then_some(chunk.start)
+                    .ok_or(CUDA_ERROR_INVALID_VALUE);
+            }
+            if state.chunks.len() >= MOST {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+        let memory = self.import(device, bytes, file)?;
+        let start = self.imports.take(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        // SAFETY: the addresses are of this window, and nothing is mapped there; the handle lives.
+        let mapped = unsafe { cuda::cuMemMap(start, bytes as usize, 0, memory.handle, 0) };
+        if let Err(code) = mapped {
+            self.imports.give(start, bytes);
+            return Err(code);
+        }
+        if let Err(code) = grant(start, bytes, device) {
+            self.unmap_chunk(start, bytes, memory);
+            return Err(code);
+        }
+        let chunk = Chunk {
+            memory,
+            start,
+            bytes,
+            devices: vec![device],
+            users: 0,
+        };
+        self.imports.state().chunks.insert(key, chunk);
+        Ok(start)
+    }
+
+    /// Notes an allocation in a chunk as open.
+    fn open_in(
+        &self,
+        (name, chunk): (&peers::Name, Key),
+        context: u64,
+        (at, bytes): (u64, u64),
+        device: CUdevice,
+    ) -> Result<(), CUresult> {
+        let mut state = self.imports.state();
+        if let Some(open) = state.open.get_mut(&at) {
+            if open.context != context {
+                return Err(CUDA_ERROR_INVALID_HANDLE);
+            }
+            if open.closing.take().is_some() {
+                // One is being closed, and this one is in its place.
+                self.ranges.change(at, |range| range.ending = None);
+                let name = open.name;
+                drop(state);
+                self.return_to(&name, 1);
+                return Ok(());
+            }
+            open.count = open.count.checked_add(1).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            return Ok(());
+        }
+        if state.open.len() >= MOST || self.has_many() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let open = Open {
+            name: *name,
+            chunk,
+            context,
+            count: 1,
+            closing: None,
+        };
+        state.open.insert(at, open);
+        if let Some(chunk) = state.chunks.get_mut(&chunk) {
+            chunk.users += 1;
+        }
+        self.note(at, bytes, context, device, Source::Imported);
+        Ok(())
+    }
+
+    /// Lets another device use the chunk that an open allocation lies in.
+    ///
+    /// # Errors
+    ///
+    /// The driver's code.
+    pub(super) fn share_imported(&self, address: u64, device: CUdevice) -> Result<(), CUresult> {
+        let key = self
+            .imports
+            .state()
+            .open
+            .get(&address)
+            .map(|open| open.chunk);
+        key.map_or(Ok(()), |key| self.share_chunk(key, device))
+    }
+
+    fn share_chunk(&self, key: Key, device: CUdevice) -> Result<(), CUresult> {
+        let mut state = self.imports.state();
+        let Some(chunk) = state.chunks.get_mut(&key) else {
+            return Ok(());
+        };
+        if chunk.devices.contains(&device) {
+            return Ok(());
+        }
+        // The lock is held across the call, so that nobody lets the chunk go.
+        grant(chunk.start, chunk.bytes, device)?;
+        chunk.devices.push(device);
+        Ok(())
+    }
+
+    /// `cuIpcCloseMemHandle`: waits for the context that it was opened in, and for commands that use the memory.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if no open allocation starts there; the driver's code.
+    pub fn close(&self, address: CUdeviceptr) -> Result<(), CUresult> {
+        let (range, ticket) = {
+            let mut state = self.imports.state();
+            let open = state.open.get_mut(&address);
+            let open = open.filter(|open| open.closing.is_none());
+            let open = open.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if open.count > 1 {
+                open.count -= 1;
+                let name = open.name;
+                drop(state);
+                self.return_to(&name, 1);
+                return Ok(());
+            }
+            let range = self.ranges.end(address, is_open);
+            let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let ticket = Ticket::now();
+            open.closing = Some(ticket);
+            (range, ticket)
+        };
+        let waited = wait_for(self.common, range.context);
+        let (start, bytes) = (range.start, range.bytes);
+        ticket.wait(Ending::Memory { start, bytes });
+        let _turn = self.imports.turn();
+        let is_closing = {
+            let state = self.imports.state();
+            let open = state.open.get(&address);
+            open.is_some_and(|open| open.closing == Some(ticket))
+        };
+        // Otherwise it was opened again, or has gone with its context.
+        if is_closing {
+            self.ranges.remove_freed(address);
+            self.forget_open(address);
+        }
+        waited
+    }
+
+    /// An open allocation has gone with its context.
+    pub(super) fn let_go(&self, address: u64) {
+        let _turn = self.imports.turn();
+        self.forget_open(address);
+    }
+
+    /// Forgets an open allocation, which nothing uses any more. The caller has the turn.
+    fn forget_open(&self, address: u64) {
+        let (key, name, times) = {
+            let mut state = self.imports.state();
+            let Some(open) = state.open.remove(&address) else {
+                return;
+            };
+            if let Some(chunk) = state.chunks.get_mut(&open.chunk) {
+                chunk.users -= 1;
+            }
+            (open.chunk, open.name, open.count)
+        };
+        self.leave_chunk(key);
+        self.return_to(&name, times);
+    }
+
+    fn return_to(&self, name: &peers::Name, times: u32) {
+        if let Some(lender) = self.lender.get() {
+            lender.returned(name, times);
+        }
+    }
+
+    /// Unmaps a chunk in which nothing is open.
+    fn leave_chunk(&self, key: Key) {
+        let gone = {
+            let mut state = self.imports.state();
+            match state.chunks.get(&key) {
+                Some(chunk) if chunk.users == 0 => state.chunks.remove(&key),
+                _ => None,
+            }
+        };
+        if let Some(chunk) = gone {
+            self.unmap_chunk(chunk.start, chunk.bytes, chunk.memory);
+        }
+    }
+
+    fn unmap_chunk(&self, start: u64, bytes: u64, memory: Imported) {
+        // SAFETY: this was mapped as one piece, and nothing uses it any more.
+        match unsafe { cuda::cuMemUnmap(start, bytes as usize) } {
+            Ok(()) => {
+                drop(memory);
+                self.imports.give(start, bytes);
+            }
+            Err(code) => {
+                tracing::debug!("cuMemUnmap: {code}");
+                // It is still there, and so stays charged; its addresses are not used again.
+                std::mem::forget(memory);
+            }
+        }
+    }
+}
+
+/// Lets a device use what is mapped.
+fn grant(start: u64, bytes: u64, device: CUdevice) -> Result<(), CUresult> {
+    let access = CUmemAccessDesc {
+        location: location(device),
+        flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: the range is mapped; the pointer is to a value that lives across the call.
+    unsafe { cuda::cuMemSetAccess(start, bytes as usize, &access, 1) }
+}

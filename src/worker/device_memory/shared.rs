@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The client's memory that other processes of its VM are given, by descriptors that are made for each of them.
+//!
+//! What one of them has open is *lent*. An allocation that is lent is not given out again when it is freed, as those who have it open go on
+//! using it: its place in its chunk stays taken until the last of them has closed it, or has ended.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{
+    DeviceMemory,
+    ranges::{Range, Source},
+};
+use crate::{ipc::peers::Given, worker::peers::Object};
+
+/// An allocation that others have open.
+#[derive(Debug, Default)]
+struct Loan {
+    /// How often.
+    times: u32,
+    /// The allocation, once it was freed, and whether that was in a stream's order: then the place stays taken until its context ends, for
+    /// nobody notes when the stream comes to that.
+    freed: Option<(Range, bool)>,
+}
+
+/// What is lent, by the allocations' numbers.
+#[derive(Debug, Default)]
+pub struct Loans {
+    /// Whether there was ever one.
+    any: AtomicBool,
+    loans: Mutex<HashMap<u64, Loan>>,
+}
+
+impl Loans {
+    fn loans(&self) -> MutexGuard<'_, HashMap<u64, Loan>> {
+        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lend(&self, id: u64) {
+        self.any.store(true, Ordering::Release);
+        let mut loans = self.loans();
+        let loan = loans.entry(id).or_default();
+        loan.times = loan.times.saturating_add(1);
+    }
+
+    /// Keeps an allocation that was freed, if it is lent.
+    pub fn keep(&self, range: &Range, is_ordered: bool) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        match self.loans().get_mut(&range.id) {
+            Some(loan) if loan.times > 0 => {
+                loan.freed = Some((*range, is_ordered));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends loans of an allocation, and gives it if its place is free then.
+    fn end(&self, id: u64, times: u32) -> Option<Range> {
+        let mut loans = self.loans();
+        let loan = loans.get_mut(&id)?;
+        loan.times = loan.times.saturating_sub(times);
+        if loan.times > 0 || matches!(loan.freed, Some((_, true))) {
+            return None;
+        }
+        let (range, _) = loans.remove(&id)?.freed?;
+        Some(range)
+    }
+
+    /// The allocations of a context that has ended whose places are free then.
+    fn end_context(&self, context: u64) -> Vec<Range> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut loans = self.loans();
+        for loan in loans.values_mut() {
+            if let Some((range, is_ordered)) = &mut loan.freed
+                && range.context == context
+            {
+                *is_ordered = false;
+            }
+        }
+        let over = loans.extract_if(|_, loan| {
+            loan.times == 0 && loan.freed.is_some_and(|(_, is_ordered)| !is_ordered)
+        });
+        over.filter_map(|(_, loan)| Some(loan.freed?.0)).collect()
+    }
+}
+
+impl DeviceMemory {
+    /// The allocation that an address lies in, as what `cuIpcGetMemHandle` shares; `bytes` is what the guest asked for when it was allocated.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if none lies there that can be shared so; `CUDA_ERROR_NOT_SUPPORTED` where memory is the driver's own,
+    /// which has no descriptors.
+    pub fn shareable(&self, address: CUdeviceptr, bytes: u64) -> Result<Object, CUresult> {
+        let range = self.ranges.find(address);
+        let range = range.filter(|range| range.ending.is_none() && range.mempool == 0);
+        let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        match range.source {
+            Source::Pool { .. } if bytes > 0 => Ok(Object::Memory {
+                start: range.start,
+                id: range.id,
+                bytes: bytes.min(range.bytes),
+            }),
+            Source::Driver => Err(CUDA_ERROR_NOT_SUPPORTED),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// The allocation that starts here, if it is still the one with this number.
+    fn still(&self, start: u64, id: u64) -> Option<Range> {
+        let range = self.ranges.find(start)?;
+        (range.start == start && range.id == id && range.ending.is_none()).then_some(range)
+    }
+
+    /// Whether the allocation is there that was shared.
+    pub fn is_allocation(&self, start: u64, id: u64) -> bool {
+        self.still(start, id).is_some()
+    }
+
+    /// What another process is given for an allocation that was shared: a descriptor that is made for it; `None` if it is gone. It is that of the
+    /// chunk that the allocation lies in, with all that lies there beside it. It is lent from then on.
+    pub fn give_allocation(&self, start: u64, id: u64, bytes: u64) -> Option<(Given, OwnedFd)> {
+        // First, so that whoever frees it meanwhile keeps its place.
+        self.loans.lend(id);
+        let given = self.still(start, id).and_then(|_| {
+            let place = self.place(start, bytes)?;
+            self.give(place.export, Some((place.offset, bytes)))
+        });
+        if given.is_none() {
+            self.end_loans(id, 1);
+        }
+        given
+    }
+
+    /// Another process has closed an allocation, so many times.
+    pub fn end_loans(&self, id: u64, times: u32) {
+        if let Some(range) = self.loans.end(id, times) {
+            self.give_freed(&range);
+        }
+    }
+
+    /// A context has ended.
+    pub(super) fn end_loans_of(&self, context: u64) {
+        for range in self.loans.end_context(context) {
+            self.give_freed(&range);
+        }
+    }
+
+    fn give_freed(&self, range: &Range) {
+        if let Err(code) = self.give_back(range) {
+            tracing::debug!("What was lent is not given back: {code}");
+        }
+    }
+
+    /// The same for physical memory.
+    pub fn give_physical(&self, number: u32) -> Option<(Given, OwnedFd)> {
+        self.give(number, None)
+    }
+
+    fn give(&self, number: u32, part: Option<(u64, u64)>) -> Option<(Given, OwnedFd)> {
+        let (file, bytes, device) = self.export(number).ok()?;
+        let (offset, length) = part.unwrap_or((0, bytes));
+        let given = Given {
+            number: number.into(),
+            bytes,
+            offset,
+            length,
+            gpu: device as u32,
+            detail: 0,
+        };
+        Some((given, file))
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What processes of one VM share: memory that one of them has allocated, and events.
+
+use std::os::fd::OwnedFd;
+
+use gpgpu_protocol::{
+    api::{Stream, reply, request},
+    codec::Blob,
+    cuda::*,
+};
+use zerocopy::IntoBytes;
+
+use crate::{
+    cuda::driver,
+    ipc::peers::Given,
+    worker::{
+        device_memory::Lender,
+        dispatch::Outcome,
+        grace::{self, Name as Used},
+        peers::{Name, Object, what},
+        session::{Data, Session},
+    },
+};
+
+/// Asks the worker of an object for it: another worker's.
+fn ask(session: &Session, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
+    // It takes its time. What the command uses it looks up afterwards.
+    grace::narrow(&[Used::Object(session.current())]);
+    session.peers.ask(name)
+}
+
+/// Shares the allocation that an address lies in.
+pub fn gpgpuIpcShare(
+    session: &Session,
+    request: request::gpgpuIpcShare,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcShare> {
+    let memory = session.device_memory;
+    let object = memory.shareable(request.dptr, request.bytes)?;
+    let name = session.peers.share(object)?;
+    Ok(reply::gpgpuIpcShare {
+        name: Blob(name.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+/// Opens another process's allocation.
+pub fn gpgpuIpcOpen(
+    session: &Session,
+    request: request::gpgpuIpcOpen,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcOpen> {
+    let name = Name::read(&request.name.0, what::MEMORY)?;
+    if session.peers.is_own(&name) {
+        return Err(CUDA_ERROR_INVALID_CONTEXT.into());
+    }
+    let (given, file) = ask(session, &name)?;
+    let context = session.current();
+    let memory = session.device_memory;
+    let opened = memory.open(context, &name, &given, &file);
+    let (dptr, bytes, dev) = opened.inspect_err(|_| session.peers.returned(&name, 1))?;
+    Ok(reply::gpgpuIpcOpen {
+        dptr,
+        bytes,
+        dev,
+        ..Default::default()
+    })
+}
+
+/// `cuIpcCloseMemHandle`.
+pub fn cuIpcCloseMemHandle(
+    session: &Session,
+    request: request::cuIpcCloseMemHandle,
+    _: Data,
+) -> Outcome<reply::cuIpcCloseMemHandle> {
+    session.device_memory.close(request.dptr)?;
+    Ok(reply::cuIpcCloseMemHandle::default())
+}
+
+/// Shares physical memory.
+pub fn gpgpuPhysicalShare(
+    session: &Session,
+    request: request::gpgpuPhysicalShare,
+    _: Data,
+) -> Outcome<reply::gpgpuPhysicalShare> {
+    let object = session.device_memory.shareable_physical(request.handle)?;
+    let name = session.peers.share(object)?;
+    Ok(reply::gpgpuPhysicalShare {
+        name: Blob(name.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+/// Imports physical memory.
+pub fn gpgpuPhysicalImport(
+    session: &Session,
+    request: request::gpgpuPhysicalImport,
+    _: Data,
+) -> Outcome<reply::gpgpuPhysicalImport> {
+    let name = Name::read(&request.name.0, what::PHYSICAL)?;
+    let memory = session.device_memory;
+    let (dev, bytes) = if session.peers.is_own(&name) {
+        match session.peers.own_object(&name) {
+            Some(Object::Physical(number)) => memory.import_own(request.handle, number)?,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE.into()),
+        }
+    } else {
+        let (given, file) = ask(session, &name)?;
+        memory.import_physical(request.handle, &given, &file)?
+    };
+    Ok(reply::gpgpuPhysicalImport {
+        dev,
+        bytes,
+        ..Default::default()
+    })
+}
+
+/// Makes an event that other processes may open.
+pub fn gpgpuIpcEventCreate(
+    session: &Session,
+    request: request::gpgpuIpcEventCreate,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventCreate> {
+    session.shared_events.create(request.event)?;
+    Ok(reply::gpgpuIpcEventCreate::default())
+}
+
+/// Shares an event.
+pub fn gpgpuIpcEventShare(
+    session: &Session,
+    request: request::gpgpuIpcEventShare,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventShare> {
+    if !session.shared_events.is_own(request.event) {
+        return Err(CUDA_ERROR_INVALID_HANDLE.into());
+    }
+    let name = session.peers.share(Object::Event(request.event))?;
+    Ok(reply::gpgpuIpcEventShare {
+        name: Blob(name.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+/// Opens another process's event.
+pub fn gpgpuIpcEventOpen(
+    session: &Session,
+    request: request::gpgpuIpcEventOpen,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventOpen> {
+    let name = Name::read(&request.name.0, what::EVENT).map_err(|_| CUDA_ERROR_MAP_FAILED)?;
+    if session.peers.is_own(&name) {
+        return Err(CUDA_ERROR_INVALID_CONTEXT.into());
+    }
+    let asked = || {
+        let given = ask(session, &name);
+        given
+            .map(|(_, file)| file)
+            .map_err(|_| CUDA_ERROR_MAP_FAILED)
+    };
+    session.shared_events.open(request.event, &name, asked)?;
+    Ok(reply::gpgpuIpcEventOpen::default())
+}
+
+/// Ends a shared event.
+pub fn gpgpuIpcEventDestroy(
+    session: &Session,
+    request: request::gpgpuIpcEventDestroy,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventDestroy> {
+    session.shared_events.destroy(request.event)?;
+    Ok(reply::gpgpuIpcEventDestroy::default())
+}
+
+/// Records a shared event.
+pub fn gpgpuIpcEventRecord(
+    session: &Session,
+    request: request::gpgpuIpcEventRecord,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventRecord> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    session.shared_events.record(request.event, stream)?;
+    Ok(reply::gpgpuIpcEventRecord::default())
+}
+
+/// Has a stream wait for a shared event.
+pub fn gpgpuIpcEventWait(
+    session: &Session,
+    request: request::gpgpuIpcEventWait,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventWait> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    session.shared_events.wait(request.event, stream)?;
+    Ok(reply::gpgpuIpcEventWait::default())
+}
+
+/// Whether the current context's work has failed: then records may never be over.
+fn has_failed() -> Result<(), CUresult> {
+    // SAFETY: the legacy stream always is.
+    match unsafe { driver::cuStreamQuery(std::ptr::null_mut()) } {
+        Err(code) if code != CUDA_ERROR_NOT_READY => Err(code),
+        _ => Ok(()),
+    }
+}
+
+/// Asks about a shared event.
+pub fn gpgpuIpcEventQuery(
+    session: &Session,
+    request: request::gpgpuIpcEventQuery,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventQuery> {
+    if session.shared_events.is_over(request.event)? {
+        return Ok(reply::gpgpuIpcEventQuery::default());
+    }
+    has_failed()?;
+    Err(CUDA_ERROR_NOT_READY.into())
+}
+
+/// Waits for a shared event.
+pub fn gpgpuIpcEventSynchronize(
+    session: &Session,
+    request: request::gpgpuIpcEventSynchronize,
+    _: Data,
+) -> Outcome<reply::gpgpuIpcEventSynchronize> {
+    grace::narrow(&[Used::Object(session.current())]);
+    session
+        .shared_events
+        .synchronize(request.event, has_failed)?;
+    Ok(reply::gpgpuIpcEventSynchronize::default())
+}

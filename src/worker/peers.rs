@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the client shares with other processes of its VM, and what these have shared with it.
+//!
+//! A shared object is named by a [`Name`], 64 bytes that the guest's programs pass to each other: the number of the worker that has the object,
+//! and a secret. Whoever has a name is given the object, if its worker is of the same VM, as [`ipc::peers`](crate::ipc::peers) has it. The object's
+//! worker makes a descriptor for each who asks, and keeps none; so nothing outlives an object but what has been given.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::cuda::*;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    common::Common,
+    device_memory::{DeviceMemory, Lender},
+    shared_events::SharedEvents,
+};
+use crate::{
+    ipc::{
+        self,
+        peers::{
+            Given, HostEnd, Question, TOKEN_BYTES, ToHost, ToSupervisor, ToWorker, VisitorEnd,
+            WorkerEnd,
+        },
+    },
+    pace::Pace,
+};
+
+/// How long another worker, and the supervisor, have for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon a worker that has much to do is asked for again.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Meetings that are asked for at once, and how long until one more may be: half of what the supervisor takes.
+const MEETINGS: u32 = 128;
+/// See [`MEETINGS`].
+const MEETING_PERIOD: Duration = Duration::from_millis(10);
+/// Objects that are shared at a time, at most.
+const MOST_SHARED: usize = 1 << 20;
+/// From how many on it is looked which of them are gone.
+const MANY_SHARED: usize = 1024;
+/// How many visitors are served at a time: the one that has come first makes place for another.
+const MOST_VISITORS: usize = 1024;
+
+/// The kinds of what can be shared.
+pub mod what {
+    /// An allocation of `cuMemAlloc`.
+    pub const MEMORY: u32 = 1;
+    /// Physical memory of `cuMemCreate`.
+    pub const PHYSICAL: u32 = 2;
+    /// An event.
+    pub const EVENT: u32 = 3;
+}
+
+const MAGIC: u32 = 0x5049_6767;
+
+/// The name of a shared object, for the guest's programs to pass on. What one of them passes to its worker can be anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Name {
+    magic: u32,
+    what: u32,
+    owner: u64,
+    token: [u8; TOKEN_BYTES],
+    zeros: [u64; 4],
+}
+
+const _: () = assert!(size_of::<Name>() == 64);
+
+impl Name {
+    /// The number of the worker that has the object.
+    pub fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// Reads a name of this kind of object.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it is none.
+    pub fn read(bytes: &[u8], what: u32) -> Result<Self, CUresult> {
+        let name = Self::read_from_bytes(bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let is_one = name.magic == MAGIC && name.what == what && name.zeros == [0; 4];
+        is_one.then_some(name).ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// An object of the client that others may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// The first `bytes` bytes of the allocation at `start`, which is the one with this number.
+    Memory {
+        /// Where it starts.
+        start: u64,
+        /// The range's number.
+        id: u64,
+        /// What is shared of it.
+        bytes: u64,
+    },
+    /// Physical memory, by its number as an export.
+    Physical(u32),
+    /// A shared event, by its id.
+    Event(u64),
+}
+
+impl Object {
+    fn what(self) -> u32 {
+        match self {
+            Self::Memory { .. } => what::MEMORY,
+            Self::Physical(_) => what::PHYSICAL,
+            Self::Event(_) => what::EVENT,
+        }
+    }
+}
+
+/// A worker that was met.
+#[derive(Debug)]
+struct Host {
+    end: VisitorEnd,
+    /// Held by who asks.
+    asking: Mutex<()>,
+}
+
+/// A worker that asks.
+#[derive(Debug)]
+struct Visitor {
+    number: u64,
+    end: HostEnd,
+    /// What it has open: the number of an allocation and how often, by the secret.
+    loans: HashMap<[u8; TOKEN_BYTES], (u64, u32)>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    objects: HashMap<[u8; TOKEN_BYTES], Object>,
+    tokens: HashMap<Object, [u8; TOKEN_BYTES]>,
+    /// How many there were when it was looked last which are gone.
+    looked: usize,
+}
+
+/// What the supervisor has answered to the meeting that is asked for.
+#[derive(Debug)]
+enum Meeting {
+    /// Nothing yet.
+    Asked(u64),
+    Met(OwnedFd),
+    NotMet,
+    Busy,
+    /// The supervisor is gone.
+    Over,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Peers {
+    common: &'static Common,
+    memory: &'static DeviceMemory,
+    events: &'static SharedEvents,
+    shared: Mutex<Shared>,
+    /// Whether the thread runs that reads what the supervisor and visitors say.
+    started: OnceLock<bool>,
+    listens: AtomicBool,
+    /// The workers that were met, by number.
+    hosts: Mutex<HashMap<u64, Arc<Host>>>,
+    /// Held by who meets one.
+    turn: Mutex<Pace>,
+    meeting: Mutex<Meeting>,
+    changed: Condvar,
+    questions: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Peers {
+    /// Nothing is shared yet.
+    pub fn new(
+        common: &'static Common,
+        memory: &'static DeviceMemory,
+        events: &'static SharedEvents,
+    ) -> Self {
+        Self {
+            common,
+            memory,
+            events,
+            shared: Mutex::default(),
+            started: OnceLock::new(),
+            listens: AtomicBool::new(false),
+            hosts: Mutex::default(),
+            turn: Mutex::new(Pace::new(MEETINGS, MEETING_PERIOD)),
+            meeting: Mutex::new(Meeting::NotMet),
+            changed: Condvar::new(),
+            questions: AtomicU64::new(0),
+        }
+    }
+
+    /// This worker's channel and number.
+    fn own(&self) -> Result<(&'static WorkerEnd, u64), CUresult> {
+        let shares = self.common.shares.get().ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
+        Ok((&shares.peers, shares.number))
+    }
+
+    /// Whether an object with this name is the client's own.
+    pub fn is_own(&self, name: &Name) -> bool {
+        self.own().is_ok_and(|(_, number)| number == name.owner)
+    }
+
+    /// The client's own object with this name, if it is shared.
+    pub fn own_object(&self, name: &Name) -> Option<Object> {
+        locked(&self.shared).objects.get(&name.token).copied()
+    }
+
+    fn is_there(&self, object: Object) -> bool {
+        match object {
+            Object::Memory { start, id, .. } => self.memory.is_allocation(start, id),
+            Object::Physical(number) => self.memory.is_physical(number),
+            Object::Event(id) => self.events.page(id).is_ok(),
+        }
+    }
+
+    /// Shares an object: whoever has the name may be given it from now on. The same object has the same name.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_OUT_OF_MEMORY` where too much is shared; `CUDA_ERROR_NOT_SUPPORTED` in a worker without others.
+    pub fn share(&'static self, object: Object) -> Result<Name, CUresult> {
+        let (end, owner) = self.own()?;
+        let named = |token| Name {
+            magic: MAGIC,
+            what: object.what(),
+            owner,
+            token,
+            zeros: [0; 4],
+        };
+        let mut shared = locked(&self.shared);
+        if let Some(token) = shared.tokens.get(&object) {
+            return Ok(named(*token));
+        }
+        if shared.tokens.len() >= MANY_SHARED.max(2 * shared.looked) {
+            let Shared {
+                objects, tokens, ..
+            } = &mut *shared;
+            objects.retain(|_, object| self.is_there(*object));
+            tokens.retain(|object, _| self.is_there(*object));
+            shared.looked = shared.tokens.len();
+        }
+        if shared.tokens.len() >= MOST_SHARED {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let mut token = [0; TOKEN_BYTES];
+        random(&mut token)?;
+        shared.objects.insert(token, object);
+        shared.tokens.insert(object, token);
+        drop(shared);
+        if !self.start(end) {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        if !self.listens.swap(true, Ordering::AcqRel) && end.send(&ToSupervisor::Listen).is_err() {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        Ok(named(token))
+    }
+
+    /// Asks the worker of an object for it. The caller's command is narrow: it waits for that worker, for a few seconds at most.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if its worker has no such object; `CUDA_ERROR_INVALID_HANDLE` if that is gone, or of another VM, or does not
+    /// answer.
+    pub fn ask(&'static self, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
+        let deadline = Instant::now() + PATIENCE;
+        let host = self.host(name.owner, deadline)?;
+        let question = Question {
+            seq: self.questions.fetch_add(1, Ordering::Relaxed),
+            what: name.what,
+            token: name.token,
+        };
+        let answer = {
+            let _asking = locked(&host.asking);
+            host.end.ask(question, deadline)
+        };
+        match answer {
+            Ok(Some(given)) => Ok(given),
+            Ok(None) => Err(CUDA_ERROR_INVALID_VALUE),
+            Err(error) => {
+                tracing::debug!("Worker {} does not answer: {error}", name.owner);
+                let mut hosts = locked(&self.hosts);
+                if (hosts.get(&name.owner)).is_some_and(|other| Arc::ptr_eq(other, &host)) {
+                    hosts.remove(&name.owner);
+                }
+                Err(CUDA_ERROR_INVALID_HANDLE)
+            }
+        }
+    }
+
+    /// The channel to the worker with this number.
+    fn host(&'static self, number: u64, deadline: Instant) -> Result<Arc<Host>, CUresult> {
+        let (end, _) = self.own()?;
+        let known = || locked(&self.hosts).get(&number).cloned();
+        if let Some(host) = known() {
+            return Ok(host);
+        }
+        if !self.start(end) {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let mut pace = locked(&self.turn);
+        if let Some(host) = known() {
+            return Ok(host);
+        }
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(CUDA_ERROR_INVALID_HANDLE);
+            }
+            if !pace.take(now) {
+                thread::sleep(MEETING_PERIOD);
+                continue;
+            }
+            match self.meet(end, number, deadline) {
+                Meeting::Met(channel) => {
+                    let host = Arc::new(Host {
+                        end: VisitorEnd::new(channel),
+                        asking: Mutex::default(),
+                    });
+                    let mut hosts = locked(&self.hosts);
+                    // Those of workers that are gone.
+                    hosts.retain(|_, host| !is_over(host));
+                    hosts.insert(number, Arc::clone(&host));
+                    return Ok(host);
+                }
+                Meeting::Busy => thread::sleep(AGAIN),
+                _ => return Err(CUDA_ERROR_INVALID_HANDLE),
+            }
+        }
+    }
+
+    /// Asks the supervisor for a channel to a worker.
+    fn meet(&self, end: &WorkerEnd, number: u64, deadline: Instant) -> Meeting {
+        let mut meeting = locked(&self.meeting);
+        if matches!(*meeting, Meeting::Over) {
+            return Meeting::Over;
+        }
+        *meeting = Meeting::Asked(number);
+        if end.send(&ToSupervisor::Meet(number)).is_err() {
+            return Meeting::Over;
+        }
+        loop {
+            match &*meeting {
+                Meeting::Asked(_) => {}
+                Meeting::Over => return Meeting::Over,
+                _ => return std::mem::replace(&mut meeting, Meeting::NotMet),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                *meeting = Meeting::NotMet;
+                return Meeting::NotMet;
+            }
+            (meeting, _) = self
+                .changed
+                .wait_timeout(meeting, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Starts the thread, if it does not run.
+    fn start(&'static self, end: &'static WorkerEnd) -> bool {
+        *self.started.get_or_init(|| {
+            let thread = thread::Builder::new().name("peers".into());
+            thread.spawn(move || self.serve(end)).is_ok()
+        })
+    }
+
+    /// Reads what the supervisor and visitors say.
+    fn serve(&self, end: &WorkerEnd) {
+        let mut visitors: Vec<Visitor> = Vec::new();
+        loop {
+            let mut fds = vec![PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+            fds.extend(
+                visitors
+                    .iter()
+                    .map(|visitor| PollFd::new(visitor.end.as_fd(), PollFlags::POLLIN)),
+            );
+            if let Err(errno) = poll(&mut fds, PollTimeout::NONE)
+                && errno != nix::errno::Errno::EINTR
+            {
+                tracing::error!("Waiting for other workers: {errno}");
+                break;
+            }
+            let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+            let ready: Vec<bool> = fds.iter().map(is_ready).collect();
+            let mut at = 0;
+            visitors.retain_mut(|visitor| {
+                at += 1;
+                let stays = !ready[at] || self.answer(visitor).is_ok();
+                if !stays {
+                    self.leave(visitor);
+                }
+                stays
+            });
+            if ready[0] && self.hear(end, &mut visitors).is_err() {
+                break;
+            }
+        }
+        *locked(&self.meeting) = Meeting::Over;
+        self.changed.notify_all();
+    }
+
+    /// Takes up what the supervisor says.
+    fn hear(&self, end: &WorkerEnd, visitors: &mut Vec<Visitor>) -> ipc::Result<()> {
+        let Some(message) = end.recv()? else {
+            return Ok(());
+        };
+        let (number, answer) = match message {
+            ToWorker::Visitor(number, channel) => {
+                end.send(&ToSupervisor::Taken)?;
+                // A worker has one channel to another; the one before has failed.
+                let before = visitors.iter().position(|visitor| visitor.number == number);
+                let is_full = visitors.len() >= MOST_VISITORS;
+                if let Some(at) = before.or(is_full.then_some(0)) {
+                    self.leave(&visitors.remove(at));
+                }
+                visitors.push(Visitor {
+                    number,
+                    end: HostEnd::new(channel),
+                    loans: HashMap::new(),
+                });
+                return Ok(());
+            }
+            ToWorker::Met(number, channel) => {
+                end.send(&ToSupervisor::Taken)?;
+                (number, Meeting::Met(channel))
+            }
+            ToWorker::Lost(number) => {
+                end.send(&ToSupervisor::Taken)?;
+                (number, Meeting::NotMet)
+            }
+            ToWorker::NotMet(number) => (number, Meeting::NotMet),
+            ToWorker::Busy(number) => (number, Meeting::Busy),
+        };
+        let mut meeting = locked(&self.meeting);
+        // One that was given up is nobody's.
+        if matches!(*meeting, Meeting::Asked(wanted) if wanted == number) {
+            *meeting = answer;
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// A visitor has gone, and with it what it had open.
+    fn leave(&self, visitor: &Visitor) {
+        for (id, times) in visitor.loans.values() {
+            self.memory.end_loans(*id, *times);
+        }
+    }
+
+    /// Takes up what a visitor says.
+    fn answer(&self, visitor: &mut Visitor) -> ipc::Result<()> {
+        let question = match visitor.end.recv()? {
+            None => return Ok(()),
+            Some(ToHost::Ask(question)) => question,
+            Some(ToHost::Return(token, times)) => {
+                // Not more than it has.
+                if let Some((id, open)) = visitor.loans.get_mut(&token) {
+                    let times = times.min(*open);
+                    *open -= times;
+                    self.memory.end_loans(*id, times);
+                    if *open == 0 {
+                        visitor.loans.remove(&token);
+                    }
+                }
+                return Ok(());
+            }
+        };
+        let object = locked(&self.shared).objects.get(&question.token).copied();
+        let object = object.filter(|object| object.what() == question.what);
+        match object {
+            Some(Object::Event(id)) => {
+                // The page's own descriptor: see `shared_events`.
+                let page = self.events.page(id).ok();
+                let given = page.as_ref().map(|page| page.file().as_fd());
+                visitor
+                    .end
+                    .answer(question.seq, given.map(|file| (Given::default(), file)))
+            }
+            Some(Object::Memory { start, id, bytes }) => {
+                let given = self.memory.give_allocation(start, id, bytes);
+                if given.is_some() {
+                    visitor.loans.entry(question.token).or_insert((id, 0)).1 += 1;
+                }
+                let given = given.as_ref().map(|(given, file)| (*given, file.as_fd()));
+                visitor.end.answer(question.seq, given)
+            }
+            Some(Object::Physical(number)) => {
+                let given = self.memory.give_physical(number);
+                let given = given.as_ref().map(|(given, file)| (*given, file.as_fd()));
+                visitor.end.answer(question.seq, given)
+            }
+            None => visitor.end.answer(question.seq, None),
+        }
+    }
+}
+
+impl Lender for Peers {
+    fn returned(&self, name: &Name, times: u32) {
+        let host = locked(&self.hosts).get(&name.owner).cloned();
+        if let Some(host) = host
+            && let Err(error) = host.end.give_back(name.token, times)
+        {
+            // One that does not listen keeps the place until this worker ends.
+            tracing::debug!("Worker {}: {error}", name.owner);
+        }
+    }
+}
+
+/// Whether the worker at the other end is gone.
+fn is_over(host: &Host) -> bool {
+    let mut fds = [PollFd::new(host.end.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// Fills a secret.
+fn random(bytes: &mut [u8]) -> Result<(), CUresult> {
+    // SAFETY: the buffer is as long as is said. So few bytes come whole or not at all.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(got) == Ok(bytes.len()) {
+        true => Ok(()),
+        false => Err(CUDA_ERROR_OPERATING_SYSTEM),
+    }
+}

@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Events that processes of a VM share.
+//!
+//! The driver's own are not used: what makes them shared makes them everybody's on the host. Such an event is a page of words that the workers
+//! have mapped and registered with CUDA. Each worker has a few pairs of words there. A record takes a pair, puts the next number into its first
+//! word and into the page's *latest*, and has the stream write the number into the second word. A wait has its stream wait for the
+//! number of the latest record, if that is not there yet; a question is a look.
+//!
+//! Whoever can write to the page can put any number there: a wait for one that never comes is as one for a kernel that never ends, and
+//! concerns the VM that has such processes.
+//!
+//! **A worker that dies leaves its records open**, where the driver would leave waiters waiting for ever. Here they end, as its work has
+//! ended: each worker holds a lock on a byte of the page's file for its pairs, which the kernel gives up when its process ends, and those that
+//! wait for a record look at the lock now and then. As such locks go when the process closes any descriptor of the file, a worker has
+//! one descriptor of a page, and closes it last.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gpgpu_protocol::{
+    api::{Event, Object, object_kind},
+    cuda::*,
+};
+
+use super::{common::Common, peers::Name};
+use crate::{
+    account::{Shared, Words},
+    cuda::driver,
+};
+
+/// `CU_STREAM_WAIT_VALUE_GEQ`.
+const CU_STREAM_WAIT_VALUE_GEQ: u32 = 0;
+/// Shared events of a client at most.
+const MOST: usize = 4096;
+/// Pairs of words that a process has.
+const PAIRS: usize = 8;
+/// Processes that have an event at a time, at most.
+const SLOTS: usize = 63;
+/// How often it is looked whether those are there whose records are waited for.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the first wait between two looks of a synchronisation takes, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
+
+/// A record's words.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Pair {
+    /// The number of the last record that took the pair.
+    given: AtomicU32,
+    /// The number of the last record that is over.
+    done: AtomicU32,
+}
+
+/// What lies in a page.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+struct Board {
+    /// The latest record: its pair plus 1, times 2³², and its number. 0 if there is none.
+    latest: AtomicU64,
+    unused: [u64; 7],
+    pairs: [Pair; PAIRS * SLOTS],
+}
+
+const _: () = assert!(size_of::<Board>() == 4096);
+
+// SAFETY: atomic words, which any bytes are.
+unsafe impl Words for Board {}
+
+/// Whether a number has come, as the GPU compares.
+fn has_come(word: u32, number: u32) -> bool {
+    word.wrapping_sub(number) as i32 >= 0
+}
+
+/// A page as this worker has it.
+#[derive(Debug)]
+pub struct Page {
+    common: &'static Common,
+    board: Option<Shared<Board>>,
+    /// Whether the client has made the event.
+    is_own: bool,
+    /// This worker's slot.
+    slot: usize,
+    /// Held by who records.
+    recording: Mutex<()>,
+    registered: Mutex<Option<Registered>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Registered {
+    context: u64,
+    device: u64,
+    is_ending: bool,
+}
+
+/// A record that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    pair: usize,
+    number: u32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock on the byte of a slot.
+fn lock_of(slot: usize) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: slot as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Takes a slot, if nobody has it.
+fn take_slot(file: &File, slot: usize) -> bool {
+    let lock = lock_of(slot);
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) == 0 }
+}
+
+/// Whether another process has a slot. Of one that cannot be asked about it is taken for granted.
+fn is_held(file: &File, slot: usize) -> bool {
+    let mut lock = lock_of(slot);
+    // SAFETY: as above.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+    asked != 0 || lock.l_type != libc::F_UNLCK as i16
+}
+
+impl Page {
+    fn new(common: &'static Common, board: Shared<Board>, is_own: bool) -> Result<Self, CUresult> {
+        let slot = (0..SLOTS).find(|slot| take_slot(board.file(), *slot));
+        let slot = slot.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let page = Self {
+            common,
+            board: Some(board),
+            is_own,
+            slot,
+            recording: Mutex::default(),
+            registered: Mutex::default(),
+        };
+        // Of a process that had it before.
+        page.complete(slot);
+        Ok(page)
+    }
+
+    /// What another worker has given.
+    fn map(common: &'static Common, file: OwnedFd) -> Result<Self, CUresult> {
+        // SAFETY: takes numbers alone.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(CUDA_ERROR_MAP_FAILED);
+        }
+        let board = Shared::map(Arc::new(file.into())).map_err(|_| CUDA_ERROR_MAP_FAILED)?;
+        Self::new(common, board, false)
+    }
+
+    fn board(&self) -> &Shared<Board> {
+        self.board.as_ref().expect("there until it is dropped")
+    }
+
+    /// The file, to be passed on.
+    pub fn file(&self) -> &Arc<File> {
+        self.board().file()
+    }
+
+    /// Ends the records of a slot's pairs: nobody else does.
+    fn complete(&self, slot: usize) {
+        for pair in &self.board().pairs[slot * PAIRS..][..PAIRS] {
+            pair.done
+                .store(pair.given.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// The latest record, if it is not over.
+    fn latest(&self) -> Option<Record> {
+        let latest = self.board().latest.load(Ordering::Acquire);
+        let pair = (latest >> 32).checked_sub(1)? as usize;
+        let record = Record {
+            pair,
+            number: latest as u32,
+        };
+        // What is no pair nobody will write to.
+        let words = self.board().pairs.get(pair)?;
+        (!has_come(words.done.load(Ordering::Acquire), record.number)).then_some(record)
+    }
+
+    /// Whether a record is over, or whoever has made it is gone: then it is ended.
+    fn is_over(&self, record: Record) -> bool {
+        let words = &self.board().pairs[record.pair];
+        if has_come(words.done.load(Ordering::Acquire), record.number) {
+            return true;
+        }
+        let slot = record.pair / PAIRS;
+        if slot == self.slot || is_held(self.file(), slot) {
+            return false;
+        }
+        self.complete(slot);
+        // Where the number was never given, nobody will write it.
+        words.done.store(record.number, Ordering::Release);
+        true
+    }
+
+    /// The device's address of a word, registered with CUDA in a context that lives.
+    fn address(&self, context: u64, word: &AtomicU32) -> Result<u64, CUresult> {
+        let start = std::ptr::from_ref::<Board>(self.board()).addr();
+        let offset = (word.as_ptr().addr() - start) as u64;
+        let mut registered = locked(&self.registered);
+        if let Some(registered) = *registered {
+            return match registered.is_ending {
+                true => Err(CUDA_ERROR_NOT_SUPPORTED),
+                false => Ok(registered.device + offset),
+            };
+        }
+        let pointer = start as *mut std::ffi::c_void;
+        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        let mut device = 0;
+        // SAFETY: the page is mapped until this was unregistered, see `drop`.
+        unsafe {
+            driver::cuMemHostRegister_v2(pointer, size_of::<Board>(), flags)?;
+            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
+        }
+        *registered = Some(Registered {
+            context,
+            device,
+            is_ending: false,
+        });
+        Ok(device + offset)
+    }
+
+    /// Records in a stream, in the thread's current context.
+    fn record(&self, stream: CUstream) -> Result<Record, CUresult> {
+        let _recording = locked(&self.recording);
+        let pairs = &self.board().pairs[self.slot * PAIRS..][..PAIRS];
+        let is_free = |pair: &Pair| {
+            let given = pair.given.load(Ordering::Relaxed);
+            pair.done.load(Ordering::Acquire) == given
+        };
+        let context = self.common.current();
+        let free = pairs.iter().position(is_free);
+        let at = free.unwrap_or(0);
+        let pair = &pairs[at];
+        let address = self.address(context, &pair.done)?;
+        let given = pair.given.load(Ordering::Relaxed);
+        if free.is_none() {
+            // All are under way. So that the word goes up, this record comes behind the one that has it.
+            let flags = CU_STREAM_WAIT_VALUE_GEQ;
+            // SAFETY: the stream is the driver's and lives; the address is of registered memory.
+            unsafe { driver::cuStreamWaitValue32_v2(stream, address, given, flags)? };
+        }
+        let number = given.wrapping_add(1);
+        pair.given.store(number, Ordering::Release);
+        // SAFETY: as above.
+        let written = unsafe { driver::cuStreamWriteValue32_v2(stream, address, number, 0) };
+        if let Err(code) = written {
+            pair.given.store(given, Ordering::Release);
+            return Err(code);
+        }
+        let pair = self.slot * PAIRS + at;
+        let latest = (pair as u64 + 1) << 32 | u64::from(number);
+        self.board().latest.store(latest, Ordering::Release);
+        Ok(Record { pair, number })
+    }
+
+    /// Has a stream wait for a record.
+    fn wait(&self, stream: CUstream, record: Record) -> Result<(), CUresult> {
+        let context = self.common.current();
+        let address = self.address(context, &self.board().pairs[record.pair].done)?;
+        let flags = CU_STREAM_WAIT_VALUE_GEQ;
+        // SAFETY: the stream is the driver's and lives; the address is of registered memory.
+        unsafe { driver::cuStreamWaitValue32_v2(stream, address, record.number, flags) }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let Some(board) = self.board.take() else {
+            return;
+        };
+        let registered = self.registered.get_mut();
+        let registered = *registered.unwrap_or_else(PoisonError::into_inner);
+        if let Some(registered) = registered {
+            let pointer = std::ptr::from_ref::<Board>(&board).cast_mut().cast();
+            let ended = self.common.enter(registered.context).and_then(|()| {
+                // SAFETY: this was registered, and no record or wait of this process is under way.
+                unsafe { driver::cuMemHostUnregister(pointer) }
+            });
+            if let Err(code) = ended {
+                tracing::debug!("cuMemHostUnregister: {code}");
+                // The GPU may still reach the page, so it stays mapped.
+                std::mem::forget(board);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// What is under way.
+    records: Vec<(Arc<Page>, Record)>,
+    /// Pages that no event has any more.
+    retired: Vec<Arc<Page>>,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct SharedEvents {
+    common: &'static Common,
+    /// By the guest's ids.
+    events: Mutex<HashMap<u64, Arc<Page>>>,
+    /// Pages of others, by their events' names.
+    opened: Mutex<HashMap<Name, Weak<Page>>>,
+    watched: Mutex<Watched>,
+    changed: Condvar,
+    started: OnceLock<bool>,
+}
+
+impl SharedEvents {
+    /// None.
+    pub fn new(common: &'static Common) -> Self {
+        Self {
+            common,
+            events: Mutex::default(),
+            opened: Mutex::default(),
+            watched: Mutex::default(),
+            changed: Condvar::new(),
+            started: OnceLock::new(),
+        }
+    }
+
+    fn insert(&self, id: u64, page: Arc<Page>) -> Result<(), CUresult> {
+        if object_kind(id) != Event::KIND || id >> 56 != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut events = locked(&self.events);
+        if events.contains_key(&id) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if events.len() >= MOST {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        events.insert(id, page);
+        Ok(())
+    }
+
+    /// The page of an event.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_HANDLE` if there is no such event.
+    pub fn page(&self, id: u64) -> Result<Arc<Page>, CUresult> {
+        let found = locked(&self.events).get(&id).cloned();
+        found.ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Whether an event is one that the client has made.
+    pub fn is_own(&self, id: u64) -> bool {
+        locked(&self.events)
+            .get(&id)
+            .is_some_and(|page| page.is_own)
+    }
+
+    /// Makes an event under the guest's id.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for an id that is none or is there; `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn create(&'static self, id: u64) -> Result<(), CUresult> {
+        if !self.start() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let board = Shared::new(c"gpgpu-event").map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        self.insert(id, Arc::new(Page::new(self.common, board, true)?))
+    }
+
+    /// Opens an event of another process under the guest's id; `ask` asks its worker for the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create`]; `CUDA_ERROR_MAP_FAILED` for what is no page; those of `ask`.
+    pub fn open(
+        &'static self,
+        id: u64,
+        name: &Name,
+        ask: impl FnOnce() -> Result<OwnedFd, CUresult>,
+    ) -> Result<(), CUresult> {
+        if !self.start() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let mut opened = locked(&self.opened);
+        let known = opened.get(name).and_then(Weak::upgrade);
+        let page = match known {
+            Some(page) => page,
+            None => {
+                // One descriptor of a page at a time: so under the lock.
+                let page = Arc::new(Page::map(self.common, ask()?)?);
+                opened.retain(|_, page| page.strong_count() > 0);
+                opened.insert(*name, Arc::downgrade(&page));
+                page
+            }
+        };
+        self.insert(id, page)
+    }
+
+    /// Ends an event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::page`].
+    pub fn destroy(&self, id: u64) -> Result<(), CUresult> {
+        let page = locked(&self.events).remove(&id);
+        let page = page.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        locked(&self.watched).retired.push(page);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Records an event in a stream of the current context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::page`]; the driver's.
+    pub fn record(&self, id: u64, stream: CUstream) -> Result<(), CUresult> {
+        let page = self.page(id)?;
+        let record = page.record(stream)?;
+        self.watch(page, record);
+        Ok(())
+    }
+
+    /// Has a stream of the current context wait for an event's latest record.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::record`].
+    pub fn wait(&self, id: u64, stream: CUstream) -> Result<(), CUresult> {
+        let page = self.page(id)?;
+        let Some(record) = page.latest() else {
+            return Ok(());
+        };
+        page.wait(stream, record)?;
+        self.watch(page, record);
+        Ok(())
+    }
+
+    /// Whether an event's latest record is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::page`].
+    pub fn is_over(&self, id: u64) -> Result<bool, CUresult> {
+        let page = self.page(id)?;
+        Ok(page.latest().is_none_or(|record| page.is_over(record)))
+    }
+
+    /// Waits until an event's record that is the latest now is over, or `has_failed` says that it will not be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::page`]; what `has_failed` says.
+    pub fn synchronize(
+        &self,
+        id: u64,
+        has_failed: impl Fn() -> Result<(), CUresult>,
+    ) -> Result<(), CUresult> {
+        let page = self.page(id)?;
+        let Some(record) = page.latest() else {
+            return Ok(());
+        };
+        let (mut pause, longest) = PAUSES;
+        while !page.is_over(record) {
+            thread::sleep(pause);
+            pause = (pause * 2).min(longest);
+            if pause == longest {
+                has_failed()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on it is looked whether a record is over, and who has made it there. The page stays until it is.
+    fn watch(&self, page: Arc<Page>, record: Record) {
+        let mut watched = locked(&self.watched);
+        let same = |(other, of): &(Arc<Page>, Record)| Arc::ptr_eq(other, &page) && *of == record;
+        if !watched.records.iter().rev().take(8).any(same) {
+            watched.records.push((page, record));
+            self.changed.notify_all();
+        }
+    }
+
+    fn start(&'static self) -> bool {
+        *self.started.get_or_init(|| {
+            let thread = thread::Builder::new().name("events".into());
+            thread.spawn(|| self.look()).is_ok()
+        })
+    }
+
+    /// Looks at what is under way, and gives pages back that nothing uses.
+    fn look(&self) {
+        let mut watched = locked(&self.watched);
+        loop {
+            watched
+                .records
+                .retain(|(page, record)| !page.is_over(*record));
+            // Not under the lock: the driver may take its time.
+            let gone: Vec<_> = watched
+                .retired
+                .extract_if(.., |page| Arc::strong_count(page) == 1)
+                .collect();
+            if !gone.is_empty() {
+                drop(watched);
+                // While no page is opened: the descriptor of a page is closed before there is another one.
+                let opened = locked(&self.opened);
+                drop(gone);
+                drop(opened);
+                watched = locked(&self.watched);
+                continue;
+            }
+            let is_idle = watched.records.is_empty() && watched.retired.is_empty();
+            watched = match is_idle {
+                true => (self.changed.wait(watched)).unwrap_or_else(PoisonError::into_inner),
+                false => {
+                    let waited = self.changed.wait_timeout(watched, LOOK);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Every page that is there.
+    fn pages(&self) -> Vec<Arc<Page>> {
+        let events = locked(&self.events);
+        let mut pages: Vec<_> = events.values().cloned().collect();
+        drop(events);
+        let watched = locked(&self.watched);
+        pages.extend(watched.records.iter().map(|(page, _)| Arc::clone(page)));
+        pages.extend(watched.retired.iter().cloned());
+        pages
+    }
+
+    fn each_registered(&self, context: u64, change: impl Fn(&mut Option<Registered>)) {
+        for page in self.pages() {
+            let mut registered = locked(&page.registered);
+            if registered.is_some_and(|registered| registered.context == context) {
+                change(&mut registered);
+            }
+        }
+    }
+
+    /// A context is about to end, and what is registered in it; or it does not end after all.
+    pub fn set_ending(&self, context: u64, is_ending: bool) {
+        self.each_registered(context, |registered| {
+            if let Some(registered) = registered {
+                registered.is_ending = is_ending;
+            }
+        });
+    }
+
+    /// A context is gone, and with it what was registered in it.
+    pub fn forget_context(&self, context: u64) {
+        self.each_registered(context, |registered| *registered = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(common: &'static Common) -> (Page, Arc<File>) {
+        let board = Shared::new(c"test").unwrap();
+        let file = Arc::clone(board.file());
+        (Page::new(common, board, true).unwrap(), file)
+    }
+
+    fn set_latest(page: &Page, pair: u64, number: u32) {
+        let latest = (pair + 1) << 32 | u64::from(number);
+        page.board().latest.store(latest, Ordering::Release);
+    }
+
+    #[test]
+    fn what_was_never_recorded_or_cannot_be_is_over() {
+        let common: &'static Common = Box::leak(Box::default());
+        let (page, _) = page(common);
+        assert_eq!(page.latest(), None);
+        set_latest(&page, 0, 0);
+        assert_eq!(page.latest(), None);
+        for pair in [(PAIRS * SLOTS) as u64, u64::from(u32::MAX) - 1] {
+            set_latest(&page, pair, 7);
+            assert_eq!(page.latest(), None, "{pair}");
+        }
+    }
+
+    #[test]
+    fn records_of_who_is_gone_end_and_others_do_not() {
+        let common: &'static Common = Box::leak(Box::default());
+        let (page, _) = page(common);
+        // This process's own is under way.
+        let own = &page.board().pairs[page.slot * PAIRS];
+        own.given.store(1, Ordering::Release);
+        set_latest(&page, (page.slot * PAIRS) as u64, 1);
+        let record = page.latest().unwrap();
+        assert!(!page.is_over(record));
+        own.done.store(1, Ordering::Release);
+        assert!(page.is_over(record) && page.latest().is_none());
+        // Nobody holds the next slot: who has made this is gone.
+        let other = (page.slot + 1) * PAIRS;
+        page.board().pairs[other]
+            .given
+            .store(u32::MAX, Ordering::Release);
+        page.board().pairs[other]
+            .done
+            .store(u32::MAX - 1, Ordering::Release);
+        set_latest(&page, other as u64, u32::MAX);
+        let record = page.latest().unwrap();
+        assert!(page.is_over(record) && page.latest().is_none());
+        assert!(has_come(3, u32::MAX - 2) && !has_come(u32::MAX - 2, 3));
+    }
+}
