@@ -439,7 +439,7 @@ mod tests {
         let wrong = config(&["-s", "vm", "--libraries=/nowhere"]).unwrap_err();
         let wrong = wrong.to_string();
         assert!(
-            wrong.starts_with("--libraries: the folder /nowhere: "),
+            wrong.starts_with("--libraries: folder /nowhere: "),
             "{wrong}"
         );
 
@@ -457,7 +457,7 @@ mod tests {
         };
         assert_eq!(file(&right), Ok(expected));
         for (wrong, line, says) in [
-            ("folders = [\n\"lib\"]", 5, "no absolute path"),
+            ("folders = [\n\"lib\"]", 5, "not an absolute path"),
             ("ahead = [\"cuda\"]", 4, "is no library"),
             ("folder = []", 4, "unknown field"),
             ("folders = \"/lib\"", 4, ""),
@@ -543,7 +543,10 @@ mod tests {
         assert_eq!(right.log_format, Format::Json);
         let wrong = ["x"].into_iter().chain(some("0.0.0.0:9400"));
         let error = Args::try_parse_from(wrong).unwrap_err();
-        assert!(error.to_string().contains("no loopback address"), "{error}");
+        assert!(
+            error.to_string().contains("not a loopback address"),
+            "{error}"
+        );
     }
 
     #[test]

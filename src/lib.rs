@@ -99,7 +99,7 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             let gpu = std::env::args()
                 .next_back()
                 .and_then(|gpu| gpu.parse().ok())
-                .ok_or("A mover is told the number of its GPU")?;
+                .ok_or("A mover needs the number of its GPU")?;
             let link = role::take_channel()?;
             let sandbox = role::confine(Role::Mover)?;
             mover::run(link, gpu, sandbox)?;
@@ -193,7 +193,9 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     let context_costs = supervisor::measure::context_costs(&contexts).unwrap_or_else(|reason| {
-        tracing::warn!("What contexts cost is not known, and no VM is charged for them: {reason}");
+        tracing::warn!(
+            "Cannot measure the size of contexts, so no VM is charged for them: {reason}"
+        );
         Vec::new()
     });
     // What it compiles is one small kernel.
@@ -212,7 +214,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker.arguments.push(cache.directory().into());
     }
     if gpu == Gpu::Cuda && cache.is_none() {
-        tracing::info!("What the driver compiles is not kept: the environment names no directory");
+        tracing::info!("Driver compile cache disabled: no cache directory configured");
     }
     for (name, value) in worker::cache_variables(cache.is_some()) {
         worker.environment.push((name.into(), value.into()));

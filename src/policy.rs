@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the operator grants to each VM: as a file says it, or flags.
+//! The policy of each VM, from a file or from flags.
 
 mod file;
 pub mod libraries;
@@ -13,12 +13,11 @@ pub use file::Error;
 pub use libraries::Libraries;
 use values::{Gpus, LongestKernel, Memory, OverrunLimit, PauseLimit};
 
-/// The weight of a VM that was given none.
+/// The default weight of a VM.
 pub const DEFAULT_WEIGHT: u32 = 100;
-/// How long a process's work may stay on a GPU after its turn if nothing is said: longer than any kernel but those that run for ever.
+/// The default of the overrun limit: longer than any kernel that ends.
 pub const DEFAULT_OVERRUN_LIMIT: Duration = Duration::from_secs(30);
-/// How long a pause of a VM waits for its work on the GPU if nothing is said. A program may have a thousand kernels queued, and VMMs answer
-/// nobody meanwhile.
+/// The default of the pause limit. A program may have a thousand kernels queued, and a VMM does not respond meanwhile.
 pub const DEFAULT_PAUSE_LIMIT: Duration = Duration::from_secs(15);
 /// The greatest weight; the least is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
@@ -27,22 +26,22 @@ pub const MAX_SOCKET_PATH: usize = 107;
 /// The longest name of a VM, in bytes.
 const MAX_NAME: usize = 128;
 
-/// What one VM may have. A VM is what connects to one socket, however many connections and clients that are.
+/// The policy of one VM: of all connections and clients of one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmPolicy {
-    /// What the log and the metrics call it.
+    /// Its name in the log and the metrics.
     pub name: String,
-    /// Where it connects.
+    /// Its socket.
     pub socket: PathBuf,
-    /// The GPUs that it may use, as the host's driver numbers them; `None` for all.
+    /// The GPUs that it may use, by the host driver's numbers; `None` for all.
     pub gpus: Option<Vec<u32>>,
-    /// The most bytes of device memory that its processes may hold together on each GPU; `None` for no limit but the GPU's.
+    /// The limit of device memory of its processes together, on each GPU, in bytes; `None` for no limit.
     pub memory: Option<u64>,
-    /// Its share of a GPU that several VMs want, relative to the others' weights.
+    /// Its share of a contended GPU, relative to the other VMs' weights.
     pub weight: u32,
-    /// The most processes that may use CUDA at a time.
+    /// The maximum number of processes that use CUDA at a time.
     pub max_clients: usize,
-    /// The longest that one kernel may run; one that runs longer ends with its worker. `None` for no limit.
+    /// How long one kernel may run; then it ends with its worker. `None` for no limit.
     pub longest_kernel: Option<Duration>,
     /// How long a process's work may stay on a GPU after its turn, while other VMs want the GPU and this one has had more
     /// than its share; then the process ends with its worker. `None` for no limit.
@@ -53,7 +52,7 @@ pub struct VmPolicy {
 }
 
 impl VmPolicy {
-    /// What a VM may have of which nothing is said but where it connects.
+    /// The default policy of a VM with this socket.
     pub fn new(socket: PathBuf) -> Self {
         Self {
             name: socket.display().to_string(),
@@ -73,7 +72,7 @@ impl fmt::Display for VmPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}: socket {}, GPUs {}, memory {}, weight {}, at most {} clients, longest kernel {}, overrun limit {}, pause limit {}",
+            "{:?}: socket {}, GPUs {}, memory {}, weight {}, max clients {}, longest kernel {}, overrun limit {}, pause limit {}",
             self.name,
             self.socket.display(),
             Gpus(self.gpus.clone()),
@@ -93,7 +92,7 @@ impl VmPolicy {
         self.gpus.as_ref().is_none_or(|gpus| gpus.contains(&gpu))
     }
 
-    /// Takes over what can change while the VM runs, and says what did.
+    /// Applies the changes that are possible while the VM runs, and describes them.
     pub fn renew(&mut self, new: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         let mut note =
@@ -110,7 +109,7 @@ impl VmPolicy {
         note!("name", name);
         note!("memory", memory, Memory);
         note!("weight", weight);
-        note!("most clients", max_clients);
+        note!("max clients", max_clients);
         note!("longest kernel", longest_kernel, LongestKernel);
         note!("overrun limit", overrun_limit, OverrunLimit);
         note!("pause limit", pause_limit, PauseLimit);
@@ -126,27 +125,27 @@ impl VmPolicy {
 /// A GPU of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostGpu {
-    /// As the driver calls it.
+    /// The driver's name for it.
     pub name: String,
     /// Bytes of device memory.
     pub memory: u64,
 }
 
-/// All VMs' policies, and where they stand.
+/// The policies of all VMs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policies {
     /// One for each VM.
     pub vms: Vec<VmPolicy>,
-    /// Where NVIDIA's libraries are, for all VMs.
+    /// The folders of NVIDIA's libraries, for all VMs.
     pub libraries: Libraries,
     /// The file that they were read from.
     pub file: Option<PathBuf>,
-    /// Where each VM's GPUs are named.
+    /// The place of each VM's list of GPUs, for errors.
     places: Vec<String>,
 }
 
 impl Policies {
-    /// Those that flags have made.
+    /// The policies from flags.
     pub fn of_flags(vms: Vec<VmPolicy>, libraries: Libraries) -> Self {
         let places = vec!["--gpus".to_owned(); vms.len()];
         let file = None;
@@ -167,8 +166,11 @@ impl Policies {
             let named = vm.gpus.iter().flatten();
             if let Some(gpu) = named.copied().find(|gpu| *gpu as usize >= host) {
                 let message = match host {
-                    1 => format!("there is no GPU {gpu}: the host has one, which is GPU 0"),
-                    _ => format!("there is no GPU {gpu}: the host has 0 to {}", host - 1),
+                    1 => format!("no GPU {gpu} on this host, which has only GPU 0"),
+                    _ => format!(
+                        "no GPU {gpu} on this host, which has GPUs 0 to {}",
+                        host - 1
+                    ),
                 };
                 let place = place.clone();
                 return Err(Error { place, message });
@@ -177,14 +179,14 @@ impl Policies {
         Ok(())
     }
 
-    /// What may be meant so, and may not: VMs that may hold more together than a GPU has.
+    /// Warnings: memory limits whose sum exceeds a GPU's memory.
     pub fn doubts(&self, host: &[HostGpu]) -> Vec<String> {
         let doubt = |(gpu, facts): (usize, &HostGpu)| {
             let users = self.vms.iter().filter(|vm| vm.may_use(gpu as u32));
             let limits = users.filter_map(|vm| vm.memory);
             let sum = limits.fold(0, u64::saturating_add);
             let what = format!(
-                "GPU {gpu} has {}, and the memory limits of the VMs that may use it come to {}: they cannot all be reached",
+                "GPU {gpu} has {} of memory; the memory limits of its VMs total {}, so some VMs may not reach theirs",
                 Memory(Some(facts.memory)),
                 Memory(Some(sum))
             );

@@ -1191,7 +1191,7 @@ fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
     assert_eq!(output.status.code(), Some(1));
     let log = String::from_utf8(output.stderr).unwrap();
     assert!(
-        log.contains("--software-gpu") && log.contains("libcuda.so.1 is not there"),
+        log.contains("--software-gpu") && log.contains("libcuda.so.1 is missing"),
         "{log}"
     );
     assert!(!socket.exists());

@@ -368,7 +368,7 @@ fn a_loopback_port_is_served_and_no_other() {
     let refused = service("0.0.0.0:9400").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        said.contains("0.0.0.0:9400 is no loopback address"),
+        said.contains("0.0.0.0:9400 is not a loopback address"),
         "{said}"
     );
     assert_eq!(refused.status.code(), Some(2));

@@ -270,7 +270,7 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     let said = back_end.log.wait_for("VM \"a\": memory");
     assert!(said.contains("512.0 MiB \u{2192} 64.0 MiB"), "{said}");
     assert!(said.contains("weight 100 \u{2192} 7"), "{said}");
-    back_end.log.wait_for("Policy read again");
+    back_end.log.wait_for("Policy reloaded");
     assert_eq!(guest.ask("allocate 100"), NO_MEMORY.to_string());
     assert_eq!(
         guest.ask("again"),
@@ -293,9 +293,9 @@ fn sighup_changes_limits_and_disturbs_nobody() {
     let moved = policy("memory = '1GiB'\n").replace("gpus = [0]", "gpus = [1]");
     let added = format!("{moved}[[vm]]\nsocket = '$DIR/new'\n");
     back_end.change(&added);
-    back_end.log.wait_for("other GPUs need a restart");
+    back_end.log.wait_for("a change of GPUs needs a restart");
     back_end.log.wait_for("a new socket needs a restart");
-    back_end.log.wait_for("Policy read again");
+    back_end.log.wait_for("Policy reloaded");
     assert_eq!(guest.ask("allocate 100"), OK.to_string());
     assert_eq!(guest.ask("again"), "value 42");
     assert!(!back_end.dir.path().join("new").exists());
@@ -314,23 +314,21 @@ fn sighup_changes_the_folders_of_libraries() {
     let mut before = back_end.guest("vm");
     assert_eq!(before.ask("work 0"), "device 0, value 42");
     back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/lib']\n"));
-    back_end.log.wait_for("lib has none of NVIDIA's libraries");
-    let said = back_end
+    back_end
         .log
-        .wait_for("for processes that start from now on");
+        .wait_for("lib contains none of NVIDIA's libraries");
+    let said = back_end.log.wait_for("for new processes");
     assert!(said.contains("software-gpu \u{2192} "), "{said}");
-    back_end.log.wait_for("Policy read again: 0 VMs");
+    back_end.log.wait_for("Policy reloaded: 0 VMs");
     let mut after = back_end.guest("vm");
     assert_eq!(after.ask("work 0"), "device 0, value 42");
     assert_eq!(before.ask("work 0"), "device 0, value 42");
     // None that is not there.
     back_end.change(&format!("{vm}[libraries]\nfolders = ['$DIR/nowhere']\n"));
-    let said = back_end.log.wait_for("Nothing is changed");
-    assert!(said.contains("policy.toml:4: the folder "), "{said}");
+    let said = back_end.log.wait_for("The policy is unchanged");
+    assert!(said.contains("policy.toml:4: folder "), "{said}");
     back_end.change(vm);
-    back_end
-        .log
-        .wait_for("for processes that start from now on");
+    back_end.log.wait_for("for new processes");
 }
 
 #[test]
@@ -378,14 +376,14 @@ fn a_configuration_can_be_checked_without_a_start() {
     let libraries = "[libraries]\nfolders = ['$DIR/lib']\nahead = ['cublas', 'cudnn']\n";
     let (code, said, log) = check(&format!("{right}{libraries}"));
     assert_eq!(code, Some(0), "{log}");
-    let line = "libcublas.so.13, version 13.1.0, opened ahead";
+    let line = "libcublas.so.13, version 13.1.0, loaded ahead";
     assert!(said.contains(line), "{said}");
-    assert!(log.contains("cudnn cannot be opened ahead"), "{log}");
+    assert!(log.contains("cudnn cannot be loaded ahead"), "{log}");
     assert!(log.contains("libcudnn.so.9, a link to /nowhere"), "{log}");
     assert!(log.contains("libcublas.so.13 cannot be opened: "), "{log}");
     let (code, _, log) = check(&format!("{right}[libraries]\nfolders = ['$DIR/vm']\n"));
     assert_eq!(code, Some(1));
-    assert!(log.contains("policy.toml:7: the folder "), "{log}");
+    assert!(log.contains("policy.toml:7: folder "), "{log}");
     let (code, _, log) = check(&right.replace("[1]", "[2]"));
     assert_eq!(code, Some(1));
     assert!(log.contains("policy.toml:4: there is no GPU 2"), "{log}");

@@ -290,7 +290,7 @@ impl VhostUserBackend for Backend {
         // An error or a panic would end the thread, and the VM would wait for ever.
         let handled = catch_unwind(AssertUnwindSafe(|| self.handle(event, rings)));
         if handled.is_err() {
-            tracing::error!("A bug: handling event {event} panicked");
+            tracing::error!("Bug: the handler of event {event} panicked");
         }
         Ok(())
     }

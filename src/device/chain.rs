@@ -21,13 +21,13 @@ const MAX_PARTS: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An offset and a length reach past the end of this part of the chain.
-    #[error("Shorter than its content")]
+    #[error("Chain too short")]
     Short,
     /// A descriptor names memory that the guest does not have.
-    #[error("Outside the guest's memory")]
+    #[error("Address outside the guest's memory")]
     Address,
     /// The host cannot provide a page of the guest's memory; see [`lost_pages`].
-    #[error("A page of the guest's memory cannot be had")]
+    #[error("Guest page unavailable")]
     Lost,
 }
 

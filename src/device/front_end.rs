@@ -142,7 +142,7 @@ fn fill(from: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> ipc::
         have += received.len;
         files.extend(received.checked()?);
         if files.len() > MAX_FILES {
-            return Err(ipc::Error::Malformed("more files than there may be"));
+            return Err(ipc::Error::Malformed("too many descriptors"));
         }
     }
     Ok(true)

@@ -102,7 +102,7 @@ impl Vm {
         };
         heard.unwrap_or_else(|Nonsense| {
             if self.log.allow() {
-                tracing::error!("Client {id}: its worker sent nonsense");
+                tracing::error!("Client {id}: protocol violation by its worker");
             }
             self.end(id, true);
             Heard::Last

@@ -159,7 +159,7 @@ pub fn watch(memory: &Arc<GuestMemoryMmap>) {
     for (start, (end, file)) in wanted {
         let Some(range) = free.next() else {
             return tracing::error!(
-                "More than {MAX_REGIONS} regions of guest memory: a page of the newest that cannot be had ends the VM"
+                "More than {MAX_REGIONS} regions of guest memory: an unavailable page of the newest ends the VM"
             );
         };
         range.set(start, end, page_bytes(file));
@@ -191,7 +191,7 @@ pub fn restore() {
             .find_map(|memory| remap(&memory, address));
         if !matches!(mapped, Some(Ok(())) | None) {
             // It stays zeros, and the next access to it is lost without a word; there is nothing better to do.
-            tracing::error!("A page of the guest's memory cannot be mapped again: {mapped:?}");
+            tracing::error!("Cannot remap a guest page: {mapped:?}");
         }
     }
     static LIMIT: Mutex<Option<LogLimit>> = Mutex::new(None);
@@ -200,7 +200,7 @@ pub fn restore() {
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     if restored > 0 && limit.get_or_insert_default().allow() {
         tracing::error!(
-            "{restored} pages of the guest's memory cannot be had: what backs it is full, or the host's memory is at fault. What needed them was refused"
+            "{restored} guest pages unavailable (backing store full or host memory error); requests that need them failed"
         );
     }
 }

@@ -60,7 +60,7 @@ pub enum Error {
     #[error("The supervisor: {0}")]
     Link(#[from] ipc::Error),
     /// The supervisor's first message is not the one that it should be.
-    #[error("The supervisor does not say what to serve")]
+    #[error("No connection from the supervisor")]
     NothingToServe,
     /// Setting up failed.
     #[error("{0}: {1}")]
@@ -90,7 +90,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
     let link_events = link
         .as_fd()
         .try_clone_to_owned()
-        .map_err(|error| Error::Io("Copying the link", error))?;
+        .map_err(|error| Error::Io("Duplicating the link", error))?;
 
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
     let mut vm = Vm::new(memory.clone(), link, Box::new(Nothing));

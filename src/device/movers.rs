@@ -651,7 +651,7 @@ impl Vm {
                 Ok(Some(FromMover::Moved { seq, done })) => {
                     let under_way = &mut self.movers.under_way;
                     if under_way.get(&seq).is_none_or(|moving| moving.gpu != gpu) {
-                        tracing::error!("GPU {gpu}: its mover sent nonsense");
+                        tracing::error!("GPU {gpu}: protocol violation by its mover");
                         self.give_up_mover(gpu);
                         return false;
                     }
@@ -694,7 +694,7 @@ impl Vm {
     /// Has the supervisor look whether a mover is stuck, which ends it then.
     fn tell_that_late(&self, gpu: u32) {
         if let Err(error) = self.link.send(&ToSupervisor::MoverLate { gpu }) {
-            tracing::error!("GPU {gpu}: cannot tell the supervisor of its mover: {error}");
+            tracing::error!("GPU {gpu}: cannot report its mover to the supervisor: {error}");
         }
     }
 

@@ -97,7 +97,7 @@ impl Vm {
             if is_over {
                 if self.log.allow() {
                     tracing::warn!(
-                        "Client {id} ends: its work on the GPU was not over {took:.1?} after the VM was paused"
+                        "Client {id} terminated: its GPU work was still running {took:.1?} after the pause (pause-limit)"
                     );
                 }
                 self.end(id, true);

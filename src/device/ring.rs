@@ -115,9 +115,7 @@ impl VringT<Memory> for Ring {
         self.inner.set_queue_size(entries);
         if self.get_ref().get_queue().size() != entries {
             // The library goes on with the size from before. Nobody but the VMM can say this, once for each start of a ring.
-            tracing::error!(
-                "A virtqueue of {entries} entries: the number has to be a power of two"
-            );
+            tracing::error!("A virtqueue has {entries} entries, not a power of two");
         }
     }
 

@@ -33,10 +33,10 @@ pub enum Error {
     #[error(transparent)]
     Chain(#[from] ChainError),
     /// Memory that no file backs.
-    #[error("The guest's memory lies in no file")]
+    #[error("Guest memory without a file")]
     NoFile,
     /// More runs than one move has, or a file too many.
-    #[error("Too many pieces")]
+    #[error("Too many runs")]
     TooMany,
 }
 

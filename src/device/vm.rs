@@ -202,7 +202,7 @@ impl Vm {
             .collect();
         for id in late {
             if self.log.allow() {
-                tracing::error!("Client {id}: its worker did not become ready");
+                tracing::error!("Client {id}: its worker did not become ready in time");
             }
             self.fail_open(id, status::NO_RESOURCES);
         }

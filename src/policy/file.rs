@@ -15,16 +15,16 @@ use super::{
     values::{Gpus, LongestKernel, MaxClients, Memory, OverrunLimit, PauseLimit, Weight},
 };
 
-/// More than any host runs VMs.
+/// More than the VMs of any host.
 const MAX_VMS: usize = 1024;
 
-/// What is wrong with a policy.
+/// An error in a policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Error {
     /// The file, and the line if one line is to blame; or the flag.
     pub place: String,
-    /// What.
+    /// The error.
     pub message: String,
 }
 
@@ -39,7 +39,7 @@ struct Whole {
     vm: Vec<Section>,
 }
 
-/// Where NVIDIA's libraries are, for all VMs.
+/// The folders of NVIDIA's libraries, for all VMs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct LibrarySection {
@@ -49,7 +49,7 @@ struct LibrarySection {
     ahead: Vec<Spanned<String>>,
 }
 
-/// What holds for each VM that says nothing else.
+/// The values for VMs that do not set them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Defaults {
@@ -81,7 +81,7 @@ impl Policies {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read, or says what cannot be; the error names the line.
+    /// The file cannot be read, or has an invalid value; the error names the line.
     pub fn read(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(|error| Error {
             place: file.display().to_string(),
@@ -90,7 +90,7 @@ impl Policies {
         Self::parse(file, &text)
     }
 
-    /// Understands a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
     /// As [`Policies::read`].
@@ -115,7 +115,7 @@ impl Policies {
         if whole.vm.is_empty() {
             return Err(Error {
                 place: file.display().to_string(),
-                message: "no [[vm]] section: there is nobody to serve".to_owned(),
+                message: "no [[vm]] section found".to_owned(),
             });
         }
         let mut libraries = Libraries::default();
@@ -145,11 +145,11 @@ impl Policies {
                 Err(message) => return wrong(&at, message),
             };
             if policies.vms.len() >= MAX_VMS {
-                return wrong(&at, format!("there are more than {MAX_VMS} VMs"));
+                return wrong(&at, format!("more than {MAX_VMS} VMs"));
             }
             if let Some(other) = known.iter().position(|other| *other == resolved) {
                 let other = &policies.vms[other].name;
-                return wrong(&at, format!("the socket is that of VM {other:?} too"));
+                return wrong(&at, format!("VM {other:?} has the same socket"));
             }
             known.push(resolved);
             let mut vm = VmPolicy::new(socket.clone());
@@ -162,7 +162,7 @@ impl Policies {
                 return wrong(&named, message);
             }
             if policies.vms.iter().any(|other| other.name == vm.name) {
-                return wrong(&named, format!("another VM is called {:?} too", vm.name));
+                return wrong(&named, format!("another VM has the name {:?}", vm.name));
             }
             let gpus = section.gpus.or_else(|| defaults.gpus.clone());
             let gpus_at = gpus.as_ref().map_or(at, Spanned::span);
@@ -190,16 +190,16 @@ impl Policies {
     }
 }
 
-/// Whether a socket can be there; its path by which it can be told from others.
+/// Checks the path of a socket, and returns it in a form that is unique for each socket.
 fn check_socket(path: &Path) -> Result<PathBuf, String> {
     if path.as_os_str().len() > MAX_SOCKET_PATH {
         return Err(format!(
-            "a socket's path has at most {MAX_SOCKET_PATH} bytes, and this one {}",
+            "a socket's path has at most {MAX_SOCKET_PATH} bytes, this one has {}",
             path.as_os_str().len()
         ));
     }
     let Some(name) = path.file_name() else {
-        return Err("this is no path of a socket".to_owned());
+        return Err("not the path of a socket".to_owned());
     };
     let parent = path
         .parent()
@@ -207,12 +207,12 @@ fn check_socket(path: &Path) -> Result<PathBuf, String> {
     let parent = parent.unwrap_or(Path::new("."));
     match parent.canonicalize() {
         Ok(parent) if parent.is_dir() => Ok(parent.join(name)),
-        Ok(_) => Err(format!("{} is no directory", parent.display())),
-        Err(error) => Err(format!("the directory {}: {error}", parent.display())),
+        Ok(_) => Err(format!("{} is not a directory", parent.display())),
+        Err(error) => Err(format!("directory {}: {error}", parent.display())),
     }
 }
 
-/// Whether a VM can be called so in logs and metrics.
+/// Checks the name of a VM for logs and metrics.
 fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(format!("a name has 1 to {MAX_NAME} bytes"));

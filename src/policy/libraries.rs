@@ -55,17 +55,17 @@ impl Libraries {
     pub fn add_folder(&mut self, folder: &Path) -> Result<(), String> {
         let shown = folder.display();
         if !folder.is_absolute() {
-            return Err(format!("{shown} is no absolute path"));
+            return Err(format!("{shown} is not an absolute path"));
         }
         let found = folder.canonicalize();
-        let found = found.map_err(|error| format!("the folder {shown}: {error}"))?;
+        let found = found.map_err(|error| format!("folder {shown}: {error}"))?;
         if !found.is_dir() {
-            return Err(format!("{shown} is no folder"));
+            return Err(format!("{shown} is not a folder"));
         }
         let is_too_much = TOO_MUCH.iter().any(|path| found == Path::new(path));
         if is_too_much || NO_FILES.iter().any(|path| found.starts_with(path)) {
             return Err(format!(
-                "{shown} is no folder of libraries, and workers would see all of it"
+                "{shown} is not a folder of libraries, and workers would see all of it"
             ));
         }
         if !self.folders.contains(&found) {
@@ -137,13 +137,13 @@ impl Libraries {
         let is_idle = |folder: &&PathBuf| !names_in(folder).iter().any(|name| is_nvidias(name));
         let idle = self.folders.iter().filter(is_idle).map(|folder| {
             let folder = folder.display();
-            format!("{folder} has none of NVIDIA's libraries")
+            format!("{folder} contains none of NVIDIA's libraries")
         });
         let folders = self.clone().or(own).folders;
         let lacks = |library: &&Library| library.find(&folders).is_none();
         let lacking = self.ahead.iter().filter(lacks).map(|library| {
             let absence = library::absence(*library, &folders);
-            format!("{library} cannot be opened ahead: {absence}")
+            format!("{library} cannot be loaded ahead: {absence}")
         });
         idle.chain(lacking).collect()
     }
@@ -155,7 +155,7 @@ impl Libraries {
                 return format!("{library}: {}", library::absence(library, &self.folders));
             };
             let ahead = match self.ahead.contains(&library) {
-                true => ", opened ahead",
+                true => ", loaded ahead",
                 false => "",
             };
             match version(&path) {
@@ -278,9 +278,9 @@ mod tests {
         libraries.add_folder(&real).unwrap();
         assert_eq!(libraries.folders, [real]);
         for (wrong, says) in [
-            ("lib".into(), "no absolute path"),
+            ("lib".into(), "not an absolute path"),
             (whole.join("nowhere"), "No such file"),
-            (whole.join("file"), "is no folder"),
+            (whole.join("file"), "is not a folder"),
             ("/".into(), "workers would see"),
             ("/usr/../etc".into(), "workers would see"),
             ("/proc/self".into(), "workers would see"),
@@ -318,8 +318,8 @@ mod tests {
         libraries.add_ahead(Library::Cublas);
         libraries.add_ahead(Library::Cublas);
         let doubts = libraries.doubts(None);
-        assert!(doubts[0].ends_with("has none of NVIDIA's libraries"));
-        assert!(doubts[1].starts_with("cublas cannot be opened ahead: libcublas.so.13"));
+        assert!(doubts[0].ends_with("contains none of NVIDIA's libraries"));
+        assert!(doubts[1].starts_with("cublas cannot be loaded ahead: libcublas.so.13"));
         file("libcublas.so.13.1.0.3");
         symlink("libcublas.so.13.1.0.3", folder.join("libcublas.so.13")).unwrap();
         file("libcurand.so.10");
@@ -334,7 +334,7 @@ mod tests {
         let found = libraries.found();
         assert_eq!(
             found[0],
-            format!("cublas: {shown}/libcublas.so.13, version 13.1.0.3, opened ahead")
+            format!("cublas: {shown}/libcublas.so.13, version 13.1.0.3, loaded ahead")
         );
         assert_eq!(
             found[4],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The values of a policy as an operator writes them: in a file, and as flags.
+//! The values of a policy in a file, and as flags.
 
 use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
 
@@ -12,12 +12,12 @@ use serde::{
 use super::{DEFAULT_OVERRUN_LIMIT, DEFAULT_PAUSE_LIMIT, DEFAULT_WEIGHT, MAX_WEIGHT};
 use crate::account::{CLIENTS, GPUS};
 
-/// Lifts a limit that a default sets.
+/// Disables a limit.
 const UNLIMITED: &str = "unlimited";
 /// All GPUs.
 const ALL: &str = "all";
 
-/// Which GPUs; `None` is all of them.
+/// A list of GPUs; `None` for all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gpus(pub Option<Vec<u32>>);
 
@@ -25,11 +25,11 @@ pub struct Gpus(pub Option<Vec<u32>>);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory(pub Option<u64>);
 
-/// A share, relative to the others'.
+/// A weight, relative to the other VMs' weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight(pub u32);
 
-/// How many clients.
+/// The maximum number of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxClients(pub usize);
 
@@ -76,7 +76,7 @@ trait Value: Sized + FromStr<Err = String> {
     fn of_number(number: u64) -> Result<Self, String>;
 
     fn of_list(_: Vec<u64>) -> Result<Self, String> {
-        Err(format!("not a list, but {}", Self::EXPECTED))
+        Err(format!("expected {}, not a list", Self::EXPECTED))
     }
 }
 
@@ -92,14 +92,14 @@ impl Value for Gpus {
         for number in list {
             let gpu = u32::try_from(number).ok();
             let gpu = gpu.filter(|gpu| (*gpu as usize) < GPUS);
-            let gpu = gpu.ok_or_else(|| format!("{number} is no number of a GPU"))?;
+            let gpu = gpu.ok_or_else(|| format!("{number} is not a GPU number"))?;
             if gpus.contains(&gpu) {
-                return Err(format!("GPU {gpu} stands there twice"));
+                return Err(format!("GPU {gpu} is listed twice"));
             }
             gpus.push(gpu);
         }
         if gpus.is_empty() {
-            return Err(format!("no GPU at all; it takes {}", Self::EXPECTED));
+            return Err(format!("empty list of GPUs; expected {}", Self::EXPECTED));
         }
         Ok(Self(Some(gpus)))
     }
@@ -114,7 +114,8 @@ impl FromStr for Gpus {
         }
         let number = |part: &str| part.trim().parse::<u64>();
         let list: Result<_, _> = text.split(',').map(number).collect();
-        let list = list.map_err(|_| format!("{text:?} names no GPUs such as 0,1 or {ALL}"))?;
+        let list =
+            list.map_err(|_| format!("{text:?} is not a list of GPUs such as 0,1 or {ALL}"))?;
         Self::of_list(list)
     }
 }
@@ -125,7 +126,7 @@ impl Value for Memory {
     fn of_number(bytes: u64) -> Result<Self, String> {
         // The ledger takes 0 for no limit, and a VM without memory has no use for a GPU.
         match bytes {
-            0 => Err("a VM needs device memory: the least is 1 byte".to_owned()),
+            0 => Err("a VM needs device memory: the minimum is 1 byte".to_owned()),
             bytes => Ok(Self(Some(bytes))),
         }
     }
@@ -139,8 +140,8 @@ impl FromStr for Memory {
             return Ok(Self(None));
         }
         let size = ByteSize::from_str(text.trim());
-        let size =
-            size.map_err(|_| format!("{text:?} is no size such as 8GiB, 512 MiB or {UNLIMITED}"))?;
+        let size = size
+            .map_err(|_| format!("{text:?} is not a size such as 8GiB, 512 MiB or {UNLIMITED}"))?;
         Self::of_number(size.as_u64())
     }
 }
@@ -151,7 +152,7 @@ impl Value for Weight {
     fn of_number(number: u64) -> Result<Self, String> {
         let weight = u32::try_from(number).ok();
         let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
-        let weight = weight.ok_or_else(|| format!("a weight is 1 to {MAX_WEIGHT}"))?;
+        let weight = weight.ok_or_else(|| format!("a weight must be 1 to {MAX_WEIGHT}"))?;
         Ok(Self(weight))
     }
 }
@@ -160,7 +161,10 @@ impl FromStr for Weight {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::of_number(text.parse().map_err(|_| format!("{text:?} is no number"))?)
+        Self::of_number(
+            text.parse()
+                .map_err(|_| format!("{text:?} is not a number"))?,
+        )
     }
 }
 
@@ -170,7 +174,7 @@ impl Value for MaxClients {
     fn of_number(number: u64) -> Result<Self, String> {
         let most = usize::try_from(number).ok();
         let most = most.filter(|most| (1..=CLIENTS).contains(most));
-        let most = most.ok_or_else(|| format!("a VM can have 1 to {CLIENTS} clients"))?;
+        let most = most.ok_or_else(|| format!("max-clients must be 1 to {CLIENTS}"))?;
         Ok(Self(most))
     }
 }
@@ -179,7 +183,10 @@ impl FromStr for MaxClients {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::of_number(text.parse().map_err(|_| format!("{text:?} is no number"))?)
+        Self::of_number(
+            text.parse()
+                .map_err(|_| format!("{text:?} is not a number"))?,
+        )
     }
 }
 
@@ -187,7 +194,7 @@ impl Value for LongestKernel {
     const EXPECTED: &'static str = "a time such as \"10s\", or \"unlimited\"";
 
     fn of_number(_: u64) -> Result<Self, String> {
-        Err(format!("a time has a unit: {}", Self::EXPECTED))
+        Err(format!("a time needs a unit: {}", Self::EXPECTED))
     }
 }
 
@@ -197,9 +204,9 @@ fn limit(text: &str, least: Duration) -> Result<Option<Duration>, String> {
         return Ok(None);
     }
     let time = humantime::parse_duration(text)
-        .map_err(|_| format!("{text:?} is no time such as 10s, 500ms or {UNLIMITED}"))?;
+        .map_err(|_| format!("{text:?} is not a time such as 10s, 500ms or {UNLIMITED}"))?;
     if time < least {
-        return Err(format!("the least time here is {least:?}"));
+        return Err(format!("the minimum time is {least:?}"));
     }
     Ok(Some(time))
 }
@@ -208,7 +215,7 @@ impl FromStr for LongestKernel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Shorter than what it takes to see that a kernel runs at all.
+        // A shorter time is below the time that it takes to detect a running kernel.
         limit(text, Duration::from_millis(1)).map(Self)
     }
 }
@@ -225,7 +232,7 @@ impl FromStr for OverrunLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Shorter than the time for which a turn's end is waited for.
+        // A shorter time is below the wait for the end of a turn.
         limit(text, Duration::from_millis(100)).map(Self)
     }
 }
@@ -242,7 +249,7 @@ impl FromStr for PauseLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Shorter than what a process takes to see that it is to come to rest.
+        // A shorter time is below the time that a process takes to notice the pause.
         limit(text, Duration::from_millis(100)).map(Self)
     }
 }
@@ -266,7 +273,7 @@ impl<'de, T: Value> Visitor<'de> for AnyForm<T> {
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         let number = u64::try_from(number)
-            .map_err(|_| E::custom(format!("{number} is no {}", &T::EXPECTED[2..])))?;
+            .map_err(|_| E::custom(format!("{number} is not {}", T::EXPECTED)))?;
         self.visit_u64(number)
     }
 

@@ -114,7 +114,7 @@ fn belongs(directory: &File, owners: &[u32], to_nobody_else: u32) -> io::Result<
     if !owners.contains(&metadata.uid()) || metadata.mode() & to_nobody_else != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "others may write there",
+            "other users may write there",
         ));
     }
     Ok(())
@@ -132,7 +132,7 @@ fn take_detached(program: &Program, path: &Path) -> io::Result<File> {
     process.wait(Instant::now() + DETACHED);
     directory
         .map(File::from)
-        .ok_or_else(|| io::Error::other("the directory cannot be made a mount of its own"))
+        .ok_or_else(|| io::Error::other("cannot mount the directory separately"))
 }
 
 /// How long a process that has answered may take to end.

@@ -155,7 +155,7 @@ impl Worker {
             client = self.who.client,
             worker,
             reason = held,
-            "{}: worker {worker} was killed and does not end: {held}. It may still write to its VM's memory, so a reset of the VM's \
+            "{}: worker {worker} was killed but has not exited: {held}. It may still write to its VM's memory, so a reset of the VM's \
              device, and the end of this client, wait for it",
             self.who
         );
@@ -176,14 +176,14 @@ impl Worker {
                 vm,
                 client,
                 worker,
-                "{who}: a kernel ran longer than {:?}, which is the VM's limit",
+                "{who}: a kernel exceeded longest-kernel ({:?})",
                 policy.longest_kernel.unwrap_or_default()
             ),
             Late::Overrun => tracing::warn!(
                 vm,
                 client,
                 worker,
-                "{who}: its work stayed on a GPU for {:?} after its turn, which is the VM's limit",
+                "{who}: its work exceeded overrun-limit ({:?}) after its turn",
                 policy.overrun_limit.unwrap_or_default()
             ),
             Late::Unwatched => {

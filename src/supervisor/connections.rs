@@ -63,7 +63,7 @@ impl Supervisor {
             if full && vm.may_log() {
                 tracing::warn!(
                     vm = vm.policy.name,
-                    "{}: {} connections, further ones have to wait",
+                    "{}: {} connections; new ones wait",
                     vm.socket.path().display(),
                     vm.connections
                 );
@@ -195,9 +195,9 @@ impl Supervisor {
             };
             let message = match device.link.recv() {
                 Ok(None) => return,
-                Ok(Some(_)) if !device.messages.take(Instant::now()) => {
-                    Err(ipc::Error::Malformed("more than a device process says"))
-                }
+                Ok(Some(_)) if !device.messages.take(Instant::now()) => Err(ipc::Error::Malformed(
+                    "message limit of a device process exceeded",
+                )),
                 Ok(Some(message)) => Ok(message),
                 Err(error) => Err(error),
             };
@@ -270,7 +270,7 @@ impl Supervisor {
             }
             Err(error) => {
                 self.sources.remove(&token);
-                tracing::error!("Cannot wait for a mover to leave: {error}");
+                tracing::error!("Cannot watch a closing mover: {error}");
             }
         }
     }

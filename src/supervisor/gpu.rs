@@ -39,17 +39,17 @@ pub enum Error {
     /// `--gpu cuda`, and CUDA does not work.
     #[error(
         "No usable NVIDIA GPU: {0}. Check that nvidia-smi works for this user, that libcuda.so.1 is \
-         in the loader's path and /dev/nvidia* can be opened; or use --gpu software"
+         in the loader's path and that /dev/nvidia* is accessible; or use --gpu software"
     )]
     NoCuda(String),
     /// The software GPU does not work.
     #[error(
-        "No software GPU in {0}: {1}. Say where libcuda.so.1 of the software GPU is with \
+        "No software GPU in {0}: {1}. Set the directory of the software GPU's libcuda.so.1 with \
          --software-gpu"
     )]
     NoSoftware(String, String),
     /// Neither works.
-    #[error("{0}; and no NVIDIA GPU either: {1}")]
+    #[error("{0}; no NVIDIA GPU either: {1}")]
     Neither(Box<Error>, String),
 }
 
@@ -100,7 +100,7 @@ pub fn choose(
     match cuda {
         None => tracing::info!("Software GPU: {}", directory.display()),
         Some(reason) => tracing::info!(
-            "Software GPU: {}, as there is no usable NVIDIA GPU: {reason}",
+            "Software GPU: {}, because no NVIDIA GPU is usable: {reason}",
             directory.display()
         ),
     }
@@ -130,7 +130,7 @@ fn use_software(
     // Both names are looked for, and one that is not here would be found elsewhere.
     for name in ["libcuda.so.1", "libcuda.so"] {
         if !directory.join(name).is_file() {
-            return Err(error(format!("{name} is not there")));
+            return Err(error(format!("{name} is missing")));
         }
     }
     let mut probe = probe.clone();
@@ -183,9 +183,7 @@ fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     let ended = child.wait().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&said).trim().to_owned();
     match ended.success() {
-        true => {
-            parse(&said).ok_or_else(|| format!("its driver says what nobody understands: {said}"))
-        }
+        true => parse(&said).ok_or_else(|| format!("malformed answer of the probe: {said}")),
         false if said.is_empty() => Err(format!("its driver failed ({})", super::reason(ended))),
         false => Err(said),
     }

@@ -42,7 +42,7 @@ impl Holder {
             .map_err(|error| format!("{}: {error}", program.program.display()))?;
         let pipes = (child.stdin.take(), child.stdout.take());
         let (Some(input), Some(output)) = pipes else {
-            return Err("it has no pipes".to_owned());
+            return Err("no pipes".to_owned());
         };
         Ok(Self {
             child,

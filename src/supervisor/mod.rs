@@ -72,7 +72,7 @@ pub enum Error {
     #[error("Cannot start the scheduler: {0}")]
     Leases(#[source] io::Error),
     /// What workers print cannot be listened to.
-    #[error("Cannot listen to workers: {0}")]
+    #[error("Cannot watch workers: {0}")]
     Voices(#[source] io::Error),
     /// The event loop cannot go on.
     #[error("The event loop failed: {0}")]
@@ -295,7 +295,7 @@ impl Supervisor {
         let deadline = Instant::now() + END_LIMIT;
         for process in &mut processes {
             if !process.wait(deadline) {
-                tracing::error!("Process {} does not end", process.id());
+                tracing::error!("Process {} has not exited", process.id());
             }
         }
         self.devices.clear();

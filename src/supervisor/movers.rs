@@ -101,9 +101,7 @@ impl Movers {
         let mover = self.running.get_mut(&gpu).ok_or(io::ErrorKind::NotFound)?;
         let channels = mover.users.entry(key).or_default();
         if *channels >= MAX_CHANNELS {
-            return Err(io::Error::other(
-                "it has had as many channels as it may have",
-            ));
+            return Err(io::Error::other("channel limit reached"));
         }
         *channels += 1;
         let (ours, theirs) = ipc::pair()?;
@@ -171,7 +169,7 @@ impl Movers {
     pub fn set_weight(&self, tenant: Tenant) {
         for (gpu, mover) in &self.running {
             if let Err(error) = ipc::mover::set_weight(mover.link.as_fd(), tenant) {
-                tracing::warn!("GPU {gpu}: the mover does not learn of a weight: {error}");
+                tracing::warn!("GPU {gpu}: cannot send a weight to the mover: {error}");
             }
         }
     }
@@ -183,7 +181,7 @@ impl Movers {
             && !mover.is_given_up
             && mover.progress.is_stuck(monotonic())
         {
-            tracing::error!("GPU {gpu}: the mover does not get on");
+            tracing::error!("GPU {gpu}: the mover is stuck");
             mover.is_given_up = true;
             mover.process.kill();
         }

@@ -204,7 +204,7 @@ impl Process {
             };
             Some(format!("a thread is in state {state}, in {place}"))
         });
-        held.unwrap_or_else(|| "the kernel does not say why".to_owned())
+        held.unwrap_or_else(|| "the kernel gives no reason".to_owned())
     }
 
     /// Waits until it has ended, or the time is up.
@@ -245,8 +245,8 @@ impl Drop for Process {
 pub fn reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => {
-            "killed by SIGSYS: it made a system call that its sandbox does not allow \
-             (--seccomp=trap names it)"
+            "killed by SIGSYS: its sandbox forbids a system call that it made \
+             (--seccomp=trap logs the number)"
                 .to_owned()
         }
         (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {

@@ -40,12 +40,12 @@ impl Reload {
             return None;
         }
         let Some(file) = &self.file else {
-            tracing::warn!("SIGHUP: there is no file to read again, for the policy came by flags");
+            tracing::warn!("SIGHUP: no policy file to reread, the policy comes from flags");
             return None;
         };
         let read = Policies::read(file);
         let read = read.and_then(|read| read.check_gpus(self.gpus).map(|()| read));
-        read.inspect_err(|error| tracing::error!("{error}. Nothing is changed"))
+        read.inspect_err(|error| tracing::error!("{error}. The policy is unchanged"))
             .ok()
     }
 }
@@ -70,7 +70,7 @@ impl Supervisor {
                 tracing::warn!("{doubt}");
             }
             tracing::info!(
-                "NVIDIA's libraries: {} \u{2192} {libraries}, for processes that start from now on",
+                "NVIDIA's libraries: {} \u{2192} {libraries}, for new processes",
                 self.libraries
             );
             self.libraries = libraries;
@@ -87,14 +87,14 @@ impl Supervisor {
             let Some(new) = new.iter().find(|new| new.socket == vm.policy.socket) else {
                 tracing::warn!(
                     vm = name,
-                    "VM {name:?}: its section is gone, and it keeps what it had: to end it needs a restart"
+                    "VM {name:?}: section removed; the VM keeps its policy until a restart"
                 );
                 continue;
             };
             if new.gpus != vm.policy.gpus {
                 tracing::warn!(
                     vm = name,
-                    "VM {name:?}: other GPUs need a restart, and it keeps those it has"
+                    "VM {name:?}: a change of GPUs needs a restart; the VM keeps its GPUs"
                 );
             }
             let changes = vm.policy.renew(new);
@@ -111,6 +111,6 @@ impl Supervisor {
         }
         // Whoever reads the line may rely on it.
         self.policies_changed();
-        tracing::info!("Policy read again: {changed} VMs have changed");
+        tracing::info!("Policy reloaded: {changed} VMs changed");
     }
 }

@@ -35,7 +35,7 @@ impl Socket {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    "A file that is not a socket is there",
+                    "a file that is not a socket exists there",
                 ));
             }
             Ok(_) => match UnixStream::connect(path) {
@@ -45,7 +45,7 @@ impl Socket {
                 _ => {
                     return Err(io::Error::new(
                         io::ErrorKind::AddrInUse,
-                        "Another process listens there",
+                        "another process listens there",
                     ));
                 }
             },

@@ -69,7 +69,7 @@ impl Spares {
             self.due.get_or_insert(now + PAUSE);
         }
         if let Some(ended) = spare.as_mut().and_then(|spare| spare.process.ended()) {
-            tracing::warn!("A device process died before its connection came: {ended}");
+            tracing::warn!("A spare device process died before a connection: {ended}");
             return None;
         }
         spare
@@ -84,7 +84,7 @@ impl Spares {
         match Spare::start(program, label, voices) {
             Ok(spare) => self.spare = Some(spare),
             Err(error) => {
-                tracing::warn!("Cannot start a device process ahead of need: {error}");
+                tracing::warn!("Cannot start a spare device process: {error}");
                 self.due = Some(now + BACK_OFF);
             }
         }

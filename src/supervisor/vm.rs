@@ -76,10 +76,7 @@ impl Vm {
         tracing::info!("Listening at {}", path.display());
         let cache = cache.map(|cache| cache.open(path));
         let cache = cache.transpose().unwrap_or_else(|error| {
-            tracing::warn!(
-                "{}: what the driver compiles is not kept: {error}",
-                path.display()
-            );
+            tracing::warn!("{}: driver compile cache disabled: {error}", path.display());
             None
         });
         let ledger = Arc::new(Shared::<Ledger>::new(c"gpgpu-ledger")?);
@@ -115,7 +112,7 @@ impl Vm {
         if missed > 0 {
             tracing::warn!(
                 vm = self.policy.name,
-                "{}: {missed} lines more on connections and clients were not logged",
+                "{}: {missed} more lines about connections and clients dropped",
                 self.socket.path().display()
             );
         }
@@ -134,7 +131,7 @@ impl Vm {
                 .is_none_or(|gpus| gpus.contains(&(gpu as u32)));
             if is_used && limit.is_some_and(|limit| limit < cost) {
                 tracing::warn!(
-                    "{}: its memory limit is less than the {} MiB of one context on GPU {gpu}, so no program of it can use that GPU",
+                    "{}: memory limit below the {} MiB of one context on GPU {gpu}; no program of the VM can use that GPU",
                     self.policy.name,
                     cost >> 20
                 );

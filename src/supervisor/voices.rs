@@ -241,7 +241,7 @@ impl Voice {
             limit.take_missed()
         };
         if missed > 0 {
-            tracing::warn!("{role} {process}: {missed} lines before this one were not logged");
+            tracing::warn!("{role} {process}: {missed} lines before this one dropped");
         }
         if self.is_output {
             tracing::info!("{role} {process} printed: {}", printable(&line));

@@ -27,9 +27,9 @@ use crate::{
     ipc::{self, device::ToDevice, peers::SupervisorEnd},
 };
 
-/// A VM has as many clients as its policy allows.
+/// The VM is at its limit of clients.
 #[derive(Debug, thiserror::Error)]
-#[error("it has as many workers as it may have")]
+#[error("worker limit reached (max-clients)")]
 struct TooMany;
 
 impl From<TooMany> for io::Error {
@@ -74,7 +74,7 @@ impl Supervisor {
             Err(error) => {
                 self.sources.remove(&token);
                 let (_, wait) = self.warm.died(|_| false, now);
-                tracing::warn!("Cannot start a worker ahead of need: {error}; again in {wait:?}");
+                tracing::warn!("Cannot start a warm worker: {error}; retrying in {wait:?}");
             }
         }
     }

@@ -23,16 +23,16 @@ pub enum Address {
 pub enum Error {
     /// It is none at all.
     #[error(
-        "it is neither unix:/PATH nor a loopback address and port, as 127.0.0.1:9400 or [::1]:9400"
+        "neither unix:/PATH nor a loopback address and port, such as 127.0.0.1:9400 or [::1]:9400"
     )]
     Form,
     /// A path that cannot be a socket's.
-    #[error("a socket's path is absolute, and at most {MAX_PATH} bytes long")]
+    #[error("a socket's path must be absolute, and at most {MAX_PATH} bytes long")]
     Path,
     /// Other machines would reach it.
     #[error(
-        "{0} is no loopback address: metrics are served to this machine alone, without a password; to have them \
-         elsewhere, put a proxy before them that asks for one"
+        "{0} is not a loopback address: metrics have no password, so only this machine can read them; for remote \
+         access, use a proxy with authentication"
     )]
     NotLoopback(SocketAddr),
 }

@@ -200,7 +200,7 @@ impl Pages {
                 |text| (StatusCode::OK, "application/json", text),
             ),
             _ => {
-                let there = "/metrics and /clients are there\n".to_owned();
+                let there = "try /metrics or /clients\n".to_owned();
                 (StatusCode::NOT_FOUND, TEXT, there)
             }
         }

@@ -113,7 +113,7 @@ impl Families<'_> {
         )?;
         self.gauge(
             "uptime_seconds",
-            "How long the service has been running",
+            "Time since the start of the service",
             [(Vec::new(), status.uptime_seconds)],
         )?;
         self.gauge(
@@ -131,7 +131,7 @@ impl Families<'_> {
     fn policy(&mut self, status: &Status) -> fmt::Result {
         self.gauge(
             "weight",
-            "The VM's share of a GPU that several want, relative to the others",
+            "The VM's share of a contended GPU, relative to the other VMs' weights",
             each(status, |vm| f64::from(vm.weight)),
         )?;
         let limits = status.vms.iter().filter_map(|vm| {
@@ -140,12 +140,12 @@ impl Families<'_> {
         });
         self.gauge(
             "memory_limit_bytes",
-            "The most device memory that the VM may have on each GPU; absent without a limit",
+            "The VM's limit of device memory on each GPU; absent without a limit",
             limits,
         )?;
         self.gauge(
             "max_clients",
-            "The most clients that the VM may have",
+            "The VM's limit of clients",
             each(status, |vm| vm.max_clients as f64),
         )
     }
@@ -170,7 +170,7 @@ impl Families<'_> {
             let ends = vm.client_ends.iter();
             ends.map(|(reason, count)| (with(vm, "reason", reason), *count))
         });
-        self.counter("client_ends", "Clients that have ended, by reason", ends)
+        self.counter("client_ends", "Ended clients, by reason", ends)
     }
 
     fn gpus(&mut self, status: &Status) -> fmt::Result {
@@ -183,12 +183,12 @@ impl Families<'_> {
         };
         self.seconds(
             "gpu_seconds",
-            "How long the VM has had the GPU",
+            "The VM's GPU time",
             gpus(status, |gpu| gpu.seconds),
         )?;
         self.gauge(
             "memory_bytes",
-            "Device memory that the VM is charged",
+            "Device memory charged to the VM",
             gpus(status, |gpu| gpu.memory_bytes as f64),
         )
     }
@@ -201,7 +201,7 @@ impl Families<'_> {
         )?;
         self.counter(
             "launch_graphs",
-            "Crowds of launches that the driver got as graphs",
+            "Groups of launches that went to the driver as one graph",
             each(status, |vm| vm.totals.launch_graphs),
         )?;
         self.counter("copies", "Copies made", each(status, |vm| vm.totals.copies))?;
@@ -216,27 +216,27 @@ impl Families<'_> {
         self.counter("copied_bytes", "Bytes copied", bytes)?;
         self.counter(
             "commands",
-            "Commands carried out",
+            "Executed commands",
             each(status, |vm| vm.totals.commands),
         )?;
         self.gauge(
             "queued_commands",
-            "Commands that wait in the rings of the VM's clients",
+            "Pending commands in the rings of the VM's clients",
             each(status, |vm| vm.queued_commands as f64),
         )?;
         self.gauge(
             "pinned_bytes",
-            "Memory of the VM that is pinned by its programs' wish",
+            "Guest memory that programs have registered with CUDA",
             each(status, |vm| vm.pinned_bytes as f64),
         )?;
         self.counter(
             "lease_waits",
-            "How often a command had to wait until it was the VM's turn",
+            "How often a command had to wait for the VM's turn",
             each(status, |vm| vm.totals.waits),
         )?;
         self.seconds(
             "lease_wait_seconds",
-            "For how long in all",
+            "Total time of these waits",
             each(status, |vm| vm.totals.wait_nanoseconds as f64 / 1e9),
         )
     }
