@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that programs may be linked against and that are not here: graphics interoperability,
-//! textures and surfaces, generic graph nodes and other things with no counterpart of the same shape in
-//! the driver.
+//! Functions that programs may be linked against and that are not here: OpenGL's, EGL's and VDPAU's own, textures and surfaces,
+//! semaphores of other interfaces, and what CUDA 13.1 and later brought.
 
 unsupported! {
     __cudaGetProcAddress
@@ -9,6 +8,11 @@ unsupported! {
     cudaCreateTextureObject
     cudaDestroySurfaceObject
     cudaDestroyTextureObject
+    cudaDevResourceGenerateDesc
+    cudaDevSmResourceSplit
+    cudaDevSmResourceSplitByCount
+    cudaDeviceGetDevResource
+    cudaDeviceGetExecutionCtx
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags
@@ -19,7 +23,15 @@ unsupported! {
     cudaEGLStreamProducerPresentFrame
     cudaEGLStreamProducerReturnFrame
     cudaEventCreateFromEGLSync
-    cudaExternalMemoryGetMappedMipmappedArray
+    cudaExecutionCtxDestroy
+    cudaExecutionCtxGetDevResource
+    cudaExecutionCtxGetDevice
+    cudaExecutionCtxGetId
+    cudaExecutionCtxRecordEvent
+    cudaExecutionCtxStreamCreate
+    cudaExecutionCtxSynchronize
+    cudaExecutionCtxWaitEvent
+    cudaFuncGetParamCount
     cudaGLGetDevices
     cudaGLMapBufferObject
     cudaGLMapBufferObjectAsync
@@ -33,40 +45,33 @@ unsupported! {
     cudaGetTextureObjectResourceDesc
     cudaGetTextureObjectResourceViewDesc
     cudaGetTextureObjectTextureDesc
-    cudaGraphAddExternalSemaphoresSignalNode
-    cudaGraphAddExternalSemaphoresWaitNode
-    cudaGraphAddNode
-    cudaGraphAddNode_v2
-    cudaGraphExecExternalSemaphoresSignalNodeSetParams
-    cudaGraphExecExternalSemaphoresWaitNodeSetParams
-    cudaGraphExecNodeSetParams
-    cudaGraphExternalSemaphoresSignalNodeGetParams
-    cudaGraphExternalSemaphoresSignalNodeSetParams
-    cudaGraphExternalSemaphoresWaitNodeGetParams
-    cudaGraphExternalSemaphoresWaitNodeSetParams
-    cudaGraphNodeSetParams
+    cudaGraphConditionalHandleCreate_v2
+    cudaGraphExecGetId
+    cudaGraphGetId
+    cudaGraphNodeGetContainingGraph
+    cudaGraphNodeGetLocalId
+    cudaGraphNodeGetParams
+    cudaGraphNodeGetToolsId
     cudaGraphicsEGLRegisterImage
-    cudaGraphicsGLRegisterBuffer
-    cudaGraphicsGLRegisterImage
-    cudaGraphicsMapResources
     cudaGraphicsResourceGetMappedEglFrame
-    cudaGraphicsResourceGetMappedMipmappedArray
-    cudaGraphicsResourceGetMappedPointer
-    cudaGraphicsResourceSetMapFlags
-    cudaGraphicsSubResourceGetMappedArray
-    cudaGraphicsUnmapResources
-    cudaGraphicsUnregisterResource
     cudaGraphicsVDPAURegisterOutputSurface
     cudaGraphicsVDPAURegisterVideoSurface
+    cudaGreenCtxCreate
     cudaLaunchCooperativeKernelMultiDevice
-    cudaMemcpy3DBatchAsync
-    cudaMemcpy3DBatchAsync_ptsz
+    cudaLaunchHostFunc_v2
+    cudaLaunchHostFunc_v2_ptsz
+    cudaMemcpy3DWithAttributesAsync
+    cudaMemcpy3DWithAttributesAsync_ptsz
     cudaMemcpyArrayToArray
     cudaMemcpyArrayToArray_ptds
+    cudaMemcpyWithAttributesAsync
+    cudaMemcpyWithAttributesAsync_ptsz
     cudaSignalExternalSemaphoresAsync
     cudaSignalExternalSemaphoresAsync_ptsz
     cudaSignalExternalSemaphoresAsync_v2
     cudaSignalExternalSemaphoresAsync_v2_ptsz
+    cudaStreamGetDevResource
+    cudaStreamGetDevResource_ptsz
     cudaVDPAUGetDevice
     cudaVDPAUSetVDPAUDevice
     cudaWaitExternalSemaphoresAsync
