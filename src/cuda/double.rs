@@ -255,6 +255,8 @@ macro_rules! on_stream {
 
 on_stream! {
     fn cuCtxResetPersistingL2Cache(; none);
+    fn cuCtxRecordEvent(u64, u64; none);
+    fn cuCtxWaitEvent(u64, u64; none);
     fn cuStreamWaitEvent(; stream, u64, u32);
     fn cuStreamBeginCapture_v2(; stream, u32);
     fn cuGraphKernelNodeSetAttribute(u64, u32, *const c_void; none);

@@ -209,8 +209,11 @@ impl Attack<'_> {
         let Some(hEvent) = self.pick(&place.events) else {
             return self.event(at);
         };
-        match self.random.below(6) {
+        let hCtx = context;
+        match self.random.below(8) {
             0 | 1 => Sent::new(&request::cuEventRecord { hEvent, hStream }, context),
+            6 => Sent::new(&request::cuCtxRecordEvent { hCtx, hEvent }, context),
+            7 => Sent::new(&request::cuCtxWaitEvent { hCtx, hEvent }, context),
             2 => {
                 let (word, value) = (self.random.below(5000) as u32, self.sequence);
                 let mark = request::gpgpuEventMark {

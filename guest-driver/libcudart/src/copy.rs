@@ -253,6 +253,15 @@ export! {
         current()?.cuMemcpyBatchAsync13(to, from, sizes, count, attributes, indices, number, ds.of(stream))
     }
 
+    // An operation of the batch has the driver's own form.
+    fn(ds) cudart12_cudaMemcpy3DBatchAsync, cudart12_cudaMemcpy3DBatchAsync_ptsz(count: usize, operations: *mut c_void, failed: *mut usize, flags: u64, stream: cudaStream_t) {
+        current()?.cuMemcpy3DBatchAsync12(count, operations, failed, flags, ds.of(stream))
+    }
+
+    fn(ds) cudart13_cudaMemcpy3DBatchAsync, cudart13_cudaMemcpy3DBatchAsync_ptsz(count: usize, operations: *mut c_void, flags: u64, stream: cudaStream_t) {
+        current()?.cuMemcpy3DBatchAsync13(count, operations, flags, ds.of(stream))
+    }
+
     fn(ds) cudaMemset, cudaMemset_ptds(to: *mut c_void, value: c_int, bytes: usize) {
         set(to, bytes, value, bytes, 1, Order::Synchronous(ds))
     }

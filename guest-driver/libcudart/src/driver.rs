@@ -215,6 +215,8 @@ driver_table! {
     cuMemcpy3DPeerAsync;
     cuMemcpyBatchAsync12 = cuMemcpyBatchAsync;
     cuMemcpyBatchAsync13 = cuMemcpyBatchAsync_v2;
+    cuMemcpy3DBatchAsync12 = cuMemcpy3DBatchAsync;
+    cuMemcpy3DBatchAsync13 = cuMemcpy3DBatchAsync_v2;
     cuMemsetD8 = cuMemsetD8_v2;
     cuMemsetD8Async;
     cuMemsetD2D8 = cuMemsetD2D8_v2;
@@ -307,6 +309,16 @@ driver_table! {
     cuImportExternalMemory;
     cuImportExternalSemaphore;
     cuExternalMemoryGetMappedBuffer;
+    cuExternalMemoryGetMappedMipmappedArray;
+    cuGraphicsGLRegisterBuffer;
+    cuGraphicsGLRegisterImage;
+    cuGraphicsMapResources;
+    cuGraphicsUnmapResources;
+    cuGraphicsResourceGetMappedMipmappedArray;
+    cuGraphicsResourceGetMappedPointer = cuGraphicsResourceGetMappedPointer_v2;
+    cuGraphicsResourceSetMapFlags = cuGraphicsResourceSetMapFlags_v2;
+    cuGraphicsSubResourceGetMappedArray;
+    cuGraphicsUnregisterResource;
 
     cuGraphCreate;
     cuGraphDestroy;
@@ -346,6 +358,18 @@ driver_table! {
     cuGraphKernelNodeCopyAttributes;
     cuGraphKernelNodeGetAttribute;
     cuGraphKernelNodeSetAttribute;
+    cuGraphAddNode;
+    cuGraphAddNode2 = cuGraphAddNode_v2;
+    cuGraphNodeSetParams;
+    cuGraphExecNodeSetParams;
+    cuGraphAddExternalSemaphoresSignalNode;
+    cuGraphAddExternalSemaphoresWaitNode;
+    cuGraphExternalSemaphoresSignalNodeGetParams;
+    cuGraphExternalSemaphoresSignalNodeSetParams;
+    cuGraphExternalSemaphoresWaitNodeGetParams;
+    cuGraphExternalSemaphoresWaitNodeSetParams;
+    cuGraphExecExternalSemaphoresSignalNodeSetParams;
+    cuGraphExecExternalSemaphoresWaitNodeSetParams;
     cuGraphAddMemcpyNode;
     cuGraphMemcpyNodeGetParams;
     cuGraphMemcpyNodeSetParams;

@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 ///
 /// # Safety
 /// `parameters` is readable.
-unsafe fn kernel_node(
+pub unsafe fn kernel_node(
     driver: &Driver,
     parameters: *const cudaKernelNodeParams,
 ) -> Result<CUDA_KERNEL_NODE_PARAMS> {
@@ -75,7 +75,7 @@ fn row(
 ///
 /// # Safety
 /// `parameters` is readable.
-unsafe fn copy_node(
+pub unsafe fn copy_node(
     parameters: *const cudaMemcpy3DParms,
 ) -> Result<(&'static Driver, CUcontext, CUDA_MEMCPY3D)> {
     let (driver, context) = current_context()?;
@@ -315,6 +315,15 @@ export! {
     pass fn cudaGraphRetainUserObject(graph: Graph, object: *mut c_void, count: c_uint, flags: c_uint) => cuGraphRetainUserObject;
     pass fn cudaGraphReleaseUserObject(graph: Graph, object: *mut c_void, count: c_uint) => cuGraphReleaseUserObject;
 
+    pass fn cudaExternalMemoryGetMappedMipmappedArray(array: *mut *mut c_void, memory: *mut c_void, description: *const c_void) => cuExternalMemoryGetMappedMipmappedArray;
+    pass fn cudaGraphAddExternalSemaphoresSignalNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, parameters: *const c_void) => cuGraphAddExternalSemaphoresSignalNode;
+    pass fn cudaGraphAddExternalSemaphoresWaitNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, parameters: *const c_void) => cuGraphAddExternalSemaphoresWaitNode;
+    pass fn cudaGraphExternalSemaphoresSignalNodeGetParams(node: Node, parameters: *mut c_void) => cuGraphExternalSemaphoresSignalNodeGetParams;
+    pass fn cudaGraphExternalSemaphoresSignalNodeSetParams(node: Node, parameters: *const c_void) => cuGraphExternalSemaphoresSignalNodeSetParams;
+    pass fn cudaGraphExternalSemaphoresWaitNodeGetParams(node: Node, parameters: *mut c_void) => cuGraphExternalSemaphoresWaitNodeGetParams;
+    pass fn cudaGraphExternalSemaphoresWaitNodeSetParams(node: Node, parameters: *const c_void) => cuGraphExternalSemaphoresWaitNodeSetParams;
+    pass fn cudaGraphExecExternalSemaphoresSignalNodeSetParams(exec: Exec, node: Node, parameters: *const c_void) => cuGraphExecExternalSemaphoresSignalNodeSetParams;
+    pass fn cudaGraphExecExternalSemaphoresWaitNodeSetParams(exec: Exec, node: Node, parameters: *const c_void) => cuGraphExecExternalSemaphoresWaitNodeSetParams;
     pass fn cudaDestroyExternalMemory(memory: *mut c_void) => cuDestroyExternalMemory;
     pass fn cudaDestroyExternalSemaphore(semaphore: *mut c_void) => cuDestroyExternalSemaphore;
     pass fn cudaExternalMemoryGetMappedBuffer(pointer: *mut CUdeviceptr, memory: *mut c_void, description: *const c_void) => cuExternalMemoryGetMappedBuffer;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that programs may be linked against and that are not here: graphics interoperability,
-//! generic graph nodes and other things with no counterpart of the same shape in
-//! the driver.
+//! Functions that programs may be linked against and that are not here: OpenGL's, EGL's and VDPAU's own, semaphores of other
+//! interfaces, and functions of CUDA 13.1 and later.
 
 unsupported! {
     __cudaGetProcAddress
+    cudaDevResourceGenerateDesc
+    cudaDevSmResourceSplit
+    cudaDevSmResourceSplitByCount
+    cudaDeviceGetDevResource
+    cudaDeviceGetExecutionCtx
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags
@@ -15,7 +19,15 @@ unsupported! {
     cudaEGLStreamProducerPresentFrame
     cudaEGLStreamProducerReturnFrame
     cudaEventCreateFromEGLSync
-    cudaExternalMemoryGetMappedMipmappedArray
+    cudaExecutionCtxDestroy
+    cudaExecutionCtxGetDevResource
+    cudaExecutionCtxGetDevice
+    cudaExecutionCtxGetId
+    cudaExecutionCtxRecordEvent
+    cudaExecutionCtxStreamCreate
+    cudaExecutionCtxSynchronize
+    cudaExecutionCtxWaitEvent
+    cudaFuncGetParamCount
     cudaGLGetDevices
     cudaGLMapBufferObject
     cudaGLMapBufferObjectAsync
@@ -25,40 +37,33 @@ unsupported! {
     cudaGLUnmapBufferObject
     cudaGLUnmapBufferObjectAsync
     cudaGLUnregisterBufferObject
-    cudaGraphAddExternalSemaphoresSignalNode
-    cudaGraphAddExternalSemaphoresWaitNode
-    cudaGraphAddNode
-    cudaGraphAddNode_v2
-    cudaGraphExecExternalSemaphoresSignalNodeSetParams
-    cudaGraphExecExternalSemaphoresWaitNodeSetParams
-    cudaGraphExecNodeSetParams
-    cudaGraphExternalSemaphoresSignalNodeGetParams
-    cudaGraphExternalSemaphoresSignalNodeSetParams
-    cudaGraphExternalSemaphoresWaitNodeGetParams
-    cudaGraphExternalSemaphoresWaitNodeSetParams
-    cudaGraphNodeSetParams
+    cudaGraphConditionalHandleCreate_v2
+    cudaGraphExecGetId
+    cudaGraphGetId
+    cudaGraphNodeGetContainingGraph
+    cudaGraphNodeGetLocalId
+    cudaGraphNodeGetParams
+    cudaGraphNodeGetToolsId
     cudaGraphicsEGLRegisterImage
-    cudaGraphicsGLRegisterBuffer
-    cudaGraphicsGLRegisterImage
-    cudaGraphicsMapResources
     cudaGraphicsResourceGetMappedEglFrame
-    cudaGraphicsResourceGetMappedMipmappedArray
-    cudaGraphicsResourceGetMappedPointer
-    cudaGraphicsResourceSetMapFlags
-    cudaGraphicsSubResourceGetMappedArray
-    cudaGraphicsUnmapResources
-    cudaGraphicsUnregisterResource
     cudaGraphicsVDPAURegisterOutputSurface
     cudaGraphicsVDPAURegisterVideoSurface
+    cudaGreenCtxCreate
     cudaLaunchCooperativeKernelMultiDevice
-    cudaMemcpy3DBatchAsync
-    cudaMemcpy3DBatchAsync_ptsz
+    cudaLaunchHostFunc_v2
+    cudaLaunchHostFunc_v2_ptsz
+    cudaMemcpy3DWithAttributesAsync
+    cudaMemcpy3DWithAttributesAsync_ptsz
     cudaMemcpyArrayToArray
     cudaMemcpyArrayToArray_ptds
+    cudaMemcpyWithAttributesAsync
+    cudaMemcpyWithAttributesAsync_ptsz
     cudaSignalExternalSemaphoresAsync
     cudaSignalExternalSemaphoresAsync_ptsz
     cudaSignalExternalSemaphoresAsync_v2
     cudaSignalExternalSemaphoresAsync_v2_ptsz
+    cudaStreamGetDevResource
+    cudaStreamGetDevResource_ptsz
     cudaVDPAUGetDevice
     cudaVDPAUSetVDPAUDevice
     cudaWaitExternalSemaphoresAsync
