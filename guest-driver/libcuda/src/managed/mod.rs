@@ -12,7 +12,11 @@
 //!   that by a page of zeros, and for that it waits for nobody;
 //! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one that reads or writes it
 //!   here;
-//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken.
+//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken;
+//! - the objects and pointers that the process knows are looked up under locks that nobody holds while arguments are read or results written,
+//!   and each context's own stream is made with its first allocation;
+//! - what kernels have printed is left to the program's next call, for a thread may hold the C library's stream while it writes managed memory
+//!   to it.
 
 mod advice;
 mod requests;
