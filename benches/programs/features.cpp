@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What graphs, virtual memory and waits on an idle stream cost their caller.
+// What graphs, virtual and managed memory and waits on an idle stream cost their caller.
 #include "driver.h"
 
 constexpr int kBatch = 64;
@@ -154,12 +154,42 @@ static void graphs(const Wanted& wanted, Device& device) {
   counter.check();
 }
 
+// Managed memory that the CPU writes, then the GPU, and then the CPU reads.
+static void managed(const Wanted& wanted, Device& device) {
+  constexpr size_t kBytes = size_t{256} << 20;
+  constexpr unsigned kWords = 1024, kPages = kBytes / sizeof(unsigned) / kWords;
+  const CUfunction mark = device.function("mark_pages");
+  CUdeviceptr memory = 0;
+  CHECK(cuMemAllocManaged(&memory, kBytes, CU_MEM_ATTACH_GLOBAL));
+  unsigned* words = reinterpret_cast<unsigned*>(memory);
+  Samples samples;
+  for (int i = 0; i < wanted.repetitions(5); ++i) {
+    const unsigned value = 2 * i + 1;
+    const double begin = now();
+    for (unsigned page = 0; page < kPages; ++page) words[size_t{page} * kWords + 1] = value;
+    unsigned count = kPages, length = kWords, marked = value + 1;
+    void* arguments[] = {&memory, &length, &count, &marked};
+    CHECK(cuLaunchKernel(mark, kPages / 128, 1, 1, 128, 1, 1, 0, device.stream, arguments, nullptr));
+    CHECK(cuStreamSynchronize(device.stream));
+    unsigned wrong = 0;
+    for (unsigned page = 0; page < kPages; ++page) {
+      const volatile unsigned* of = words + size_t{page} * kWords;
+      wrong += of[0] != marked || of[1] != value;
+    }
+    samples.add(now() - begin);
+    EXPECT(wrong == 0, "%u pages are wrong", wrong);
+  }
+  report("managed-256MiB", samples.median(), "us");
+  CHECK(cuMemFree(memory));
+}
+
 int main(int argc, char** argv) {
   const Wanted wanted(argc, argv);
   Device device;
   if (wanted("launch-varied-sustained")) varied(wanted, device);
   idle_stream(wanted, device);
   if (wanted("map-unmap-64MiB")) virtual_memory(wanted, device);
+  if (wanted("managed-256MiB")) managed(wanted, device);
   graphs(wanted, device);
   return 0;
 }

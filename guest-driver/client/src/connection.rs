@@ -258,7 +258,9 @@ impl Connection {
         match decoded {
             Ok((CUDA_SUCCESS, _)) if R::OP == request::cuCtxSynchronize::OP => {
                 self.set_idle(given, Scope::All);
-                self.output.waited(printing);
+                if !before::is_own() {
+                    self.output.waited(printing);
+                }
             }
             Ok((code, _)) => self.note(code),
             Err(_) => {}
@@ -638,14 +640,16 @@ impl Connection {
     fn put_output(&self, answer: &[u8]) {
         if has_output(answer) {
             self.take_output();
-        } else if self.output.is_due() {
+        } else if self.output.is_due() && !before::is_own() {
             self.output.wait_for_others();
         }
     }
 
     #[cold]
     fn take_output(&self) {
-        if !self.shared.has(request::gpgpuOutput::OP) {
+        // Not in a call of the library's own: a thread of the program's may hold the C library's stream and wait for what the call is
+        // about. The program's next call puts the text out.
+        if before::is_own() || !self.shared.has(request::gpgpuOutput::OP) {
             return;
         }
         let _taking = self.output.take();

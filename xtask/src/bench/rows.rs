@@ -223,6 +223,7 @@ impl Scope {
                 own("event-record-wait", 1.0),
                 own("stream-query", 1.0),
                 own("map-unmap-64MiB", 1.5),
+                own("managed-256MiB", 2.0),
                 own("graph-make-100", 1.5),
                 row("graph-launch-20", launches, 0.2),
                 row("graph-launch-20-sustained", launches, 1.0),

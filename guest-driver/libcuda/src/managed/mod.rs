@@ -12,7 +12,11 @@
 //!   that by a page of zeros, and for that it waits for nobody;
 //! - copies take managed memory for the device's, so no data block of the ring and none of the socket's is held by one that reads or writes it
 //!   here;
-//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken.
+//! - arguments that lie in managed memory are read before a command is put anywhere, and results written after it was taken;
+//! - the objects and pointers that the process knows are looked up under locks that nobody holds while arguments are read or results written,
+//!   and each context's own stream is made with its first allocation;
+//! - what kernels have printed is left to the program's next call, for a thread may hold the C library's stream while it writes managed memory
+//!   to it.
 
 mod advice;
 mod requests;
@@ -232,11 +236,12 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
     let span = bytes
         .checked_next_multiple_of(PAGE)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let bytesize = span
+    let roomy = span
         .checked_add(PAGE - GRAIN)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let free = |dptr| client.call(&request::cuMemFree_v2 { dptr }).map(drop);
-    let mut taken = Vec::new();
+    // As most memory starts at a page, there is rarely need for more than the pages themselves.
+    let (mut bytesize, mut is_taken) = (span, false);
+    let mut unused = Vec::new();
     let mut found = Ok(None);
     for _ in 0..TRIES {
         let request = request::cuMemAlloc_v2 {
@@ -251,17 +256,21 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
             }
         };
         let start = base.next_multiple_of(PAGE as u64);
-        if place(service, start, span) {
+        if start - base > (bytesize - span) as u64 {
+            bytesize = roomy;
+        } else if place(service, start, span) {
             found = Ok(Some((base, start)));
             break;
+        } else {
+            is_taken = true;
         }
-        taken.push(base);
+        unused.push(base);
     }
-    let had_to = !taken.is_empty();
-    for base in taken {
-        free(base)?;
+    for dptr in unused {
+        // Nothing has used it.
+        client.post(&request::gpgpuFreeIdle { dptr })?;
     }
-    if had_to && matches!(found, Ok(None)) {
+    if is_taken && matches!(found, Ok(None)) {
         log::say(Level::Info, || {
             "Managed memory: this process has something at the device's addresses; it is pinned memory instead".into()
         });
@@ -273,7 +282,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
 fn clear(client: &Client, start: u64, bytes: usize) -> Result {
     within(client, thread::current_context(), || {
         let stream = own_stream(client)?;
-        client.call(&request::cuMemsetD8Async {
+        client.post(&request::cuMemsetD8Async {
             dstDevice: start,
             uc: 0,
             N: bytes,
@@ -287,16 +296,6 @@ fn clear(client: &Client, start: u64, bytes: usize) -> Result {
 /// well.
 pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
     let context = thread::current_context();
-    let note = |start, kind| {
-        client.pointers.insert(Range {
-            start,
-            bytes: bytes as u64,
-            context,
-            kind,
-            origin: Origin::Managed,
-        });
-        Ok(start)
-    };
     let Some(service) = service::get(client) else {
         return pinned(client, bytes, attach);
     };
@@ -316,7 +315,14 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
         let _ = client.call(&request::cuMemFree_v2 { dptr: base });
         return Err(code);
     }
-    note(start, Kind::Device)
+    client.pointers.insert(Range {
+        start,
+        bytes: bytes as u64,
+        context,
+        kind: Kind::Device,
+        origin: Origin::Managed,
+    });
+    Ok(start)
 }
 
 /// Pinned memory that counts as managed.
