@@ -15,7 +15,8 @@ use super::rpm::{add_script, start, write};
 /// Its name.
 pub const NAME: &str = "virtio-gpgpu-test-distribution";
 
-/// What our packages may need, with the version that is there: Fedora, its relatives from version 9 on and openSUSE have all of it.
+/// What our packages may need, with the version that is there: Fedora, Enterprise Linux 10 and openSUSE have all of it, dkms from
+/// their own or well-known repositories.
 const PROVIDED: &[(&str, Option<&str>)] = &[
     ("/bin/sh", None),
     ("/usr/bin/kill", None),
