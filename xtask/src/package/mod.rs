@@ -29,6 +29,7 @@ use crate::kit::Kit;
 use crate::paths::Paths;
 use crate::setup::Environment;
 use crate::ui::Step;
+use contents::Package;
 use release::Release;
 
 /// How hard to pack.
@@ -38,6 +39,15 @@ pub enum Compression {
     Small,
     /// For those that are only tried.
     None,
+}
+
+/// A format of packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Debian's.
+    Deb,
+    /// RPM.
+    Rpm,
 }
 
 /// The files of the packages, in the same order for each format.
@@ -57,6 +67,12 @@ pub struct Options {
     /// The Debian releases to test in.
     #[arg(long, value_enum, value_delimiter = ',', requires = "test", default_values = ["bookworm", "trixie"])]
     on: Vec<root::Debian>,
+    /// Only packages of these formats.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["deb", "rpm"])]
+    formats: Vec<Format>,
+    /// Do not compress them: to try them sooner.
+    #[arg(long)]
+    uncompressed: bool,
     /// Make images of containers too, an OCI archive of the host's service and one of the guest's part; as root.
     #[arg(long)]
     images: bool,
@@ -84,7 +100,12 @@ pub fn run(options: &Options) -> Result<()> {
     if options.images_alone {
         return images(&kit, &environment, &release, &output, options.test);
     }
-    let made = build(paths, &kit.stage, &release, &output, Compression::Small)?;
+    let compression = match options.uncompressed {
+        true => Compression::None,
+        false => Compression::Small,
+    };
+    let formats = &options.formats;
+    let made = build(paths, &kit.stage, &release, &output, compression, formats)?;
     step.done(format!("version {}", release.version));
     for file in made.debs.iter().chain(&made.rpms) {
         println!("{}", file.display());
@@ -93,7 +114,14 @@ pub fn run(options: &Options) -> Result<()> {
         let work = tempfile::tempdir().context("cannot create a temporary folder")?;
         let make = |release: &Release, name: &str| {
             let output = work.path().join(name);
-            build(paths, &kit.stage, release, &output, Compression::None)
+            build(
+                paths,
+                &kit.stage,
+                release,
+                &output,
+                Compression::None,
+                formats,
+            )
         };
         let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
         let step = Step::new("the packages can be reproduced");
@@ -103,10 +131,15 @@ pub fn run(options: &Options) -> Result<()> {
         step.done("");
         for debian in &options.on {
             let clean = root::ensure(paths, environment.cache(), *debian)?;
-            lifecycle::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
-            service::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
-            let stand_in = stand_in::build(&release, work.path())?;
-            rpm_life::run(&kit, &clean, *debian, &made.rpms, &earlier.rpms, &stand_in)?;
+            if formats.contains(&Format::Deb) {
+                lifecycle::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
+                service::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
+            }
+            if formats.contains(&Format::Rpm) {
+                let stand_in = stand_in::build(&release, work.path())?;
+                let (made, earlier) = (&made.rpms, &earlier.rpms);
+                rpm_life::run(&kit, &clean, *debian, made, earlier, &stand_in)?;
+            }
         }
     }
     match options.images {
@@ -125,7 +158,15 @@ fn images(
 ) -> Result<()> {
     let paths = &environment.paths;
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let packages = build(paths, &kit.stage, release, work.path(), Compression::None)?;
+    let (folder, formats) = (work.path(), [Format::Deb]);
+    let packages = build(
+        paths,
+        &kit.stage,
+        release,
+        folder,
+        Compression::None,
+        &formats,
+    )?;
     let root = root::image(paths, environment.cache(), root::Debian::Trixie)?;
     let log = kit.logs.join("images.log");
     let made = image::build(&root, &packages.debs, release, output, &log)?;
@@ -152,6 +193,7 @@ fn build(
     release: &Release,
     output: &Path,
     compression: Compression,
+    formats: &[Format],
 ) -> Result<Made> {
     fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
     for entry in fs::read_dir(output)?.flatten() {
@@ -164,13 +206,15 @@ fn build(
         }
     }
     let packages = contents::all(paths, stage, release)?;
-    let debs = packages.iter();
-    let debs = debs.map(|package| deb::build(package, release, output, compression));
-    let rpms = packages.iter();
-    let rpms = rpms.map(|package| rpm::build(package, release, output, compression));
+    let all = |format, build: fn(&Package, &_, &_, _) -> _| -> Result<Vec<PathBuf>> {
+        let wanted = packages.iter().filter(|_| formats.contains(&format));
+        wanted
+            .map(|package| build(package, release, output, compression))
+            .collect()
+    };
     Ok(Made {
-        debs: debs.collect::<Result<_>>()?,
-        rpms: rpms.collect::<Result<_>>()?,
+        debs: all(Format::Deb, deb::build)?,
+        rpms: all(Format::Rpm, rpm::build)?,
     })
 }
 

@@ -171,8 +171,7 @@ fn described(machine: &Machine, file: &str, version: &str) -> Result<()> {
         ],
     )?;
     for line in owners.lines() {
-        let right =
-            ["040755", "100644", "100755", "120777"].map(|mode| format!("root:root {mode}"));
+        let right = ["40755", "100644", "100755", "120777"].map(|mode| format!("root:root {mode}"));
         ensure!(
             right.iter().any(|one| one == line),
             "{file} has a file of {line}"

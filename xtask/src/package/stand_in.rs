@@ -15,7 +15,8 @@ use super::rpm::{add_script, start, write};
 /// Its name.
 pub const NAME: &str = "virtio-gpgpu-test-distribution";
 
-/// What our packages may need, with the version that is there: Fedora, its relatives from version 9 on and openSUSE have all of it.
+/// What our packages may need, with the version that is there: Fedora, Enterprise Linux 10 and openSUSE have all of it, dkms from
+/// their own or well-known repositories.
 const PROVIDED: &[(&str, Option<&str>)] = &[
     ("/bin/sh", None),
     ("/usr/bin/kill", None),
@@ -60,14 +61,8 @@ const THIRD: &[&str] = &[
     "libgcc_s.so.1(GCC_4.2.0)(64bit)",
 ];
 
-/// Folders that are a distribution's, and that Debian's packages do not have.
-const FOLDERS: &[&str] = &[
-    "/etc/default",
-    "/usr/lib/modules-load.d",
-    "/usr/share/bash-completion",
-    "/usr/share/bash-completion/completions",
-    "/usr/share/licenses",
-];
+/// Folders that are a distribution's, and that a Debian machine does not have.
+const FOLDERS: &[&str] = &["/usr/share/licenses"];
 
 /// Fedora's triggers: below which folder, and what is done after a transaction that has changed something there.
 const TRIGGERS: &[(&str, &str)] = &[
