@@ -11,7 +11,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Array, ArrayForm},
+    api::{Array, ArrayForm, MipmappedArray},
     cuda::*,
 };
 
@@ -84,29 +84,66 @@ impl Textures {
     }
 }
 
-/// The devices of arrays, by the driver's numbers.
+/// What is known of arrays beside their handles.
 #[derive(Debug, Default)]
-pub struct Arrays(Mutex<HashMap<u64, CUdevice>>);
+struct Table {
+    /// The devices of arrays, by the driver's numbers.
+    devices: HashMap<u64, CUdevice>,
+    /// The levels and planes that were asked for, by what they are of.
+    parts: HashMap<u64, Vec<u64>>,
+}
+
+/// The arrays of a client.
+#[derive(Debug, Default)]
+pub struct Arrays(Mutex<Table>);
 
 impl Arrays {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, CUdevice>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes an array's device.
     pub fn note(&self, array: u64, device: CUdevice) {
-        self.lock().insert(array, device);
+        self.lock().devices.insert(array, device);
+    }
+
+    /// Notes a part of an array or a mipmapped one, before it is an object.
+    pub fn note_part(&self, part: u64, parent: u64) {
+        let mut table = self.lock();
+        if let Some(&device) = table.devices.get(&parent) {
+            table.devices.insert(part, device);
+        }
+        table.parts.entry(parent).or_default().push(part);
+    }
+
+    /// Whether there are parts of one.
+    pub fn has_parts(&self, array: u64) -> bool {
+        self.lock().parts.contains_key(&array)
     }
 
     /// The device of an array.
     pub fn device(&self, array: u64) -> Option<CUdevice> {
-        self.lock().get(&array).copied()
+        self.lock().devices.get(&array).copied()
     }
 
-    /// Forgets those arrays that are no objects any more.
+    /// An array has ended, with its parts.
+    pub fn forget(&self, array: u64) {
+        let mut table = self.lock();
+        table.devices.remove(&array);
+        for part in table.parts.remove(&array).unwrap_or_default() {
+            table.devices.remove(&part);
+        }
+    }
+
+    /// Forgets those that are no objects any more.
     pub fn forget_ended(&self, session: &Session) {
-        let is_there = |id: u64| session.objects.entry::<Array>(id).is_some();
-        self.lock().retain(|id, _| is_there(*id));
+        let objects = &session.objects;
+        let is_there = |id: u64| {
+            objects.entry::<Array>(id).is_some() || objects.entry::<MipmappedArray>(id).is_some()
+        };
+        let mut table = self.lock();
+        table.devices.retain(|id, _| is_there(*id));
+        table.parts.retain(|id, _| is_there(*id));
     }
 }
 

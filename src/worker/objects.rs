@@ -318,6 +318,11 @@ impl Objects {
         Ok(entry)
     }
 
+    /// What belongs to an object that is about to end is found no more either. What is made of it from then on nobody finds anyway.
+    pub fn hide_children(&self, id: u64) {
+        self.mark(id, |ending| ending | PARENTS);
+    }
+
     /// It does not end after all.
     pub fn keep_with_children(&self, id: u64) {
         self.mark(id, |ending| ending & !PARENTS);

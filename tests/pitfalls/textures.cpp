@@ -170,7 +170,7 @@ PITFALL(55, texture_formats) {
                     float value;
                     memcpy(&value, &got, 4);
                     double expected = std::max(number / of.one, -1.0);
-                    EXPECT(std::fabs(value - expected) < 1e-6, "format %d, %u channels: %u is %.9g, expected %.9g", (int)of.format, channels, i, value, expected);
+                    EXPECT(std::fabs(value - expected) < 1e-5, "format %d, %u channels: %u is %.9g, expected %.9g", (int)of.format, channels, i, value, expected);
                 }
             }
             CK(cuTexObjectDestroy(texture));
@@ -402,8 +402,8 @@ PITFALL(55, textures_of_memory_and_views) {
     view.format = CU_RES_VIEW_FORMAT_UINT_1X32;
     view.width = view.height = 4;
     CK(cuTexObjectCreate(&object, &of, &point, &view));
-    auto words = sample<Words>(gpu, "texture_1d_words", object, {{0.5f}});
-    (void)words;
+    auto words = sample<Words>(gpu, "texture_2d_words", object, {{0.5f, 0.5f}});
+    EXPECT(words[0].x == 0x3f800000, "seen as an integer, 1.0 is 0x%x", words[0].x);
     CUDA_RESOURCE_VIEW_DESC got_view;
     CK(cuTexObjectGetResourceViewDesc(&got_view, object));
     EXPECT(got_view.format == view.format && got_view.width == 4, "the view is %d, %zu wide", (int)got_view.format, got_view.width);
@@ -433,7 +433,7 @@ PITFALL(55, surfaces) {
     for (unsigned i = 0; i < words.size(); i++)
         EXPECT(got[i] == words[i] + 1000, "word %u is %u, expected %u", i, got[i], words[i] + 1000);
     // A texture of the same array sees what was written.
-    auto seen = sample<Words>(gpu, "texture_1d_words", new_texture(of_array(array), reads(CLAMP, POINT, INTEGER)), {{0.5f}});
+    auto seen = sample<Words>(gpu, "texture_2d_words", new_texture(of_array(array), reads(CLAMP, POINT, INTEGER)), {{0.5f, 0.5f}});
     EXPECT(seen[0].x == 1000, "the texture has %u", seen[0].x);
     CUdeviceptr out = device_words(8, 0xeeeeeeee);
     unsigned edges[5];
@@ -586,8 +586,6 @@ PITFALL(09, large_copies_of_arrays) {
     fill(array, data.data(), width * 16, height);
     read_back(array, got.data(), width * 16, height);
     EXPECT(got == data, "28.8 MB differ");
-    CUDA_MEMCPY3D deep = {};
-    (void)deep;
     CK(cuArrayDestroy(array));
 }
 

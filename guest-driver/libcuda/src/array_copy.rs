@@ -2,8 +2,11 @@
 //! Copies of boxes of which an array is one end at least.
 //!
 //! The other end is an array too, or memory that the worker can address, or pageable memory, whose bytes travel beside the
-//! stream in pieces of boxes.
+//! stream in pieces of boxes; many without gaps by way of device memory.
 
+use std::sync::atomic::Ordering;
+
+use gpgpu_client::transport::Data;
 use gpgpu_protocol::{
     api::{Array, BoxCopy, BoxEnd, Object, request},
     cuda::*,
@@ -162,6 +165,75 @@ fn is_packed(pitch: usize, slice: usize, [width, height, depth]: Size) -> bool {
     (height == 1 || pitch == width) && (depth == 1 || slice == width * height)
 }
 
+/// From so many bytes on, pageable memory without gaps goes by way of device memory: the mover copies large data faster than pieces travel
+/// beside the stream, and the GPU takes next to no time for the rest of the way.
+const STAGED: usize = 8 << 20;
+/// The most device memory that is taken for it.
+const STAGE: usize = 64 << 20;
+
+/// Has `each` copy a box piece by piece by way of device memory, whose address it gets; `false` if that is not worth it, or there is no memory.
+fn staged(
+    client: &Client,
+    (size, is_packed): (Size, bool),
+    order: Order,
+    mut each: impl FnMut(u64, [usize; 3], Size) -> Result,
+) -> Result<bool> {
+    let bytes = |part: &Size| part.iter().product::<usize>();
+    if !is_packed || bytes(&size) < STAGED {
+        return Ok(false);
+    }
+    let all = pieces(size, STAGE);
+    let bytesize = all.iter().map(|(_, part)| bytes(part)).max();
+    let bytesize = bytesize.unwrap_or(STAGE);
+    let allocate = request::cuMemAlloc_v2 {
+        dptr: true,
+        bytesize,
+    };
+    let Ok(made) = client.call(&allocate) else {
+        return Ok(false);
+    };
+    let dptr = made.dptr;
+    let copied = all
+        .into_iter()
+        .try_for_each(|(at, part)| each(dptr, at, part));
+    // In the stream's order, behind the copies; no other stream is waited for.
+    client.pools.any_freed.store(true, Ordering::Relaxed);
+    let hStream = order.stream;
+    let freed = client.call(&request::cuMemFreeAsync { dptr, hStream });
+    copied.and(freed.map(|_| true))
+}
+
+/// A piece of a box in device memory, without gaps.
+fn packed_end(address: u64, [width, height, _]: Size) -> BoxEnd {
+    BoxEnd {
+        address,
+        pitch: width,
+        rows: height,
+        ..BoxEnd::default()
+    }
+}
+
+fn between_far(
+    client: &Client,
+    (dst, src): (BoxEnd, BoxEnd),
+    [width, height, depth]: Size,
+    (hStream, synchronous): (u64, bool),
+) -> Result {
+    let copy = BoxCopy {
+        dst,
+        src,
+        width,
+        height,
+        depth,
+    };
+    let request = request::gpgpuBoxCopy {
+        copy,
+        hStream,
+        synchronous,
+    };
+    client.call(&request).map(drop)
+}
+
 fn send(
     client: &Client,
     to: &BoxEnd,
@@ -169,15 +241,30 @@ fn send(
     size: Size,
     order: Order,
 ) -> Result {
+    let hStream = order.stream;
+    let first = |[x, y, z]: [usize; 3]| from.0.add(z * from.2 + y * from.1 + x);
+    let is_whole = is_packed(from.1, from.2, size);
+    let sent = staged(client, (size, is_whole), order, |stage, at, part| {
+        let request = request::gpgpuCopyIn {
+            dst: stage,
+            hStream,
+            synchronous: false,
+        };
+        let bytes = first(at).bytes(part.iter().product());
+        client.transfer(&request, Data::In(bytes))?;
+        let ends = (moved(to, at), packed_end(stage, part));
+        between_far(client, ends, part, (hStream, order.synchronous))
+    })?;
+    if sent {
+        return Ok(());
+    }
     let all = pieces(size, client.block_bytes());
     let last = all.len() - 1;
     let mut packed = Vec::new();
     for (i, (at, part)) in all.into_iter().enumerate() {
         let [width, height, depth] = part;
         let bytes = if is_packed(from.1, from.2, part) {
-            let [x, y, z] = at;
-            let first = from.0.add(z * from.2 + y * from.1 + x);
-            first.bytes(width * height * depth)
+            first(at).bytes(width * height * depth)
         } else {
             packed.clear();
             for row in rows_of(from, at, part) {
@@ -190,7 +277,7 @@ fn send(
             width,
             height,
             depth,
-            hStream: order.stream,
+            hStream,
             synchronous: order.synchronous && i == last,
         };
         client.call_with(&request, bytes, &mut [])?;
@@ -205,6 +292,22 @@ fn fetch(
     size: Size,
     order: Order,
 ) -> Result {
+    let hStream = order.stream;
+    let first = |[x, y, z]: [usize; 3]| to.0.add(z * to.2 + y * to.1 + x);
+    let is_whole = is_packed(to.1, to.2, size);
+    let fetched = staged(client, (size, is_whole), order, |stage, at, part| {
+        let ends = (packed_end(stage, part), moved(from, at));
+        between_far(client, ends, part, (hStream, false))?;
+        let request = request::gpgpuCopyOut {
+            src: stage,
+            hStream,
+        };
+        let bytes = first(at).bytes_mut(part.iter().product());
+        client.transfer(&request, Data::Out(bytes)).map(drop)
+    })?;
+    if fetched {
+        return Ok(());
+    }
     let mut packed = Vec::new();
     for (at, part) in pieces(size, client.block_bytes()) {
         let [width, height, depth] = part;
@@ -214,12 +317,10 @@ fn fetch(
             width,
             height,
             depth,
-            hStream: order.stream,
+            hStream,
         };
         if is_packed(to.1, to.2, part) {
-            let [x, y, z] = at;
-            let first = to.0.add(z * to.2 + y * to.1 + x);
-            client.call_with(&request, &[], first.bytes_mut(bytes))?;
+            client.call_with(&request, &[], first(at).bytes_mut(bytes))?;
             continue;
         }
         packed.resize(bytes, 0);
@@ -267,19 +368,8 @@ pub fn copy(copy: &CUDA_MEMCPY3D, order: Order) -> Result {
         (End::Far(dst), End::Far(src)) => {
             // Within device memory a synchronous copy does not hold up the host.
             let waits = is_host(client, &dst) || is_host(client, &src);
-            let [width, height, depth] = size;
-            let request = request::gpgpuBoxCopy {
-                copy: BoxCopy {
-                    dst,
-                    src,
-                    width,
-                    height,
-                    depth,
-                },
-                hStream: order.stream,
-                synchronous: order.synchronous && waits,
-            };
-            client.call(&request).map(drop)
+            let synchronous = order.synchronous && waits;
+            between_far(client, (dst, src), size, (order.stream, synchronous))
         }
         (End::Far(to), End::Near(first, pitch, slice)) => {
             send(client, &to, (first, pitch, slice), size, order)

@@ -198,6 +198,7 @@ const GROUPS: &[(u16, &str)] = &[
     (0x0b, "Events"),
     (0x0d, "Usage of devices"),
     (0x0e, "Graphs"),
+    (0x0f, "Arrays, textures and surfaces"),
     (0x0c, "What kernels print"),
 ];
 

@@ -61,7 +61,7 @@ pub fn cuArrayDestroy(
         Some(entry) if entry.parent == 0 => {}
         _ => return Err(CUDA_ERROR_INVALID_HANDLE.into()),
     }
-    let entry = session.objects.end_with_children::<Array>(id)?;
+    let entry = session.objects.end::<Array>(id)?;
     end(session, id, &entry, || {
         // SAFETY: the handle is the driver's, and no command uses it any more.
         unsafe { driver::cuArrayDestroy(Array::handle(entry.raw)) }
@@ -76,14 +76,22 @@ fn end(
     entry: &Entry,
     destroy: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
+    // Parts that are made from here on nobody finds.
+    if session.arrays.has_parts(id) {
+        session.objects.hide_children(id);
+    }
     grace::narrow(&[entry.context, session.current()].map(Name::Object));
     Ticket::now().wait(Ending::Object(id));
     let ended = destroy();
     match ended {
         Ok(()) => {
             session.charges.forget(Owner::Array(id));
-            session.objects.remove_with_children(id);
-            session.arrays.forget_ended(session);
+            if session.arrays.has_parts(id) {
+                session.objects.remove_with_children(id);
+            } else {
+                session.objects.remove(id);
+            }
+            session.arrays.forget(id);
         }
         Err(_) => session.objects.keep_with_children(id),
     }
@@ -131,7 +139,7 @@ pub fn cuMipmappedArrayDestroy(
     _: Data,
 ) -> Outcome<reply::cuMipmappedArrayDestroy> {
     let id = request.hMipmappedArray;
-    let entry = session.objects.end_with_children::<MipmappedArray>(id)?;
+    let entry = session.objects.end::<MipmappedArray>(id)?;
     end(session, id, &entry, || {
         // SAFETY: the handle is the driver's, and no command uses it or one of its levels any more: those name it as well.
         unsafe { driver::cuMipmappedArrayDestroy(MipmappedArray::handle(entry.raw)) }
@@ -147,9 +155,7 @@ fn keep_part(
     part: CUarray,
 ) -> Result<ArrayForm, CUresult> {
     let made = describe(part)?;
-    session
-        .arrays
-        .note(id, session.arrays.device(parent).unwrap_or_default());
+    session.arrays.note_part(id, parent);
     let entry = Entry {
         parent,
         ..Entry::new(Array::id(part), of.context)
