@@ -492,8 +492,13 @@ impl SharedEvents {
     fn watch(&self, page: Arc<Page>, record: Record) {
         let mut watched = locked(&self.watched);
         let same = |(other, of): &(Arc<Page>, Record)| Arc::ptr_eq(other, &page) && *of == record;
-        if !watched.records.iter().rev().take(8).any(same) {
-            watched.records.push((page, record));
+        if watched.records.iter().rev().take(8).any(same) {
+            return;
+        }
+        // Where there is something to look at already, the thread looks again by itself.
+        let is_idle = watched.records.is_empty() && watched.retired.is_empty();
+        watched.records.push((page, record));
+        if is_idle {
             self.changed.notify_all();
         }
     }

@@ -124,12 +124,12 @@ fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
             settings.push((variable, joined(&others, Some(file.as_os_str()))));
         }
     }
-    // NCCL tries CUDA's handles for memory of other processes, which are not carried out. It would then go through the
-    // host's memory by itself, but the error of its try stays behind as the thread's last one, and PyTorch finds it there.
+    // NCCL shares memory by CUDA's handles where it can. That it does so here was not tried yet, and an older host has none: NCCL would then go
+    // through the host's memory by itself, but the error of its try stays behind as the thread's last one, and PyTorch finds it there.
     if env::var_os(NCCL_PEERS).is_none() {
         settings.push((NCCL_PEERS, "1".into()));
     }
-    // Physical memory cannot be exported, and NCCL does not try another way where it is there.
+    // The same of physical memory, and NCCL does not try another way where it is there.
     if env::var_os(NCCL_MAPPED).is_none() {
         settings.push((NCCL_MAPPED, "0".into()));
     }
