@@ -480,7 +480,7 @@ pub fn wait_for_users(allocation: &Allocation) {
 /// Drops memory that was taken out of the map. Host memory is unmapped once nothing that runs can still reach it, be it
 /// after this call.
 pub fn retire(driver: &'static Driver, gone: Arc<Allocation>) {
-    if !gone.is_host() {
+    if !gone.is_outside() {
         driver.memory.release(&gone);
         return;
     }

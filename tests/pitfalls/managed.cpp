@@ -254,9 +254,12 @@ PITFALL(09, copies_from_and_to_managed_memory) {
         pattern(model.data(), bytes, 2);
         EXPECT(plain == model, "to pageable memory, attachment %u", flags);
         pattern(memory, bytes, 3);
+        // A copy within the device does not hold up the host.
         CK(cuMemcpy(device, on_device(memory), bytes));
+        CK(cuCtxSynchronize());
         memset(memory, 0, bytes);
         CK(cuMemcpy(on_device(memory), device, bytes));
+        CK(cuCtxSynchronize());
         pattern(model.data(), bytes, 3);
         is("to the device and back");
         pattern(memory, bytes, 4);
@@ -448,6 +451,39 @@ PITFALL(12, threads_have_managed_memory_of_their_own) {
         });
     for (auto &thread : threads)
         thread.join();
+}
+
+// Threads touch their parts while kernels change others: a device without concurrent access need not allow that, but nothing is lost.
+PITFALL(14, launches_race_threads_that_touch_managed_memory) {
+    Gpu gpu;
+    need_managed(gpu);
+    if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) && pitfall::backend() == "native")
+        pitfall::skip("the device allows no such access");
+    CUfunction add = gpu.function("add_words");
+    const unsigned block = 2 * MIB / 4, count = 6 * block;
+    unsigned *words = managed(count);
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 3; t++)
+        threads.emplace_back([&, t] {
+            // A block of its own, between those of the kernels.
+            auto *own = (volatile unsigned *)words + 2 * t * block;
+            for (unsigned round = 0; round < 100; round++)
+                for (unsigned i = 0; i < 64; i++)
+                    own[i * (block / 64)] = own[i * (block / 64)] + 1;
+        });
+    CUstream stream = new_stream();
+    const unsigned launches = 100;
+    for (unsigned i = 0; i < launches; i++)
+        for (unsigned t = 0; t < 3; t++)
+            LAUNCH(add, 1, 64, stream, words + (2 * t + 1) * block, 1u, 64u, block / 64);
+    for (auto &thread : threads)
+        thread.join();
+    CK(cuStreamSynchronize(stream));
+    for (unsigned t = 0; t < 3; t++)
+        for (unsigned i = 0; i < 64; i++) {
+            unsigned own = words[2 * t * block + i * (block / 64)], kernels = words[(2 * t + 1) * block + i * (block / 64)];
+            EXPECT(own == 100 && kernels == launches, "part %u: word %u is %u, the kernels' %u", t, i, own, kernels);
+        }
 }
 
 // What the driver says of managed memory, and of requests that cannot be.

@@ -41,13 +41,9 @@ pub(crate) fn free(driver: &'static Driver, address: CUdeviceptr) -> Result {
 
 // Where there is not enough, the pools give back what they only keep.
 pub(crate) fn allocate(size: usize, cx: &Context) -> Result<u64> {
-    allocate_as(Kind::Device, size, cx)
-}
-
-fn allocate_as(kind: Kind, size: usize, cx: &Context) -> Result<u64> {
     let driver = driver::get()?;
     let owner = (cx.id, cx.device);
-    let allocate = || driver.memory.allocate(size as u64, kind, owner);
+    let allocate = || driver.memory.allocate(size as u64, Kind::Device, owner);
     let allocation = match allocate() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
             super::pool::trim_all(driver);
@@ -114,13 +110,15 @@ export! {
         Ok(())
     }
 
-    /// `cuMemAllocManaged`: the device's memory is this process's, so program and kernels see each other's writes at once.
+    /// `cuMemAllocManaged`: it is this process's memory, so program and kernels see each other's writes at once.
     context fn cuMemAllocManaged(out: Pointer<CUdeviceptr>, size: usize, flags: c_uint) |cx| {
         out.required()?;
         out.set_if(0);
         if size == 0 || !matches!(flags, 1 | 2) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        out.set(allocate_as(Kind::Managed, size, &cx)?)
+        let owner = (cx.id, cx.device);
+        let allocation = driver::get()?.memory.allocate_managed(size as u64, owner)?;
+        out.set(allocation.start)
     }
 }

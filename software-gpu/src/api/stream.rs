@@ -124,7 +124,7 @@ export! {
             && allocation.start == address
             && (length == 0 || length as u64 == allocation.size);
         // To a stream that has no name of its own nothing is attached.
-        let is_default = (stream as usize) <= CU_STREAM_PER_THREAD;
+        let is_default = stream as usize <= CU_STREAM_PER_THREAD;
         match flags {
             1 | 2 if is_whole => Ok(()),
             4 if is_whole && !is_default => Ok(()),

@@ -99,6 +99,11 @@ impl Allocation {
         matches!(self.kind, Kind::HostAllocated(_) | Kind::HostRegistered(_))
     }
 
+    /// Whether it is none of the device's own memory: the host's, or managed.
+    pub fn is_outside(&self) -> bool {
+        self.is_host() || self.kind == Kind::Managed
+    }
+
     /// What a device may do with it.
     pub fn access_of(&self, device: CUdevice) -> CUmemAccess_flags {
         match &self.mapped {
@@ -273,10 +278,25 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn allocate_host(
+    pub fn allocate_host(&self, size: u64, flags: u32, owner: Owner) -> Result<Arc<Allocation>> {
+        self.map_pages(size, Kind::HostAllocated(flags), owner)
+    }
+
+    /// Allocates managed memory, zeroed: pages of the process, which kernels reach as they reach pinned memory.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY` for more than the device has in all.
+    pub fn allocate_managed(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
+        if size > self.total {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.map_pages(size, Kind::Managed, owner)
+    }
+
+    fn map_pages(
         &self,
         size: u64,
-        flags: u32,
+        kind: Kind,
         (context, device): Owner,
     ) -> Result<Arc<Allocation>> {
         if size == 0 {
@@ -287,7 +307,7 @@ impl DeviceMemory {
         Ok(self.add(Allocation {
             start: mapping.address(),
             size,
-            kind: Kind::HostAllocated(flags),
+            kind,
             context,
             device,
             id: new_id(),

@@ -376,6 +376,14 @@ fn send(client: &Client, wants: impl Fn(&Allocation) -> std::ops::Range<usize>) 
     }
 }
 
+/// Takes away the pages of blocks that are on the device.
+fn drop_pages(job: &Job) {
+    let (start, span) = (job.start as *mut libc::c_void, job.span as usize);
+    // SAFETY: the pages are of a mapping of this library's for the allocation, which stays as long as a block of it is moving, and their
+    // contents are on the device.
+    unsafe { libc::madvise(start, span, libc::MADV_DONTNEED) };
+}
+
 /// Moves blocks to the device. A block that cannot be stays here.
 fn send_jobs(client: &Client, jobs: &[Job]) {
     let Some(service) = service::get_if_there() else {
@@ -419,14 +427,7 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
             uffd.protect(job.start, job.span, false);
         } else {
             managed().store.set(job, Block::Dropping);
-            // SAFETY: the pages are of a mapping of this library's for the allocation, and their contents are on the device.
-            unsafe {
-                libc::madvise(
-                    job.start as *mut libc::c_void,
-                    job.span as usize,
-                    libc::MADV_DONTNEED,
-                )
-            };
+            drop_pages(job);
             managed().store.set(job, Block::Device);
         }
         uffd.wake(job.start, job.span);

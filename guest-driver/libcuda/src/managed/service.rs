@@ -17,7 +17,7 @@ use gpgpu_client::{
 use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
-    MOVED, before_work, managed, own_stream,
+    MOVED, before_work, drop_pages, managed, own_stream,
     store::{Answer, Attach, BLOCK, Block, Job},
     tell,
     uffd::{Fault, Uffd},
@@ -139,10 +139,12 @@ impl Service {
 
     fn answer(&self, fault: Fault, settled: &mut Option<Given>) {
         let mut managed = managed();
-        match managed
-            .store
-            .answer(fault.address, fault.writes, fault.is_protected)
-        {
+        match managed.store.answer(
+            fault.address,
+            fault.writes,
+            fault.is_protected,
+            self.uffd.has_protection(),
+        ) {
             Answer::Fetch(job) => {
                 tell(&managed);
                 drop(managed);
@@ -243,14 +245,20 @@ impl Service {
                 // SAFETY: the memory is as long as the longest job, and nobody writes to it.
                 unsafe { std::slice::from_raw_parts(bounce.zeros, span) }
             };
-            self.uffd.fill(job.start, contents, job.protect);
+            let (first, others) = contents.split_at(span.min(BLOCK as usize));
+            self.uffd.fill(job.start, first, job.protect);
+            self.uffd.fill(job.start + BLOCK, others, true);
         }
         let is_clean = job.protect && self.uffd.has_protection();
         let mut managed = managed();
         let to = if is_clean { Block::Clean } else { Block::Dirty };
-        managed.store.set(job, to);
+        let outdated = managed.store.arrived(job, to);
         tell(&managed);
         drop(managed);
+        for job in &outdated {
+            drop_pages(job);
+            super::managed().store.set(job, Block::Device);
+        }
         self.uffd.wake(job.start, job.span);
         MOVED.notify_all();
     }

@@ -23,6 +23,8 @@ pub enum Block {
     Device,
     /// On its way here.
     Fetching,
+    /// The same, but work that may change it was given to the GPU meanwhile.
+    Outdated,
     /// Here, and on the device as well: the program has not written to it. Its pages are write-protected.
     Clean,
     /// Here.
@@ -36,12 +38,15 @@ pub enum Block {
 impl Block {
     /// Whether work of the GPU must wait for it, or bring it to the device.
     fn is_owed(self) -> bool {
-        !matches!(self, Self::Device | Self::Fetching)
+        !matches!(self, Self::Device | Self::Fetching | Self::Outdated)
     }
 
     /// Whether somebody moves it right now.
     fn is_moving(self) -> bool {
-        matches!(self, Self::Fetching | Self::Sending | Self::Dropping)
+        matches!(
+            self,
+            Self::Fetching | Self::Outdated | Self::Sending | Self::Dropping
+        )
     }
 }
 
@@ -79,6 +84,8 @@ pub struct Allocation {
     pub is_pinned: bool,
     blocks: Vec<Block>,
     owed: usize,
+    /// How many are on their way here, and not outdated.
+    fetching: usize,
     /// The block that is next for a program that goes on as before, and how many were brought the last time.
     ahead: (usize, usize),
 }
@@ -99,6 +106,7 @@ impl Allocation {
             is_pinned: false,
             blocks: vec![Block::Fresh; count],
             owed: count,
+            fetching: 0,
             ahead: (0, 0),
         }
     }
@@ -151,8 +159,11 @@ impl Allocation {
 
     fn set(&mut self, blocks: Range<usize>, to: Block) {
         for index in blocks {
-            self.owed -= usize::from(self.blocks[index].is_owed());
+            let before = self.blocks[index];
+            self.owed -= usize::from(before.is_owed());
             self.owed += usize::from(to.is_owed());
+            self.fetching -= usize::from(before == Block::Fetching);
+            self.fetching += usize::from(to == Block::Fetching);
             self.blocks[index] = to;
         }
     }
@@ -181,7 +192,7 @@ pub struct Job {
     pub bytes: u64,
     /// Whether bytes are copied; if not, they are zeros here, or on the device already.
     pub is_copied: bool,
-    /// Whether the pages are to be write-protected.
+    /// Whether the pages of the first block are to be write-protected. Those of the others always are.
     pub protect: bool,
 }
 
@@ -244,7 +255,7 @@ impl Store {
     pub fn owed(&self) -> usize {
         let of = self.all.values();
         of.filter(|of| of.attach != Attach::Host)
-            .map(|of| of.owed)
+            .map(|of| of.owed + of.fetching)
             .sum()
     }
 
@@ -265,7 +276,10 @@ impl Store {
     /// doing some of it.
     pub fn send(&mut self, wants: impl Fn(&Allocation) -> Range<usize>) -> (Vec<Job>, bool) {
         let (mut jobs, mut others) = (Vec::new(), false);
-        for of in self.all.values_mut().filter(|of| of.owed > 0) {
+        for of in self.all.values_mut() {
+            if of.owed == 0 && of.fetching == 0 {
+                continue;
+            }
             let wanted = wants(of);
             let mut first = wanted.start;
             while first < wanted.end {
@@ -282,11 +296,30 @@ impl Store {
                         jobs.push(of.job(run, true));
                     }
                     Block::Sending | Block::Dropping => others = true,
-                    Block::Device | Block::Fetching => {}
+                    Block::Fetching => of.set(run, Block::Outdated),
+                    Block::Device | Block::Outdated => {}
                 }
             }
         }
         (jobs, others)
+    }
+
+    /// Blocks have come here. The first one is what somebody waits for. Of the others, those that are outdated are to be taken away again, which
+    /// is given.
+    pub fn arrived(&mut self, job: &Job, first: Block) -> Vec<Job> {
+        let mut outdated = Vec::new();
+        if let Some(of) = self.all.get_mut(&job.allocation) {
+            of.set(job.blocks.start..job.blocks.start + 1, first);
+            for index in job.blocks.start + 1..job.blocks.end {
+                if of.blocks[index] == Block::Outdated {
+                    of.set(index..index + 1, Block::Dropping);
+                    outdated.push(of.job(index..index + 1, false));
+                } else {
+                    of.set(index..index + 1, Block::Clean);
+                }
+            }
+        }
+        outdated
     }
 
     /// Begins to bring some blocks here, to be read alone. Gives what there is to do, and whether others are moving some of it.
@@ -311,7 +344,9 @@ impl Store {
                         });
                     }
                 }
-                Block::Fetching | Block::Sending | Block::Dropping => others = true,
+                Block::Fetching | Block::Outdated | Block::Sending | Block::Dropping => {
+                    others = true;
+                }
                 // Zeros need no one to bring them.
                 Block::Fresh | Block::Clean | Block::Dirty => {}
             }
@@ -320,7 +355,9 @@ impl Store {
     }
 
     /// What an access comes to that waits.
-    pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool) -> Answer {
+    ///
+    /// More than the block itself is brought only where writes to it would be `seen`.
+    pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool, seen: bool) -> Answer {
         let page = address & !4095;
         let Some(of) = self.at(address) else {
             return Answer::Again;
@@ -329,7 +366,7 @@ impl Store {
         match (of.blocks[index], is_protected) {
             (Block::Fresh | Block::Device, false) => {
                 let (expected, last) = of.ahead;
-                let many = if index == expected {
+                let many = if index == expected && seen {
                     (last * 2).clamp(1, MOST_AT_ONCE)
                 } else {
                     1
@@ -352,7 +389,9 @@ impl Store {
             }
             (Block::Clean | Block::Dirty | Block::Sending, false) => Answer::Zero(page),
             (Block::Fresh | Block::Device | Block::Dirty, true) => Answer::Again,
-            (Block::Sending, true) | (Block::Fetching | Block::Dropping, _) => Answer::Later,
+            (Block::Sending, true) | (Block::Fetching | Block::Outdated | Block::Dropping, _) => {
+                Answer::Later
+            }
         }
     }
 
@@ -425,22 +464,22 @@ mod tests {
     fn what_was_only_read_does_not_travel_back() {
         let mut store = store(BLOCK, Attach::Global);
         store.send(everything);
-        let Answer::Fetch(job) = store.answer(AT + 7, false, false) else {
+        let Answer::Fetch(job) = store.answer(AT + 7, false, false, true) else {
             panic!("it is on the device");
         };
         assert!(job.is_copied && job.protect);
-        assert_eq!(store.answer(AT, false, false), Answer::Later);
+        assert_eq!(store.answer(AT, false, false, true), Answer::Later);
         store.set(&job, Block::Clean);
         let (jobs, _) = store.send(everything);
         assert!(!jobs[0].is_copied);
         store.set(&jobs[0], Block::Device);
 
-        let Answer::Fetch(job) = store.answer(AT + 7, false, false) else {
+        let Answer::Fetch(job) = store.answer(AT + 7, false, false, true) else {
             panic!("it is on the device again");
         };
         store.set(&job, Block::Clean);
         assert_eq!(
-            store.answer(AT + 9, true, true),
+            store.answer(AT + 9, true, true, true),
             Answer::Unprotect(AT, BLOCK)
         );
         assert!(store.send(everything).0[0].is_copied);
@@ -453,7 +492,8 @@ mod tests {
         let mut at = 0;
         let mut lengths = Vec::new();
         while at < 40 {
-            let Answer::Fetch(job) = store.answer(AT + at as u64 * BLOCK, false, false) else {
+            let Answer::Fetch(job) = store.answer(AT + at as u64 * BLOCK, false, false, true)
+            else {
                 panic!("block {at} is on the device");
             };
             assert_eq!(job.blocks.start, at);
@@ -462,6 +502,28 @@ mod tests {
             store.set(&job, Block::Clean);
         }
         assert_eq!(lengths, [1, 2, 4, 8, 8, 8, 8, 1]);
+    }
+
+    #[test]
+    fn nothing_stays_here_that_work_may_change_while_it_comes() {
+        let mut store = store(4 * BLOCK, Attach::Global);
+        store.send(everything);
+        for at in [0, 1] {
+            let Answer::Fetch(job) = store.answer(AT + at * BLOCK, true, false, true) else {
+                panic!("it is on the device");
+            };
+            assert_eq!(job.blocks.len() as u64, at + 1);
+            assert!(store.owed() > 0, "launches have to say that they were");
+            if at == 1 {
+                store.send(|_| 2..3);
+            }
+            let outdated = store.arrived(&job, Block::Dirty);
+            assert_eq!(outdated.len() as u64, at);
+        }
+        let blocks = [Block::Dirty, Block::Dirty, Block::Dropping, Block::Device];
+        for (index, of) in blocks.into_iter().enumerate() {
+            assert_eq!(block(&mut store, index), of, "block {index}");
+        }
     }
 
     #[test]
@@ -480,20 +542,20 @@ mod tests {
     #[test]
     fn nothing_is_taken_for_zeros_that_is_on_its_way() {
         let mut store = store(BLOCK, Attach::Global);
-        let Answer::Fetch(job) = store.answer(AT, true, false) else {
+        let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
             panic!("nobody has used it");
         };
         assert!(!job.is_copied && !job.protect);
         store.set(&job, Block::Dirty);
         assert_eq!(
-            store.answer(AT + 4097, true, false),
+            store.answer(AT + 4097, true, false, true),
             Answer::Zero(AT + 4096)
         );
         let (jobs, _) = store.send(everything);
-        assert_eq!(store.answer(AT, false, false), Answer::Zero(AT));
-        assert_eq!(store.answer(AT, true, true), Answer::Later);
+        assert_eq!(store.answer(AT, false, false, true), Answer::Zero(AT));
+        assert_eq!(store.answer(AT, true, true, true), Answer::Later);
         store.set(&jobs[0], Block::Dropping);
-        assert_eq!(store.answer(AT, false, false), Answer::Later);
+        assert_eq!(store.answer(AT, false, false, true), Answer::Later);
         assert!(store.send(everything).1 && store.is_moving(AT));
     }
 
