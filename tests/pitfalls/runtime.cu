@@ -338,6 +338,74 @@ PITFALL(49, properties_match_attributes) {
     }
 }
 
+__global__ void read_texture(cudaTextureObject_t texture, float *out) { out[threadIdx.x] = tex2D<float>(texture, threadIdx.x + 0.5f, 1.5f); }
+
+// Arrays and textures of the runtime: copies in all directions, and what was given comes back.
+PITFALL(55, runtime_textures) {
+    const cudaChannelFormatDesc floats = cudaCreateChannelDesc<float>();
+    const float data[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float got[8] = {}, *out;
+    cudaArray_t array, other;
+    CKR(cudaMallocArray(&array, &floats, 4, 2));
+    CKR(cudaMalloc3DArray(&other, &floats, make_cudaExtent(4, 2, 0)));
+    CKR(cudaMemcpy2DToArray(array, 0, 0, data, 16, 16, 2, cudaMemcpyHostToDevice));
+    CKR(cudaMemcpy2DArrayToArray(other, 0, 0, array, 0, 0, 16, 2, cudaMemcpyDeviceToDevice));
+    cudaMemcpy3DParms copy = {};
+    copy.srcArray = other;
+    copy.dstPtr = make_cudaPitchedPtr(got, 16, 4, 2);
+    copy.extent = make_cudaExtent(4, 2, 1);
+    copy.kind = cudaMemcpyDeviceToHost;
+    CKR(cudaMemcpy3D(&copy));
+    EXPECT(memcmp(got, data, sizeof data) == 0, "an array differs");
+    cudaChannelFormatDesc channels;
+    cudaExtent extent;
+    unsigned flags;
+    CKR(cudaArrayGetInfo(&channels, &extent, &flags, other));
+    EXPECT(channels.x == 32 && channels.y == 0 && channels.f == cudaChannelFormatKindFloat, "%d and %d bits of kind %d", channels.x, channels.y, (int)channels.f);
+    EXPECT(extent.width == 4 && extent.height == 2 && extent.depth == 0 && flags == 0, "%zu x %zu x %zu, flags %u", extent.width, extent.height, extent.depth, flags);
+    cudaResourceDesc resource = {}, told;
+    resource.resType = cudaResourceTypeArray;
+    resource.res.array.array = array;
+    cudaTextureDesc reads = {}, how;
+    reads.addressMode[0] = reads.addressMode[1] = cudaAddressModeClamp;
+    reads.readMode = cudaReadModeElementType;
+    cudaTextureObject_t texture;
+    CKR(cudaCreateTextureObject(&texture, &resource, &reads, nullptr));
+    CKR(cudaMalloc(&out, 16));
+    read_texture<<<1, 4>>>(texture, out);
+    CKR(cudaMemcpy(got, out, 16, cudaMemcpyDeviceToHost));
+    EXPECT(memcmp(got, data + 4, 16) == 0, "the texture reads %g %g %g %g", got[0], got[1], got[2], got[3]);
+    CKR(cudaGetTextureObjectResourceDesc(&told, texture));
+    EXPECT(told.resType == cudaResourceTypeArray && told.res.array.array == array, "the texture is of another array");
+    CKR(cudaGetTextureObjectTextureDesc(&how, texture));
+    EXPECT(how.addressMode[1] == cudaAddressModeClamp && how.filterMode == cudaFilterModePoint && how.readMode == cudaReadModeElementType, "mode %d, filter %d, read mode %d",
+           (int)how.addressMode[1], (int)how.filterMode, (int)how.readMode);
+    CKR(cudaDestroyTextureObject(texture));
+    // Of rows in memory.
+    float *memory;
+    size_t pitch;
+    CKR(cudaMallocPitch(&memory, &pitch, 16, 2));
+    CKR(cudaMemcpy2DFromArray(memory, pitch, array, 0, 0, 16, 2, cudaMemcpyDeviceToDevice));
+    resource = {};
+    resource.resType = cudaResourceTypePitch2D;
+    resource.res.pitch2D.devPtr = memory;
+    resource.res.pitch2D.desc = floats;
+    resource.res.pitch2D.width = 4;
+    resource.res.pitch2D.height = 2;
+    resource.res.pitch2D.pitchInBytes = pitch;
+    CKR(cudaCreateTextureObject(&texture, &resource, &reads, nullptr));
+    read_texture<<<1, 4>>>(texture, out);
+    CKR(cudaMemcpy(got, out, 16, cudaMemcpyDeviceToHost));
+    EXPECT(memcmp(got, data + 4, 16) == 0, "the texture of rows reads %g %g %g %g", got[0], got[1], got[2], got[3]);
+    CKR(cudaGetTextureObjectResourceDesc(&told, texture));
+    EXPECT(told.resType == cudaResourceTypePitch2D && told.res.pitch2D.devPtr == memory && told.res.pitch2D.pitchInBytes == pitch && told.res.pitch2D.desc.x == 32,
+           "the texture is of other memory");
+    CKR(cudaDestroyTextureObject(texture));
+    CKR(cudaFreeArray(array));
+    CKR(cudaFreeArray(other));
+    CKR(cudaFreeArray(nullptr));
+}
+
 PITFALL(55, symbols) {
     unsigned *out, value = 0, got[64] = {}, fresh[64];
     CKR(cudaMalloc(&out, 4));

@@ -115,21 +115,22 @@ pub fn gpgpuMipmappedArrayCreate(
     let mut array = MipmappedArray::handle(0);
     // SAFETY: the pointers are to values that live across the call.
     unsafe { driver::cuMipmappedArrayCreate(&mut array, &native, levels)? };
-    let mut count = 0;
-    let mut level = Array::handle(0);
-    // The driver does not say how many there are, but where there is none.
-    // SAFETY: the array is the driver's and lives; the pointer is to a value that lives across the call.
-    while count < 32
-        && unsafe { driver::cuMipmappedArrayGetLevel(&mut level, array, count) }.is_ok()
-    {
-        count += 1;
-    }
     let raw = MipmappedArray::id(array);
     arrays::keep(session, request.mipmap, raw, device, charge);
     Ok(reply::gpgpuMipmappedArrayCreate {
-        count,
+        count: levels_of(array),
         ..Default::default()
     })
+}
+
+/// How many levels there are: the driver does not say, but where there is none.
+fn levels_of(array: CUmipmappedArray) -> u32 {
+    let mut level = Array::handle(0);
+    let is_there = |number: &u32| {
+        // SAFETY: the array is the driver's and lives; the pointer is to a value that lives across the call.
+        unsafe { driver::cuMipmappedArrayGetLevel(&mut level, array, *number) }.is_ok()
+    };
+    (0..32).take_while(is_there).count() as u32
 }
 
 /// `cuMipmappedArrayDestroy`.

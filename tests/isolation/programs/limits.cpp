@@ -271,6 +271,8 @@ int main() {
     FIND(cuCtxDestroy, "cuCtxDestroy_v2");
     FIND(cuModuleLoadData, "cuModuleLoadData");
     FIND(cuModuleUnload, "cuModuleUnload");
+    FIND(cuArrayCreate, "cuArrayCreate_v2");
+    FIND(cuArrayDestroy, "cuArrayDestroy");
     FIND(cuCtxSetLimit, "cuCtxSetLimit");
     FIND(cuMemAllocAsync, "cuMemAllocAsync");
     FIND(cuMemFreeAsync, "cuMemFreeAsync");
