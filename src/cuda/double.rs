@@ -273,6 +273,7 @@ on_stream! {
     fn cuMemcpyHtoDAsync_v2(u64, *const c_void, usize; stream);
     fn cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize; stream);
     fn cuMemcpy2DAsync_v2(*const CUDA_MEMCPY2D; stream);
+    fn cuMemcpy3DAsync_v2(*const CUDA_MEMCPY3D; stream);
     fn cuMemsetD8Async(u64, u8, usize; stream);
     fn cuMemsetD16_v2(u64, u16, usize; none);
     fn cuMemsetD16Async(u64, u16, usize; stream);

@@ -11,8 +11,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Arg, Context, Copy2D, Event, Function, Gives, GraphExec, LaunchConfig, MemOp, OPERATIONS,
-        Stream, request,
+        Arg, BoxCopy, BoxEnd, Context, Copy2D, Event, Function, Gives, GraphExec, LaunchConfig,
+        MemOp, OPERATIONS, Stream, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -74,6 +74,7 @@ impl Good for usize {
         match argument {
             "pitch" | "dstPitch" => PITCH,
             "height" | "Height" => HEIGHT,
+            "depth" => 1,
             _ => WIDTH,
         }
     }
@@ -107,6 +108,27 @@ impl Good for Copy2D {
             src_pitch: PITCH,
             width: WIDTH,
             height: HEIGHT,
+        }
+    }
+}
+
+impl Good for BoxEnd {
+    fn good(rig: &Rig, _: &str) -> BoxEnd {
+        BoxEnd {
+            array: rig.array(),
+            ..BoxEnd::default()
+        }
+    }
+}
+
+impl Good for BoxCopy {
+    fn good(rig: &Rig, _: &str) -> BoxCopy {
+        BoxCopy {
+            dst: BoxEnd::good(rig, "dst"),
+            src: BoxEnd::good(rig, "src"),
+            width: WIDTH,
+            height: HEIGHT,
+            depth: 1,
         }
     }
 }
@@ -208,6 +230,8 @@ fn share(session: &Session) -> &Lease {
     let terms = TermsView::map(Arc::clone(Terms::new().unwrap().file())).unwrap();
     let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
     let shares = Shares {
+        peers: crate::ipc::peers::WorkerEnd::new(crate::ipc::pair().unwrap().0),
+        number: 1,
         account: Shared::<Account>::new(c"test").unwrap(),
         quota: Quota::new(ledger, terms, 0),
         doorbell: sealed_memfd(c"test", 4096).unwrap(),

@@ -15,8 +15,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Context, Event, Function, GraphExec, GraphStep, LaunchConfig, MemPool, Module, Physical,
-        Request, Stream, object_id, request,
+        Array, Context, Event, Function, GraphExec, GraphStep, LaunchConfig, MemPool, Module,
+        Physical, Request, Stream, object_id, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -26,6 +26,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use zerocopy::IntoBytes;
 
 use super::{
+    arrays,
     device_memory::enter_stream,
     dispatch::Until,
     executables::Recorder,
@@ -159,6 +160,15 @@ impl Rig {
         let steps = self.steps();
         let made = self.session.executables.make(self.session, id, &steps, 0);
         assert_eq!(made, Ok(()));
+        id
+    }
+
+    /// An array of the first context.
+    pub fn array(&self) -> u64 {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let id = object_id::<Array>(SERIAL.fetch_add(1, Relaxed));
+        self.session.enter(self.contexts[0]).unwrap();
+        arrays::keep(self.session, id, double::make(), 0, None);
         id
     }
 

@@ -96,6 +96,9 @@ struct Registered {
     is_ending: bool,
 }
 
+/// A long answer, and the sequence of its request.
+type Kept = (u32, Vec<u8>);
+
 /// See the module's page.
 #[derive(Debug)]
 pub struct Ring {
@@ -111,8 +114,8 @@ pub struct Ring {
     crowds: Mutex<Crowds>,
     /// Whether it takes waits, and what has a long answer.
     is_wide: AtomicBool,
-    /// Answers that do not fit their slots, each with the sequence of its request.
-    kept: Mutex<Vec<Option<(u32, Vec<u8>)>>>,
+    /// Answers that do not fit their slots.
+    kept: Mutex<Vec<Option<Kept>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -295,10 +298,12 @@ impl Ring {
         may_block: bool,
     ) {
         let fence = |_, until: &Until, passage| wait(session, until, passage);
-        let answered = may_block
-            .then(|| super::execute(session, commands, Data::of(Way::WideRing), fence))
+        let answered = if may_block {
+            super::execute(session, commands, Data::of(Way::WideRing), fence)
+        } else {
             // Without a thread, the command queue says that there is none.
-            .unwrap_or_else(|| Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE)));
+            Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE))
+        };
         self.answer(session, record, answered, |write| {
             session.answers.write(write);
         });

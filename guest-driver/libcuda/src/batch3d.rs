@@ -11,7 +11,7 @@ use crate::{
     batch::{ANY, DURING_CALL, Failure, IN_STREAM, PREFER_OVERLAP},
     border::Result,
     client::client,
-    copy::{Order, synchronise, planes},
+    copy::{Order, planes, synchronise},
     cuda,
     graph::{self, Guest},
     thread,

@@ -282,6 +282,8 @@ macro_rules! ok {
     };
 }
 
+// Not every test uses both.
+#[allow(unused_imports)]
 pub(crate) use {cu, ok};
 
 pub const NULL_STREAM: CUstream = null_mut();
