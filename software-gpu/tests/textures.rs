@@ -6,7 +6,7 @@ mod common;
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
-use common::{alloc, context, cuCtxSynchronize, cuLaunchKernel, function, module, read};
+use common::{alloc, context, cuCtxSynchronize, cuLaunchKernel, function, module, ok, read};
 use gpgpu_protocol::cuda::*;
 
 unsafe extern "C" {
@@ -28,7 +28,7 @@ unsafe extern "C" {
     ) -> CUresult;
 }
 
-fn ok(code: CUresult) {
+fn good(code: CUresult) {
     assert_eq!(code, CUDA_SUCCESS);
 }
 
@@ -70,7 +70,7 @@ fn ask(object: u64, instructions: &str) -> Result<u32, CUresult> {
     let nothing = null_mut();
     // SAFETY: the parameters are those of the kernel, and live across the call.
     unsafe {
-        ok(cuLaunchKernel(
+        good(cuLaunchKernel(
             function,
             1,
             1,
@@ -98,7 +98,7 @@ fn kernels_are_told_how_large_textures_and_surfaces_are() {
         let how = CUDA_TEXTURE_DESC::default();
         // SAFETY: the pointers are to values that live across the call, or NULL.
         unsafe {
-            ok(cuTexObjectCreate(
+            good(cuTexObjectCreate(
                 &mut object,
                 &resource(kind, array),
                 &how,
@@ -110,7 +110,7 @@ fn kernels_are_told_how_large_textures_and_surfaces_are() {
     let array = |sizes, flags| {
         let mut array = null_mut();
         // SAFETY: as above.
-        unsafe { ok(cuArray3DCreate_v2(&mut array, &form(sizes, flags))) };
+        unsafe { good(cuArray3DCreate_v2(&mut array, &form(sizes, flags))) };
         array as u64
     };
     let query = |object, what| ask(object, &format!("txq.{what}.b32 %r1, [%d1];")).unwrap();
@@ -130,7 +130,7 @@ fn kernels_are_told_how_large_textures_and_surfaces_are() {
     let mut mipmapped = null_mut();
     // SAFETY: as above.
     unsafe {
-        ok(cuMipmappedArrayCreate(
+        good(cuMipmappedArrayCreate(
             &mut mipmapped,
             &form([16, 8, 0], 0),
             9,
@@ -144,8 +144,7 @@ fn kernels_are_told_how_large_textures_and_surfaces_are() {
         CU_RESOURCE_TYPE_ARRAY,
         array([5, 6, 7], CUDA_ARRAY3D_SURFACE_LDST),
     );
-    // SAFETY: as above.
-    unsafe { ok(cuSurfObjectCreate(&mut surface, &of)) };
+    ok!(cuSurfObjectCreate(&mut surface, &of));
     assert_eq!(ask(surface, "suq.depth.b32 %r1, [%d1];"), Ok(7));
     // Outside: nothing with `.zero`, the nearest with `.clamp`, and with `.trap` the end.
     let load = |mode, x| {

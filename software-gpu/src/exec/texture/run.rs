@@ -284,29 +284,6 @@ unsafe fn reach(
     image.host(env, lane, place, bytes, write).map(Some)
 }
 
-macro_rules! by_width {
-    ($bytes:expr, $ty:ident => $body:expr) => {
-        match $bytes {
-            1 => {
-                type $ty = u8;
-                $body
-            }
-            2 => {
-                type $ty = u16;
-                $body
-            }
-            4 => {
-                type $ty = u32;
-                $body
-            }
-            _ => {
-                type $ty = u64;
-                $body
-            }
-        }
-    };
-}
-
 /// `suld.b`: `b` is how many values, `c` the bytes of their registers.
 ///
 /// # Safety
@@ -328,7 +305,13 @@ pub(in super::super) unsafe fn surface_load(
                 let value = match from {
                     None => 0,
                     Some(from) => {
-                        by_width!(bytes, Part => u64::from(part::<Part>(from.add(k * bytes))))
+                        let from = from.add(k * bytes);
+                        match bytes {
+                            1 => part::<u8>(from).into(),
+                            2 => part::<u16>(from).into(),
+                            4 => part::<u32>(from).into(),
+                            _ => part::<u64>(from),
+                        }
                     }
                 };
                 match i.c {
@@ -389,7 +372,13 @@ pub(in super::super) unsafe fn surface_store(
                     4 => value::<u32>(env, from, lane).into(),
                     _ => value::<u64>(env, from, lane),
                 };
-                by_width!(bytes, Part => set_part::<Part>(to.add(k * bytes), value as Part));
+                let to = to.add(k * bytes);
+                match bytes {
+                    1 => set_part(to, value as u8),
+                    2 => set_part(to, value as u16),
+                    4 => set_part(to, value as u32),
+                    _ => set_part(to, value),
+                }
             }
         }
     }
