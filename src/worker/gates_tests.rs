@@ -208,6 +208,8 @@ fn share(session: &Session) -> &Lease {
     let terms = TermsView::map(Arc::clone(Terms::new().unwrap().file())).unwrap();
     let ledger = Arc::new(Shared::<Ledger>::new(c"test").unwrap());
     let shares = Shares {
+        peers: crate::ipc::peers::WorkerEnd::new(crate::ipc::pair().unwrap().0),
+        number: 1,
         account: Shared::<Account>::new(c"test").unwrap(),
         quota: Quota::new(ledger, terms, 0),
         doorbell: sealed_memfd(c"test", 4096).unwrap(),

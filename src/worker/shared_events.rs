@@ -582,7 +582,7 @@ mod tests {
     use super::*;
 
     fn page(common: &'static Common) -> (Page, Arc<File>) {
-        let board = Shared::new(c"test").unwrap();
+        let board = Shared::<Board>::new(c"test").unwrap();
         let file = Arc::clone(board.file());
         (Page::new(common, board, true).unwrap(), file)
     }
