@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Arrays, textures and surfaces, of few ids, so that one is used and ended by several commands at a time.
 
+#![allow(non_snake_case)]
+
 use gpgpu_protocol::{
     api::{
         Array, ArrayForm, BoxCopy, BoxEnd, MipmappedArray, TextureForm, TextureResource,

@@ -126,7 +126,8 @@ pub fn width(of: i32) -> Option<usize> {
 
 /// The bytes of an attribute; `None` if there is no such type, or it has too many elements.
 pub fn bytes(of: i32, count: u64) -> Option<usize> {
-    (count <= MOST_ELEMENTS).then_some(width(of)? * count as usize)
+    let width = width(of)?;
+    (count <= MOST_ELEMENTS).then(|| width * count as usize)
 }
 
 /// The room for a value of the host's: no element is wider.
