@@ -303,10 +303,15 @@ fn what_cannot_be_created_or_mapped_is_refused() {
     let (address, handle) = (reserve(4 * GRANULE), create(2 * GRANULE));
     let map =
         |address, size, offset, handle, flags| cu!(cuMemMap(address, size, offset, handle, flags));
+    // Memory is mapped as a whole.
+    for (size, offset) in [(GRANULE, 0), (3 * GRANULE, 0), (GRANULE, GRANULE)] {
+        assert_eq!(
+            map(address, size, offset, handle, 0),
+            CUDA_ERROR_NOT_SUPPORTED,
+            "{size} {offset}"
+        );
+    }
     for (at, size, offset, handle, flags) in [
-        (address, GRANULE, 0, handle, 0),
-        (address, 3 * GRANULE, 0, handle, 0),
-        (address, GRANULE, GRANULE, handle, 0),
         (address + 4096, 2 * GRANULE, 0, handle, 0),
         (address + 3 * GRANULE as u64, 2 * GRANULE, 0, handle, 0),
         (alloc_outside(), 2 * GRANULE, 0, handle, 0),
@@ -331,7 +336,7 @@ fn what_cannot_be_created_or_mapped_is_refused() {
     // Only whole mappings.
     assert_eq!(cu!(cuMemUnmap(address, GRANULE)), CUDA_ERROR_INVALID_VALUE);
     assert_eq!(
-        cu!(cuMemUnmap(address, 4 * GRANULE)),
+        cu!(cuMemUnmap(address, 5 * GRANULE)),
         CUDA_ERROR_INVALID_VALUE
     );
     assert_eq!(allow(address, GRANULE, 3), CUDA_ERROR_INVALID_VALUE);
@@ -341,6 +346,8 @@ fn what_cannot_be_created_or_mapped_is_refused() {
         cu!(cuMemAddressFree(address, 4 * GRANULE)),
         CUDA_ERROR_INVALID_VALUE
     );
+    // With the range's hole, and where nothing is mapped any more.
+    ok!(cuMemUnmap(address, 4 * GRANULE));
     ok!(cuMemUnmap(address, 2 * GRANULE));
     ok!(cuMemAddressFree(address, 4 * GRANULE));
     ok!(cuMemRelease(handle));

@@ -32,39 +32,36 @@ fn names(pattern: &str, symbol: &str) -> bool {
 pub const NOT_SUPPORTED: &[Reason] = &[
     Reason {
         symbols: &[
-            "cuArray*",
-            "cuMipmappedArray*",
-            "cuTex*",
-            "cuSurf*",
-            "cuMemcpyAto*",
-            "cuMemcpyHtoA*",
-            "cuMemcpyDtoA*",
-            "cuMemcpy3DPeer*",
-            "cuDeviceGetTexture1DLinearMaxWidth",
+            "cuTexRef*",
             "cuModuleGetTexRef",
             "cuModuleGetSurfRef",
+            "cuSurfRef*",
         ],
-        why: ARRAYS,
+        why: REFERENCES,
     },
     Reason {
         symbols: &[
-            "cuIpc*",
-            "cuMemExportToShareableHandle",
-            "cuMemImportFromShareableHandle",
-            "cuMemPoolExport*",
-            "cuMemPoolImport*",
+            "cuArrayCreate",
+            "cuArrayGetDescriptor",
+            "cuArray3DCreate",
+            "cuArray3DGetDescriptor",
+            "cuMemcpyAtoA",
+            "cuMemcpyAtoD",
+            "cuMemcpyAtoH",
+            "cuMemcpyAtoHAsync",
+            "cuMemcpyDtoA",
+            "cuMemcpyHtoA",
+            "cuMemcpyHtoAAsync",
         ],
-        why: SHARING,
+        why: "a first version, with sizes of 32 bits; programs are compiled to the second",
     },
     Reason {
-        symbols: &[
-            "cuMemAdvise*",
-            "cuMemPrefetch*",
-            "cuMemDiscard*",
-            "cuMemRangeGetAttribute*",
-            "cuLibraryGetManaged",
-        ],
-        why: MANAGED,
+        symbols: &["cuMemPoolExport*", "cuMemPoolImport*"],
+        why: "processes share memory, but not memory pools",
+    },
+    Reason {
+        symbols: &["cuLibraryGetManaged"],
+        why: "managed variables are not carried out; managed allocations are",
     },
     Reason {
         symbols: &["cuCheckpointProcess*"],
@@ -91,15 +88,12 @@ pub const NOT_SUPPORTED: &[Reason] = &[
     },
 ];
 
-/// Arrays and what reads them.
-const ARRAYS: &str = "arrays, textures and surfaces are not carried out";
-/// Memory and events of other processes.
-const SHARING: &str = "memory and events are not shared between processes";
-/// Managed memory.
-const MANAGED: &str = "there is no managed memory";
+/// Texture and surface references.
+const REFERENCES: &str =
+    "CUDA 12 has taken texture and surface references out of its runtime; objects take their place";
 
-/// The reasons of areas that have a project of their own: they do not count in the bound on [`NOT_SUPPORTED`].
-pub const AREAS: &[&str] = &[ARRAYS, SHARING, MANAGED];
+/// The reasons of areas that NVIDIA has given up: they do not count in the bound on [`NOT_SUPPORTED`].
+pub const AREAS: &[&str] = &[REFERENCES];
 
 /// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
 pub const REFUSED: &[Reason] = &[
