@@ -95,11 +95,11 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let paths = &environment.paths;
     let output = paths.root.join(&options.output);
-    let step = Step::new("packages");
     let release = Release::find(paths)?;
     if options.images_alone {
         return images(&kit, &environment, &release, &output, options.test);
     }
+    let step = Step::new("packages");
     let compression = match options.uncompressed {
         true => Compression::None,
         false => Compression::Small,

@@ -47,8 +47,14 @@ const PACKAGES: [&str; 9] = [
     "rpm",
 ];
 
-/// What is in an image of a container, beside Debian's essential packages: what ours depend on, and no systemd.
-const IMAGE: [&str; 3] = ["?essential", "procps", "systemd-standalone-sysusers"];
+/// What is in an image of a container, beside Debian's essential packages: what ours depend on, no systemd, and what
+/// a root needs to be entered as a machine.
+const IMAGE: [&str; 4] = [
+    "?essential",
+    "procps",
+    "systemd-standalone-sysusers",
+    "mount",
+];
 
 /// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
 const FIRST: [&str; 2] = ["base-passwd", "base-files"];
