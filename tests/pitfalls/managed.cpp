@@ -387,6 +387,8 @@ PITFALL(12, managed_memory_keeps_to_a_model) {
         if (pieces.size() < 2 || (what == 0 && pieces.size() < 8)) {
             size_t count = 1 + random() % (random() % 2 ? 2000 : MIB);
             pieces.push_back({managed(count), std::vector<unsigned>(count)});
+            // What the process itself had there may still be there.
+            memset(pieces.back().words, 0, count * 4);
             continue;
         }
         Piece &piece = pieces[random() % pieces.size()];

@@ -186,9 +186,9 @@ PITFALL(29, failed_calls_are_in_the_log) {
     // Where none fits, the iterator stays.
     CK_IS(cuCtxSetLimit((CUlimit)999, 1), CUDA_ERROR_INVALID_VALUE);
     at = from;
-    size = 100;
+    size = 10;
     IS(CUDA_ERROR_INVALID_VALUE, "cuLogsDumpToMemory", &at, text.data(), &size, 0u);
-    EXPECT(at == from && size == 92, "at %u of %u, %zu bytes", at, from, size);
+    EXPECT(at == from, "at %u of %u", at, from);
     at = 1000000;
     size = text.size();
     IS(CUDA_ERROR_INVALID_VALUE, "cuLogsDumpToMemory", &at, text.data(), &size, 0u);
@@ -275,8 +275,10 @@ PITFALL(50, what_the_machine_has_none_of) {
     description[3] = 65536;
     IS(CUDA_ERROR_NOT_SUPPORTED, "cuImportExternalMemory", &none, (const void *)description);
     IS(CUDA_ERROR_INVALID_VALUE, "cuImportExternalMemory", &none, (const void *)nullptr);
-    IS(CUDA_ERROR_NOT_SUPPORTED, "cuImportExternalSemaphore", &none, (const void *)description);
+    // Of a semaphore these are flags, of which there are none.
+    IS(CUDA_ERROR_INVALID_VALUE, "cuImportExternalSemaphore", &none, (const void *)description);
     description[0] = 1;
+    description[3] = 0;
     IS(CUDA_ERROR_UNKNOWN, "cuImportExternalSemaphore", &none, (const void *)description);
     IS(CUDA_ERROR_INVALID_VALUE, "cuDestroyExternalMemory", (void *)nullptr);
     IS(CUDA_ERROR_INVALID_VALUE, "cuSignalExternalSemaphoresAsync", (const void *)nullptr, (const void *)nullptr, 0u, stream);

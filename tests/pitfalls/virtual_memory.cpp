@@ -152,6 +152,9 @@ PITFALL(17, addresses_are_known_for_what_is_there) {
     unsigned type = 0;
     // Where nothing is mapped, nothing is said, not even of the reservation.
     auto expect_nothing_at = [](CUdeviceptr address) {
+        // NVIDIA's driver 580 was asked by a process for each question: where one process asks them all, it ends by a signal on an H100.
+        if (pitfall::backend() == "native")
+            return;
         for (CUpointer_attribute attribute : {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
                                               CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                               CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPED}) {
@@ -372,7 +375,8 @@ PITFALL(63, what_cannot_be_is_refused) {
     } parts[] = {{start + 2 * PIECE, PIECE}, {start + 3 * PIECE, PIECE}, {start + 3 * PIECE, 2 * PIECE}, {start + 2 * PIECE, 0},
                  {plain, PIECE},             {start + 2 * PIECE, ~size_t(0) - PIECE + 1},                {start + 2 * PIECE + 4096, 2 * PIECE}};
     for (auto [at, bytes] : parts) {
-        CK_IS(cuMemUnmap(at, bytes), CUDA_ERROR_INVALID_VALUE);
+        CUresult unmapped = cuMemUnmap(at, bytes);
+        EXPECT(unmapped == CUDA_ERROR_INVALID_VALUE, "%zu bytes at 0x%llx are unmapped: %d", bytes, at - start, unmapped);
         CK_IS(allow(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_VALUE);
     }
     // Access is given to what is mapped, without holes.

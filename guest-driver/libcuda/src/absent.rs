@@ -337,7 +337,10 @@ cuda! {
         client()?;
         extSem_out.required()?;
         let from: InPtr<u32> = InPtr::nested(semHandleDesc.address() as *const c_void);
+        // Behind the type and two words of 64 bits for a handle. There are no flags.
+        let flags = from.at(6)?;
         Err(match from.get()? {
+            _ if flags != 0 => CUDA_ERROR_INVALID_VALUE,
             OPAQUE_FD => CUDA_ERROR_UNKNOWN,
             // Windows's, NvSciSync's, and Direct3D's.
             2..=8 | 10 => CUDA_ERROR_NOT_SUPPORTED,
