@@ -249,7 +249,7 @@ fn a_record_of_what_does_not_travel_by_the_ring_is_an_error() {
         N: 64,
     };
     let fill = command(&fill, context);
-    for stream in [fill.clone(), [&query[..], &fill[..]].concat()] {
+    for stream in [fill.clone(), [&fill[..], &fill[..]].concat()] {
         assert_eq!(ring.result(&stream), CUDA_SUCCESS);
     }
     let copy = request::gpgpuCopyOut {

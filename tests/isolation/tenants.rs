@@ -114,12 +114,28 @@ fn pitfall_64_freed_memory_of_another_vm_is_never_seen() {
 }
 
 #[test]
-fn pitfall_65_interprocess_handles_are_refused() {
+fn pitfall_65_handles_open_what_is_of_the_same_vm_and_nothing_of_another() {
     let Some(back_end) = BackEnd::start() else {
         return;
     };
-    let (status, said) = back_end.run(0, &["ipc"]);
-    assert!(status.success(), "{status}: {said}");
-    // CUDA_ERROR_NOT_SUPPORTED to make one, and no bytes open anything.
-    assert!(said.contains("codes 801 801 open 0"), "{said}");
+    for vm in [0, 1] {
+        let owner = back_end.guest(1, &["share", &VALUE.to_string()]);
+        let line = owner.wait_for("share ");
+        let handles: Vec<&str> = line.split(' ').skip(1).collect();
+        let (status, said) = back_end.run(vm, &["ipc", handles[0], handles[1]]);
+        assert!(status.success(), "{status}: {said}");
+        let (status, kept) = owner.end();
+        assert!(status.success(), "{status}: {kept}");
+        if vm == 1 {
+            let word = format!("codes 0 0 open 0 word {VALUE:x}");
+            assert!(said.contains(&word), "{said}");
+            assert!(kept.contains("changed"), "{kept}");
+            continue;
+        }
+        let line = said.lines().find(|line| line.starts_with("codes"));
+        let words: Vec<&str> = line.expect(&said).split(' ').collect();
+        assert!(words[1] != "0" && words[2] != "0", "{said}");
+        assert_eq!(words[3..], ["open", "0", "word", "0"], "{said}");
+        assert!(kept.contains("kept"), "{kept}");
+    }
 }

@@ -377,24 +377,67 @@ static int look(unsigned value, unsigned long long most) {
     return 0;
 }
 
-static int ipc() {
+// The bytes of a handle as hexadecimal digits, and the other way round.
+template <class Handle> static std::string digits(const Handle &handle) {
+    std::string text;
+    char byte[3];
+    for (size_t i = 0; i < sizeof handle; i++) {
+        snprintf(byte, sizeof byte, "%02x", ((const unsigned char *)&handle)[i]);
+        text += byte;
+    }
+    return text;
+}
+
+template <class Handle> static Handle of_digits(const std::string &text) {
+    Handle handle = {};
+    for (size_t i = 0; i < sizeof handle && text.size() >= 2 * i + 2; i++)
+        ((unsigned char *)&handle)[i] = (unsigned char)strtoul(text.substr(2 * i, 2).c_str(), nullptr, 16);
+    return handle;
+}
+
+// Memory and an event that other processes may open, until input comes.
+static int share(unsigned value) {
     open_gpu();
     CUdeviceptr memory = 0;
     CK(cuMemAlloc(&memory, 4 << 20));
+    CK(cuMemsetD32(memory, value, 1 << 20));
     CUipcMemHandle handle = {};
     CUipcEventHandle event_handle = {};
     CUevent event;
-    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    CUresult got = cuIpcGetMemHandle(&handle, memory);
-    CUresult got_event = cuIpcGetEventHandle(&event_handle, event);
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+    CK(cuEventRecord(event, nullptr));
+    CK(cuCtxSynchronize());
+    CK(cuIpcGetMemHandle(&handle, memory));
+    CK(cuIpcGetEventHandle(&event_handle, event));
+    say("share %s %s", digits(handle).c_str(), digits(event_handle).c_str());
+    wait_for_input();
+    unsigned word = 0;
+    CK(cuMemcpyDtoH(&word, memory, 4));
+    say("%s", word == value ? "kept" : "changed");
+    return 0;
+}
+
+// Opens what another process shares, says with which codes, and writes to the memory.
+static int ipc(const std::string &memory_digits, const std::string &event_digits) {
+    open_gpu();
     CUdeviceptr opened = 0;
-    // Whatever the bytes: nothing opens.
+    // Whatever the bytes: nothing opens that nobody has made.
     int open = 0;
     for (int byte = 0; byte < 256; byte++) {
+        CUipcMemHandle handle;
         memset(&handle, byte, sizeof handle);
         open += cuIpcOpenMemHandle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
     }
-    say("codes %d %d open %d", (int)got, (int)got_event, open);
+    CUevent event = nullptr;
+    CUresult memory_code = cuIpcOpenMemHandle(&opened, of_digits<CUipcMemHandle>(memory_digits), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    CUresult event_code = cuIpcOpenEventHandle(&event, of_digits<CUipcEventHandle>(event_digits));
+    unsigned word = 0;
+    if (memory_code == CUDA_SUCCESS) {
+        CK(cuMemcpyDtoH(&word, opened, 4));
+        CK(cuMemsetD32(opened, ~word, 1));
+        CK(cuCtxSynchronize());
+    }
+    say("codes %d %d open %d word %x", (int)memory_code, (int)event_code, open, word);
     Work().step(2);
     return 0;
 }
@@ -427,8 +470,10 @@ int main(int argc, char **argv) {
         return fill((unsigned)number(1), number(2), words.size() > 3);
     if (what == "look")
         return look((unsigned)number(1), number(2));
-    if (what == "ipc")
-        return ipc();
-    fprintf(stderr, "usage: guest work|once|fault|endless|phase|own|peek|steal|fill|look|ipc ...\n");
+    if (what == "share")
+        return share((unsigned)number(1));
+    if (what == "ipc" && words.size() > 2)
+        return ipc(words[1], words[2]);
+    fprintf(stderr, "usage: guest work|once|fault|endless|phase|own|peek|steal|fill|look|share|ipc ...\n");
     return 2;
 }

@@ -91,7 +91,7 @@ static std::string way(const std::string &name, size_t bytes) {
         auto *f = find<CUresult(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *)>("cuArray3DCreate_v2");
         if (absent((void *)f)) return "absent";
         CUarray array;
-        CUDA_ARRAY3D_DESCRIPTOR what{1024, 1024, bytes >> 22, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+        CUDA_ARRAY3D_DESCRIPTOR what{1024, 1024, (bytes + (4 << 20) - 1) >> 22, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
         code = f(&array, &what);
     } else if (name == "mipmap") {
         auto *f = find<CUresult(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned)>("cuMipmappedArrayCreate");
