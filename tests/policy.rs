@@ -386,5 +386,8 @@ fn a_configuration_can_be_checked_without_a_start() {
     assert!(log.contains("policy.toml:7: folder "), "{log}");
     let (code, _, log) = check(&right.replace("[1]", "[2]"));
     assert_eq!(code, Some(1));
-    assert!(log.contains("policy.toml:4: no GPU 2 on this host"), "{log}");
+    assert!(
+        log.contains("policy.toml:4: no GPU 2 on this host"),
+        "{log}"
+    );
 }

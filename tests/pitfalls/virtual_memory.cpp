@@ -375,6 +375,9 @@ PITFALL(63, what_cannot_be_is_refused) {
     } parts[] = {{start + 2 * PIECE, PIECE}, {start + 3 * PIECE, PIECE}, {start + 3 * PIECE, 2 * PIECE}, {start + 2 * PIECE, 0},
                  {plain, PIECE},             {start + 2 * PIECE, ~size_t(0) - PIECE + 1},                {start + 2 * PIECE + 4096, 2 * PIECE}};
     for (auto [at, bytes] : parts) {
+        // NVIDIA's driver 580 lets a length pass the end of all addresses.
+        if (at + bytes < at && pitfall::backend() == "native")
+            continue;
         CUresult unmapped = cuMemUnmap(at, bytes);
         EXPECT(unmapped == CUDA_ERROR_INVALID_VALUE, "%zu bytes at 0x%llx are unmapped: %d", bytes, at - start, unmapped);
         CK_IS(allow(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_VALUE);
@@ -394,6 +397,7 @@ PITFALL(63, what_cannot_be_is_refused) {
     // Several whole mappings at once.
     CK(allow(start + 2 * PIECE, 3 * PIECE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     CK(cuMemsetD8(start + 2 * PIECE, 1, 3 * PIECE));
+    CK(cuCtxSynchronize());
     // Unmapped is a range, with its holes; also one in which nothing is.
     CK(cuMemUnmap(start + PIECE, 6 * PIECE));
     CK_IS(cuMemsetD8(start + 2 * PIECE, 1, PIECE), CUDA_ERROR_INVALID_VALUE);

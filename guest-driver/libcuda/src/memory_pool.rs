@@ -63,20 +63,12 @@ fn allocate(
     if bytesize == 0 {
         return dptr.set(0);
     }
-    let place = Place {
-        stream: hStream,
-        context,
-        pool,
-    };
-    let spare = Home {
+    let spare = Place::of(hStream, pool).map(|place| Home {
         context,
         order: Some(place),
-    };
-    let kept = if client.is_corrupted() {
-        None
-    } else {
-        client.spare.take(spare, bytesize)
-    };
+    });
+    let spare = spare.filter(|_| !client.is_corrupted());
+    let kept = spare.and_then(|spare| client.spare.take(spare, bytesize));
     let start = match kept {
         Some(start) => start,
         None => {
@@ -138,12 +130,9 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     });
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
-            let place = Place {
-                stream: hStream,
-                context,
-                pool,
-            };
-            if client.spare.free_in_order(client, range, place) {
+            if let Some(place) = Place::of(hStream, pool)
+                && client.spare.free_in_order(client, range, place)
+            {
                 return Ok(());
             }
             client.post(&request)

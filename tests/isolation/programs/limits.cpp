@@ -85,7 +85,7 @@ static std::string way(const std::string &name, size_t bytes) {
         auto *f = find<CUresult(CUarray *, const CUDA_ARRAY_DESCRIPTOR *)>("cuArrayCreate_v2");
         if (absent((void *)f)) return "absent";
         CUarray array;
-        CUDA_ARRAY_DESCRIPTOR what{16384, (bytes / 16384 + 3) / 4, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+        CUDA_ARRAY_DESCRIPTOR what{16384, (bytes + (256 << 10) - 1) / (256 << 10), CU_AD_FORMAT_UNSIGNED_INT32, 4};
         code = f(&array, &what);
     } else if (name == "array3d") {
         auto *f = find<CUresult(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *)>("cuArray3DCreate_v2");
@@ -97,7 +97,7 @@ static std::string way(const std::string &name, size_t bytes) {
         auto *f = find<CUresult(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned)>("cuMipmappedArrayCreate");
         if (absent((void *)f)) return "absent";
         CUmipmappedArray array;
-        CUDA_ARRAY3D_DESCRIPTOR what{16384, (bytes / 16384 + 3) / 4, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+        CUDA_ARRAY3D_DESCRIPTOR what{16384, (bytes + (256 << 10) - 1) / (256 << 10), 0, CU_AD_FORMAT_UNSIGNED_INT32, 4, 0};
         code = f(&array, &what, 1);
     } else if (name == "graph") {
         auto *make = find<CUresult(CUgraph *, unsigned)>("cuGraphCreate");

@@ -17,7 +17,7 @@ use std::{
 };
 
 use gpgpu_client::{Connection, Scope, ffi::Result, thread};
-use gpgpu_protocol::api::request;
+use gpgpu_protocol::{api::request, cuda::CU_STREAM_PER_THREAD};
 
 use super::pointers::{Origin, Range};
 
@@ -97,12 +97,16 @@ pub struct Home {
 /// A stream's part of a memory pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The stream's id.
-    pub stream: u64,
-    /// The stream's context, which is the current one for a default stream.
-    pub context: u64,
-    /// The pool's id.
-    pub pool: u64,
+    stream: u64,
+    pool: u64,
+}
+
+impl Place {
+    /// That of a stream and a pool, by their ids. The legacy default stream has none: a free in it waits for other streams, and they
+    /// wait for the free, so the host has to hear of it.
+    pub fn of(stream: u64, pool: u64) -> Option<Self> {
+        (stream > CU_STREAM_PER_THREAD as u64).then_some(Self { stream, pool })
+    }
 }
 
 impl Home {
@@ -250,9 +254,7 @@ fn give_back(connection: &Connection, blocks: Vec<(u64, Home)>) -> bool {
             Some(place) => {
                 any_ordered = true;
                 let hStream = place.stream;
-                let _ = in_context(place.context, || {
-                    connection.post(&request::cuMemFreeAsync { dptr, hStream })
-                });
+                let _ = connection.post(&request::cuMemFreeAsync { dptr, hStream });
             }
             None if connection.ring().is_some() => {
                 let _ = connection.post(&request::gpgpuFreeIdle { dptr });
@@ -263,17 +265,6 @@ fn give_back(connection: &Connection, blocks: Vec<(u64, Home)>) -> bool {
         }
     }
     any_ordered
-}
-
-/// Sends with a context as the thread's current one: that of a default stream is no part of the stream's id.
-fn in_context(context: u64, send: impl FnOnce() -> Result) -> Result {
-    if thread::current_context() == context {
-        return send();
-    }
-    thread::push_context(context)?;
-    let sent = send();
-    thread::pop_context();
-    sent
 }
 
 #[cfg(test)]
@@ -301,12 +292,11 @@ mod tests {
         let spare = Spare::default();
         let home = |stream, pool| Home {
             context: 1,
-            order: Some(Place {
-                stream,
-                context: 1,
-                pool,
-            }),
+            order: Place::of(0x100 + stream, pool),
         };
+        for special in 0..=2 {
+            assert_eq!(Place::of(special, 7), None);
+        }
         assert!(spare.keep(home(5, 7), 0x1000, 600));
         assert!(spare.keep(home(6, 7), 0x2000, 600));
         for other in [home(5, 8), home(4, 7), Home::of_context(1)] {
@@ -314,7 +304,7 @@ mod tests {
         }
         assert_eq!(spare.take(home(5, 7), 600), Some(0x1000));
         assert!(spare.keep(home(5, 7), 0x1000, 600));
-        let of_stream = spare.extract(|home| home.order.is_some_and(|place| place.stream == 5));
+        let of_stream = spare.extract(|home| home.order.is_some_and(|place| place.stream == 0x105));
         assert_eq!(of_stream, [(0x1000, home(5, 7))]);
         assert!(!spare.holds(0x1000) && spare.holds(0x2000));
         spare.forget_context(1);
