@@ -2,7 +2,7 @@
 //! What the client shares with other processes of its VM, and what these have shared with it.
 //!
 //! A shared object is named by a [`Name`], 64 bytes that the guest's programs pass to each other: the number of the worker that has the object,
-//! and a secret. Whoever has a name is given the object, if its worker is of the same VM, as [`ipc::peers`](crate::ipc::peers) has it. The object's
+//! and a secret. Whoever has a name is given the object, if its worker is of the same VM, as [`crate::ipc::peers`] has it. The object's
 //! worker makes a descriptor for each who asks, and keeps none; so nothing outlives an object but what has been given.
 
 use std::{

@@ -137,9 +137,10 @@ PITFALL(68, small_memory_that_goes_round_is_used_and_freed) {
             CK(cuMemsetD32Async(there, ~0u, count, other));
             CK(cuMemFreeAsync(elsewhere, where));
             CK(cuMemFreeAsync(there, other));
+            CK(cuStreamSynchronize(where));
+            CK(cuStreamSynchronize(other));
             if (round % 10 == 9)
                 EXPECT(ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, "something is used");
-            CK(cuStreamSynchronize(where));
             std::vector<unsigned> got(count);
             CK(cuMemcpyDtoH(got.data(), results, bytes));
             EXPECT_WORDS(got.data(), count, round);

@@ -17,7 +17,10 @@ use std::{
 };
 
 use gpgpu_client::{Connection, Scope, ffi::Result, thread};
-use gpgpu_protocol::{api::request, cuda::CU_STREAM_PER_THREAD};
+use gpgpu_protocol::{
+    api::request,
+    cuda::{CU_STREAM_PER_THREAD, CUDA_ERROR_NOT_READY},
+};
 
 use super::pointers::{Origin, Range};
 
@@ -236,24 +239,41 @@ impl Spare {
 
     /// Gives back everything that was kept, where the program would notice it. `true` if some of it in a stream's order.
     pub fn give_back(&self, connection: &Connection) -> bool {
-        give_back(connection, self.extract(|_| true))
+        let is_idle = |hStream| match connection.call(&request::cuStreamQuery { hStream }) {
+            Ok(_) => true,
+            Err(CUDA_ERROR_NOT_READY) => false,
+            Err(code) => {
+                // An earlier call's, which the program is to hear of.
+                connection.defer(code);
+                false
+            }
+        };
+        give_back(connection, self.extract(|_| true), is_idle)
     }
 
     /// Gives back what is kept for a stream, which is about to end. `true` if there was something.
     pub fn leave_stream(&self, connection: &Connection, stream: u64) -> bool {
         let is_there = |home: &Home| home.order.is_some_and(|place| place.stream == stream);
-        give_back(connection, self.extract(is_there))
+        give_back(connection, self.extract(is_there), |_| false)
     }
 }
 
-fn give_back(connection: &Connection, blocks: Vec<(u64, Home)>) -> bool {
+/// Gives blocks back. Those of streams that are `idle` are free at once; the others when their stream has come to that. `true` if there
+/// are such.
+fn give_back(
+    connection: &Connection,
+    blocks: Vec<(u64, Home)>,
+    is_idle: impl Fn(u64) -> bool,
+) -> bool {
     let mut any_ordered = false;
+    let mut idle = HashMap::new();
     for (dptr, home) in blocks {
         // What the context's end has freed already is no loss.
-        match home.order {
-            Some(place) => {
+        let stream = home.order.map(|place| place.stream);
+        let busy = stream.filter(|of| !*idle.entry(*of).or_insert_with(|| is_idle(*of)));
+        match busy {
+            Some(hStream) => {
                 any_ordered = true;
-                let hStream = place.stream;
                 let _ = connection.post(&request::cuMemFreeAsync { dptr, hStream });
             }
             None if connection.ring().is_some() => {
