@@ -27,7 +27,8 @@ use crate::{
 /// Where the guest has its ring.
 const RING: u64 = 0x1234_56a0_0000;
 
-fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
+/// A command as it stands in a stream.
+pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.put(request);
     let mut arguments = writer.into_bytes();

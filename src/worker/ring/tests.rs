@@ -3,18 +3,13 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
-use gpgpu_protocol::{
-    api::{Request, request},
-    codec::Writer,
-    layout::{StreamCommand, status},
-    ring::Producer,
-};
+use gpgpu_protocol::{api::request, layout::status, ring::Producer};
 
 use super::*;
 use crate::{
     cuda::double,
     ipc::{MapRun, sealed_memfd},
-    worker::lifetimes_tests::Rig,
+    worker::{crowds_tests::command, lifetimes_tests::Rig},
 };
 
 /// Where the guest has its ring, and memory that it fills: each test elsewhere, for what is mapped stays so.
@@ -22,20 +17,6 @@ fn addresses() -> (u64, u64) {
     static NEXT: AtomicU64 = AtomicU64::new(0x1235_0000_0000);
     let ring = NEXT.fetch_add(2 << 24, Ordering::Relaxed);
     (ring, ring + (1 << 24))
-}
-
-fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
-    let mut writer = Writer::new();
-    writer.put(request);
-    let mut arguments = writer.into_bytes();
-    arguments.resize(arguments.len().next_multiple_of(8), 0);
-    let head = StreamCommand {
-        bytes: ((size_of::<StreamCommand>() + arguments.len()) as u32).into(),
-        op: R::OP.into(),
-        reserved: 0.into(),
-        context: context.into(),
-    };
-    [head.as_bytes(), &arguments].concat()
 }
 
 /// A client with a ring that is served, and the guest's end of it.
