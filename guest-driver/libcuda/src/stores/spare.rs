@@ -6,7 +6,7 @@
 //! allocations in blocks of 2 MiB, it stays reachable for kernels until it is given back.
 //!
 //! Memory that was freed in a stream's order is kept for that stream alone: what the stream does with it next comes after
-//! the free. The host hears of the free when the memory is given back, which is later in the stream's order.
+//! the free. The host hears of the free when the memory is given back: later in the stream's order, or at once where the stream is idle.
 
 use std::{
     collections::{BTreeMap, HashMap},
