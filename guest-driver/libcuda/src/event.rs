@@ -191,10 +191,10 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     }
     let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
     let watched = find(hEvent);
+    let sent = client.sent() + 1;
     match (&watched, client.ring()) {
         (Some(watched), Some(_)) if known => {
             let value = next_value();
-            let sent = client.sent() + 1;
             // Before the record: until it is over, no look must find the record before it.
             watched.latest.store(value, Ordering::Relaxed);
             client.post(&request::gpgpuEventMark {
@@ -203,8 +203,6 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
                 word: watched.word,
                 value,
             })?;
-            RECORDED.set((hEvent, hStream, sent));
-            Ok(())
         }
         _ => {
             if let Some(watched) = watched {
@@ -212,12 +210,15 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
             }
             let request = request::cuEventRecord { hEvent, hStream };
             if known {
-                client.post(&request)
+                client.post(&request)?;
             } else {
-                client.call(&request).map(drop)
+                client.call(&request)?;
             }
         }
     }
+    // The host may have put something of its own behind the record, for which it would take the stream for busy.
+    RECORDED.set((hEvent, hStream, sent));
+    Ok(())
 }
 
 /// The latest record of an event has no word: the host is asked about it.
@@ -286,7 +287,9 @@ pub fn recorded_elsewhere(event: u64) {
 }
 
 fn ask(client: &Client, hEvent: u64) -> Result {
-    client.call(&request::cuEventQuery { hEvent }).map(drop)
+    client.call(&request::cuEventQuery { hEvent })?;
+    set_over(client, hEvent);
+    Ok(())
 }
 
 /// The ids of two events, neither of which a capture has recorded last.
@@ -414,7 +417,9 @@ cuda! {
         }
         capture::observe_event::<Guest>(id)?;
         let Some(ring) = client.ring().filter(|_| client.objects.contains(id)) else {
-            return client.call(&request::cuEventSynchronize { hEvent: id }).map(drop);
+            client.call(&request::cuEventSynchronize { hEvent: id })?;
+            set_over(client, id);
+            return Ok(());
         };
         let watched = find(id);
         if watched.is_none() {
