@@ -360,12 +360,34 @@ PITFALL(24, idle_streams_are_busy_again) {
             CK(cuStreamWaitEvent(stream, there, 0));
         });
     }
-    // The event waits for the legacy stream though its own stream has nothing to do.
-    settle(blocking);
-    {
+    // The event waits for the legacy stream though its own stream has nothing to do, whatever a query has said of that.
+    for (bool asks : {false, true}) {
+        settle(blocking);
         Gate gate(gpu);
         gate.close(nullptr);
+        if (asks)
+            cuStreamQuery(blocking);
         CK(cuEventRecord(event, blocking));
+        CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        gate.open();
+        CK(cuEventSynchronize(event));
+    }
+    // Records in a row in an idle stream: each is over, none tells of work that another thread gives the stream later.
+    for (CUstream stream : {free_stream, blocking, (CUstream) nullptr}) {
+        for (int i = 0; i < 20; i++) {
+            CK(cuEventRecord(event, stream));
+            CK(cuEventSynchronize(event));
+            CK(cuEventRecord(before, stream));
+            CK(cuEventSynchronize(before));
+            CK(cuEventQuery(event));
+        }
+        Gate gate(gpu);
+        std::thread([&] {
+            CK(cuCtxSetCurrent(gpu.context));
+            gate.close(stream);
+        }).join();
+        CK(cuEventQuery(event));
+        CK(cuEventRecord(event, stream));
         CK_IS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
         gate.open();
         CK(cuEventSynchronize(event));

@@ -692,15 +692,22 @@ impl Connection {
         self.work.sent()
     }
 
-    /// A stream has done all that it was given before [`Connection::sent`] was `sent`.
-    pub fn set_stream_idle(&self, stream: u64, sent: u64) {
-        self.work.set_stream_idle(stream, sent);
+    /// A stream has done all that it was given before [`Connection::sent`] was `sent`; with `is_settled`, nothing is
+    /// pending either for which its next work would wait, as a record of an event in it shows that is over.
+    pub fn set_stream_idle(&self, stream: u64, sent: u64, is_settled: bool) {
+        self.work.set_stream_idle(stream, sent, is_settled);
     }
 
     /// Whether a stream is known to have nothing to do, and nothing else is to be found at the host.
     #[inline]
     pub fn is_stream_idle(&self, stream: u64) -> bool {
         self.work.is_stream_idle(stream) && !self.is_corrupted() && !self.output.is_due()
+    }
+
+    /// Whether a stream's next record of an event is known to be over at once, and nothing else is to be found at the host.
+    #[inline]
+    pub fn is_stream_settled(&self, stream: u64) -> bool {
+        self.work.is_stream_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
     /// Whether the current context is known to have done what it was given.

@@ -50,6 +50,8 @@ struct IdleStream {
     /// The special handles are streams of the current context.
     context: u64,
     sent: u64,
+    /// Nothing is pending either for which the stream's next work would wait.
+    is_settled: bool,
 }
 
 thread_local! {
@@ -89,19 +91,38 @@ impl Work {
     }
 
     /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it before that.
-    pub fn set_stream_idle(&self, stream: u64, sent: u64) {
-        let context = thread::current_context();
-        IDLE_STREAM.set(Some(IdleStream {
+    ///
+    /// `is_settled`: other streams have also done everything that the stream's next work would wait for. A query or a wait
+    /// does not tell: a blocking stream that has nothing to do may still wait for the legacy stream.
+    pub fn set_stream_idle(&self, stream: u64, sent: u64, is_settled: bool) {
+        let found = IdleStream {
             stream,
-            context,
+            context: thread::current_context(),
             sent,
+            is_settled: true,
+        };
+        let is_settled = is_settled || IDLE_STREAM.get() == Some(found);
+        IDLE_STREAM.set(Some(IdleStream {
+            is_settled,
+            ..found
         }));
     }
 
     /// Whether a stream is known to have nothing to do: this thread has found it idle, and nothing was sent since.
     #[inline]
     pub fn is_stream_idle(&self, stream: u64) -> bool {
-        IDLE_STREAM.get().is_some_and(|of| {
+        self.idle_stream(stream).is_some()
+    }
+
+    /// Whether a stream is known to be idle and settled, as [`Work::set_stream_idle`] says.
+    #[inline]
+    pub fn is_stream_settled(&self, stream: u64) -> bool {
+        self.idle_stream(stream).is_some_and(|of| of.is_settled)
+    }
+
+    #[inline]
+    fn idle_stream(&self, stream: u64) -> Option<IdleStream> {
+        IDLE_STREAM.get().filter(|of| {
             of.stream == stream && of.sent == self.sent() && of.context == thread::current_context()
         })
     }
@@ -161,7 +182,7 @@ mod tests {
             let work = Work::default();
             thread::set_context(1);
             assert!(!work.is_stream_idle(0));
-            work.set_stream_idle(7, work.sent());
+            work.set_stream_idle(7, work.sent(), false);
             work.count(request::cuStreamQuery::OPERATION);
             work.count(request::cuEventQuery::OPERATION);
             work.count(request::cuStreamSynchronize::OPERATION);
@@ -178,10 +199,31 @@ mod tests {
                 request::cuMemcpyAsync::OPERATION,
                 request::cuLaunchHostFunc::OPERATION,
             ] {
-                work.set_stream_idle(7, work.sent());
+                work.set_stream_idle(7, work.sent(), true);
                 work.count(operation);
                 assert!(!work.is_stream_idle(7), "{}", operation.name);
+                assert!(!work.is_stream_settled(7), "{}", operation.name);
             }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_stream_that_is_found_idle_again_stays_settled() {
+        std::thread::spawn(|| {
+            let work = Work::default();
+            thread::set_context(1);
+            work.set_stream_idle(7, work.sent(), false);
+            assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));
+            work.set_stream_idle(7, work.sent(), true);
+            assert!(work.is_stream_settled(7));
+            work.set_stream_idle(7, work.sent(), false);
+            assert!(work.is_stream_settled(7));
+            // After something else was sent, a query tells nothing of what the stream waits for.
+            work.count(request::cuEventRecord::OPERATION);
+            work.set_stream_idle(7, work.sent(), false);
+            assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));
         })
         .join()
         .unwrap();

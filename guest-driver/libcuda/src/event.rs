@@ -4,6 +4,9 @@
 //! An event that the program asks about gets a word of the ring. From then on each record of it is followed by a write of the
 //! GPU's own to that word, so that the next question is answered by a look at it. Only a word that does not say so
 //! yet is asked about at the host now and then: errors are found there.
+//!
+//! A record in a stream that is known to have nothing to wait for is over at once, as in NVIDIA's driver: the GPU is asked
+//! for no word.
 
 use std::{
     cell::{Cell, RefCell},
@@ -47,6 +50,8 @@ struct Watched {
     word: u32,
     /// The value that says that the latest record is over; 0 when that record has none.
     latest: AtomicU32,
+    /// That value, if the latest record was over before the host had it.
+    settled: AtomicU32,
     /// When the host was asked last, in nanoseconds since the first question of all.
     asked: AtomicU64,
     /// How often the word was believed; the clock is looked at now and then.
@@ -85,7 +90,7 @@ thread_local! {
 fn set_over(client: &Client, event: u64) {
     let (recorded, stream, sent) = RECORDED.get();
     if recorded == event && client.sent() == sent {
-        client.set_stream_idle(stream, sent);
+        client.set_stream_idle(stream, sent, true);
     }
 }
 
@@ -153,7 +158,9 @@ fn watch(client: &Client, event: u64) {
 impl Watched {
     fn is_over(&self, ring: &Ring) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
-        latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
+        latest != 0
+            && (self.settled.load(Ordering::Relaxed) == latest
+                || ring.word(self.word).load(Ordering::Acquire) == latest)
     }
 
     /// Whether the word alone may answer "not yet".
@@ -191,8 +198,20 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     }
     let known = Event::is_known(client, &hEvent) && client.objects.knows_stream(hStream);
     let watched = find(hEvent);
+    let is_settled = known && client.is_stream_settled(hStream);
     let sent = client.sent() + 1;
     match (&watched, client.ring()) {
+        (Some(watched), Some(_)) if is_settled => {
+            let value = next_value();
+            watched.latest.store(value, Ordering::Relaxed);
+            client.post(&request::cuEventRecord { hEvent, hStream })?;
+            // If another thread has sent something meanwhile, the record may be behind it.
+            if client.sent() == sent {
+                watched.settled.store(value, Ordering::Relaxed);
+            } else {
+                watched.latest.store(0, Ordering::Relaxed);
+            }
+        }
         (Some(watched), Some(_)) if known => {
             let value = next_value();
             // Before the record: until it is over, no look must find the record before it.
@@ -218,6 +237,9 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     }
     // The host may have put something of its own behind the record, for which it would take the stream for busy.
     RECORDED.set((hEvent, hStream, sent));
+    if is_settled && client.sent() == sent {
+        client.set_stream_idle(hStream, sent, true);
+    }
     Ok(())
 }
 
@@ -284,6 +306,30 @@ pub fn recorded_elsewhere(event: u64) {
     if let Some(watched) = find(event) {
         watched.latest.store(0, Ordering::Relaxed);
     }
+}
+
+/// Whether an event's latest record is over although the host may not have it yet.
+fn is_settled(event: u64) -> bool {
+    find(event).is_some_and(|watched| {
+        let latest = watched.latest.load(Ordering::Relaxed);
+        latest != 0 && latest == watched.settled.load(Ordering::Relaxed)
+    })
+}
+
+/// The time between two events as the host says it. Records that are over for the program must be over there too.
+fn elapsed(
+    client: &Client,
+    (start, end): (u64, u64),
+    ask: impl Fn() -> Result<f32>,
+) -> Result<f32> {
+    match ask() {
+        Err(CUDA_ERROR_NOT_READY) if is_settled(start) || is_settled(end) => {}
+        answered => return answered,
+    }
+    for hEvent in [start, end].into_iter().filter(|event| is_settled(*event)) {
+        client.call(&request::cuEventSynchronize { hEvent })?;
+    }
+    ask()
 }
 
 fn ask(client: &Client, hEvent: u64) -> Result {
@@ -378,13 +424,17 @@ cuda! {
     fn cuEventElapsedTime(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+        let client = client()?;
+        let ask = || Ok(client.call(&request)?.pMilliseconds);
+        pMilliseconds.set(elapsed(client, (hStart, hEnd), ask)?)
     }
 
     fn cuEventElapsedTime_v2(pMilliseconds: OutPtr<f32>, hStart: CUevent, hEnd: CUevent) {
         let (hStart, hEnd) = compared(hStart, hEnd)?;
         let request = request::cuEventElapsedTime_v2 { pMilliseconds: !pMilliseconds.is_null(), hStart, hEnd };
-        pMilliseconds.set(client()?.call(&request)?.pMilliseconds)
+        let client = client()?;
+        let ask = || Ok(client.call(&request)?.pMilliseconds);
+        pMilliseconds.set(elapsed(client, (hStart, hEnd), ask)?)
     }
 
     fn cuEventQuery(hEvent: CUevent) {

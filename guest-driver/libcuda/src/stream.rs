@@ -254,7 +254,7 @@ fn query(shape: DefaultStream, stream: CUstream) -> Result {
     }
     let sent = client.sent();
     client.call(&request::cuStreamQuery { hStream })?;
-    client.set_stream_idle(hStream, sent);
+    client.set_stream_idle(hStream, sent, false);
     Ok(())
 }
 
@@ -264,7 +264,7 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     let client = client()?;
     let sent = client.sent();
     client.call(&request::cuStreamSynchronize { hStream })?;
-    client.set_stream_idle(hStream, sent);
+    client.set_stream_idle(hStream, sent, false);
     Ok(())
 }
 
