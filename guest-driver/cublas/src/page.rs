@@ -26,18 +26,22 @@ gpgpu_library::by_hand! {
 const TEXT: &str = "\
 # cuBLAS
 
-`libcublas.so.12` and `libcublas.so.13`. [What holds for all libraries](../libraries.md) holds here too; a new math mode, atomics mode, number of multiprocessors or \
-emulation strategy makes every form new.
+`libcublas.so.12` and `libcublas.so.13`. [The rules for all libraries](../libraries.md#rules-for-all-libraries) apply.
+A new math mode, atomics mode, number of multiprocessors or emulation strategy makes every form new.
 
-## What differs from NVIDIA's
+## Differences from NVIDIA's
 
-- **Functions with a result** (dot products, norms, sums, indices, rotations) make the caller wait, as NVIDIA's do where the result is at a host address; here they do so \
-where it stays on the device too.
-- **`…GroupedBatched` functions** take at most 1024 groups: more are `CUBLAS_STATUS_INVALID_VALUE`. Each call waits for the host's library.
-- **The logger does nothing.** `cublasLoggerConfigure` and `cublasSetLoggerCallback` succeed, nothing is logged, and no callback is called.
-- `cublasGetCudartVersion` says 13000, whatever the host has. `cublasGetVersion` and `cublasGetProperty` say what the host's library says.
-- **Not supported**: the old API of `cublas.h` (`cublasInit`, `cublasSgemm` without a handle and so on), cublasXt, and settings of emulated arithmetic that came with CUDA 13. \
-They are exported, return `CUBLAS_STATUS_NOT_SUPPORTED` and name themselves once on standard error. Who links cuBLAS statically (`libcublas_static.a`) does not come here.
+- **Functions with a result** (dot products, norms, sums, indices, rotations) make the caller wait, as NVIDIA's do if
+  the result is at a host address; here they also wait if it stays on the device.
+- **`…GroupedBatched` functions** take at most 1024 groups; more return `CUBLAS_STATUS_INVALID_VALUE`. Each call waits
+  for the host's library.
+- **The logger does nothing.** `cublasLoggerConfigure` and `cublasSetLoggerCallback` succeed, nothing is logged, and
+  no callback is called.
+- `cublasGetCudartVersion` returns 13000, whatever the host has. `cublasGetVersion` and `cublasGetProperty` return the
+  host library's values.
+- **Not supported**: the old API of `cublas.h` (`cublasInit`, `cublasSgemm` without a handle and so on), cublasXt, and
+  the settings of emulated arithmetic of CUDA 13. They are exported, return `CUBLAS_STATUS_NOT_SUPPORTED` and log
+  their name once on standard error. A program with a static cuBLAS (`libcublas_static.a`) does not use this library.
 ";
 
 #[test]

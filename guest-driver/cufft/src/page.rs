@@ -22,17 +22,23 @@ gpgpu_library::by_hand! {
 const TEXT: &str = "\
 # cuFFT
 
-`libcufft.so.11` and `libcufft.so.12`. [What holds for all libraries](../libraries.md) holds here too.
+`libcufft.so.11` and `libcufft.so.12`. [The rules for all libraries](../libraries.md#rules-for-all-libraries) apply.
 
-## What differs from NVIDIA's
+## Differences from NVIDIA's
 
-- **A plan's work area is the guest's own memory**, also where the plan gets it by itself: it counts as memory of the program's. The host's plans never allocate one. A plan is charged 2 MiB \
-of GPU memory beside it, and for the tables of its transform 64 bytes for each element of each dimension: of at most 65,536 elements, unless the size has a prime factor above 127.
-- **The functions that make a plan wait** for the host's library; those that execute one are posts. `cufftSetStream` and `cufftSetWorkArea` are told only if they change something.
-- **A plan belongs to the context** that is current when it gets its transform, or when the host is first asked about it.
+- **A plan's work area is the guest's own memory**, also if the plan allocates it: it counts as memory of the program.
+  The host's plans never allocate one. In addition, a plan is charged 2 MiB of GPU memory, and for the tables of its
+  transform 64 bytes for each element of each dimension, of at most 65,536 elements unless the size has a prime factor
+  above 127.
+- **Functions that make a plan wait** for the host's library; executions are posts. `cufftSetStream` and
+  `cufftSetWorkArea` reach the host only if they change the setting.
+- **A plan belongs to the context** that is current when it gets its transform, or when the host is first asked about
+  it.
 - **`cufftEstimate…`** asks the host's library about a plan of that kind, as `cufftGetSize…` does.
-- **Not supported**: callbacks (`cufftXtSetCallback`, `cufftXtSetJITCallback`), plans for more than one GPU (`cufftXtSetGPUs`, `cufftXtMalloc`, `cufftXtMemcpy`, `cufftXtExecDescriptor…`), \
-`cufftXtQueryPlan`, and the building blocks for device code (`cufftDevice…`, `cufftDescription…`). They return `CUFFT_NOT_SUPPORTED`. `libcufftw.so` is NVIDIA's own and calls this library.
+- **Not supported**: callbacks (`cufftXtSetCallback`, `cufftXtSetJITCallback`), plans for more than one GPU
+  (`cufftXtSetGPUs`, `cufftXtMalloc`, `cufftXtMemcpy`, `cufftXtExecDescriptor…`), `cufftXtQueryPlan`, and the building
+  blocks for device code (`cufftDevice…`, `cufftDescription…`). They return `CUFFT_NOT_SUPPORTED`. `libcufftw.so` is
+  NVIDIA's own and calls this library.
 ";
 
 #[test]

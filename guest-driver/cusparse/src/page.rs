@@ -26,17 +26,23 @@ gpgpu_library::by_hand! {
 const TEXT: &str = "\
 # cuSPARSE
 
-`libcusparse.so.12`, which is that of CUDA 12 and of CUDA 13. [What holds for all libraries](../libraries.md) holds here too.
+`libcusparse.so.12`, for CUDA 12 and CUDA 13. [The rules for all libraries](../libraries.md#rules-for-all-libraries)
+apply.
 
-## What differs from NVIDIA's
+## Differences from NVIDIA's
 
-- **Descriptors** are made and set without waiting, once one of the same form was accepted. What is read back from one waits for the host.
-- **Functions with a result** (`SpVV`, `…Nnz`, `…zeroPivot`) make the caller wait, also where the result stays on the device; so do the parts of `SpGEMM` that say how large a buffer is, and `cusparseDenseToSparse_analysis`.
+- **Descriptors** are made and set without waiting, once one of the same form was accepted. Reading from one waits for
+  the host.
+- **Functions with a result** (`SpVV`, `…Nnz`, `…zeroPivot`) make the caller wait, also if the result stays on the
+  device. So do the parts of `SpGEMM` that return the size of a buffer, and `cusparseDenseToSparse_analysis`.
 - **Attributes** of a sparse matrix have at most 1024 bytes.
 - **The logger does nothing.** Its functions succeed, nothing is logged, and no callback is called.
-- `cusparseGetVersion` and `cusparseGetProperty` say what the host's library says. `cusparseGetErrorString` has words of this project's own.
-- **Not supported**: products with a program's own operations (`SpMMOp`, `SpMVOp`), functions that came after CUDA 13.0 (`SpMVGeneric`, `SpMatConvert`, `cusparseSpMV_createDescr`), `…ilu02_numericBoost`, which may keep the address of what it is \
-given, `csrcolor`, pruning of halves, and `nnz_compress` and `csr2csr_compress` of complex numbers. They are exported, return `CUSPARSE_STATUS_NOT_SUPPORTED` and name themselves once on standard error.
+- `cusparseGetVersion` and `cusparseGetProperty` return the host library's values. The texts of
+  `cusparseGetErrorString` are this project's own.
+- **Not supported**: products with a program's own operations (`SpMMOp`, `SpMVOp`), functions that came after CUDA
+  13.0 (`SpMVGeneric`, `SpMatConvert`, `cusparseSpMV_createDescr`), `…ilu02_numericBoost`, which may keep an address
+  of the program's, `csrcolor`, pruning of halves, and `nnz_compress` and `csr2csr_compress` of complex numbers. They
+  are exported, return `CUSPARSE_STATUS_NOT_SUPPORTED` and log their name once on standard error.
 ";
 
 #[test]

@@ -76,9 +76,11 @@ impl Page<'_> {
         let table = self.library.name();
         let mut page = format!(
             "{}\n\n## Functions\n\n\
-             Made from the table (`protocol/src/libraries/{table}.rs`) and the exported functions (`guest-driver/{folder}/src`): `UPDATE_DOCS=1 cargo test -p {package} page` makes \
-             it again. [The page on libraries](../libraries.md#how-calls-complete) says how a call completes. Of the {} functions {by_hand} are written by hand, in the file that the last \
-             column names; the others are made from the table. Where `_64` is said there is a function of that ending, too, which completes alike.\n\n\
+             Generated from the library's table (`protocol/src/libraries/{table}.rs`) and the exported functions\n\
+             (`guest-driver/{folder}/src`); `UPDATE_DOCS=1 cargo test -p {package} page` writes it again.\n\
+             [How calls complete](../libraries.md#how-calls-complete) explains the third column. {by_hand} of the {} functions are written by\n\
+             hand, in the file that the last column names; the others are generated from the library's table. `_64` marks a function\n\
+             that also exists with that suffix and completes alike.\n\n\
              | function | also | completes | by hand |\n|---|---|---|---|\n",
             self.text.trim_end(),
             rows.len()
