@@ -103,6 +103,11 @@ impl<'a> Elf<'a> {
                 }
                 let address = symbol.st_value(endian);
                 starts.push(address);
+                // The runtime's functions have a size. What has none is a jump that somebody wrote in assembler, such as
+                // those by which XLA opens libcudart at its first call: they lead to ours by themselves.
+                if kind == elf::STT_FUNC && symbol.st_size(endian) == 0 {
+                    continue;
+                }
                 let Some(name) = symbol
                     .name(endian, table.strings())
                     .ok()

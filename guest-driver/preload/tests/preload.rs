@@ -141,6 +141,35 @@ fn short_functions_get_a_short_jump_or_are_left_with_a_word() {
     }
 }
 
+/// As XLA has them: the program opens a libcudart itself, at the first of these calls.
+#[test]
+fn jumps_of_a_programs_own_are_left_without_a_word() {
+    let bench = Bench::new();
+    let jumps = r#"
+        .text
+        .macro jump name
+        .globl \name
+        .type \name, @function
+        \name:
+            jmp own
+        .endm
+        jump __cudaRegisterFatBinary
+        jump cudaMalloc
+        jump cudaLaunchKernel
+        jump cudaGetDeviceProperties
+        .section .note.GNU-stack,"",@progbits
+        "#;
+    let own = "int own(int x) { return x + 10; }";
+    let program = bench.compile(
+        "program",
+        &[("main.c", MAIN), ("jumps.S", jumps), ("own.c", own)],
+        &[],
+    );
+    let output = bench.run(&program);
+    assert_eq!(stdout(&output), "12 13 14\n");
+    assert_eq!(stderr(&output), "");
+}
+
 #[test]
 fn an_indirect_function_is_redirected_where_its_resolver_points() {
     let bench = Bench::new();
