@@ -16,7 +16,8 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// Attributes of what the protocol does not carry yet: a guest must not find it offered.
+/// Attributes of features that the protocol does not carry, or that a guest's library serves by itself and then says so: a
+/// guest must not find them offered by the host.
 const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -37,6 +38,11 @@ const NOT_OFFERED: &[CUdevice_attribute] = &[
     CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
 ];
 
 fn text(buffer: &[c_char]) -> String {
