@@ -133,12 +133,13 @@ fn place(
             let message = format!("unresolved external variable {}", global.name);
             return Err(Refused::new(CUDA_ERROR_INVALID_PTX, message));
         }
-        let allocation = memory
-            .allocate(
-                global.size.max(1) as u64,
-                Kind::Module,
-                (context.id, context.device),
-            )
+        let (size, owner) = (global.size.max(1) as u64, (context.id, context.device));
+        let allocated = if global.is_managed {
+            memory.allocate_variable(size, owner)
+        } else {
+            memory.allocate(size, Kind::Module, owner)
+        };
+        let allocation = allocated
             .map_err(|code| Refused::new(code, "no device memory for a module variable"))?;
         variables.push(allocation.start);
         Ok(allocation.start)
@@ -175,7 +176,11 @@ fn drop_variables(variables: &[u64]) {
     context::wait_for_all();
     let gone: Vec<_> = variables
         .iter()
-        .filter_map(|address| driver.memory.remove(*address, |a| a.kind == Kind::Module))
+        .filter_map(|address| {
+            driver.memory.remove(*address, |a| {
+                matches!(a.kind, Kind::Module | Kind::ManagedModule)
+            })
+        })
         .collect();
     context::wait_for_all();
     for allocation in &gone {
@@ -247,6 +252,21 @@ impl Module {
     /// The handle of the kernel called `name`.
     pub fn function(&self, name: &str) -> Result<u64> {
         position(self.loaded.module(), name).map(|index| self.functions[index])
+    }
+
+    /// Address and size of a variable of managed memory.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`.
+    pub fn managed(&self, name: &str) -> Result<(u64, usize)> {
+        let module = self.loaded.module();
+        let is_managed = |global: &&ptx::Global| global.name == name && global.is_managed;
+        module
+            .globals
+            .iter()
+            .find(is_managed)
+            .and_then(|_| self.loaded.global_address(name))
+            .ok_or(CUDA_ERROR_NOT_FOUND)
     }
 
     /// Address and size of a variable. Its linkage does not matter: nvcc leaves `.visible` out where it compiles whole

@@ -5,6 +5,7 @@
 #include <random>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <thread>
 
 static void need_managed(const Gpu &gpu) {
     if (!gpu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY))
@@ -680,6 +681,118 @@ PITFALL(61, managed_memory_ends_with_its_context) {
             pitfall::fail("at the end the word is %u", left[MIB - 1]);
     });
     CK(cuCtxSynchronize());
+}
+
+// Variables that the image puts into managed memory, one small and one of several blocks, and one that is the device's alone.
+static const char *VARIABLES = R"(.version 7.0
+.target sm_50
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .u32 small[10] = {1, 2, 3};
+.visible .global .attribute(.managed) .align 4 .b8 large[5242880];
+.visible .global .align 4 .u32 plain[10];
+.visible .entry both() {
+    .reg .u32 a;
+    ld.global.u32 a, [small + 4];
+    add.u32 a, a, 1;
+    st.global.u32 [small + 4], a;
+    ld.global.u32 a, [large + 5242876];
+    add.u32 a, a, 3;
+    st.global.u32 [large + 5242876], a;
+    ret;
+})";
+
+// The program and kernels use a module's managed variables, which have their first values and end with the module.
+PITFALL(12, managed_variables_of_a_module) {
+    Gpu gpu;
+    need_managed(gpu);
+    for (unsigned round = 0; round < 3; round++) {
+        CUmodule module;
+        CK(cuModuleLoadData(&module, VARIABLES));
+        CUfunction both;
+        CK(cuModuleGetFunction(&both, module, "both"));
+        // Once before the program knows where they are.
+        if (round == 1) {
+            CK(cuLaunchKernel(both, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+            CK(cuCtxSynchronize());
+        }
+        CUdeviceptr address = 0, again = 0, base = 0;
+        size_t bytes = 0, size = 0;
+        CK(cuModuleGetGlobal(&address, &bytes, module, "small"));
+        EXPECT(bytes == 40, "small has %zu bytes", bytes);
+        auto *small = (volatile unsigned *)address;
+        const unsigned before = round == 1;
+        EXPECT(small[0] == 1 && small[1] == 2 + before && small[2] == 3 && small[9] == 0, "%u %u %u %u", small[0], small[1],
+               small[2], small[9]);
+        bool is_managed = false;
+        CK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 5));
+        EXPECT(is_managed, "it is not managed");
+        CK(cuMemGetAddressRange(&base, &size, address + 39));
+        EXPECT(base == address && size == 40, "the range has %zu bytes", size);
+        CK_IS(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
+        CK(cuModuleGetGlobal(&again, nullptr, module, "small"));
+        EXPECT(again == address, "it has moved");
+        CK(cuModuleGetGlobal(&again, &bytes, module, "large"));
+        EXPECT(bytes == 5 * MIB, "large has %zu bytes", bytes);
+        auto *large = (volatile unsigned *)again;
+        const size_t last = 5 * MIB / 4 - 1;
+        EXPECT(large[0] == 0 && large[last] == 3 * before, "%u %u", large[0], large[last]);
+        small[1] = 70;
+        large[0] = 5;
+        large[last] = 80;
+        CK(cuLaunchKernel(both, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+        CK(cuCtxSynchronize());
+        EXPECT(small[1] == 71 && large[last] == 83 && large[0] == 5, "%u %u %u", small[1], large[last], large[0]);
+        unsigned words[2] = {};
+        CK(cuMemcpyDtoH(words, address, 8));
+        EXPECT(words[0] == 1 && words[1] == 71, "the copy has %u %u", words[0], words[1]);
+        CK(cuMemsetD32(again, 9, last + 1));
+        CK(cuCtxSynchronize());
+        EXPECT(large[0] == 9 && large[last] == 9, "%u %u after the fill", large[0], large[last]);
+        CK(cuModuleUnload(module));
+        CK_IS(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address), CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
+// A library tells its managed variables from others, and its module has them at the same place.
+PITFALL(12, managed_variables_of_a_library) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUlibrary library;
+    CK(cuLibraryLoadData(&library, VARIABLES, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CUdeviceptr address = 0, other = 0;
+    size_t bytes = 0;
+    CK(cuLibraryGetManaged(&address, &bytes, library, "small"));
+    EXPECT(bytes == 40 && ((volatile unsigned *)address)[1] == 2, "%zu bytes", bytes);
+    CK(cuLibraryGetGlobal(&other, nullptr, library, "small"));
+    EXPECT(other == address, "as a global it is elsewhere");
+    CUmodule module;
+    CK(cuLibraryGetModule(&module, library));
+    CK(cuModuleGetGlobal(&other, nullptr, module, "small"));
+    EXPECT(other == address, "the module's is elsewhere");
+    CK_IS(cuLibraryGetManaged(&other, &bytes, library, "plain"), CUDA_ERROR_NOT_FOUND);
+    CK_IS(cuLibraryGetManaged(&other, &bytes, library, "nothing"), CUDA_ERROR_NOT_FOUND);
+    CK_IS(cuLibraryGetManaged(nullptr, nullptr, library, "small"), CUDA_ERROR_INVALID_VALUE);
+    bool is_managed = true;
+    CK(cuLibraryGetGlobal(&other, &bytes, library, "plain"));
+    CK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, other));
+    EXPECT(!is_managed, "plain is managed");
+    // Many threads ask for the same one at once.
+    CK(cuLibraryUnload(library));
+    for (int round = 0; round < 10; round++) {
+        CK(cuLibraryLoadData(&library, VARIABLES, nullptr, nullptr, 0, nullptr, nullptr, 0));
+        std::vector<std::thread> threads;
+        for (unsigned i = 0; i < 8; i++)
+            threads.emplace_back([&, i] {
+                CK(cuCtxSetCurrent(gpu.context));
+                CUdeviceptr found = 0;
+                CK(cuLibraryGetManaged(&found, nullptr, library, i % 2 ? "large" : "small"));
+                auto *word = (volatile unsigned *)found + i;
+                EXPECT(*word == (i == 0 ? 1 : i == 2 ? 3 : 0), "word %u is %u", i, *word);
+            });
+        for (auto &thread : threads)
+            thread.join();
+        CK(cuLibraryUnload(library));
+    }
 }
 
 PITFALL_MAIN

@@ -29,6 +29,7 @@ mod event;
 mod exports;
 mod fill;
 mod function;
+mod globals;
 mod graph;
 mod image;
 mod ipc;

@@ -15,9 +15,8 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
     border::Result,
     client::{Client, client},
-    cuda,
+    cuda, globals,
     image::{self, Jit},
-    module::note_global,
     stores::{function::FunctionData, module::ModuleData, objects::Known},
     thread,
 };
@@ -111,7 +110,7 @@ cuda! {
         let client = client()?;
         let id = Library::id(library);
         let data = client.objects.library(id)?;
-        client.call(&request::cuLibraryUnload { library: id })?;
+        globals::unload(client, id, || client.call(&request::cuLibraryUnload { library: id }).map(drop))?;
         client.objects.remove(id);
         for dead in locked(&data.modules).values().chain(locked(&data.functions).values()) {
             client.objects.remove(*dead);
@@ -152,7 +151,7 @@ cuda! {
         }
         let module = client.new_id::<Module>();
         client.call(&request::cuLibraryGetModule { module, library: Library::id(library) })?;
-        client.objects.insert(module, Known::Module(ModuleData::new()));
+        client.objects.insert(module, Known::Module(ModuleData::new(Some(Library::id(library)))));
         modules.insert(context, module);
         pMod.set(Module::handle(module))
     }
@@ -164,7 +163,28 @@ cuda! {
         }
         let request = request::cuLibraryGetGlobal { library: Library::id(library), name: name.get()?, dptr: true, bytes: true };
         let reply = client.call(&request)?;
-        note_global(client, reply.dptr, reply.bytes);
+        // As with a module's.
+        let _ = globals::note(client, Library::id(library), reply.dptr, reply.bytes);
+        dptr.offer(reply.dptr);
+        bytes.offer(reply.bytes);
+        Ok(())
+    }
+
+    /// `cuLibraryGetManaged`: a variable that the host's driver has in managed memory.
+    fn cuLibraryGetManaged(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, library: CUlibrary, name: Text) {
+        let client = client()?;
+        if dptr.is_null() && bytes.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = Library::id(library);
+        let request = request::cuLibraryGetGlobal { library: id, name: name.get()?, dptr: true, bytes: true };
+        let reply = client.call(&request)?;
+        if !globals::is_managed(client, reply.dptr)? {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        if !globals::note(client, id, reply.dptr, reply.bytes)? {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         dptr.offer(reply.dptr);
         bytes.offer(reply.bytes);
         Ok(())

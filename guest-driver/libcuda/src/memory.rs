@@ -134,7 +134,7 @@ pub fn free_host(start: u64, wanted: bool) -> Result {
     if range.start != start || registered != wanted {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if range.origin == Origin::Managed {
+    if range.is_managed() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     release_host(client, &range)
@@ -172,7 +172,7 @@ fn register(pointer: HostPtr, bytes: usize, flags: u32) -> Result {
     if client
         .pointers
         .find(start)
-        .is_some_and(|range| range.origin == Origin::Managed)
+        .is_some_and(|range| range.is_managed())
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -356,7 +356,7 @@ cuda! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let range = host_range(p)?;
-        if range.origin == Origin::Managed {
+        if range.is_managed() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         pdptr.set(range.far(p.address()))
@@ -367,7 +367,7 @@ cuda! {
         client()?;
         pFlags.required()?;
         let range = client()?.pointers.find(p.address());
-        if range.is_some_and(|range| range.origin == Origin::Managed) {
+        if range.is_some_and(|range| range.is_managed()) {
             // As NVIDIA's driver says of managed memory.
             return pFlags.set(CU_MEMHOSTALLOC_DEVICEMAP);
         }

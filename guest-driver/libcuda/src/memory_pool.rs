@@ -110,10 +110,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     }
     client.disown(dptr);
     let range = client.pointers.find(dptr).filter(Range::is_freed_at(dptr));
-    if range
-        .as_ref()
-        .is_some_and(|range| range.origin == Origin::Managed)
-    {
+    if range.as_ref().is_some_and(|range| range.is_managed()) {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let request = request::cuMemFreeAsync { dptr, hStream };

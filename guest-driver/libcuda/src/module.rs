@@ -10,14 +10,9 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
     border::Result,
     client::{Client, client},
-    cuda,
+    cuda, globals,
     image::{self, Jit},
-    stores::{
-        function::FunctionData,
-        module::ModuleData,
-        objects::Known,
-        pointers::{Kind, Origin, Range},
-    },
+    stores::{function::FunctionData, module::ModuleData, objects::Known},
     thread,
 };
 
@@ -47,7 +42,7 @@ fn load<'a>(
     }
     client
         .objects
-        .insert(module, Known::Module(ModuleData::new()));
+        .insert(module, Known::Module(ModuleData::new(None)));
     to.set(Module::handle(module))
 }
 
@@ -73,20 +68,6 @@ fn function(client: &Client, hmod: u64, name: &str) -> Result<u64> {
     client.objects.insert(id, Known::Function(data));
     functions.insert(name.to_owned(), id);
     Ok(id)
-}
-
-/// Notes a global's memory, so that copies know it for what it is.
-pub fn note_global(client: &Client, start: u64, bytes: usize) {
-    if start != 0 && bytes != 0 && client.pointers.find(start).is_none() {
-        let context = thread::current_context();
-        client.pointers.insert(Range {
-            start,
-            bytes: bytes as u64,
-            context,
-            kind: Kind::Device,
-            origin: Origin::Image,
-        });
-    }
 }
 
 cuda! {
@@ -115,7 +96,7 @@ cuda! {
         let client = client()?;
         let id = Module::id(hmod);
         let module = client.objects.module(id)?;
-        client.call(&request::cuModuleUnload { hmod: id })?;
+        globals::unload(client, id, || client.call(&request::cuModuleUnload { hmod: id }).map(drop))?;
         client.objects.remove(id);
         client.objects.retain(|_, object| !matches!(object, Known::Function(function) if function.parent == id));
         drop(module);
@@ -130,12 +111,15 @@ cuda! {
 
     fn cuModuleGetGlobal_v2(dptr: OutPtr<CUdeviceptr>, bytes: OutPtr<usize>, hmod: CUmodule, name: Text) {
         let client = client()?;
-        let request = request::cuModuleGetGlobal_v2 { hmod: Module::id(hmod), name: name.get()?, dptr: true, bytes: true };
+        let id = Module::id(hmod);
+        let request = request::cuModuleGetGlobal_v2 { hmod: id, name: name.get()?, dptr: true, bytes: true };
         if dptr.is_null() && bytes.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let reply = client.call(&request)?;
-        note_global(client, reply.dptr, reply.bytes);
+        let library = client.objects.module(id).ok().and_then(|module| module.library);
+        // Copies and kernels can use a variable that the program cannot reach.
+        let _ = globals::note(client, library.unwrap_or(id), reply.dptr, reply.bytes);
         dptr.offer(reply.dptr);
         bytes.offer(reply.bytes);
         Ok(())

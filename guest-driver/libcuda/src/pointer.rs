@@ -47,7 +47,7 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         .pointers
         .find(address)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let is_managed = range.origin == Origin::Managed;
+    let is_managed = range.is_managed();
     let on_host = matches!(range.kind, Kind::Host { .. }) && !is_managed;
     let offset = address
         - if address.wrapping_sub(range.start) < range.bytes {

@@ -145,8 +145,9 @@ macro_rules! with_api {
             /// Sets an attribute of an address whose value has 4 bytes. Without a value, the function of CUDA gets a NULL pointer.
             0x0308 call worker cuPointerSetAttribute(value: In<u32>, attribute: u32, ptr: u64) memory;
             /// What `cuPointerGetAttribute` says of an address, for the attributes `CU_POINTER_ATTRIBUTE_BUFFER_ID`,
-            /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS` and
-            /// `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE`; any other fails with `CUDA_ERROR_INVALID_VALUE`. The value is
+            /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS`,
+            /// `CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE` and, of a global, `CU_POINTER_ATTRIBUTE_IS_MANAGED`; any other fails
+            /// with `CUDA_ERROR_INVALID_VALUE`, and the last one at back ends that serve no managed variables. The value is
             /// zero-extended.
             0x0309 call custom gpgpuPointerAttribute(value: Out<u64>, attribute: u32, ptr: u64) memory;
             /// Frees device memory that nothing uses any more: the client has seen the end of the work of its context. That no

@@ -271,7 +271,7 @@ macro_rules! with_driver_api {
             cuLibraryGetGlobal 12000 guest cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
             cuLibraryGetKernel 12000 guest cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
             cuLibraryGetKernelCount 12040 guest cuLibraryGetKernelCount(count: *mut u32, lib: CUlibrary);
-            cuLibraryGetManaged 12000 unsupported cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+            cuLibraryGetManaged 12000 guest cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
             cuLibraryGetModule 12000 guest cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
             cuLibraryGetUnifiedFunction 12000 guest cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);
             cuLibraryLoadData 12000 guest cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, jitOptions: *mut CUjit_option, jitOptionsValues: *mut *mut c_void, numJitOptions: u32, libraryOptions: *mut CUlibraryOption, libraryOptionValues: *mut *mut c_void, numLibraryOptions: u32);

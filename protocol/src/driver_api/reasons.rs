@@ -60,10 +60,6 @@ pub const NOT_SUPPORTED: &[Reason] = &[
         why: "processes share memory, but not memory pools",
     },
     Reason {
-        symbols: &["cuLibraryGetManaged"],
-        why: "managed variables are not carried out; managed allocations are",
-    },
-    Reason {
         symbols: &["cuCheckpointProcess*"],
         why: "what a process has on the GPU is the host's, which the machine cannot save",
     },

@@ -123,7 +123,7 @@ export! {
     context fn cuMemHostGetFlags(flags: Pointer<c_uint>, pointer: HostPointer) |_| {
         flags.required()?;
         match driver::get()?.memory.find(pointer as u64).map(|a| a.kind) {
-            Some(Kind::Managed) => flags.set(CU_MEMHOSTALLOC_DEVICEMAP),
+            Some(Kind::Managed | Kind::ManagedModule) => flags.set(CU_MEMHOSTALLOC_DEVICEMAP),
             Some(Kind::HostAllocated(f) | Kind::HostRegistered(f)) => flags.set(f | CU_MEMHOSTALLOC_DEVICEMAP),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }

@@ -92,11 +92,15 @@ export! {
         Ok(())
     }
 
-    /// `cuLibraryGetManaged`: there is no managed memory.
-    healthy fn cuLibraryGetManaged(_address: Pointer<CUdeviceptr>, _size: Pointer<usize>, library: CUlibrary, name: Text) |_| {
-        named(library)?;
-        name.get()?;
-        Err(CUDA_ERROR_NOT_FOUND)
+    /// `cuLibraryGetManaged`: in the current context, as each has its own; either out pointer may be NULL.
+    context fn cuLibraryGetManaged(address: Pointer<CUdeviceptr>, size: Pointer<usize>, library: CUlibrary, name: Text) |cx| {
+        if address.is_null() && size.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (start, bytes) = named(library)?.module(&cx)?.managed(&name.name()?)?;
+        address.set_if(start);
+        size.set_if(bytes);
+        Ok(())
     }
 
     /// `cuLibraryGetUnifiedFunction`: there are none.

@@ -44,7 +44,7 @@ impl Value {
 
 fn known(allocation: &Allocation, attribute: CUpointer_attribute, address: u64) -> Result<Value> {
     let host = allocation.is_host();
-    let managed = allocation.kind == Kind::Managed;
+    let managed = allocation.is_managed();
     let of_device = matches!(allocation.kind, Kind::Pool(_) | Kind::Mapped);
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => {

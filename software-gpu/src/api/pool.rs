@@ -266,7 +266,7 @@ export! {
         }
         let memory = &driver::get()?.memory;
         let allocation = memory.find(address).filter(|a| a.start == address);
-        if allocation.as_ref().is_some_and(|a| a.kind == Kind::Managed) {
+        if allocation.as_ref().is_some_and(|a| a.is_managed()) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let allocation = allocation

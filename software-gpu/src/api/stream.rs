@@ -120,7 +120,7 @@ export! {
     context fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(stream: CUstream, address: CUdeviceptr, length: usize, flags: c_uint) |cx, null| {
         cx.stream(stream, null)?;
         let allocation = driver::get()?.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let is_whole = allocation.kind == crate::memory::Kind::Managed
+        let is_whole = allocation.is_managed()
             && allocation.start == address
             && (length == 0 || length as u64 == allocation.size);
         // To a stream that has no name of its own nothing is attached.

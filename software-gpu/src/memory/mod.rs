@@ -53,6 +53,8 @@ pub enum Kind {
     Pool(u64),
     /// A variable of a module.
     Module,
+    /// The same, of managed memory.
+    ManagedModule,
     /// `cuMemHostAlloc`, with its flags.
     HostAllocated(u32),
     /// `cuMemHostRegister`, with its flags.
@@ -99,9 +101,14 @@ impl Allocation {
         matches!(self.kind, Kind::HostAllocated(_) | Kind::HostRegistered(_))
     }
 
+    /// Whether the program may use it as well.
+    pub fn is_managed(&self) -> bool {
+        matches!(self.kind, Kind::Managed | Kind::ManagedModule)
+    }
+
     /// Whether it is none of the device's own memory: the host's, or managed.
     pub fn is_outside(&self) -> bool {
-        self.is_host() || self.kind == Kind::Managed
+        self.is_host() || self.is_managed()
     }
 
     /// What a device may do with it.
@@ -279,7 +286,7 @@ impl DeviceMemory {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn allocate_host(&self, size: u64, flags: u32, owner: Owner) -> Result<Arc<Allocation>> {
-        self.map_pages(size, Kind::HostAllocated(flags), owner)
+        self.map_pages(size, Kind::HostAllocated(flags), owner, Mapping::host)
     }
 
     /// Allocates managed memory, zeroed: pages of the process, which kernels reach as they reach pinned memory.
@@ -290,7 +297,18 @@ impl DeviceMemory {
         if size > self.total {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        self.map_pages(size, Kind::Managed, owner)
+        self.map_pages(size, Kind::Managed, owner, Mapping::host)
+    }
+
+    /// Allocates a managed variable of a module, as [`Memory::allocate_managed`] does.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate_managed`].
+    pub fn allocate_variable(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
+        if size > self.total {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.map_pages(size, Kind::ManagedModule, owner, Mapping::variables)
     }
 
     fn map_pages(
@@ -298,12 +316,13 @@ impl DeviceMemory {
         size: u64,
         kind: Kind,
         (context, device): Owner,
+        map: impl FnOnce(usize) -> io::Result<Mapping>,
     ) -> Result<Arc<Allocation>> {
         if size == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let length = usize::try_from(size).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
-        let mapping = Mapping::host(length).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mapping = map(length).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         Ok(self.add(Allocation {
             start: mapping.address(),
             size,

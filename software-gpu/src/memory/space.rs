@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpgpu_protocol::cuda::CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -12,6 +13,9 @@ use crate::border::Result;
 use crate::config::ALLOCATION_ALIGNMENT;
 
 const PAGE: usize = 4096;
+
+/// Where the variables begin that programs use as well, if the kernel grants it.
+const VARIABLES: usize = 0x5000_0000_0000;
 
 /// A mapping that goes away with it.
 #[derive(Debug)]
@@ -150,6 +154,17 @@ impl Mapping {
             .checked_next_multiple_of(PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
         Self::map(0, length, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    /// Host memory for variables: at addresses that another process is unlikely to use, as NVIDIA's are, so that a guest's
+    /// process can have it at the same ones.
+    pub fn variables(length: usize) -> io::Result<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(VARIABLES);
+        let length = length
+            .checked_next_multiple_of(PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let wish = NEXT.fetch_add(length, Ordering::Relaxed);
+        Self::map(wish, length, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
     /// First address.

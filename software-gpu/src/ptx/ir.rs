@@ -197,6 +197,8 @@ pub struct Global {
     pub is_extern: bool,
     /// Declared `.visible`, `.weak`, `.common` or `.extern`: `cuModuleGetGlobal` may find it.
     pub is_visible: bool,
+    /// Declared `.attribute(.managed)`: the host uses it as well.
+    pub is_managed: bool,
 }
 
 /// An address inside an initialiser.

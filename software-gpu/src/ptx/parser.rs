@@ -20,6 +20,8 @@ pub(super) struct Parser<'a> {
     at: usize,
     pub(super) module: Module,
     pub(super) names: HashMap<&'a str, Symbol>,
+    /// The declaration at hand is of managed memory.
+    is_managed: bool,
 }
 
 /// A declared variable before it has found its place.
@@ -54,6 +56,7 @@ impl<'a> Parser<'a> {
             at: 0,
             module: Module::default(),
             names: HashMap::new(),
+            is_managed: false,
         })
     }
 
@@ -219,12 +222,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(.managed)` and the like, which change nothing here.
+    /// `(.managed)` and the like. The others change nothing here.
     fn attribute(&mut self) -> Result<(), Error> {
         self.expect('(')?;
         while !self.accept(')') {
-            if self.next() == Token::End {
-                return self.error("unfinished .attribute");
+            match self.next() {
+                Token::Dot("managed") => self.is_managed = true,
+                Token::End => return self.error("unfinished .attribute"),
+                _ => {}
             }
         }
         Ok(())
@@ -387,6 +392,7 @@ impl<'a> Parser<'a> {
         module_scope: bool,
     ) -> Result<Vec<(&'a str, Symbol)>, Error> {
         let (element, vector, align, is_float) = self.type_prefix()?;
+        let is_managed = std::mem::take(&mut self.is_managed);
         let mut out = Vec::new();
         loop {
             let mut v = self.declarator(element, vector, align, is_float)?;
@@ -410,6 +416,7 @@ impl<'a> Parser<'a> {
                 relocations,
                 is_extern: linkage == "extern",
                 is_visible: !linkage.is_empty(),
+                is_managed,
             };
             let symbol = match self.names.get(v.name) {
                 // A definition after its extern declaration takes the declaration's place.

@@ -196,6 +196,7 @@ pub fn gpgpuPointerAttribute(
         CU_POINTER_ATTRIBUTE_BUFFER_ID,
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
     ];
     if !TOLD.contains(&request.attribute) {

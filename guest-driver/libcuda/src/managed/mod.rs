@@ -23,6 +23,7 @@ mod requests;
 mod service;
 mod store;
 mod uffd;
+mod variables;
 
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError,
@@ -54,6 +55,7 @@ use crate::{
 use service::Service;
 pub use service::in_call;
 use store::{Allocation, Attach, Block, Job, Store};
+pub use variables::{forget_image, variable};
 
 /// Device memory starts at multiples of this.
 const GRAIN: usize = 512;

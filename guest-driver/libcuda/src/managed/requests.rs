@@ -23,7 +23,6 @@ use crate::{
     device::device,
     graph,
     launch::DefaultStream,
-    stores::pointers::Origin,
     stream, thread,
 };
 
@@ -34,7 +33,7 @@ const ATTACH_SINGLE: u32 = 4;
 /// Whether all of a range is one allocation's.
 fn is_managed(client: &Client, address: u64, bytes: usize) -> bool {
     let range = client.pointers.find_whole(address, bytes);
-    bytes != 0 && range.is_some_and(|range| range.origin == Origin::Managed)
+    bytes != 0 && range.is_some_and(|range| range.is_managed())
 }
 
 fn required(client: &Client, address: u64, bytes: usize) -> Result {
@@ -64,7 +63,7 @@ fn attach(
     }
     graph::refuse(client, id)?;
     let range = client.pointers.find(address);
-    let range = range.filter(|range| range.origin == Origin::Managed && range.start == address);
+    let range = range.filter(|range| range.is_managed() && range.start == address);
     let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if bytes != 0 && bytes as u64 != range.bytes {
         return Err(CUDA_ERROR_INVALID_VALUE);

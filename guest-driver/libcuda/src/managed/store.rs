@@ -82,6 +82,8 @@ pub struct Allocation {
     pub advice: Vec<Advice>,
     /// Whether it is pinned memory.
     pub is_pinned: bool,
+    /// The module or the library that it is a variable of; 0 for none.
+    pub image: u64,
     blocks: Vec<Block>,
     owed: usize,
     /// How many are on their way here, and not outdated.
@@ -104,6 +106,7 @@ impl Allocation {
             used: Vec::new(),
             advice: vec![Advice::default(); count],
             is_pinned: false,
+            image: 0,
             blocks: vec![Block::Fresh; count],
             owed: count,
             fetching: 0,
@@ -116,6 +119,14 @@ impl Allocation {
         self.blocks.fill(Block::Device);
         self.owed = 0;
         self.is_pinned = true;
+        self
+    }
+
+    /// A variable of a module or a library, which has its first value on the device.
+    pub fn of_image(mut self, image: u64) -> Self {
+        self.blocks.fill(Block::Device);
+        self.owed = 0;
+        self.image = image;
         self
     }
 

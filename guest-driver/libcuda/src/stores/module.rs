@@ -13,15 +13,18 @@ use gpgpu_client::thread;
 pub struct ModuleData {
     /// The context that it was loaded into.
     pub context: u64,
+    /// The library that it is in one context.
+    pub library: Option<u64>,
     /// Its functions that were asked for, by their names.
     pub functions: Mutex<HashMap<String, u64>>,
 }
 
 impl ModuleData {
-    /// A module of the current context.
-    pub fn new() -> Arc<Self> {
+    /// A module of the current context, of a library or its own.
+    pub fn new(library: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             context: thread::current_context(),
+            library,
             functions: Mutex::default(),
         })
     }

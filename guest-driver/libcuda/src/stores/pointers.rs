@@ -38,7 +38,12 @@ pub enum Origin {
     /// Another process: the memory is opened here, of a device.
     Opened(CUdevice),
     /// A module or library: the memory is one of its variables.
-    Image,
+    Image {
+        /// Its id; of a library's module, the library's.
+        owner: u64,
+        /// Whether the program reaches it at the device's address.
+        managed: bool,
+    },
     /// A memory pool, of a device.
     Pool {
         /// Its handle.
@@ -84,6 +89,14 @@ impl Range {
         }
     }
 
+    /// Whether the program reaches it at the device's address, as managed memory.
+    pub fn is_managed(&self) -> bool {
+        matches!(
+            self.origin,
+            Origin::Managed | Origin::Image { managed: true, .. }
+        )
+    }
+
     /// Whether device memory is freed by an address: a variable of an image is not, whatever it is, nor a mapping.
     pub fn is_freed_at(address: u64) -> impl Fn(&Self) -> bool {
         move |range| {
@@ -91,7 +104,7 @@ impl Range {
                 && (range.kind == Kind::Device || range.origin == Origin::Managed)
                 && !matches!(
                     range.origin,
-                    Origin::Image | Origin::Opened(_) | Origin::Mapped { .. }
+                    Origin::Image { .. } | Origin::Opened(_) | Origin::Mapped { .. }
                 )
         }
     }
@@ -251,6 +264,17 @@ impl Pointers {
                 .filter_map(|start| map.remove(start))
                 .collect()
         })
+    }
+
+    /// Forgets the variables of a module or a library.
+    pub fn remove_image(&self, image: u64) {
+        self.write(|map| {
+            let is_its = |range: &&Range| matches!(range.origin, Origin::Image { owner, .. } if owner == image);
+            let starts: Vec<_> = map.ranges.values().filter(is_its).map(|range| range.start).collect();
+            for start in starts {
+                map.remove(start);
+            }
+        });
     }
 
     /// Notes reserved addresses.
