@@ -380,6 +380,15 @@ PITFALL(24, idle_streams_are_busy_again) {
             CK(cuEventRecord(before, stream));
             CK(cuEventSynchronize(before));
             CK(cuEventQuery(event));
+            // Whatever else is done meanwhile that gives no work, here or in another thread.
+            CUevent other_event;
+            CK(cuEventCreate(&other_event, CU_EVENT_DISABLE_TIMING));
+            CK(cuEventDestroy(other_event));
+            CK(cuStreamQuery(stream));
+            std::thread([&] {
+                CK(cuCtxSetCurrent(gpu.context));
+                CK(cuStreamQuery(stream));
+            }).join();
         }
         Gate gate(gpu);
         std::thread([&] {

@@ -710,6 +710,11 @@ impl Connection {
         self.work.is_stream_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
+    /// Whether no work was given since a stream was settled, which the host may find busy for a moment all the same.
+    pub fn was_left_settled(&self, stream: u64) -> bool {
+        self.work.was_left_settled(stream) && !self.is_corrupted() && !self.output.is_due()
+    }
+
     /// Whether the current context is known to have done what it was given.
     pub fn is_idle(&self, scope: Scope) -> bool {
         self.work.is_idle(scope)

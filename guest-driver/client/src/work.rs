@@ -4,7 +4,7 @@
 use std::{
     cell::Cell,
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -41,6 +41,15 @@ pub struct Work {
     /// Counts all requests but those that only look.
     sent: AtomicU64,
     idle: Mutex<Idle>,
+    settled: Mutex<SettledStream>,
+}
+
+/// The stream that was settled last, as [`Work::set_stream_idle`] says, and how much had been given then.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct SettledStream {
+    stream: u64,
+    context: u64,
+    given: Given,
 }
 
 /// A stream that had done all when so much had been sent.
@@ -106,6 +115,24 @@ impl Work {
             is_settled,
             ..found
         }));
+        if is_settled {
+            *lock(&self.settled) = SettledStream {
+                stream,
+                context: found.context,
+                given: self.given(),
+            };
+        }
+    }
+
+    /// Whether no work was given since a stream was settled. If the host finds something in it all the same, that is a record of an
+    /// event that is over for the program, or a mark of the host's own behind one.
+    pub fn was_left_settled(&self, stream: u64) -> bool {
+        let settled = SettledStream {
+            stream,
+            context: thread::current_context(),
+            given: self.given(),
+        };
+        *lock(&self.settled) == settled
     }
 
     /// Whether a stream is known to have nothing to do: this thread has found it idle, and nothing was sent since.
@@ -164,10 +191,12 @@ impl Work {
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        self.idle
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.idle)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -220,10 +249,15 @@ mod tests {
             assert!(work.is_stream_settled(7));
             work.set_stream_idle(7, work.sent(), false);
             assert!(work.is_stream_settled(7));
-            // After something else was sent, a query tells nothing of what the stream waits for.
+            work.count(request::cuEventDestroy_v2::OPERATION);
+            assert!(
+                !work.is_stream_idle(7) && work.was_left_settled(7) && !work.was_left_settled(8)
+            );
+            // After work was sent, a query tells nothing of what the stream waits for.
             work.count(request::cuEventRecord::OPERATION);
             work.set_stream_idle(7, work.sent(), false);
             assert!(work.is_stream_idle(7) && !work.is_stream_settled(7));
+            assert!(!work.was_left_settled(7));
         })
         .join()
         .unwrap();

@@ -253,7 +253,10 @@ fn query(shape: DefaultStream, stream: CUstream) -> Result {
         return Ok(());
     }
     let sent = client.sent();
-    client.call(&request::cuStreamQuery { hStream })?;
+    match client.call(&request::cuStreamQuery { hStream }) {
+        Err(CUDA_ERROR_NOT_READY) if client.was_left_settled(hStream) => return Ok(()),
+        answer => drop(answer?),
+    }
     client.set_stream_idle(hStream, sent, false);
     Ok(())
 }
