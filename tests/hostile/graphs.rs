@@ -22,11 +22,13 @@ impl Attack<'_> {
                 let exec = object_id::<GraphExec>(self.next_serial());
                 let (list, steps) = self.list(place);
                 self.executables.push((exec, steps));
-                let make = request::gpgpuGraphInstantiate {
-                    exec,
-                    image: 0,
-                    flags: 0,
-                };
+                let (image, flags) = (0, 0);
+                if self.random.below(2) == 0 {
+                    let steps = Blob(list);
+                    let make = request::gpgpuGraphInstantiateHere { exec, steps, flags };
+                    return Sent::new(&make, context);
+                }
+                let make = request::gpgpuGraphInstantiate { exec, image, flags };
                 Sent::new(&make, context).with(&list, 0)
             }
             0..6 => {
@@ -49,6 +51,10 @@ impl Attack<'_> {
             }
             7 => {
                 let (list, _) = self.list(place);
+                if self.random.below(2) == 0 {
+                    let steps = Blob(list);
+                    return Sent::new(&request::gpgpuGraphUpdateHere { exec, steps }, context);
+                }
                 let update = request::gpgpuGraphUpdate { exec, image: 0 };
                 Sent::new(&update, context).with(&list, 0)
             }

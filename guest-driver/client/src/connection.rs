@@ -151,6 +151,11 @@ impl Connection {
         self.shared.has(op)
     }
 
+    /// Whether a command of so many bytes travels by the ring although its caller waits for it.
+    pub fn rings_wide(&self, bytes: usize) -> bool {
+        self.is_wide && Ring::fits(bytes)
+    }
+
     /// Refuses an operation that the host does not have, and names it once.
     ///
     /// # Errors

@@ -511,6 +511,10 @@ macro_rules! with_api {
             0x0e08 wait custom gpgpuGraphRecord(part: New<GraphPart>, op: u32, arguments: Blob, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>);
             /// Ends a part. Executable graphs that have it keep it.
             0x0e09 post custom gpgpuGraphForget(part: Gone<GraphPart>);
+            /// As `gpgpuGraphInstantiate`, with the list in the command, which can travel by a ring then.
+            0x0e0a wait custom gpgpuGraphInstantiateHere(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
+            /// As `gpgpuGraphUpdate`, with the list in the command.
+            0x0e0b wait custom gpgpuGraphUpdateHere(exec: GraphExec, steps: Blob) memory;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

@@ -18,8 +18,11 @@ use crate::worker::{
 
 /// The steps of a list that came as an image does.
 fn steps(session: &Session, id: u64, data: Data) -> Result<Vec<GraphStep>, CUresult> {
-    let image = image(session, id, data)?;
-    let mut reader = Reader::new(image.bytes());
+    read(image(session, id, data)?.bytes())
+}
+
+fn read(list: &[u8]) -> Result<Vec<GraphStep>, CUresult> {
+    let mut reader = Reader::new(list);
     let bad = |_| CUDA_ERROR_INVALID_VALUE;
     let count: usize = reader.get().map_err(bad)?;
     if count > executables::MOST_STEPS {
@@ -41,11 +44,24 @@ pub fn gpgpuGraphInstantiate(
     data: Data,
 ) -> Outcome<reply::gpgpuGraphInstantiate> {
     let steps = steps(session, request.image, data)?;
-    let flags = request.flags & USE_NODE_PRIORITY;
-    session
-        .executables
-        .make(session, request.exec, &steps, flags)?;
+    make(session, request.exec, &steps, request.flags)?;
     Ok(reply::gpgpuGraphInstantiate::default())
+}
+
+/// The same, of a list in the command.
+pub fn gpgpuGraphInstantiateHere(
+    session: &Session,
+    request: request::gpgpuGraphInstantiateHere,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphInstantiateHere> {
+    let steps = read(&request.steps.0)?;
+    make(session, request.exec, &steps, request.flags)?;
+    Ok(reply::gpgpuGraphInstantiateHere::default())
+}
+
+fn make(session: &Session, exec: u64, steps: &[GraphStep], flags: u64) -> Result<(), CUresult> {
+    let flags = flags & USE_NODE_PRIORITY;
+    session.executables.make(session, exec, steps, flags)
 }
 
 /// `cuGraphExecDestroy`.
@@ -93,6 +109,17 @@ pub fn gpgpuGraphUpdate(
     let steps = steps(session, request.image, data)?;
     executable.update(session, &steps)?;
     Ok(reply::gpgpuGraphUpdate::default())
+}
+
+/// The same, by a list in the command.
+pub fn gpgpuGraphUpdateHere(
+    session: &Session,
+    request: request::gpgpuGraphUpdateHere,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphUpdateHere> {
+    let executable = session.executables.find(request.exec)?;
+    executable.update(session, &read(&request.steps.0)?)?;
+    Ok(reply::gpgpuGraphUpdateHere::default())
 }
 
 /// Changes a step of an executable graph.

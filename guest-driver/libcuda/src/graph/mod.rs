@@ -24,7 +24,7 @@ use gpgpu_graphs::{
 };
 use gpgpu_protocol::{
     api::{Event, GraphExec, GraphStep, Object, Request, Stream, request},
-    codec::Writer,
+    codec::{Blob, Writer},
     cuda::*,
     with_driver_api,
 };
@@ -252,10 +252,13 @@ impl Exec {
     /// Has the host make all of it anew.
     fn renew(&self, client: &Client, now: &mut Now, steps: &[Step]) -> Result {
         let (list, then) = lower(client, steps)?;
-        send(client, &list, |image| request::gpgpuGraphUpdate {
-            exec: self.id,
-            image,
-        })?;
+        let exec = self.id;
+        send(
+            client,
+            &list,
+            |steps| request::gpgpuGraphUpdateHere { exec, steps },
+            |image| request::gpgpuGraphUpdate { exec, image },
+        )?;
         now.lowered = then;
         now.is_old = false;
         Ok(())
@@ -272,15 +275,23 @@ impl Drop for Exec {
     }
 }
 
-/// Sends a list of steps with a request.
-fn send<R: Request>(
+/// What a command takes at most beside a list of steps, in bytes.
+const BESIDE: usize = 1024;
+
+/// Sends a list of steps: in the command if that can travel by the ring, or as an image does.
+fn send<H: Request, R: Request>(
     client: &Client,
     steps: &Vec<GraphStep>,
-    request: impl FnOnce(u64) -> R,
+    here: impl FnOnce(Blob) -> H,
+    beside: impl FnOnce(u64) -> R,
 ) -> Result {
     let mut writer = Writer::new();
     writer.put(steps);
-    match image::load(client, &writer.into_bytes(), request)? {
+    let list = writer.into_bytes();
+    if client.has(H::OP) && client.rings_wide(list.len() + BESIDE) {
+        return client.call(&here(Blob(list))).map(drop);
+    }
+    match image::load(client, &list, beside)? {
         (CUDA_SUCCESS, _) => Ok(()),
         (code, _) => Err(code),
     }
@@ -384,11 +395,12 @@ impl Gpu for Guest {
         let client = client()?;
         let (list, now) = lower(client, steps)?;
         let exec = client.new_id::<GraphExec>();
-        send(client, &list, |image| request::gpgpuGraphInstantiate {
-            exec,
-            image,
-            flags,
-        })?;
+        send(
+            client,
+            &list,
+            |steps| request::gpgpuGraphInstantiateHere { exec, steps, flags },
+            |image| request::gpgpuGraphInstantiate { exec, image, flags },
+        )?;
         Ok(Exec {
             id: exec,
             now: Now::new(now),
