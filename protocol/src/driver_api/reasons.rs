@@ -64,17 +64,6 @@ pub const NOT_SUPPORTED: &[Reason] = &[
         why: "what a process has on the GPU is the host's, which the machine cannot save",
     },
     Reason {
-        symbols: &[
-            "cuCtxFromGreenCtx",
-            "cuCtxGetDevResource",
-            "cuDevResourceGenerateDesc",
-            "cuDevSmResourceSplitByCount",
-            "cuDeviceGetDevResource",
-            "cuGreenCtx*",
-        ],
-        why: "green contexts are not carried out",
-    },
-    Reason {
         symbols: &["cuGraphConditionalHandleCreate"],
         why: "graphs have no conditional nodes",
     },
