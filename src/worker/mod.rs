@@ -27,6 +27,7 @@ mod external;
 #[cfg(test)]
 mod gates_tests;
 mod grace;
+mod greens;
 mod images;
 mod later;
 mod lease;

@@ -42,7 +42,7 @@ fn load<'a>(
     }
     client
         .objects
-        .insert(module, Known::Module(ModuleData::new(None)));
+        .insert(module, Known::Module(ModuleData::new(thread::home(client), None)));
     to.set(Module::handle(module))
 }
 

@@ -385,7 +385,7 @@ wire_struct! {
 
     /// How a device's multiprocessors are split: the arguments of `cuDevSmResourceSplitByCount`. The same split of the same
     /// multiprocessors gives the same groups.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct MultiprocessorSplit {
         /// The green context whose multiprocessors are split, by id; 0 for all of the device's.
         pub green: u64,

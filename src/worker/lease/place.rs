@@ -25,8 +25,8 @@ use gpgpu_protocol::{
     api::{
         Arg, Array, ArrayForm, BoxCopy, BoxEnd, Context, Copy2D, Event, Flags, Function, Gone,
         GraphExec, GraphPart, GraphStep, In, JitOption, Kernel, LaunchAttribute, LaunchConfig,
-        Library, MemOp, MemPool, MipmappedArray, Module, New, Object, Out, Physical, Stream,
-        TensorForm, TensorMap, TextureForm, TextureResource,
+        Library, MemOp, MemPool, MipmappedArray, Module, MultiprocessorSplit, New, Object, Out,
+        Physical, Stream, TensorForm, TensorMap, TextureForm, TextureResource,
     },
     codec::{Blob, Wire},
     cuda::*,
@@ -82,7 +82,8 @@ nothing!(
     TensorMap,
     ArrayForm,
     TextureForm,
-    TextureResource
+    TextureResource,
+    MultiprocessorSplit
 );
 // An array that a copy names is on the GPU of the copy's context.
 nothing!(BoxEnd, Array, MipmappedArray);
@@ -202,6 +203,8 @@ pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresul
         _ if named.function != 0 => match context_of(objects, named.function) {
             // A kernel runs wherever it is launched; what does not exist the operation refuses.
             None | Some(0) => header,
+            // In a green context that is current it runs there.
+            Some(context) if header != context && objects.home(header) == context => header,
             Some(context) => context,
         },
         None if header == 0 => named.contexts[0],
@@ -274,7 +277,7 @@ fn gpu_of_memory(address: u64) -> Option<usize> {
 ///
 /// The driver's; `CUDA_ERROR_INVALID_CONTEXT` for a context that is none.
 pub fn gpus(common: &Common, named: &Named) -> Result<Vec<usize>, CUresult> {
-    let context = common.current();
+    let context = common.entered();
     let mut gpus = vec![current_gpu()?];
     let memory = named.addresses.iter().filter(|address| **address != 0);
     gpus.extend(memory.filter_map(|address| gpu_of_memory(*address)));

@@ -43,7 +43,7 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
         start,
         bytes,
         start,
-        thread::current_context(),
+        thread::home(client),
         Attach::Global,
     );
     let mut managed = managed();
