@@ -28,6 +28,8 @@ mod external;
 mod gates_tests;
 mod grace;
 mod greens;
+#[cfg(test)]
+mod greens_tests;
 mod images;
 mod later;
 mod lease;
