@@ -621,6 +621,41 @@ PITFALL(60, a_child_has_no_green_context) {
     CK(cuGreenCtxDestroy(green));
 }
 
+// Whether work in the default streams of two contexts is ordered CUDA leaves open.
+PITFALL_OURS(21, a_green_context_has_a_default_stream_of_its_own) {
+    Gpu gpu;
+    Gate gate(gpu);
+    CUfunction fill = gpu.function("fill");
+    CUdevResource all = all_of(gpu.device);
+    CUgreenCtx green = smallest(gpu.device);
+    CUdeviceptr words = device_words(1024);
+    int on_each = 0;
+    CK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&on_each, fill, 256, 0));
+    unsigned most = all.sm.smCount * on_each, value = 3, count = 1024;
+    void *params[] = {&words, &value, &count};
+    // With the same handle it is now one stream, now the other.
+    CK(cuLaunchCooperativeKernel(fill, most, 1, 1, 256, 1, 1, 0, nullptr, params));
+    CK(cuCtxSynchronize());
+    gate.close(nullptr);
+    CK(cuCtxSetCurrent(context_of(green)));
+    CK_IS(cuLaunchCooperativeKernel(fill, most, 1, 1, 256, 1, 1, 0, nullptr, params), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    LAUNCH(fill, 1, 32, nullptr, words, 9u, 32u);
+    CK(cuStreamSynchronize(nullptr));
+    CK_IS(cuStreamQuery(nullptr), CUDA_SUCCESS);
+    CK(cuCtxSynchronize());
+    CUstream made = new_stream(false);
+    CUgreenCtx of = nullptr;
+    CUcontext primary = nullptr;
+    CK(cuStreamGetCtx_v2(made, &primary, &of));
+    EXPECT(of == green && primary == gpu.context, "a stream that is made in it is another's");
+    CK(cuCtxSetCurrent(gpu.context));
+    CK_IS(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+    gate.open();
+    CK(cuCtxSynchronize());
+    EXPECT(word(words) == 9, "%u", word(words));
+    CK(cuGreenCtxDestroy(green));
+}
+
 PITFALL_OURS(63, green_handles_that_are_none) {
     Gpu gpu;
     CUdevResource all = all_of(gpu.device), left, has, bad;

@@ -5,6 +5,9 @@
 //! this module, and it makes that context current before the gate and the call: the driver, the gate and the charges then mean the same
 //! context, whatever the command's header says.
 //!
+//! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the primary context, and runs in
+//! the green one if that is current.
+//!
 //! What the API table calls `work` or `order` passes the gate of that context's GPU, and of each other GPU whose memory a copy or
 //! fill touches. The rest has reasons of its own:
 //!
