@@ -27,5 +27,5 @@ pub mod memory;
 pub mod module;
 pub mod printed;
 pub mod ptx;
-pub mod stack;
+mod stack;
 pub mod stream;

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     /// So many functions may lack a way into a guest, beside those of [`AREAS`].
-    const MOST: usize = 27;
+    const MOST: usize = 23;
 
     #[test]
     fn each_function_that_is_not_carried_out_has_a_reason_and_there_are_few() {
