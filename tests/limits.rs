@@ -318,6 +318,37 @@ fn pitfall_69_contexts_count() {
 }
 
 #[test]
+fn pitfall_69_green_contexts_count() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let (mut program, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
+    let (free, total) = program.info();
+    let mut greens = 0;
+    let mut left = free;
+    while program.ask("green") == [0] {
+        greens += 1;
+        let now = program.info().0;
+        assert!(now < left, "{now} of {left} bytes are free after one more");
+        left = now;
+        assert_eq!(other.info().0, now);
+    }
+    assert!(greens >= 2);
+    program.has_no_room("green");
+    other.has_no_room("green");
+    // What is made in the primary context beside them counts as before.
+    program.has_no_room(&format!("alloc {}", left + 2 * MIB));
+    for _ in 0..greens {
+        program.succeeds("ungreen");
+    }
+    assert_eq!(program.info(), (free, total));
+    // A process that is gone leaves nothing.
+    other.succeeds("green");
+    other.0.kill();
+    wait_for("what it had", || (program.info().0 > free).then_some(()));
+}
+
+#[test]
 fn pitfall_72_mapped_memory_counts_while_anything_refers_to_it() {
     let Some(back_end) = start([limit(), limit()]) else {
         return;

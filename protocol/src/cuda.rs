@@ -975,6 +975,10 @@ macro_rules! opaque_handles {
 opaque_handles! {
     /// A context.
     CUcontext, CUctx_st;
+    /// A green context: a part of a device's multiprocessors.
+    CUgreenCtx, CUgreenCtx_st;
+    /// The resources of a green context that is to be made.
+    CUdevResourceDesc, CUdevResourceDesc_st;
     /// A module.
     CUmodule, CUmod_st;
     /// A kernel of a module; some callers pass a [`CUkernel`] in its place.
@@ -1110,6 +1114,41 @@ pub struct CUmemPoolProps {
 }
 
 const _: () = assert!(size_of::<CUmemPoolProps>() == 88);
+
+/// `CUdevResourceType`; the constants below are its values.
+pub type CUdevResourceType = u32;
+pub const CU_DEV_RESOURCE_TYPE_INVALID: CUdevResourceType = 0;
+pub const CU_DEV_RESOURCE_TYPE_SM: CUdevResourceType = 1;
+
+/// `CUdevSmResourceSplit_flags`; the constants below are its values.
+pub type CUdevSmResourceSplit_flags = u32;
+pub const CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING: CUdevSmResourceSplit_flags = 1;
+pub const CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE: CUdevSmResourceSplit_flags = 2;
+
+/// `CUgreenCtxCreate_flags`; the constant below is its value.
+pub type CUgreenCtxCreate_flags = u32;
+pub const CU_GREEN_CTX_DEFAULT_STREAM: CUgreenCtxCreate_flags = 1;
+
+/// `CUdevSmResource`: multiprocessors.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUdevSmResource {
+    pub smCount: c_uint,
+    pub minSmPartitionSize: c_uint,
+    pub smCoscheduledAlignment: c_uint,
+}
+
+/// `CUdevResource`: what `internal` holds is the library's own.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CUdevResource {
+    pub type_: CUdevResourceType,
+    pub internal: [u32; 23],
+    pub sm: CUdevSmResource,
+    pub oversize: [u32; 9],
+}
+
+const _: () = assert!(size_of::<CUdevResource>() == 144);
 
 /// `CUDA_MEMCPY2D` (`_v2`): one two-dimensional copy.
 #[repr(C)]

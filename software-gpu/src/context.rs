@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,12 +14,14 @@ use gpgpu_protocol::cuda::{
 };
 
 use crate::border::Result;
-use crate::config::Config;
+use crate::config::{Config, MULTIPROCESSORS};
 use crate::driver::{self, Driver, new_id};
 use crate::graph;
+use crate::green::Green;
 use crate::handle::Table;
 use crate::memory::{Allocation, Charge};
 use crate::printed::Printed;
+use crate::stack::Stack;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
 use crate::{api, array, module};
 
@@ -34,45 +35,6 @@ thread_local! {
     // Without a destructor: what a program calls while a thread or the process ends still finds its context.
     static STACK: RefCell<Stack> = const { RefCell::new(Stack::new()) };
     static DEFAULT_STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
-}
-
-/// A thread's contexts, the current one on top. Few enough to lie inside; the rest, which outlives the thread, is for
-/// programs that push without end.
-struct Stack {
-    depth: usize,
-    first: [u64; 16],
-    rest: ManuallyDrop<Vec<u64>>,
-}
-
-impl Stack {
-    const fn new() -> Self {
-        Self {
-            depth: 0,
-            first: [0; 16],
-            rest: ManuallyDrop::new(Vec::new()),
-        }
-    }
-
-    fn push(&mut self, handle: u64) {
-        match self.first.get_mut(self.depth) {
-            Some(place) => *place = handle,
-            None => self.rest.push(handle),
-        }
-        self.depth += 1;
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        self.depth = self.depth.checked_sub(1)?;
-        match self.first.get(self.depth) {
-            Some(handle) => Some(*handle),
-            None => self.rest.pop(),
-        }
-    }
-
-    fn top(&self) -> Option<u64> {
-        let last = self.depth.checked_sub(1)?;
-        self.first.get(last).or(self.rest.last()).copied()
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,8 +57,11 @@ pub struct Primary {
 
 /// A context.
 pub struct Context {
-    /// Its number, never used again: what objects refer to.
+    /// A number that is never used again: what objects refer to. A green context has that of its primary context, for what is made in it
+    /// goes with that one.
     pub id: u64,
+    /// Its own number: what its streams refer to.
+    pub own: u64,
     /// The handle.
     pub handle: u64,
     /// Its device.
@@ -109,6 +74,10 @@ pub struct Context {
     pub cache_config: AtomicU32,
     /// `cuCtxGetSharedMemConfig`.
     pub shared_config: AtomicU32,
+    /// What it is a part of, if it is a green context.
+    pub green: Option<Green>,
+    // The green contexts that are parts of this one.
+    greens: Mutex<Vec<Weak<Context>>>,
     destroyed: AtomicBool,
     // What it takes of the device's memory, until it is torn down.
     charge: Mutex<Option<Charge>>,
@@ -135,11 +104,17 @@ impl Context {
         device: CUdevice,
         is_primary: bool,
         flags: u32,
-        charge: Option<Charge>,
+        (charge, green): (Option<Charge>, Option<Green>),
     ) -> Self {
-        let id = new_id();
+        let own = new_id();
+        let home = green.as_ref().map(|of| Arc::clone(&of.home));
+        let id = home.as_ref().map_or(own, |home| home.id);
+        let printed = home.map(|home| Arc::clone(&home.printed));
         Self {
             id,
+            own,
+            green,
+            greens: Mutex::default(),
             handle,
             device,
             is_primary,
@@ -150,8 +125,8 @@ impl Context {
             charge: Mutex::new(charge),
             // Stack, printf FIFO, heap, sync depth, pending launches, L2 fetch granularity, persisting L2, …
             limits: Mutex::new([1024, PRINTF_BYTES, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
-            printed: Arc::new(Printed::new(PRINTF_BYTES)),
-            legacy: Arc::new(Stream::new(0, id, Order::Legacy, 0)),
+            printed: printed.unwrap_or_else(|| Arc::new(Printed::new(PRINTF_BYTES))),
+            legacy: Arc::new(Stream::new(0, (id, own), Order::Legacy, 0)),
             behind: Mutex::default(),
             streams: Mutex::default(),
         }
@@ -160,7 +135,7 @@ impl Context {
     fn announce(self: &Arc<Self>) {
         let mut live = lock(&LIVE);
         live.retain(|(_, c)| c.strong_count() > 0);
-        live.push((self.id, Arc::downgrade(self)));
+        live.push((self.own, Arc::downgrade(self)));
     }
 
     /// A new context.
@@ -170,9 +145,53 @@ impl Context {
     pub fn create(device: CUdevice, flags: u32) -> Result<Arc<Self>> {
         let charge = Self::charge(device)?;
         let context =
-            CONTEXTS.insert_with(|handle| Self::new(handle, device, false, flags, charge));
+            CONTEXTS.insert_with(|handle| Self::new(handle, device, false, flags, (charge, None)));
         context.announce();
         Ok(context)
+    }
+
+    /// A new green context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn create_green(green: Green) -> Result<Arc<Self>> {
+        let (home, device) = (Arc::clone(&green.home), green.home.device);
+        let charge = Self::charge(device)?;
+        let context = CONTEXTS
+            .insert_with(|handle| Self::new(handle, device, false, 0, (charge, Some(green))));
+        context.announce();
+        lock(&home.greens).push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// The green contexts that are parts of it.
+    fn greens(&self) -> Vec<Arc<Self>> {
+        let mut greens = lock(&self.greens);
+        greens.retain(|of| of.strong_count() > 0);
+        greens.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Itself; of a green context, what it is a part of.
+    pub fn home(&self) -> &Self {
+        self.green.as_ref().map_or(self, |of| &of.home)
+    }
+
+    /// The multiprocessors that it may use.
+    pub fn multiprocessors(&self) -> u32 {
+        let own = self.green.as_ref().map(|of| of.bits.count_ones());
+        own.unwrap_or(MULTIPROCESSORS)
+    }
+
+    /// Ends a green context, when its work is done. Its streams can be used no more.
+    pub fn end_green(&self) {
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.wait();
+        graph::forget_context(self.handle);
+        lock(&LIVE).retain(|(own, _)| *own != self.own);
+        CONTEXTS.remove(self.handle);
+        drop(lock(&self.charge).take());
     }
 
     /// Retains a device's primary context, which is made if there is none.
@@ -185,9 +204,11 @@ impl Context {
             let flags = primary.flags;
             let charge = Self::charge(device)?;
             let context = if primary.handle == 0 {
-                CONTEXTS.insert_with(|handle| Self::new(handle, device, true, flags, charge))
+                CONTEXTS
+                    .insert_with(|handle| Self::new(handle, device, true, flags, (charge, None)))
             } else {
-                let context = Arc::new(Self::new(primary.handle, device, true, flags, charge));
+                let all = (charge, None);
+                let context = Arc::new(Self::new(primary.handle, device, true, flags, all));
                 CONTEXTS.replace(primary.handle, context.clone());
                 context
             };
@@ -230,6 +251,7 @@ impl Context {
         if self.destroyed.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.greens().iter().for_each(|green| green.end_green());
         self.wait();
         graph::forget_context(self.handle);
         self.printed.put_out();
@@ -250,7 +272,7 @@ impl Context {
     /// A limit's value.
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         match limit {
-            0..=6 => Ok(lock(&self.limits)[limit as usize]),
+            0..=6 => Ok(lock(&self.home().limits)[limit as usize]),
             7..CU_LIMIT_MAX => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -260,7 +282,7 @@ impl Context {
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
         match limit {
             0..=5 => {
-                lock(&self.limits)[limit as usize] = value;
+                lock(&self.home().limits)[limit as usize] = value;
                 if limit == CU_LIMIT_PRINTF_FIFO_SIZE {
                     self.printed.set_limit(value);
                 }
@@ -273,7 +295,7 @@ impl Context {
 
     /// Adds a stream of its own.
     pub fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
-        let stream = STREAMS.insert_with(|h| Stream::new(h, self.id, order, priority));
+        let stream = STREAMS.insert_with(|h| Stream::new(h, (self.id, self.own), order, priority));
         lock(&self.streams).push(Arc::downgrade(&stream));
         stream
     }
@@ -287,9 +309,10 @@ impl Context {
         let stream = DEFAULT_STREAMS.try_with(|streams| {
             streams
                 .borrow_mut()
-                .entry(self.id)
+                .entry(self.own)
                 .or_insert_with(|| {
-                    let stream = Arc::new(Stream::new(0, self.id, Order::Blocking, 0));
+                    let ids = (self.id, self.own);
+                    let stream = Arc::new(Stream::new(0, ids, Order::Blocking, 0));
                     lock(&self.streams).push(Arc::downgrade(&stream));
                     stream
                 })
@@ -303,7 +326,13 @@ impl Context {
         match (handle as usize, null) {
             (0, Null::Legacy) | (CU_STREAM_LEGACY, _) => Ok(self.legacy.clone()),
             (0, Null::PerThread) | (CU_STREAM_PER_THREAD, _) => self.thread_stream(),
-            (handle, _) => STREAMS.get(handle as u64).ok_or(CUDA_ERROR_INVALID_HANDLE),
+            (handle, _) => {
+                let stream = STREAMS
+                    .get(handle as u64)
+                    .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+                // It may be one of a green context that has ended.
+                of(&stream).map(|_| stream)
+            }
         }
     }
 
@@ -345,13 +374,16 @@ impl Context {
     /// A ticket that ends when all that its streams were given until now has ended.
     pub fn mark(&self) -> Arc<Ticket> {
         // A stream of its own: nothing that comes later waits for it.
-        let stream = Arc::new(Stream::new(0, self.id, Order::NonBlocking, 0));
+        let stream = Arc::new(Stream::new(0, (self.id, self.own), Order::NonBlocking, 0));
         let pending = self.pending();
         self.queue(&stream, pending, Work::Always(Box::new(|_| ())))
     }
 
     /// Has all that its streams are given from now on wait for a ticket.
     pub fn wait_behind(&self, ticket: Arc<Ticket>) {
+        for green in self.greens() {
+            green.wait_behind(Arc::clone(&ticket));
+        }
         lock(&self.behind).push(ticket);
     }
 
@@ -365,12 +397,13 @@ impl Context {
     }
 
     fn pending(&self) -> Vec<Arc<Ticket>> {
+        let greens = self.greens();
+        let mut pending: Vec<_> = greens.iter().flat_map(|green| green.pending()).collect();
         let streams = lock(&self.streams);
         let streams = streams.iter().filter_map(Weak::upgrade);
-        streams
-            .chain([self.legacy.clone()])
-            .filter_map(|s| s.pending())
-            .collect()
+        let streams = streams.chain([self.legacy.clone()]);
+        pending.extend(streams.filter_map(|s| s.pending()));
+        pending
     }
 
     /// Waits for all its streams.
@@ -391,7 +424,7 @@ fn by_id(id: u64) -> Result<Arc<Context>> {
 
 /// The context of a stream.
 pub fn of(stream: &Stream) -> Result<Arc<Context>> {
-    by_id(stream.context)
+    by_id(stream.owner)
 }
 
 /// Queues work that a fault prevents.

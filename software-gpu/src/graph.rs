@@ -40,7 +40,7 @@ pub struct Soft;
 pub fn named(stream: &Stream) -> Named {
     Named {
         key: stream.id,
-        context: context::handle_of(stream.context),
+        context: context::handle_of(stream.owner),
         is_legacy: stream.order == Order::Legacy,
         is_blocking: stream.order == Order::Blocking,
     }
@@ -119,7 +119,7 @@ fn shape_of(kernel: &Kernel, function: &Function) -> Result<Launch> {
     if shape.cluster == [1; 3] {
         shape.cluster = function.cluster().unwrap_or([1; 3]);
     }
-    launch::check(function, &shape)?;
+    launch::check(function, &shape, &*context::named(kernel.context)?)?;
     Ok(shape)
 }
 

@@ -7,6 +7,7 @@
 //! - [`border`]: what every one of them passes through: initialisation, current context, sticky errors, panics, pointers;
 //! - [`image`]: fatbins, cubins and PTX text as modules arrive;
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
+//! - [`green`]: multiprocessors, and the green contexts that have some of them;
 //! - [`graph`]: graphs and captures, which `gpgpu-graphs` has: what this device does with them;
 //! - [`ptx`] and [`exec`]: the parser and the executor.
 
@@ -18,6 +19,7 @@ pub mod context;
 pub mod driver;
 pub mod exec;
 pub mod graph;
+pub mod green;
 pub mod handle;
 pub mod image;
 pub mod link;
@@ -25,4 +27,5 @@ pub mod memory;
 pub mod module;
 pub mod printed;
 pub mod ptx;
+mod stack;
 pub mod stream;

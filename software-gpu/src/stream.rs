@@ -141,8 +141,10 @@ pub struct Stream {
     pub id: u64,
     /// The handle; zero for default streams.
     pub handle: u64,
-    /// Its context, by id.
+    /// Its context, by id: of one of a green context, that of the primary context.
     pub context: u64,
+    /// The context that its work is queued in, by its own number.
+    pub owner: u64,
     /// How it is ordered with others.
     pub order: Order,
     attributes: Mutex<Attributes>,
@@ -155,12 +157,13 @@ pub struct Stream {
 const MAX_QUEUED: usize = 1024;
 
 impl Stream {
-    /// An idle stream of a context.
-    pub fn new(handle: u64, context: u64, order: Order, priority: i32) -> Self {
+    /// An idle stream of a context, which has an id and a number of its own.
+    pub fn new(handle: u64, (context, owner): (u64, u64), order: Order, priority: i32) -> Self {
         Self {
             id: new_id(),
             handle,
             context,
+            owner,
             order,
             attributes: Mutex::new(Attributes::new(priority)),
             queue: Mutex::default(),
@@ -323,8 +326,8 @@ mod tests {
     #[test]
     fn a_stream_keeps_its_order_and_waits_for_others() {
         driver::init().unwrap();
-        let first = Arc::new(Stream::new(0, 1, Order::NonBlocking, 0));
-        let second = Arc::new(Stream::new(0, 1, Order::NonBlocking, 0));
+        let first = Arc::new(Stream::new(0, (1, 1), Order::NonBlocking, 0));
+        let second = Arc::new(Stream::new(0, (1, 1), Order::NonBlocking, 0));
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let note = |n: i32| {

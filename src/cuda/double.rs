@@ -102,6 +102,11 @@ pub fn calls(name: &'static str) -> usize {
     state.calls.iter().filter(|called| **called == name).count()
 }
 
+/// Forgets what was called.
+pub fn forget_calls() {
+    state().calls.clear();
+}
+
 /// All calls so far.
 pub fn all_calls() -> Vec<&'static str> {
     state().calls.clone()
@@ -201,6 +206,8 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
         cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
         cuGraphAddChildGraphNode cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
+        cuDevicePrimaryCtxRelease_v2 cuDeviceGetDevResource cuGreenCtxGetDevResource cuDevSmResourceSplitByCount
+        cuDevResourceGenerateDesc cuGreenCtxCreate cuCtxFromGreenCtx cuGreenCtxStreamCreate cuGreenCtxDestroy
         cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
     }
 }
@@ -309,6 +316,105 @@ extern "C" fn cuCtxPopCurrent_v2(_: *mut u64) -> CUresult {
 
 extern "C" fn cuCtxDestroy_v2(context: u64) -> CUresult {
     end("cuCtxDestroy_v2", context)
+}
+
+extern "C" fn cuDevicePrimaryCtxRelease_v2(_: CUdevice) -> CUresult {
+    call("cuDevicePrimaryCtxRelease_v2", &[])
+}
+
+/// What this driver has in a resource that nobody else is to have.
+pub const INTERNAL: u32 = 0x5ec_2e70;
+
+/// A resource of so many multiprocessors; the first word says what it came from.
+fn resource(from: u32, count: u32) -> CUdevResource {
+    let mut internal = [INTERNAL; 23];
+    internal[0] = from;
+    CUdevResource {
+        type_: CU_DEV_RESOURCE_TYPE_SM,
+        internal,
+        sm: CUdevSmResource {
+            smCount: count,
+            ..CUdevSmResource::default()
+        },
+        ..CUdevResource::default()
+    }
+}
+
+/// Whether a resource is this driver's own, as it gave it.
+fn is_own(resource: &CUdevResource) -> bool {
+    resource.internal[1..].iter().all(|word| *word == INTERNAL)
+}
+
+extern "C" fn cuDeviceGetDevResource(_: CUdevice, to: *mut CUdevResource, _: u32) -> CUresult {
+    // SAFETY: the caller's pointer is to a resource.
+    unsafe { to.write(resource(0, 16)) };
+    call("cuDeviceGetDevResource", &[])
+}
+
+extern "C" fn cuGreenCtxGetDevResource(of: u64, to: *mut CUdevResource, _: u32) -> CUresult {
+    // SAFETY: the caller's pointer is to a resource.
+    unsafe { to.write(resource(0, 8)) };
+    call("cuGreenCtxGetDevResource", &[of])
+}
+
+extern "C" fn cuDevSmResourceSplitByCount(
+    groups: *mut CUdevResource,
+    count: *mut u32,
+    input: *const CUdevResource,
+    remaining: *mut CUdevResource,
+    _: u32,
+    minimum: u32,
+) -> CUresult {
+    // SAFETY: the caller's pointers are to a resource and a number.
+    let (input, most) = unsafe { (*input, *count) };
+    if !is_own(&input) || minimum == 0 || minimum > input.sm.smCount {
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    }
+    let made = most.min(input.sm.smCount / minimum);
+    // SAFETY: there is room for as many groups as the caller says, and for what is left.
+    unsafe {
+        for at in 0..made {
+            groups.add(at as usize).write(resource(at + 1, minimum));
+        }
+        *count = made;
+        remaining.write(resource(99, input.sm.smCount - made * minimum));
+    }
+    call("cuDevSmResourceSplitByCount", &[])
+}
+
+extern "C" fn cuDevResourceGenerateDesc(
+    to: *mut u64,
+    resources: *const CUdevResource,
+    count: u32,
+) -> CUresult {
+    for at in 0..count as usize {
+        // SAFETY: the caller's list is so long.
+        if !is_own(unsafe { &*resources.add(at) }) {
+            state().wrong.push("a resource of somebody else's".into());
+        }
+    }
+    call("cuDevResourceGenerateDesc", &[]);
+    made(to)
+}
+
+extern "C" fn cuGreenCtxCreate(to: *mut u64, descriptor: u64, _: CUdevice, _: u32) -> CUresult {
+    call("cuGreenCtxCreate", &[descriptor]);
+    made(to)
+}
+
+extern "C" fn cuCtxFromGreenCtx(to: *mut u64, green: u64) -> CUresult {
+    // SAFETY: the caller's pointer is to a handle.
+    unsafe { to.write(green) };
+    CUDA_SUCCESS
+}
+
+extern "C" fn cuGreenCtxStreamCreate(to: *mut u64, green: u64, _: u32, _: i32) -> CUresult {
+    call("cuGreenCtxStreamCreate", &[green]);
+    made(to)
+}
+
+extern "C" fn cuGreenCtxDestroy(green: u64) -> CUresult {
+    end("cuGreenCtxDestroy", green)
 }
 
 extern "C" fn cuCtxSynchronize() -> CUresult {

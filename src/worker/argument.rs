@@ -136,7 +136,10 @@ impl<K: Object> WorkerArg for New<K> {
     }
 
     fn settle(session: &Session, (id, handle): (u64, K::Handle)) {
-        let context = session.current();
+        let context = match K::KIND {
+            Stream::KIND => session.entered(),
+            _ => session.current(),
+        };
         session
             .objects
             .insert(id, Entry::new(K::id(handle), context));

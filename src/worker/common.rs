@@ -6,14 +6,15 @@ use std::{
     cell::Cell,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use gpgpu_protocol::{api::Context, cuda::*};
 
 use super::{
-    objects::{Entry, Objects},
+    grace::Name,
+    objects::{Entry, Objects, home},
     shares::{Shares, host_gpu},
 };
 use crate::cuda::driver;
@@ -29,12 +30,29 @@ pub struct Common {
     selected: OnceLock<Vec<u32>>,
     /// How often a context ended.
     changes: AtomicU64,
+    /// Whether there was ever a green context.
+    pub any_green: AtomicBool,
 }
 
 thread_local! {
     /// The thread's current context, and [`Common::changes`] when it was seen to live.
-    static CURRENT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    static CURRENT: Cell<(Entered, u64)> = const { Cell::new((Entered { context: 0, home: 0 }, 0)) };
 }
+
+/// A current context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entered {
+    /// Its id.
+    context: u64,
+    /// The id of the context that what is made goes with: its own, or that of a green context's primary context.
+    home: u64,
+}
+
+/// The driver's own current context may be another.
+const UNKNOWN: Entered = Entered {
+    context: u64::MAX,
+    home: 0,
+};
 
 impl Common {
     /// Makes the context with this id current in this thread.
@@ -44,28 +62,51 @@ impl Common {
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` if it was destroyed: a guest thread can have such a context.
     pub fn enter(&self, context: u64) -> Result<(), CUresult> {
         let changes = self.changes();
-        if CURRENT.get() == (context, changes) {
+        let (entered, when) = CURRENT.get();
+        if (entered.context, when) == (context, changes) {
             return Ok(());
         }
-        let raw = self.objects.raw::<Context>(context);
-        let raw = raw.map_err(|_| CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+        let (raw, home) = match context {
+            0 => (0, 0),
+            _ => {
+                let entry = self.objects.entry::<Context>(context);
+                let entry = entry.ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+                (entry.raw, home(context, entry.context))
+            }
+        };
         // SAFETY: the handle is the driver's, or NULL for none.
         unsafe { driver::cuCtxSetCurrent(raw as CUcontext)? };
-        CURRENT.set((context, changes));
+        CURRENT.set((Entered { context, home }, changes));
         Ok(())
     }
 
     /// The driver's own idea of the current context changed behind [`Self::enter`].
     pub fn forget_current(&self) {
-        CURRENT.set((u64::MAX, 0));
+        CURRENT.set((UNKNOWN, 0));
     }
 
-    /// The id of this thread's current context.
+    /// The id of the context that goes with what this thread's command makes: that of its current context, or of a green one's primary context.
+    /// Memory, modules, functions and events are there; streams are not ([`Self::entered`]).
     pub fn current(&self) -> u64 {
-        match CURRENT.get() {
-            (u64::MAX, _) => 0,
-            (context, _) => context,
+        CURRENT.get().0.home
+    }
+
+    /// The id of this thread's current context, which may be a green one: streams go with it, and the default stream is its own.
+    pub fn entered(&self) -> u64 {
+        match CURRENT.get().0 {
+            UNKNOWN => 0,
+            entered => entered.context,
         }
+    }
+
+    /// The current context, for a command that waits and goes on using it.
+    pub fn used(&self) -> [Name; 2] {
+        [self.current(), self.entered()].map(Name::Object)
+    }
+
+    /// Whether a context is a green one or has green ones.
+    pub fn has_greens(&self, context: u64) -> bool {
+        self.any_green.load(Ordering::Relaxed) && self.objects.has_greens(context)
     }
 
     /// How often a context has ended.

@@ -247,7 +247,7 @@ impl Drop for Made {
 impl Made {
     /// A graph that does these launches one after the other, in the current context.
     fn new(session: &Session, launches: &[Launch], shapes: &[Shape]) -> Result<Self, CUresult> {
-        let context = session.current();
+        let context = session.entered();
         let raw = session.objects.raw::<Context>(context)? as CUcontext;
         let mut graph = std::ptr::null_mut();
         // SAFETY: the pointer is to a value that lives across the call.
@@ -266,7 +266,7 @@ impl Made {
                 reserve_stack(session, function.local.into())?;
             }
             if let Some(places) = function.places() {
-                places.enter(session.device_memory, context)?;
+                places.enter(session.device_memory, session.current())?;
             }
             let mut node = Node::new(launch, &function, raw)?;
             let after = made.nodes.last().map(|of| of.raw);
@@ -430,7 +430,7 @@ impl Crowds {
 
     /// The graph of a crowd in the current context; made if that is worth it.
     fn graph(&mut self, session: &Session, launches: &[Launch]) -> Result<Option<usize>, CUresult> {
-        let context = session.current();
+        let context = session.entered();
         let is_like = |made: &Made| {
             made.context == context
                 && made.shapes.len() == launches.len()
@@ -469,17 +469,17 @@ impl Crowds {
         let passage = session
             .gates
             .enter(waiting.context, &first.named(), Launch::GIVES)?;
-        if !passage.is_open() || self.ending.contains(&session.current()) || !self.has_room()? {
+        if !passage.is_open() || self.ending.contains(&session.entered()) || !self.has_room()? {
             return Ok(false);
         }
         let (stream, context) = session.objects.stream(first.config.stream)?;
-        if context != 0 && context != session.current() {
+        if context != 0 && context != session.entered() {
             return Ok(false);
         }
         let Some(at) = self.graph(session, &waiting.launches)? else {
             return Ok(false);
         };
-        let context = session.current();
+        let context = session.entered();
         let mark = match self.spare.iter().position(|of| of.context == context) {
             Some(at) => self.spare.swap_remove(at),
             None => Mark::new(context)?,

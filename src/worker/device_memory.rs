@@ -439,8 +439,8 @@ impl DeviceMemory {
         let result = match range.source {
             Source::Pool { .. } => wait_for(self.common, range.context),
             _ => {
-                let used = [range.context, self.common.current()];
-                grace::narrow(&used.map(Name::Object));
+                let [home, entered] = self.common.used();
+                grace::narrow(&[Name::Object(range.context), home, entered]);
                 let (start, bytes) = (range.start, range.bytes);
                 ticket.wait(Ending::Memory { start, bytes });
                 Ok(())
@@ -637,11 +637,11 @@ impl DeviceMemory {
     /// The driver's code.
     pub fn enable_peer(&self, peer: u64) -> Result<(), CUresult> {
         let common = self.common;
-        let current = common.current();
-        let device = self.device_of(current)?;
+        let entered = common.entered();
+        let device = self.device_of(common.current())?;
         common.enter(peer)?;
-        let owner = self.device_of(peer);
-        common.enter(current)?;
+        let owner = self.device_of(common.current());
+        common.enter(entered)?;
         let owner = owner?;
         match self.device(owner) {
             Some(peer) if owner != device => peer.pool.share(device),
@@ -831,14 +831,14 @@ fn is_allocation(range: &Range) -> bool {
 
 /// Waits until a context has done what it was given.
 fn wait_for(common: &Common, context: u64) -> Result<(), CUresult> {
-    let current = common.current();
-    if current != context {
+    let entered = common.entered();
+    if entered != context {
         common.enter(context)?;
     }
-    grace::narrow(&[context, current].map(Name::Object));
+    grace::narrow(&[context, entered].map(Name::Object));
     let result = captures::synchronize();
-    if current != context {
-        common.enter(current)?;
+    if entered != context {
+        common.enter(entered)?;
     }
     result
 }

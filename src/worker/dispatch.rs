@@ -129,7 +129,7 @@ impl Until {
             Self::Context => {
                 session.wait_in(0, &[]);
                 captures::synchronize()?;
-                session.objects.set_finished(session.current());
+                session.objects.set_finished(session.entered());
                 Ok(())
             }
         }

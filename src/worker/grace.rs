@@ -22,6 +22,7 @@
 //! | array, mipmapped array | the same, with its levels and planes | by the command itself, which waits. A texture that reads it stays: what a kernel then reads is memory of this process |
 //! | texture or surface object | its value leaves the table | at once: no command but a launch uses it, by its value |
 //! | context | the same, with all in it, the ring's registration, registrations, ranges | by the command, which waits. What CUDA does not define, a context that ends under a thread that uses it, ends the client after [`super::ops::LONGEST_END`]. The thread of a gate is not waited for so long: it waits for work that only the context's end may end |
+//! | green context | the same; its primary context stays | by the command, which first waits for the work in it, with its streams |
 //! | a registration | the table of what is pinned | by the command, which waits |
 //! | a region of the guest's memory | the table of regions, and of what is pinned | when what is pinned of it was let go, by a thread of the pool; then the guest is answered. No command can then write to it, nor find another mapping in its place |
 //! | memory of a chunk | the ranges | given out again at once, to the same guest process. The chunk is unmapped once nobody uses what was in it; its addresses stay reserved for good, so the driver never takes them for the worker's own memory |

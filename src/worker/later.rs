@@ -166,16 +166,19 @@ impl Later {
                 return any;
             };
             any = true;
-            let current = common.current();
+            let entered = common.entered();
             if common.enter(doomed.context).is_ok() {
                 // SAFETY: as above; its context lives.
                 if let Err(code) = unsafe { (doomed.destroy)(doomed.raw) } {
                     tracing::debug!("A stream or event that was destroyed: {code}");
                 }
+                common.objects.remove(doomed.id);
+            } else if common.objects.home(doomed.context) == doomed.context {
+                common.objects.remove(doomed.id);
             }
-            common.objects.remove(doomed.id);
-            if common.current() != current {
-                let _ = common.enter(current);
+            // What a green context has at its end is destroyed with it.
+            if common.entered() != entered {
+                let _ = common.enter(entered);
             }
         }
     }

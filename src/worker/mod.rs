@@ -27,6 +27,9 @@ mod external;
 #[cfg(test)]
 mod gates_tests;
 mod grace;
+mod greens;
+#[cfg(test)]
+mod greens_tests;
 mod images;
 mod later;
 mod lease;

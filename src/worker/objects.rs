@@ -167,6 +167,12 @@ impl Table {
     }
 }
 
+/// The id of the context that goes with what is made in the context `id`, whose entry is in the context `of`: a green one is in its
+/// primary context.
+pub fn home(id: u64, of: u64) -> u64 {
+    if of == 0 { id } else { of }
+}
+
 /// What is said of an object that is not there.
 fn missing<K: Object>() -> CUresult {
     if K::KIND == Context::KIND {
@@ -423,6 +429,42 @@ impl Objects {
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         table.entries.get(&id).map_or(0, |of| of.entry.context)
+    }
+
+    /// The id of the context that goes with what is made in a context: its own, or that of a green one's primary context.
+    pub fn home(&self, context: u64) -> u64 {
+        home(context, self.context_of(context))
+    }
+
+    /// The driver's handles of the streams of a context that ends, of those too that end by themselves.
+    pub fn streams(&self, context: u64) -> Vec<u64> {
+        let is_one = |(id, of): &(&u64, &Place)| {
+            object_kind(**id) == Stream::KIND && of.entry.context == context
+        };
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = table.entries.iter().filter(is_one);
+        found.map(|(_, of)| of.entry.raw).collect()
+    }
+
+    /// The green contexts that are in a context.
+    pub fn greens(&self, context: u64) -> Vec<u64> {
+        let is_one = |(id, of): &(&u64, &Place)| {
+            object_kind(**id) == Context::KIND && of.entry.context == context
+        };
+        let table = self
+            .table
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = table.entries.iter().filter(is_one);
+        found.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a context is a green one or has green ones.
+    pub fn has_greens(&self, context: u64) -> bool {
+        self.context_of(context) != 0 || !self.greens(context).is_empty()
     }
 
     /// The driver's handle for an id of kind `K`; special handles stand for themselves.

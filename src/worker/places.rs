@@ -93,11 +93,11 @@ impl Places {
 
 /// The device of a context.
 fn device_of(common: &Common, context: u64) -> Result<CUdevice, CUresult> {
-    let current = common.current();
+    let entered = common.entered();
     common.enter(context)?;
     let mut device = 0;
     // SAFETY: the pointer is to a value that lives across the call.
     let asked = unsafe { driver::cuCtxGetDevice(&mut device) };
-    common.enter(current)?;
+    common.enter(entered)?;
     asked.map(|()| device)
 }

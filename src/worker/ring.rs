@@ -405,7 +405,12 @@ impl Ring {
             }
             // The legacy stream waits for every stream that is not apart from it.
             Until::Context => {
-                let Some(apart) = session.objects.streams_apart(session.current()) else {
+                // Which streams of a green context others wait for, only the driver knows.
+                let context = session.entered();
+                if session.has_greens(context) {
+                    return Ok(ELSEWHERE);
+                }
+                let Some(apart) = session.objects.streams_apart(context) else {
                     return Ok(ELSEWHERE);
                 };
                 [0].into_iter().chain(apart).collect()
@@ -449,7 +454,7 @@ impl Ring {
             *pending = Pending {
                 sequence: record.sequence,
                 is_running: false,
-                context: session.current(),
+                context: session.entered(),
                 streams,
             };
         });

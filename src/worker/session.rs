@@ -27,6 +27,7 @@ use super::{
     executables::Executables,
     exports::Exports,
     grace::{self, Name},
+    greens::Greens,
     images::Images,
     later::Later,
     lease::Gates,
@@ -71,6 +72,8 @@ pub struct Session {
     pub gates: Gates,
     /// The id of each device's primary context while it is retained, by the driver's numbers.
     pub primary: Mutex<HashMap<CUdevice, u64>>,
+    /// Its green contexts.
+    pub greens: Greens,
     /// The primary context that is made before it is asked for.
     pub ahead: Ahead,
     /// What the host is, once it was asked.
@@ -243,6 +246,7 @@ impl Session {
             answers: Answers::default(),
             gates: Gates::new(common, device_memory),
             primary: Mutex::default(),
+            greens: Greens::default(),
             ahead: Ahead::default(),
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
@@ -296,7 +300,7 @@ impl Session {
     pub fn wait_with(&self, stream: u64, memory: &[(u64, u64)], objects: &[u64]) {
         let mut names: SmallVec<[Name; 8]> = SmallVec::new();
         names.extend(objects.iter().copied().map(Name::Object));
-        names.push(Name::Object(self.current()));
+        names.extend(self.used());
         names.push(Name::Object(stream));
         names.push(Name::Object(self.objects.context_of(stream)));
         for &(start, bytes) in memory {
@@ -403,6 +407,7 @@ impl Session {
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }
+        self.greens.forget(context);
         // From now on its id may be another's.
         self.objects.remove_context(context);
         self.handles.forget_ended(self);

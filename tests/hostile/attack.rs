@@ -26,6 +26,8 @@ use crate::{
 
 #[path = "graphs.rs"]
 mod graphs;
+#[path = "green.rs"]
+mod green;
 #[path = "pictures.rs"]
 mod pictures;
 #[path = "valid.rs"]
@@ -98,6 +100,8 @@ struct Attack<'a> {
     physical: Vec<u64>,
     /// Executable graphs, and how many steps each has.
     executables: Vec<(u64, u32)>,
+    /// Green contexts of the first place's context.
+    greens: Vec<u64>,
     /// What there was.
     gone: Vec<u64>,
     serial: u64,
@@ -125,6 +129,7 @@ impl<'a> Attack<'a> {
             reserved: Vec::new(),
             physical: Vec::new(),
             executables: Vec::new(),
+            greens: Vec::new(),
             gone: Vec::new(),
             serial: 100,
             sequence: 0,
@@ -193,6 +198,7 @@ impl<'a> Attack<'a> {
             place.functions,
             place.modules,
             vec![place.context],
+            self.greens.clone(),
             self.pools.clone(),
             self.physical.clone(),
         ]
@@ -230,7 +236,8 @@ impl<'a> Attack<'a> {
     fn change(&mut self, sent: &mut Sent) {
         const HEAD: usize = size_of::<StreamCommand>();
         let words = (sent.bytes.len() - HEAD) / 8;
-        let contexts: Vec<u64> = self.places.iter().map(|place| place.context).collect();
+        let places = self.places.iter().map(|place| place.context);
+        let contexts: Vec<u64> = places.chain(self.greens.iter().copied()).collect();
         if self.random.below(2) == 0 || words == 0 {
             let context = match self.random.below(4) {
                 0 => 0,

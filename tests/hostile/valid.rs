@@ -19,7 +19,11 @@ impl Attack<'_> {
     /// A command as a program would send it.
     pub fn valid(&mut self) -> Sent {
         let at = self.random.below(self.places.len() as u64) as usize;
-        let place = self.places[at].clone();
+        let mut place = self.places[at].clone();
+        if at == 0 && self.random.below(4) == 0 {
+            let greens = self.greens.clone();
+            place.context = self.pick(&greens).unwrap_or(place.context);
+        }
         let context = place.context;
         let mut streams = place.streams.clone();
         streams.extend([0, 0, 1]);
@@ -30,7 +34,7 @@ impl Attack<'_> {
             self.pick(&memory).unwrap_or(0),
         );
         let ByteCount = self.random.below(BYTES as u64 + 1) as usize;
-        match self.random.below(31) {
+        match self.random.below(33) {
             0..4 => self.launch(&place, hStream, 16),
             4 | 5 => self.copy(context, (dst, src, ByteCount, hStream)),
             6 | 7 => self.fill(context, (dst, ByteCount, hStream)),
@@ -45,6 +49,7 @@ impl Attack<'_> {
             26 => self.linked(context, dst),
             27 | 28 => self.pictured((context, hStream), dst),
             29 | 30 => self.shared((context, hStream), dst),
+            31 | 32 => self.greened(),
             18 => match self.random.below(5) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {

@@ -4,6 +4,7 @@
 #include "harness.h"
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #define CKR_IS(CALL, CODE)                                                                                             \
     do {                                                                                                               \
@@ -508,6 +509,70 @@ PITFALL(68, runtime_pools) {
     void *much = nullptr;
     CKR_IS(cudaMallocAsync(&much, 1ull << 50, stream), cudaErrorMemoryAllocation);
     CKR_IS(cudaGetLastError(), cudaErrorMemoryAllocation);
+}
+
+// A function of CUDA 13.1's runtime, by its name: earlier ones lack it.
+template <typename... A> static int newer(const char *name, A... arguments) {
+    auto *found = (int (*)(A...))dlsym(RTLD_DEFAULT, name);
+    if (!found)
+        pitfall::skip("the runtime has no %s", name);
+    return found(arguments...);
+}
+
+PITFALL(25, runtime_green_contexts) {
+    CKR(cudaFree(nullptr));
+    // A CUdevResource: 144 bytes, with the multiprocessors behind 96 of them.
+    struct alignas(8) Resource {
+        unsigned type, internal[23], count, rest[11];
+    } all = {}, group = {}, left = {}, has = {};
+    static_assert(sizeof(Resource) == 144);
+    void *descriptor = nullptr, *green = nullptr, *device = nullptr;
+    int code = newer("cudaDeviceGetDevResource", 0, &all, 1u);
+    if (code == cudaErrorNotSupported || code == cudaErrorCallRequiresNewerDriver)
+        pitfall::skip("the driver has no resources");
+    EXPECT(code == 0 && all.type == 1 && all.count >= 1, "%d: %u multiprocessors", code, all.count);
+    unsigned groups = 1;
+    code = newer("cudaDevSmResourceSplitByCount", &group, &groups, (const Resource *)&all, &left, 0u, 0u);
+    EXPECT(code == 0 && groups == 1 && group.count + left.count == all.count, "%d: %u and %u", code, group.count, left.count);
+    code = newer("cudaDevResourceGenerateDesc", &descriptor, &group, 1u);
+    EXPECT(code == 0 && descriptor, "%d", code);
+    code = newer("cudaGreenCtxCreate", &green, descriptor, 0, 0u);
+    EXPECT(code == 0 && green, "%d", code);
+    code = newer("cudaExecutionCtxGetDevResource", green, &has, 1u);
+    EXPECT(code == 0 && has.count == group.count, "%d: %u in place of %u", code, has.count, group.count);
+    code = newer("cudaDeviceGetExecutionCtx", &device, 0);
+    EXPECT(code == 0 && device && device != green, "%d", code);
+    unsigned long long ids[2] = {};
+    int of = -1;
+    EXPECT(newer("cudaExecutionCtxGetId", green, &ids[0]) == 0 && newer("cudaExecutionCtxGetId", device, &ids[1]) == 0 && ids[0] != ids[1],
+           "ids %llu and %llu", ids[0], ids[1]);
+    EXPECT(newer("cudaExecutionCtxGetDevice", &of, green) == 0 && of == 0, "device %d", of);
+    cudaStream_t stream = nullptr;
+    cudaEvent_t event;
+    code = newer("cudaExecutionCtxStreamCreate", &stream, green, (unsigned)cudaStreamNonBlocking, 0);
+    EXPECT(code == 0 && stream, "%d", code);
+    code = newer("cudaStreamGetDevResource", stream, &has, 1u);
+    EXPECT(code == 0 && has.count == group.count, "%d: %u in place of %u", code, has.count, group.count);
+    unsigned *word, got = 0;
+    CKR(cudaMalloc(&word, 4));
+    CKR(cudaMemset(word, 0, 4));
+    CKR(cudaDeviceSynchronize());
+    step<<<1, 1, 0, stream>>>(word, 1, 5);
+    CKR(cudaGetLastError());
+    CKR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    EXPECT(newer("cudaExecutionCtxRecordEvent", green, event) == 0 && newer("cudaExecutionCtxWaitEvent", device, event) == 0,
+           "events of execution contexts");
+    EXPECT(newer("cudaExecutionCtxSynchronize", green) == 0, "a wait for a green context");
+    CKR(cudaEventQuery(event));
+    CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
+    EXPECT(got == 5, "%u", got);
+    // What is current is as it was.
+    CUcontext current = nullptr;
+    EXPECT(cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == device, "another context is current");
+    CKR(cudaStreamDestroy(stream));
+    EXPECT(newer("cudaExecutionCtxDestroy", green) == 0, "a green context does not end");
+    CKR(cudaFree(word));
+    CKR(cudaDeviceSynchronize());
 }
 
 PITFALL_MAIN

@@ -327,9 +327,11 @@ impl<K: Object> GuestArg for New<K> {
     }
 
     fn settle(client: &Client, argument: *mut K::Handle, request: &u64) {
-        client
-            .objects
-            .insert(*request, Known::made::<K>(thread::current_context()));
+        let context = match K::KIND {
+            Stream::KIND => thread::current_context(),
+            _ => thread::home(client),
+        };
+        client.objects.insert(*request, Known::made::<K>(context));
         OutPtr(argument).offer(K::handle(*request));
     }
 }

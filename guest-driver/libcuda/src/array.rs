@@ -43,7 +43,7 @@ fn native(form: &ArrayForm) -> CUDA_ARRAY3D_DESCRIPTOR {
 fn create(out: OutPtr<CUarray>, form: ArrayForm) -> Result {
     let client = client()?;
     out.required()?;
-    let context = thread::current_context();
+    let context = thread::home(client);
     let array = client.new_id::<Array>();
     let request = request::gpgpuArrayCreate {
         array,
@@ -63,7 +63,7 @@ fn create(out: OutPtr<CUarray>, form: ArrayForm) -> Result {
 fn create_mipmapped(out: OutPtr<CUmipmappedArray>, form: ArrayForm, levels: u32) -> Result {
     let client = client()?;
     out.required()?;
-    let context = thread::current_context();
+    let context = thread::home(client);
     let mipmap = client.new_id::<MipmappedArray>();
     let request = request::gpgpuMipmappedArrayCreate {
         mipmap,

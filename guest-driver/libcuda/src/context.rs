@@ -19,7 +19,7 @@ use crate::{
     coredump, cuda,
     device::{attribute, device},
     graph::Guest,
-    managed, memory,
+    green, managed, memory,
     stores::{
         answers::{Answers, bit},
         context::{ContextData, answer},
@@ -29,12 +29,13 @@ use crate::{
     thread,
 };
 
-/// A new context of a device.
-fn known(of: CUdevice, primary: bool) -> Known {
+/// A new context of a device; a green one is a part of the primary context `home`.
+pub fn known(of: CUdevice, primary: bool, home: Option<u64>) -> Known {
     let limits = |info| Limits::of(|which| attribute(info, which).ok());
     Known::Context(Arc::new(ContextData {
         device: of,
         primary,
+        home,
         attached: AtomicU32::new(0),
         limits: device(of).map(limits).unwrap_or_default(),
         answers: Answers::default(),
@@ -91,7 +92,8 @@ fn ended(context: u64) -> Option<CUdevice> {
         .map(|(_, device)| *device)
 }
 
-fn forget(client: &Client, context: u64) {
+/// A context has ended, and all that is in it.
+pub fn forget(client: &Client, context: u64) {
     if let Some(data) = client.objects.context(context)
         && data.primary
     {
@@ -124,7 +126,7 @@ fn create(pctx: OutPtr<CUcontext>, flags: u32, dev: CUdevice) -> Result {
         flags,
         dev,
     })?;
-    client.objects.insert(id, known(dev, false));
+    client.objects.insert(id, known(dev, false, None));
     managed::note_context(id);
     thread::push_context(id)?;
     pctx.set(Context::handle(id))
@@ -140,7 +142,7 @@ fn destroy(ctx: CUcontext) -> Result {
     if client
         .objects
         .context(id)
-        .is_none_or(|context| context.primary)
+        .is_none_or(|context| context.primary || context.home.is_some())
     {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
@@ -170,7 +172,7 @@ pub fn retain_primary(dev: CUdevice) -> Result<u64> {
     if primary.count == 0 {
         let id = client.new_id::<Context>();
         client.call(&request::cuDevicePrimaryCtxRetain { pctx: id, dev })?;
-        client.objects.insert(id, known(dev, true));
+        client.objects.insert(id, known(dev, true, None));
         managed::note_context(id);
         *primary = Primary {
             id,
@@ -179,6 +181,26 @@ pub fn retain_primary(dev: CUdevice) -> Result<u64> {
     }
     primary.count += 1;
     Ok(primary.id)
+}
+
+/// Releases a device's primary context, which ends with the last release.
+pub fn release_primary(dev: CUdevice) -> Result {
+    let client = client()?;
+    device(dev)?;
+    let mut table = primaries(dev);
+    let primary = &mut table[dev as usize];
+    match primary.count {
+        0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
+        1 => {
+            client.call(&request::cuDevicePrimaryCtxRelease_v2 { dev })?;
+            green::forget_all(client, primary.id);
+            forget(client, primary.id);
+            primary.flags = None;
+        }
+        _ => {}
+    }
+    primary.count -= 1;
+    Ok(())
 }
 
 cuda! {
@@ -199,21 +221,7 @@ cuda! {
     }
 
     fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) {
-        let client = client()?;
-        device(dev)?;
-        let mut table = primaries(dev);
-        let primary = &mut table[dev as usize];
-        match primary.count {
-            0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
-            1 => {
-                client.call(&request::cuDevicePrimaryCtxRelease_v2 { dev })?;
-                forget(client, primary.id);
-                primary.flags = None;
-            }
-            _ => {}
-        }
-        primary.count -= 1;
-        Ok(())
+        release_primary(dev)
     }
 
     fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) {
@@ -222,6 +230,7 @@ cuda! {
         let mut table = primaries(dev);
         client.call(&request::cuDevicePrimaryCtxReset_v2 { dev })?;
         let primary = &mut table[dev as usize];
+        green::forget_all(client, primary.id);
         forget(client, primary.id);
         *primary = Primary::default();
         Ok(())
@@ -375,7 +384,7 @@ cuda! {
         let context = context.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         let fewer = |count: u32| count.checked_sub(1);
         let is_attached = context.attached.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok();
-        if is_attached || context.primary {
+        if is_attached || context.primary || context.home.is_some() {
             return Ok(());
         }
         drop(context);

@@ -180,8 +180,8 @@ fn settings() -> MutexGuard<'static, (Settings, Vec<(u64, Settings)>)> {
 
 /// The current context, whose settings are asked for or set: all but those of dumps that somebody calls for.
 fn context(attribute: u32) -> Result<u64> {
-    client()?;
-    match thread::current_context() {
+    let client = client()?;
+    match thread::home(client) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
         _ if matches!(attribute, ENABLE_USER_TRIGGER | PIPE) => Err(CUDA_ERROR_INVALID_VALUE),
         context => Ok(context),

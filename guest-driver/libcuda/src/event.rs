@@ -301,6 +301,31 @@ fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
     result
 }
 
+/// Records an event behind all that a context was given.
+pub fn record_all(context: CUcontext, event: CUevent) -> Result {
+    let (hCtx, hEvent) = whole(context, event)?;
+    capture::refuse_context::<Guest>(hCtx)?;
+    recorded_elsewhere(hEvent);
+    within(hCtx, || {
+        let request = request::cuCtxRecordEvent { hCtx, hEvent };
+        client()?.call(&request).map(drop)
+    })?;
+    // What it stood for in a capture it stands for no more.
+    capture::forget_event::<Guest>(hEvent);
+    Ok(())
+}
+
+/// Has all that a context is given from now on wait for an event.
+pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
+    let (hCtx, hEvent) = whole(context, event)?;
+    capture::refuse_context::<Guest>(hCtx)?;
+    capture::use_event::<Guest>(hEvent).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+    within(hCtx, || {
+        let request = request::cuCtxWaitEvent { hCtx, hEvent };
+        client()?.call(&request).map(drop)
+    })
+}
+
 /// A record of the event is on its way of which its word will not tell.
 pub fn recorded_elsewhere(event: u64) {
     if let Some(watched) = find(event) {
@@ -365,7 +390,7 @@ cuda! {
         } else {
             client.call(&request)?;
         }
-        client.objects.insert(id, Known::made::<Event>(thread::current_context()));
+        client.objects.insert(id, Known::made::<Event>(thread::home(client)));
         phEvent.set(Event::handle(id))
     }
 
@@ -387,21 +412,12 @@ cuda! {
 
     /// As CUDA's documentation describes it: behind all that the context was given.
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) {
-        let (hCtx, hEvent) = whole(hCtx, hEvent)?;
-        capture::refuse_context::<Guest>(hCtx)?;
-        recorded_elsewhere(hEvent);
-        within(hCtx, || client()?.call(&request::cuCtxRecordEvent { hCtx, hEvent }).map(drop))?;
-        // What it stood for in a capture it stands for no more.
-        capture::forget_event::<Guest>(hEvent);
-        Ok(())
+        record_all(hCtx, hEvent)
     }
 
     /// As CUDA's documentation describes it: all that the context is given from now on waits.
     fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) {
-        let (hCtx, hEvent) = whole(hCtx, hEvent)?;
-        capture::refuse_context::<Guest>(hCtx)?;
-        capture::use_event::<Guest>(hEvent).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
-        within(hCtx, || client()?.call(&request::cuCtxWaitEvent { hCtx, hEvent }).map(drop))
+        hold_all(hCtx, hEvent)
     }
 
     fn cuEventDestroy_v2(hEvent: CUevent) {

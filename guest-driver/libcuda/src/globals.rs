@@ -47,7 +47,7 @@ pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) -> Re
     client.pointers.insert(Range {
         start,
         bytes: bytes as u64,
-        context: thread::current_context(),
+        context: thread::home(client),
         kind: Kind::Device,
         origin: Origin::Image {
             owner,

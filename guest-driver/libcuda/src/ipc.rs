@@ -78,7 +78,7 @@ fn is_opened(range: &Range) -> bool {
 
 /// Requires a current context.
 pub fn current() -> Result<u64> {
-    match thread::current_context() {
+    match thread::home(client()?) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
         context => Ok(context),
     }

@@ -29,6 +29,7 @@ use crate::{
     client::{Client, client},
     cuda, event,
     graph::{self, Guest},
+    green,
     stores::{function::FunctionData, objects::Known, occupancy::configuration},
     thread,
 };
@@ -293,11 +294,11 @@ pub fn check(client: &Client, kernel: &Kernel) -> Result {
     };
     let place = client.objects.look(kernel.context, look).flatten();
     let function = client.objects.function(kernel.function)?;
-    if function.context != 0 && function.context != kernel.context {
+    if function.context != 0 && function.context != green::home(client, kernel.context) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     if let Some((device, true)) = place
-        && (function.accepted.holds(device, config)
+        && (function.accepted.holds(device, config) && !green::any()
             || config.attributes.is_empty()
                 && fits(client, (&function, kernel.function), device, config))
     {
@@ -346,7 +347,9 @@ pub fn launch(
         if capture::any::<Guest>() && record(client, func, function, config, &request)? {
             return Ok(());
         }
-        let here = function.context == 0 || function.context == context;
+        let here = function.context == 0
+            || function.context == context
+            || function.context == green::home(client, context);
         let Some((device, true)) = place.filter(|_| streams && here) else {
             return client.call(&request).map(drop);
         };
@@ -358,7 +361,8 @@ pub fn launch(
             };
         }
         // Whether attributes fit is the host's to say. What it took once, it takes again.
-        if function.accepted.holds(device, config) {
+        // A green context may have too few multiprocessors for it.
+        if function.accepted.holds(device, config) && !green::any() {
             return client.post(&request);
         }
         let before = configuration();

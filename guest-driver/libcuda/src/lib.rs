@@ -31,6 +31,7 @@ mod fill;
 mod function;
 mod globals;
 mod graph;
+mod green;
 mod image;
 mod ipc;
 mod ipc_event;

@@ -89,7 +89,7 @@ fn names(client: &Client, library: CUlibrary) -> Result<Vec<String>> {
 }
 
 fn current_context() -> Result<u64> {
-    match thread::current_context() {
+    match thread::home(client()?) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
         context => Ok(context),
     }
@@ -151,7 +151,7 @@ cuda! {
         }
         let module = client.new_id::<Module>();
         client.call(&request::cuLibraryGetModule { module, library: Library::id(library) })?;
-        client.objects.insert(module, Known::Module(ModuleData::new(Some(Library::id(library)))));
+        client.objects.insert(module, Known::Module(ModuleData::new(context, Some(Library::id(library)))));
         modules.insert(context, module);
         pMod.set(Module::handle(module))
     }

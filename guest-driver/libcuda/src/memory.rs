@@ -110,7 +110,7 @@ fn note_host(
     client.pointers.insert(Range {
         start,
         bytes: bytes as u64,
-        context: thread::current_context(),
+        context: thread::home(client),
         kind,
         origin: Origin::Call,
     });
@@ -213,7 +213,7 @@ cuda! {
     /// `cuMemAlloc`.
     fn cuMemAlloc_v2(dptr: OutPtr<CUdeviceptr>, bytesize: usize) {
         let client = client()?;
-        let context = thread::current_context();
+        let context = thread::home(client);
         if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(Home::of_context(context), spare::length_for(bytesize)) {
             note_device(client, context, spare, bytesize);
             return dptr.set(spare);
@@ -229,7 +229,7 @@ cuda! {
         let client = client()?;
         let request = request::cuMemAllocPitch_v2 { dptr: !dptr.is_null(), pPitch: !pPitch.is_null(), WidthInBytes, Height, ElementSizeBytes };
         let reply = client.allocate(|| client.call(&request))?;
-        note_device(client, thread::current_context(), reply.dptr, reply.pPitch.saturating_mul(Height));
+        note_device(client, thread::home(client), reply.dptr, reply.pPitch.saturating_mul(Height));
         pPitch.set(reply.pPitch)?;
         dptr.set(reply.dptr)
     }

@@ -19,6 +19,7 @@ use crate::{
     cuda,
     device::device,
     graph::{self, Guest},
+    green,
     launch::DefaultStream,
     stores::{
         pointers::{Kind, Origin, Range},
@@ -36,7 +37,7 @@ fn allocate(
     let client = client()?;
     dptr.required()?;
     let hStream = stream::lower(shape, hStream)?;
-    let context = stream::context(hStream as CUstream)?;
+    let context = green::home(client, stream::context(hStream as CUstream)?);
     let pool = match pool {
         Some(pool) => MemPool::id(pool),
         None => {

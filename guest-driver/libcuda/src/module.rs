@@ -40,9 +40,10 @@ fn load<'a>(
     if result != CUDA_SUCCESS {
         return Err(result);
     }
-    client
-        .objects
-        .insert(module, Known::Module(ModuleData::new(None)));
+    client.objects.insert(
+        module,
+        Known::Module(ModuleData::new(thread::home(client), None)),
+    );
     to.set(Module::handle(module))
 }
 

@@ -45,7 +45,7 @@ pub fn ask(
 
 /// Has the host change what makes some answers of the current context untrue.
 fn change<T>(client: &Client, untrue: u32, host: impl FnOnce() -> T) -> T {
-    match client.objects.context(thread::current_context()) {
+    match client.objects.context(thread::home(client)) {
         Some(context) => context.answers.change(untrue, host),
         None => host(),
     }
@@ -78,7 +78,7 @@ macro_rules! current {
             // The host's driver decides what NULL means.
             return ask_host(false).map(drop);
         }
-        let value = ask($client, thread::current_context(), answer::$which, || {
+        let value = ask($client, thread::home($client), answer::$which, || {
             ask_host(true).map(u64::from)
         })?;
         $out.set(value as u32)
@@ -138,7 +138,7 @@ cuda! {
             return pvalue.set(ask_host(true)?);
         }
         let which = answer::LIMITS + limit as usize;
-        pvalue.set(ask(client, thread::current_context(), which, || ask_host(true).map(|value| value as u64))? as usize)
+        pvalue.set(ask(client, thread::home(client), which, || ask_host(true).map(|value| value as u64))? as usize)
     }
 
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {

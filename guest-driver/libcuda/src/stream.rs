@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams: what the process knows of them.
 
-use std::ffi::c_void;
-
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
     api::{Context, Event, Object, Stream, request},
@@ -15,7 +13,7 @@ use crate::{
     client::{Client, client},
     cuda,
     graph::{self, Guest},
-    ipc_event,
+    green, ipc_event,
     launch::DefaultStream,
     managed, settings,
     stores::{answers::local, context::answer, objects::Known},
@@ -37,6 +35,7 @@ pub fn context(handle: CUstream) -> Result<u64> {
         _ => None,
     };
     let known = client.objects.look(id, look).flatten();
+    green::check_stream(id)?;
     known.ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
@@ -121,17 +120,38 @@ fn context_out(pctx: OutPtr<CUcontext>, stream: CUstream) -> Result {
     pctx.set(Context::handle(context(stream)?))
 }
 
-/// `cuStreamGetCtx_v2`: no stream is of a green context.
+/// The context of a stream that is no green one, and the green one, which is NULL for a stream of another context. In a green context a thread's
+/// own stream is none, as CUDA's documentation has it.
+fn contexts(shape: DefaultStream, stream: CUstream) -> Result<(CUcontext, CUgreenCtx)> {
+    let client = client()?;
+    let context = context(stream)?;
+    let home = green::home(client, context);
+    if home == context {
+        return Ok((Context::handle(home), std::ptr::null_mut()));
+    }
+    let is_own = match Stream::id(stream) {
+        0 => shape == DefaultStream::PerThread,
+        id => id == CU_STREAM_PER_THREAD as u64,
+    };
+    if is_own {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    Ok((Context::handle(home), context as CUgreenCtx))
+}
+
+/// `cuStreamGetCtx_v2`.
 fn contexts_out(
     pCtx: OutPtr<CUcontext>,
-    pGreenCtx: OutPtr<*mut c_void>,
+    pGreenCtx: OutPtr<CUgreenCtx>,
+    shape: DefaultStream,
     stream: CUstream,
 ) -> Result {
     client()?;
     pCtx.required()?;
     pGreenCtx.required()?;
-    pCtx.set(Context::handle(context(stream)?))?;
-    pGreenCtx.set(std::ptr::null_mut())
+    let (context, green) = contexts(shape, stream)?;
+    pCtx.set(context)?;
+    pGreenCtx.set(green)
 }
 
 cuda! {
@@ -141,6 +161,7 @@ cuda! {
         if id <= CU_STREAM_PER_THREAD as u64 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
+        green::check_stream(id)?;
         client.leave_stream(id);
         // Work goes on until it is done, and the call does not wait for it.
         let request = request::cuStreamDestroy_v2 { hStream: id };
@@ -193,19 +214,19 @@ cuda! {
         context_out(pctx, hStream)
     }
 
-    fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<*mut c_void>) {
-        contexts_out(pCtx, pGreenCtx, hStream)
+    fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<CUgreenCtx>) {
+        contexts_out(pCtx, pGreenCtx, DefaultStream::Legacy, hStream)
     }
 
-    fn cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<*mut c_void>) {
-        contexts_out(pCtx, pGreenCtx, hStream)
+    fn cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: OutPtr<CUcontext>, pGreenCtx: OutPtr<CUgreenCtx>) {
+        contexts_out(pCtx, pGreenCtx, DefaultStream::PerThread, hStream)
     }
 
-    fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: OutPtr<*mut c_void>) {
+    fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: OutPtr<CUgreenCtx>) {
         client()?;
         phCtx.required()?;
-        context(hStream)?;
-        phCtx.set(std::ptr::null_mut())
+        let (_, green) = contexts(DefaultStream::Legacy, hStream)?;
+        phCtx.set(green)
     }
 
     fn cuStreamGetDevice(hStream: CUstream, device: OutPtr<CUdevice>) {

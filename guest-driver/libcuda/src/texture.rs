@@ -83,7 +83,7 @@ fn view(native: &CUDA_RESOURCE_VIEW_DESC) -> Result<TextureView> {
 }
 
 fn context() -> Result<u64> {
-    match thread::current_context() {
+    match thread::home(client()?) {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
         context => Ok(context),
     }

@@ -16,6 +16,7 @@ use gpgpu_protocol::{
 use crate::{
     border::Result,
     client::{Client, client},
+    green,
     stores::objects::Known,
 };
 
@@ -66,11 +67,18 @@ pub fn has_context(client: &Client) -> bool {
     context != 0 && client.objects.contains(context)
 }
 
+/// The context that goes with what the calling thread makes: its current one, or the primary context that a green one is a part of. Streams go
+/// with the current one.
+pub fn home(client: &Client) -> u64 {
+    green::home(client, current_context())
+}
+
 /// The id of a stream handle, where NULL is the legacy stream.
 pub fn stream_id(client: &Client, handle: u64) -> Result<u64> {
     if handle == CU_STREAM_PER_THREAD as u64 {
         own_stream(client)
     } else {
+        green::check_stream(handle)?;
         Ok(handle)
     }
 }

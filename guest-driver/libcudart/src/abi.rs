@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_uint, c_void};
 pub type cudaError_t = c_uint;
 pub type cudaStream_t = cu::CUstream;
 pub type cudaEvent_t = cu::CUevent;
+pub type cudaExecutionContext_t = cu::CUcontext;
 pub type cudaArray_t = cu::CUarray;
 pub type cudaMemPool_t = cu::CUmemoryPool;
 pub type cudaMemLocation = cu::CUmemLocation;

@@ -138,6 +138,21 @@ driver_table! {
     cuDevicePrimaryCtxGetState;
 
     cuCtxGetCurrent;
+    cuCtxPushCurrent = cuCtxPushCurrent_v2;
+    cuCtxPopCurrent = cuCtxPopCurrent_v2;
+    cuCtxGetDeviceOf = cuCtxGetDevice_v2;
+    cuCtxSynchronizeOf = cuCtxSynchronize_v2;
+    cuCtxGetId;
+    cuCtxRecordEvent;
+    cuCtxWaitEvent;
+    cuDeviceGetDevResource;
+    cuCtxGetDevResource;
+    cuDevSmResourceSplitByCount;
+    cuDevResourceGenerateDesc;
+    cuGreenCtxCreate;
+    cuGreenCtxDestroy;
+    cuCtxFromGreenCtx;
+    cuStreamGetCtx;
     cuCtxSetCurrent;
     cuCtxGetDevice;
     cuCtxGetFlags;

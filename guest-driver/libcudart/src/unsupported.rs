@@ -4,11 +4,7 @@
 
 unsupported! {
     __cudaGetProcAddress
-    cudaDevResourceGenerateDesc
     cudaDevSmResourceSplit
-    cudaDevSmResourceSplitByCount
-    cudaDeviceGetDevResource
-    cudaDeviceGetExecutionCtx
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags
@@ -19,14 +15,6 @@ unsupported! {
     cudaEGLStreamProducerPresentFrame
     cudaEGLStreamProducerReturnFrame
     cudaEventCreateFromEGLSync
-    cudaExecutionCtxDestroy
-    cudaExecutionCtxGetDevResource
-    cudaExecutionCtxGetDevice
-    cudaExecutionCtxGetId
-    cudaExecutionCtxRecordEvent
-    cudaExecutionCtxStreamCreate
-    cudaExecutionCtxSynchronize
-    cudaExecutionCtxWaitEvent
     cudaFuncGetParamCount
     cudaGLGetDevices
     cudaGLMapBufferObject
@@ -48,7 +36,6 @@ unsupported! {
     cudaGraphicsResourceGetMappedEglFrame
     cudaGraphicsVDPAURegisterOutputSurface
     cudaGraphicsVDPAURegisterVideoSurface
-    cudaGreenCtxCreate
     cudaLaunchCooperativeKernelMultiDevice
     cudaLaunchHostFunc_v2
     cudaLaunchHostFunc_v2_ptsz
@@ -62,8 +49,6 @@ unsupported! {
     cudaSignalExternalSemaphoresAsync_ptsz
     cudaSignalExternalSemaphoresAsync_v2
     cudaSignalExternalSemaphoresAsync_v2_ptsz
-    cudaStreamGetDevResource
-    cudaStreamGetDevResource_ptsz
     cudaVDPAUGetDevice
     cudaVDPAUSetVDPAUDevice
     cudaWaitExternalSemaphoresAsync

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::{
     ArrayForm, BoxCopy, BoxEnd, Copy2D, GraphStep, JitOption, LaunchAttribute, LaunchConfig, MemOp,
-    TensorForm, TensorMap, TextureForm, TextureResource,
+    MultiprocessorSplit, TensorForm, TensorMap, TextureForm, TextureResource,
 };
 use crate::{
     codec::{Blob, Wire},
@@ -67,7 +67,8 @@ custom_only!(
     BoxCopy,
     BoxEnd,
     TextureForm,
-    TextureResource
+    TextureResource,
+    MultiprocessorSplit
 );
 
 /// Flags, of which those in `GOOD` are good in any combination: with others, the host is asked.
@@ -168,7 +169,7 @@ macro_rules! objects {
 }
 
 objects! {
-    /// A context, by handle; 0 means the current one where CUDA lets NULL mean that.
+    /// A context, by handle; 0 means the current one where CUDA lets NULL mean that. A green context is one too.
     Context = 0x10: CUcontext;
     /// A module, by handle.
     Module = 0x20: CUmodule;

@@ -1783,4 +1783,10 @@ issued! {
     9 0x0d35 0x8cf6e174ee1eca04 gpgpuIpcEventWait;
     9 0x0d36 0x327e5f8451774ac4 gpgpuIpcEventQuery;
     9 0x0d37 0x42b4c751fdba96e3 gpgpuIpcEventSynchronize;
+    10 0x0f80 0xffd6e4d047fa98b6 gpgpuDeviceMultiprocessors;
+    10 0x0f81 0xa798e137da2e1135 gpgpuContextMultiprocessors;
+    10 0x0f82 0x6ac11d69159f6434 gpgpuMultiprocessorSplit;
+    10 0x0f83 0x95ec5a5577ccfd3c gpgpuGreenCtxCreate;
+    10 0x0f84 0xa71527e7ae553869 gpgpuGreenCtxDestroy;
+    10 0x0f85 0xba6ae6e72f2cb13a gpgpuGreenCtxStreamCreate;
 }

@@ -371,7 +371,35 @@ wire_struct! {
         /// See `first_layer`.
         pub last_layer: u32,
     }
+
+    /// Multiprocessors of a device: a `CUdevSmResource`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Multiprocessors {
+        /// How many: `smCount`.
+        pub count: u32,
+        /// The fewest of a group that they can be split into: `minSmPartitionSize`; 0 where they cannot.
+        pub minimum: u32,
+        /// What the multiprocessors of such a group are a multiple of: `smCoscheduledAlignment`; 0 where they cannot be split.
+        pub alignment: u32,
+    }
+
+    /// How a device's multiprocessors are split: the arguments of `cuDevSmResourceSplitByCount`. The same split of the same
+    /// multiprocessors gives the same groups.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub struct MultiprocessorSplit {
+        /// The green context whose multiprocessors are split, by id; 0 for all of the device's.
+        pub green: u64,
+        /// How many groups there are to be at most; 0 for no split.
+        pub groups: u32,
+        /// How many multiprocessors a group has at least.
+        pub minimum: u32,
+        /// `CU_DEV_SM_RESOURCE_SPLIT_*`.
+        pub flags: u32,
+    }
 }
+
+/// In place of a group's number: what a split leaves.
+pub const REMAINING: u32 = u32::MAX;
 
 impl Default for LaunchAttribute {
     fn default() -> Self {

@@ -558,6 +558,24 @@ macro_rules! with_api {
             0x0f13 wait custom cuSurfObjectDestroy(surfObject: u64);
             /// The most elements of a format that a texture of linear memory has on a device.
             0x0f14 call worker cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) device;
+
+            // Green contexts. A client names multiprocessors by the split that they come from; the device does the split again. What
+            // its own driver says of them stays there.
+            /// The multiprocessors of a device.
+            0x0f80 call custom gpgpuDeviceMultiprocessors(dev: i32, all: Out<Multiprocessors>) device;
+            /// The multiprocessors of a context: those of its device, or those that a green context was made with.
+            0x0f81 call custom gpgpuContextMultiprocessors(ctx: Context, all: Out<Multiprocessors>) device;
+            /// What a split of a device's multiprocessors comes to: groups, as many as there are or as it asks for, and what is left.
+            0x0f82 call custom gpgpuMultiprocessorSplit(dev: i32, split: MultiprocessorSplit, groups: Out<Vec<Multiprocessors>>, remaining: Out<Multiprocessors>) device;
+            /// Makes a green context under an id that the client chose. It has the `groups` of a split, by number, where 2³² − 1 is what
+            /// the split leaves; or, without a split, all that would be split. The client must have retained the device's primary
+            /// context. What is made while the green context is current goes with the primary context, but for streams. It fails with
+            /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for groups that there are not.
+            0x0f83 call custom gpgpuGreenCtxCreate(green: New<Context>, dev: i32, split: MultiprocessorSplit, groups: Vec<u32>, flags: u32) device;
+            /// Ends a green context, with its streams, once their work is done. It ends with its primary context too.
+            0x0f84 wait custom gpgpuGreenCtxDestroy(green: Context) device;
+            /// Makes a stream of a green context under an id that the client chose.
+            0x0f85 call custom gpgpuGreenCtxStreamCreate(stream: New<Stream>, green: Context, flags: u32, priority: i32) device;
         }
     };
 }

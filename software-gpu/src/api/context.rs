@@ -40,7 +40,7 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Result {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let context = context::named(handle as u64)?;
-    if context.is_primary {
+    if context.is_primary || context.green.is_some() {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     CONTEXTS.remove(context.handle);
@@ -162,19 +162,19 @@ export! {
 
     /// `cuCtxGetFlags`.
     current fn cuCtxGetFlags(flags: Pointer<c_uint>) |cx| {
-        flags.set(cx.flags.load(Ordering::Relaxed))
+        flags.set(cx.home().flags.load(Ordering::Relaxed))
     }
 
     /// `cuCtxSetFlags`.
     current fn cuCtxSetFlags(flags: c_uint) |cx| {
         check_flags(flags)?;
-        cx.flags.store(flags, Ordering::Relaxed);
+        cx.home().flags.store(flags, Ordering::Relaxed);
         Ok(())
     }
 
     /// `cuCtxGetId`: a number that no other context of the process ever has.
     initialised fn cuCtxGetId(context: CUcontext, id: Pointer<c_ulonglong>) |_| {
-        id.set(context::named_or_current(context as u64)?.id)
+        id.set(context::named_or_current(context as u64)?.own)
     }
 
     /// `cuCtxSynchronize`.
@@ -202,7 +202,7 @@ export! {
 
     /// `cuCtxGetCacheConfig`.
     context fn cuCtxGetCacheConfig(config: Pointer<CUfunc_cache>) |cx| {
-        config.set(cx.cache_config.load(Ordering::Relaxed))
+        config.set(cx.home().cache_config.load(Ordering::Relaxed))
     }
 
     /// `cuCtxSetCacheConfig`: noted; there is no cache to divide.
@@ -210,13 +210,13 @@ export! {
         if config > 3 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        cx.cache_config.store(config, Ordering::Relaxed);
+        cx.home().cache_config.store(config, Ordering::Relaxed);
         Ok(())
     }
 
     /// `cuCtxGetSharedMemConfig`: four-byte banks.
     context fn cuCtxGetSharedMemConfig(config: Pointer<CUsharedconfig>) |cx| {
-        config.set(cx.shared_config.load(Ordering::Relaxed))
+        config.set(cx.home().shared_config.load(Ordering::Relaxed))
     }
 
     /// `cuCtxSetSharedMemConfig`: checked and, as on devices since Maxwell, without effect.

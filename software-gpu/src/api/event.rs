@@ -86,6 +86,30 @@ impl Event {
     }
 }
 
+/// Records an event behind all that a context was given.
+pub(super) fn record_all(context: &Context, event: CUevent) -> Result {
+    let event = Event::named(event)?;
+    capture::refuse_context::<Soft>(context.handle)?;
+    if event.context != context.id {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    event.record_by(context.mark());
+    capture::forget_event::<Soft>(event.handle);
+    Ok(())
+}
+
+/// Has all that a context is given from now on wait for an event.
+pub(super) fn hold_all(context: &Context, event: CUevent) -> Result {
+    let handle = event as u64;
+    let event = Event::named(event)?;
+    capture::refuse_context::<Soft>(context.handle)?;
+    capture::use_event::<Soft>(handle).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+    if let Some(ticket) = event.recorded().filter(|ticket| !ticket.is_done()) {
+        context.wait_behind(ticket);
+    }
+    Ok(())
+}
+
 fn destroy(event: CUevent) -> Result {
     capture::forget_event::<Soft>(event as u64);
     EVENTS
@@ -146,28 +170,12 @@ export! {
 
     /// `cuCtxRecordEvent`: behind all that the context was given.
     healthy fn cuCtxRecordEvent(context: CUcontext, event: CUevent) |_| {
-        let context = context::named(context as u64)?;
-        let event = Event::named(event)?;
-        capture::refuse_context::<Soft>(context.handle)?;
-        if event.context != context.id {
-            return Err(CUDA_ERROR_INVALID_HANDLE);
-        }
-        event.record_by(context.mark());
-        capture::forget_event::<Soft>(event.handle);
-        Ok(())
+        record_all(&*context::named(context as u64)?, event)
     }
 
     /// `cuCtxWaitEvent`: all that the context is given from now on waits.
     healthy fn cuCtxWaitEvent(context: CUcontext, event: CUevent) |_| {
-        let context = context::named(context as u64)?;
-        let handle = event as u64;
-        let event = Event::named(event)?;
-        capture::refuse_context::<Soft>(context.handle)?;
-        capture::use_event::<Soft>(handle).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
-        if let Some(ticket) = event.recorded().filter(|ticket| !ticket.is_done()) {
-            context.wait_behind(ticket);
-        }
-        Ok(())
+        hold_all(&*context::named(context as u64)?, event)
     }
 
     /// `cuEventQuery`: an event that was never recorded is ready.

@@ -24,9 +24,7 @@ use gpgpu_graphs::node::{Host, Kernel, Shape, Work};
 use super::event::Event;
 use super::occupancy::active_blocks;
 use crate::border::{Pointer, Result, as_callback, export};
-use crate::config::{
-    Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES, MULTIPROCESSORS,
-};
+use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::exec::{self, Launch};
@@ -53,8 +51,8 @@ fn fits(dimensions: [u32; 3], most: [u32; 3]) -> bool {
         .all(|(d, most)| (1..=most).contains(d))
 }
 
-/// What CUDA refuses at the call and not later.
-pub(crate) fn check(function: &Function, launch: &Launch) -> Result {
+/// What CUDA refuses at the call and not later, in a context.
+pub(crate) fn check(function: &Function, launch: &Launch, cx: &Context) -> Result {
     let info = function.info();
     let threads = product(launch.block);
     if !fits(launch.grid, MAX_GRID_DIM)
@@ -80,7 +78,7 @@ pub(crate) fn check(function: &Function, launch: &Launch) -> Result {
     }
     if launch.cooperative {
         let resident = active_blocks(function, threads as u32, launch.dynamic_shared_bytes);
-        if product(launch.grid) > u64::from(resident * MULTIPROCESSORS) {
+        if product(launch.grid) > u64::from(resident * cx.multiprocessors()) {
             return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
     }
@@ -151,7 +149,7 @@ fn launch(
     if launch.cluster == [1; 3] {
         launch.cluster = function.cluster().unwrap_or([1; 3]);
     }
-    check(&function, &launch)?;
+    check(&function, &launch, &*context::of(&stream)?)?;
     let parameters = parameters(&function, arguments, extra)?;
     let recorded = graph::record(&stream, || {
         let shape = Shape {

@@ -19,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod function;
 pub mod graph;
+pub mod green;
 pub mod host_memory;
 pub mod init;
 pub mod kernel;

@@ -172,9 +172,9 @@ export! {
         out.required()?;
         let function = Function::named(function as u64, &cx)?;
         let launch = cluster_config(&function, config)?;
-        check(&function, &launch)?;
+        check(&function, &launch, &cx)?;
         let threads = launch.block.iter().product();
-        let blocks = active_blocks(&function, threads, launch.dynamic_shared_bytes) * MULTIPROCESSORS;
+        let blocks = active_blocks(&function, threads, launch.dynamic_shared_bytes) * cx.multiprocessors();
         out.set((blocks / launch.cluster.iter().product::<u32>()) as c_int)
     }
 }

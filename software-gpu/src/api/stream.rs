@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Streams.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Arc;
 
 use gpgpu_protocol::cuda::{
     CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE,
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUevent,
-    CUstream,
+    CUgreenCtx, CUstream,
 };
 
 use gpgpu_graphs::capture;
@@ -17,9 +18,14 @@ use crate::config::GREATEST_PRIORITY;
 use crate::context::{self, Context};
 use crate::driver;
 use crate::graph::{self, Soft};
-use crate::stream::{Order, STREAMS};
+use crate::stream::{Null, Order, STREAMS};
 
-fn create(cx: &Context, out: Pointer<CUstream>, flags: c_uint, priority: c_int) -> Result {
+pub(super) fn create(
+    cx: &Context,
+    out: Pointer<CUstream>,
+    flags: c_uint,
+    priority: c_int,
+) -> Result {
     out.required()?;
     let order = match flags {
         0 => Order::Blocking,
@@ -32,11 +38,31 @@ fn create(cx: &Context, out: Pointer<CUstream>, flags: c_uint, priority: c_int) 
 
 // Only NULL and the two names of default streams have no table entry.
 fn destroy(stream: CUstream) -> Result {
+    if let Some(stream) = STREAMS.get(stream as u64) {
+        context::of(&stream)?;
+    }
     let gone = STREAMS
         .remove(stream as u64)
         .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     capture::forget_stream::<Soft>(gone.id);
     Ok(())
+}
+
+/// The context of a stream. That of a thread's own stream is not told while a green context is current.
+fn contexts_of(cx: &Context, stream: CUstream, null: Null) -> Result<Arc<Context>> {
+    let is_own =
+        stream as usize == CU_STREAM_PER_THREAD || stream.is_null() && null == Null::PerThread;
+    if cx.green.is_some() && is_own {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    context::of(&*cx.stream(stream, null)?)
+}
+
+/// The handle of a green context; NULL for another context.
+fn green_handle(of: &Context) -> CUgreenCtx {
+    of.green
+        .as_ref()
+        .map_or(std::ptr::null_mut(), |_| of.handle as CUgreenCtx)
 }
 
 export! {
@@ -137,9 +163,16 @@ export! {
         out.set(context::of(&*cx.stream(stream, null)?)?.handle as CUcontext)
     }
 
-    /// `cuStreamGetCtx`, of CUDA 12.5: there are no green contexts, so the second answer is NULL.
-    context fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz(stream: CUstream, out: Pointer<CUcontext>, green: Pointer<*mut c_void>) |cx, null| {
-        green.set_if(std::ptr::null_mut());
-        out.set(context::of(&*cx.stream(stream, null)?)?.handle as CUcontext)
+    /// `cuStreamGetCtx`, of CUDA 12.5: a green context and its primary one, or a context and NULL.
+    context fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz(stream: CUstream, out: Pointer<CUcontext>, green: Pointer<CUgreenCtx>) |cx, null| {
+        let of = contexts_of(&cx, stream, null)?;
+        out.set(of.home().handle as CUcontext)?;
+        green.set(green_handle(&of))
+    }
+
+    /// `cuStreamGetGreenCtx`: NULL for a stream of another context.
+    context fn cuStreamGetGreenCtx(stream: CUstream, green: Pointer<CUgreenCtx>) |cx| {
+        let of = contexts_of(&cx, stream, Null::Legacy)?;
+        green.set(green_handle(&of))
     }
 }

@@ -50,7 +50,8 @@ pub trait Events {
     fn end(&self, event: u64);
 }
 
-/// A stream: its context's id and its own, which is 0 for the context's legacy stream.
+/// A stream: its context's id and its own, which is 0 for the context's legacy stream. A stream of a green context is one of the primary
+/// context, in which its events are; the default stream of a green context has the id of that.
 pub type StreamKey = (u64, u64);
 
 /// Memory pool, bytes, address and the batch's number.

@@ -34,7 +34,7 @@ use crate::{
     account::Charge,
     ipc::peers::Given,
     worker::{
-        grace::{self, Ending, Name, Ticket},
+        grace::{self, Ending, Ticket},
         peers::Object as Shared,
     },
 };
@@ -601,7 +601,7 @@ impl DeviceMemory {
                 .collect()
         };
         let ticket = Ticket::now();
-        grace::narrow(&[Name::Object(self.common.current())]);
+        grace::narrow(&self.common.used());
         ticket.wait(Ending::Memory { start, bytes });
         let _turn = self.mapped.turn();
         let mut result = Ok(());

@@ -125,15 +125,16 @@ fn serve(memory: &DeviceMemory) {
 pub fn enter_stream(common: &Common, id: u64) -> Result<(StreamKey, u64), CUresult> {
     let raw = common.objects.raw::<Stream>(id)?;
     if Stream::SPECIAL.contains(&id) {
-        return match common.current() {
-            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-            context => Ok(((context, 0), raw)),
+        return match (common.current(), common.entered()) {
+            (0, _) => Err(CUDA_ERROR_INVALID_CONTEXT),
+            (home, entered) if home == entered => Ok(((home, 0), raw)),
+            // A green context's own.
+            (home, green) => Ok(((home, green), raw)),
         };
     }
     let entry = common.objects.entry::<Stream>(id);
-    let context = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?.context;
-    common.enter(context)?;
-    Ok(((context, id), raw))
+    common.enter(entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?.context)?;
+    Ok(((common.current(), id), raw))
 }
 
 impl DeviceMemory {
@@ -351,7 +352,7 @@ impl DeviceMemory {
             }
         }
         // The driver may take its time, and so may others that are to give memory back.
-        grace::narrow(&[Name::Object(context)]);
+        grace::narrow(&self.common.used());
         let (_, total) = driver_info()?;
         if own == device {
             if bytes > total as u64 {
@@ -421,13 +422,13 @@ impl DeviceMemory {
         }
         // The contexts do not end meanwhile.
         let _uses = grace::enter(0, false);
-        let current = self.common.current();
+        let entered = self.common.entered();
         let over = self
             .freed
             .over(None, |context| self.common.enter(context).is_ok());
-        if self.common.current() != current {
+        if self.common.entered() != entered {
             // A context that was destroyed meanwhile is found out by whoever uses it.
-            let _ = self.common.enter(current);
+            let _ = self.common.enter(entered);
         }
         let any = !over.blocks.is_empty();
         self.settle_freed(over.blocks);
@@ -460,7 +461,7 @@ impl DeviceMemory {
     /// Waits for the contexts in which something was freed without an event, and gives that back.
     fn free_unmarked(&self) -> Result<bool, CUresult> {
         let (contexts, latest) = self.freed.unmarked();
-        let current = self.common.current();
+        let entered = self.common.entered();
         let mut any = false;
         for context in contexts {
             let _uses = grace::enter(context, false);
@@ -473,9 +474,9 @@ impl DeviceMemory {
             any |= !blocks.is_empty();
             self.settle_freed(blocks);
         }
-        if self.common.current() != current {
-            let _uses = grace::enter(current, false);
-            let _ = self.common.enter(current);
+        if self.common.entered() != entered {
+            let _uses = grace::enter(entered, false);
+            let _ = self.common.enter(entered);
         }
         Ok(any)
     }

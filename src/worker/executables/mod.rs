@@ -376,7 +376,7 @@ impl Executables {
         body: impl FnOnce(&Recorder) -> Result<T, CUresult>,
     ) -> Result<(T, Result<u64, CUresult>), CUresult> {
         check_new::<GraphPart, _>(&self.parts(), id, MOST_PARTS)?;
-        let context = session.current();
+        let context = session.entered();
         let recorder = Recorder::new()?;
         let done = body(&recorder)?;
         let part = match recorder.finish(context, &self.counted) {

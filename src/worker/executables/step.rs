@@ -82,9 +82,15 @@ pub struct Uses {
     pub commands: u64,
 }
 
+/// The context of a step that is no launch: a green context's multiprocessors are for kernels, so it is the primary context then.
+fn home(session: &Session, step: &GraphStep) -> Result<CUcontext, CUresult> {
+    let home = session.objects.home(step.context);
+    Ok(session.objects.raw::<Context>(home)? as CUcontext)
+}
+
 fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
     let function = session.function(step.object)?;
-    if function.context != 0 && function.context != step.context {
+    if function.context != 0 && function.context != session.objects.home(step.context) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     if function.local > DEFAULT_STACK {
@@ -208,7 +214,7 @@ fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
         Height: height,
         Depth: depth,
     };
-    let context = session.objects.raw::<Context>(step.context)? as CUcontext;
+    let context = home(session, step)?;
     Ok((
         Made::Copy(copy, context),
         Uses {
@@ -234,7 +240,7 @@ fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
         width,
         height,
     };
-    let context = session.objects.raw::<Context>(step.context)? as CUcontext;
+    let context = home(session, step)?;
     let memory = vec![(dst as u64, bytes)];
     Ok((
         Made::Fill(params, context),
@@ -269,7 +275,7 @@ fn words(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> 
         }
     }
     let params = CUDA_BATCH_MEM_OP_NODE_PARAMS {
-        ctx: session.objects.raw::<Context>(step.context)? as CUcontext,
+        ctx: home(session, step)?,
         count: lowered.len() as u32,
         paramArray: lowered.as_mut_ptr(),
         flags,

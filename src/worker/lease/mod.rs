@@ -119,7 +119,7 @@ impl Gates {
         if (named.addresses != [0; 2] || named.contexts != [0; 2]) && self.spans() {
             // Whoever needs several asks for them in this order, so that no two wait for each other.
             for gpu in place::gpus(self.common, named)? {
-                let gate = self.at(gpu, context);
+                let gate = self.at(gpu);
                 passage.others.extend(gate.map(|gate| pass(gate, gives)));
             }
         } else {
@@ -136,7 +136,7 @@ impl Gates {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` if there is none; the driver's own.
     pub fn pass_by(&self) -> Result<Option<Passage>, CUresult> {
-        let context = self.common.current();
+        let context = self.common.entered();
         if context == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -172,15 +172,16 @@ impl Gates {
         match LAST.get() {
             (last, when, gate) if last == context && when == changes => Ok(gate),
             _ => {
-                let gate = self.at(current_gpu()?, context);
+                let gate = self.at(current_gpu()?);
                 LAST.set((context, changes, gate));
                 Ok(gate)
             }
         }
     }
 
-    /// The gate of a GPU, which will have work of a context; `None` where there is nothing to share.
-    fn at(&self, gpu: usize, context: u64) -> Option<&'static Gate<Gpu>> {
+    /// The gate of a GPU, which will have work of the current context; `None` where there is nothing to share. Its marks are events of the context
+    /// that outlives green ones, so they tell of work in a green context that has ended.
+    fn at(&self, gpu: usize) -> Option<&'static Gate<Gpu>> {
         if gpu >= GPUS {
             return None;
         }
@@ -196,7 +197,7 @@ impl Gates {
                 gate
             }
         };
-        gate.work.join(context);
+        gate.work.join(self.common.current());
         Some(gate)
     }
 

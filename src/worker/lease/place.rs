@@ -5,6 +5,9 @@
 //! this module, and it makes that context current before the gate and the call: the driver, the gate and the charges then mean the same
 //! context, whatever the command's header says.
 //!
+//! A green context is on its device's gate like its primary context. A stream of it is in it; a function is in the primary context, and runs in
+//! the green one if that is current.
+//!
 //! What the API table calls `work` or `order` passes the gate of that context's GPU, and of each other GPU whose memory a copy or
 //! fill touches. The rest has reasons of its own:
 //!
@@ -25,8 +28,8 @@ use gpgpu_protocol::{
     api::{
         Arg, Array, ArrayForm, BoxCopy, BoxEnd, Context, Copy2D, Event, Flags, Function, Gone,
         GraphExec, GraphPart, GraphStep, In, JitOption, Kernel, LaunchAttribute, LaunchConfig,
-        Library, MemOp, MemPool, MipmappedArray, Module, New, Object, Out, Physical, Stream,
-        TensorForm, TensorMap, TextureForm, TextureResource,
+        Library, MemOp, MemPool, MipmappedArray, Module, MultiprocessorSplit, New, Object, Out,
+        Physical, Stream, TensorForm, TensorMap, TextureForm, TextureResource,
     },
     codec::{Blob, Wire},
     cuda::*,
@@ -82,7 +85,8 @@ nothing!(
     TensorMap,
     ArrayForm,
     TextureForm,
-    TextureResource
+    TextureResource,
+    MultiprocessorSplit
 );
 // An array that a copy names is on the GPU of the copy's context.
 nothing!(BoxEnd, Array, MipmappedArray);
@@ -202,6 +206,8 @@ pub fn place(common: &Common, header: u64, named: &Named) -> Result<u64, CUresul
         _ if named.function != 0 => match context_of(objects, named.function) {
             // A kernel runs wherever it is launched; what does not exist the operation refuses.
             None | Some(0) => header,
+            // In a green context that is current it runs there.
+            Some(context) if header != context && objects.home(header) == context => header,
             Some(context) => context,
         },
         None if header == 0 => named.contexts[0],
@@ -274,7 +280,7 @@ fn gpu_of_memory(address: u64) -> Option<usize> {
 ///
 /// The driver's; `CUDA_ERROR_INVALID_CONTEXT` for a context that is none.
 pub fn gpus(common: &Common, named: &Named) -> Result<Vec<usize>, CUresult> {
-    let context = common.current();
+    let context = common.entered();
     let mut gpus = vec![current_gpu()?];
     let memory = named.addresses.iter().filter(|address| **address != 0);
     gpus.extend(memory.filter_map(|address| gpu_of_memory(*address)));

@@ -314,7 +314,9 @@ impl Call<'_> {
         };
         let (status, made) = self.call_to_make((at, class), words, own)?;
         if let Some(entry) = made {
-            session.charges.keep(Owner::Handle(id), own, charge);
+            // What the library has stays where a green context ends.
+            let home = session.objects.home(own);
+            session.charges.keep(Owner::Handle(id), home, charge);
             match begun {
                 Some(begun) => begun.finish(&session.objects, entry),
                 None => session.objects.insert(id, entry),
@@ -404,8 +406,14 @@ impl Call<'_> {
         };
         let _passage = if gives == Gives::Nothing {
             // First: an end of the context that begins from here on waits for this command.
-            grace::set_context(entry.context);
-            session.enter(entry.context)?;
+            // What a stream of a green context records runs in that.
+            let stream = self.stream().unwrap_or(state.stream);
+            let of = match self.part.map(|_| session.objects.live_context_of(stream)) {
+                Some(Some(context)) if self.is_there(context, &entry) => context,
+                _ => entry.context,
+            };
+            grace::set_context(of);
+            session.enter(of)?;
             None
         } else {
             let stream = self.stream().unwrap_or(state.stream);
@@ -420,7 +428,7 @@ impl Call<'_> {
             }
             // The library has its handle, which must be a stream's still. The gate is the stream's, so the handle must be there too.
             let (_, context) = session.objects.stream(stream)?;
-            if context != 0 && context != entry.context {
+            if context != 0 && !self.is_there(context, &entry) {
                 return Ok(self.statuses().invalid_value);
             }
             counts::launch();
@@ -460,6 +468,12 @@ impl Call<'_> {
         Ok(status)
     }
 
+    /// Whether a stream of a context is one that a handle can have: the context is its own, or another part of the same one.
+    fn is_there(&self, context: u64, handle: &Entry) -> bool {
+        let objects = &self.session.objects;
+        objects.home(context) == objects.home(handle.context)
+    }
+
     /// The id of the stream that is an argument, if there is one.
     fn stream(&self) -> Option<u64> {
         let mut kinds = self.function.kinds.iter();
@@ -477,6 +491,7 @@ impl Call<'_> {
         let names: Vec<Name> = objects
             .chain(also.iter().copied())
             .map(Name::Object)
+            .chain(self.session.used())
             .collect();
         grace::narrow(&names);
     }
@@ -485,7 +500,7 @@ impl Call<'_> {
         let stream = self.word(1);
         let (_, context) = self.session.objects.stream(stream)?;
         // The gate is the stream's, so the handle's work must be there too.
-        if context != 0 && context != entry.context {
+        if context != 0 && !self.is_there(context, entry) {
             return Ok(self.statuses().invalid_value);
         }
         let status = self.call(words)?;

@@ -80,7 +80,8 @@ fn end(
     if session.arrays.has_parts(id) {
         session.objects.hide_children(id);
     }
-    grace::narrow(&[entry.context, session.current()].map(Name::Object));
+    let [home, entered] = session.used();
+    grace::narrow(&[Name::Object(entry.context), home, entered]);
     Ticket::now().wait(Ending::Object(id));
     let ended = destroy();
     match ended {

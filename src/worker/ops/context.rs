@@ -8,7 +8,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::{image::device_attribute, library::device};
+use super::{green::end_all, image::device_attribute, library::device};
 use crate::cuda::driver;
 use crate::worker::{
     captures,
@@ -31,7 +31,7 @@ const LONGEST_WATCH: Duration = Duration::from_secs(1);
 ///
 /// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, or it ends already; those of `destroy`, and then the context is still
 /// there.
-fn end(
+pub(super) fn end(
     session: &Session,
     context: u64,
     destroy: impl FnOnce(CUcontext) -> Result<(), CUresult>,
@@ -69,7 +69,7 @@ fn end(
 }
 
 /// The primary contexts. Who has the lock may be waiting for commands to end, so a command that waits for it is outside.
-fn primary(
+pub(super) fn primary(
     session: &Session,
 ) -> std::sync::MutexGuard<'_, std::collections::HashMap<CUdevice, u64>> {
     let _paused = grace::pause();
@@ -180,6 +180,8 @@ pub fn cuDevicePrimaryCtxRelease_v2(
     let dev = session.gpu(request.dev)?;
     let mut table = primary(session);
     let context = *table.get(&dev).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    // Our library releases it with the last of them.
+    end_all(session, context)?;
     // SAFETY: no pointers; nobody uses the context.
     end(session, context, |_| unsafe {
         driver::cuDevicePrimaryCtxRelease_v2(dev)
@@ -210,6 +212,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
         session.forget_current();
         return Ok(reply::cuDevicePrimaryCtxReset_v2::default());
     };
+    end_all(session, context)?;
     end(session, context, |_| {
         reset()?;
         // The count that this worker holds would keep a later release from ending the context.
@@ -270,7 +273,9 @@ pub fn cuCtxDestroy_v2(
     _: Data,
 ) -> Outcome<reply::cuCtxDestroy_v2> {
     let context = session.objects.raw::<Context>(request.ctx)?;
-    if primary(session).values().any(|id| *id == request.ctx) || context == 0 {
+    let is_green = session.objects.context_of(request.ctx) != 0;
+    let is_primary = || primary(session).values().any(|id| *id == request.ctx);
+    if context == 0 || is_green || is_primary() {
         return Err(CUDA_ERROR_INVALID_CONTEXT.into());
     }
     // SAFETY: the handle is the driver's, and nobody uses the context any more.

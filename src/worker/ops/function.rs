@@ -128,8 +128,8 @@ pub fn cuFuncLoad(
 ) -> Outcome<reply::cuFuncLoad> {
     let function = session.objects.entry::<Function>(request.function);
     let function = function.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    let used = [function.parent, function.context, session.current()];
-    grace::narrow(&used.map(Name::Object));
+    let of = [function.parent, function.context].map(Name::Object);
+    grace::narrow(&[of, session.used()].concat());
     // SAFETY: the function is the driver's, and lives until this ends: its module or library does.
     unsafe { driver::cuFuncLoad(function.raw as CUfunction)? };
     Ok(reply::cuFuncLoad::default())

@@ -16,7 +16,7 @@ use crate::{
     worker::{
         device_memory::Lender,
         dispatch::Outcome,
-        grace::{self, Name as Used},
+        grace,
         peers::{Name, Object, what},
         session::{Data, Session},
     },
@@ -25,7 +25,7 @@ use crate::{
 /// Asks the worker of an object for it: another worker's.
 fn ask(session: &Session, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
     // It takes its time. What the command uses it looks up afterwards.
-    grace::narrow(&[Used::Object(session.current())]);
+    grace::narrow(&session.used());
     session.peers.ask(name)
 }
 
@@ -221,7 +221,7 @@ pub fn gpgpuIpcEventSynchronize(
     request: request::gpgpuIpcEventSynchronize,
     _: Data,
 ) -> Outcome<reply::gpgpuIpcEventSynchronize> {
-    grace::narrow(&[Used::Object(session.current())]);
+    grace::narrow(&session.used());
     session
         .shared_events
         .synchronize(request.event, has_failed)?;

@@ -88,7 +88,7 @@ impl Lowered {
             Some(places) if self.context == 0 => {
                 places.enter(session.device_memory, session.current())
             }
-            Some(places) => places.enter(session.device_memory, self.context),
+            Some(places) => places.enter(session.device_memory, session.objects.home(self.context)),
             None => Ok(()),
         }
     }

@@ -50,7 +50,7 @@ pub fn cuLibraryLoadData(
     session.objects.check_new::<Library>(request.library)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
-    grace::narrow(&[Name::Object(session.current())]);
+    grace::narrow(&session.used());
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let needs = Needs::of(session, &image)?;

@@ -13,7 +13,7 @@ use crate::cuda::driver;
 use crate::worker::{
     device_memory::{Source, pitched},
     dispatch::Outcome,
-    grace::{self, Name},
+    grace,
     session::{Data, Session},
 };
 
@@ -161,7 +161,7 @@ pub fn cuMemHostRegister_v2(
     // Read-only and I/O memory need rights that this process's mapping decides, not the guest.
     let flags = request.flags & (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     // Pinning much memory takes long.
-    grace::narrow(&[Name::Object(session.current())]);
+    grace::narrow(&session.used());
     let device = session.regions.register(
         session.current(),
         request.address,

@@ -68,7 +68,7 @@ pub fn cuModuleLoadDataEx(
     session.objects.check_new::<Module>(request.module)?;
     let began = Instant::now();
     let image = image(session, request.image, data)?;
-    grace::narrow(&[Name::Object(session.current())]);
+    grace::narrow(&session.used());
     let _loading = session.images.loading();
     let mut jit = Jit::new(&request.options)?;
     let charge = super::image::reserve(session, device(session), &image)?;
@@ -117,7 +117,8 @@ pub fn cuModuleUnload(
     _: Data,
 ) -> Outcome<reply::cuModuleUnload> {
     let entry = session.objects.end_with_children::<Module>(request.hmod)?;
-    let used = [entry.context, session.current()].map(Name::Object);
+    let [home, entered] = session.used();
+    let used = [Name::Object(entry.context), home, entered];
     unload(session, request.hmod, &used, || {
         // SAFETY: the handle is the driver's, and nobody uses the module any more.
         unsafe { driver::cuModuleUnload(Module::handle(entry.raw)) }

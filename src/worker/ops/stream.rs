@@ -48,8 +48,8 @@ pub fn cuEventSynchronize(
 ) -> Outcome<reply::cuEventSynchronize> {
     let event = session.objects.entry::<Event>(request.hEvent);
     let event = event.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    let used = [request.hEvent, event.context, session.current()];
-    grace::narrow(&used.map(Name::Object));
+    let of = [request.hEvent, event.context].map(Name::Object);
+    grace::narrow(&[of, session.used()].concat());
     // SAFETY: the event is the driver's, and lives until this ends.
     unsafe { driver::cuEventSynchronize(event.raw as CUevent)? };
     Ok(reply::cuEventSynchronize::default())

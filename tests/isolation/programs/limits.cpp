@@ -12,6 +12,8 @@
 //   reserved          the bytes that the pool has in use, and those that it has reserved
 //   context           makes one more context; the code
 //   uncontext         ends it
+//   green             makes one more green context, of all multiprocessors; the code
+//   ungreen           ends it
 //   module BYTES      loads a module with a variable of so many bytes; the code
 //   unload            unloads it
 //   limit WHICH VALUE cuCtxSetLimit; the code
@@ -293,6 +295,13 @@ int main() {
     static std::mutex lock;
     static std::vector<CUdeviceptr> held, opened;
     std::vector<CUcontext> contexts;
+    std::vector<void *> greens;
+    // NULL in place of a descriptor stands for all of the device.
+    auto *create_green = find<CUresult(void **, void *, CUdevice, unsigned)>("cuGreenCtxCreate");
+    auto *end_green = find<CUresult(void *)>("cuGreenCtxDestroy");
+    auto make_green = [&](void **to, CUdevice device, void *descriptor, unsigned flags) {
+        return create_green ? create_green(to, descriptor, device, flags) : CUDA_ERROR_NOT_SUPPORTED;
+    };
     std::vector<CUmodule> modules;
     std::vector<CUarray> arrays;
     char line[512];
@@ -387,6 +396,15 @@ int main() {
             contexts.pop_back();
             cuCtxSetCurrent(context);
             answer("uncontext", std::to_string((int)code));
+        } else if (!strcmp(word, "green")) {
+            void *made = nullptr;
+            code = make_green(&made, 0, nullptr, 1);
+            if (code == CUDA_SUCCESS) greens.push_back(made);
+            answer("green", std::to_string((int)code));
+        } else if (!strcmp(word, "ungreen")) {
+            code = greens.empty() ? CUDA_ERROR_INVALID_VALUE : end_green(greens.back());
+            if (!greens.empty()) greens.pop_back();
+            answer("ungreen", std::to_string((int)code));
         } else if (!strcmp(word, "module")) {
             sscanf(line, "%*s %zu", &first);
             std::string text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 large[" +

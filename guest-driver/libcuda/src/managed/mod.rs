@@ -282,7 +282,7 @@ fn place_anywhere(client: &Client, service: &Service, bytes: usize) -> Result<Op
 
 /// Fills device memory with zeros, as NVIDIA's is.
 fn clear(client: &Client, start: u64, bytes: usize) -> Result {
-    within(client, thread::current_context(), || {
+    within(client, thread::home(client), || {
         let stream = own_stream(client)?;
         client.post(&request::cuMemsetD8Async {
             dstDevice: start,
@@ -297,7 +297,7 @@ fn clear(client: &Client, start: u64, bytes: usize) -> Result {
 /// Allocates managed memory. Where pages of this process cannot be watched, it is pinned memory, which program and GPU reach at one address as
 /// well.
 pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
-    let context = thread::current_context();
+    let context = thread::home(client);
     let Some(service) = service::get(client) else {
         return pinned(client, bytes, attach);
     };

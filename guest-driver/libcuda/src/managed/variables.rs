@@ -39,13 +39,7 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
     if !start.is_multiple_of(PAGE as u64) || !place(service, start, span) {
         return Err(cannot("it has something at the variable's address"));
     }
-    let of = Allocation::new(
-        start,
-        bytes,
-        start,
-        thread::current_context(),
-        Attach::Global,
-    );
+    let of = Allocation::new(start, bytes, start, thread::home(client), Attach::Global);
     let mut managed = managed();
     managed.store.insert(of.of_image(owner));
     ANY.store(true, Ordering::Relaxed);

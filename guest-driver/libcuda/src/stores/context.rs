@@ -38,6 +38,8 @@ pub struct ContextData {
     pub device: CUdevice,
     /// Whether it is the device's primary context.
     pub primary: bool,
+    /// The id of the primary context that it is a part of, if it is a green context.
+    pub home: Option<u64>,
     /// How often `cuCtxAttach` was called more than `cuCtxDetach`.
     pub attached: AtomicU32,
     /// What launches in it may have.

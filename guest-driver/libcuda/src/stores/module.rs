@@ -6,8 +6,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gpgpu_client::thread;
-
 /// What the process knows of a module.
 #[derive(Debug)]
 pub struct ModuleData {
@@ -20,10 +18,10 @@ pub struct ModuleData {
 }
 
 impl ModuleData {
-    /// A module of the current context, of a library or its own.
-    pub fn new(library: Option<u64>) -> Arc<Self> {
+    /// A module of a context, of a library or its own.
+    pub fn new(context: u64, library: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
-            context: thread::current_context(),
+            context,
             library,
             functions: Mutex::default(),
         })

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Green contexts: parts of a GPU's multiprocessors.
+//!
+//! What the driver says of multiprocessors is a structure with addresses of its own in it. So none leaves the worker, and none comes
+//! from the guest: the guest names a split by its numbers, and the worker has its own driver do it again. The driver gives the same
+//! groups for the same split, which is what a program relies on that combines groups of one split.
+//!
+//! A green context is a context of the client's table whose entry is in the primary context. Its streams are in it; all else that is made while it
+//! is current goes with the primary context ([`Common::current`](super::common::Common::current)), as with the driver.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use gpgpu_protocol::{
+    api::{Context, MultiprocessorSplit, Multiprocessors, REMAINING},
+    cuda::*,
+};
+
+use super::objects::Objects;
+use crate::cuda::driver;
+
+/// The most descriptors that are made for a client. The driver has no function that ends one.
+const MOST_DESCRIPTORS: usize = 4096;
+
+/// A resource of the driver's; its addresses lie at multiples of 8 bytes.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Resource(CUdevResource);
+
+const _: () = assert!(size_of::<Resource>() == size_of::<CUdevResource>());
+
+impl Resource {
+    /// What of it the guest is told.
+    pub fn told(&self) -> Multiprocessors {
+        let is_one = self.0.type_ == CU_DEV_RESOURCE_TYPE_SM;
+        let of = if is_one {
+            self.0.sm
+        } else {
+            CUdevSmResource::default()
+        };
+        Multiprocessors {
+            count: of.smCount,
+            minimum: of.minSmPartitionSize,
+            alignment: of.smCoscheduledAlignment,
+        }
+    }
+}
+
+/// A green context.
+#[derive(Debug, Clone, Copy)]
+struct Green {
+    /// The driver's handle.
+    raw: u64,
+    /// The GPU, as the driver numbers it.
+    device: CUdevice,
+}
+
+/// What a descriptor is of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Wanted {
+    device: CUdevice,
+    split: MultiprocessorSplit,
+    /// In their order, each once.
+    groups: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    greens: HashMap<u64, Green>,
+    descriptors: HashMap<Wanted, u64>,
+    /// How many descriptors were made.
+    made: usize,
+}
+
+/// The client's green contexts.
+#[derive(Debug, Default)]
+pub struct Greens(Mutex<Table>);
+
+impl Greens {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a green context of a GPU.
+    pub fn note(&self, id: u64, raw: CUgreenCtx, device: CUdevice) {
+        let raw = raw as u64;
+        self.lock().greens.insert(id, Green { raw, device });
+    }
+
+    /// The driver's handle of a green context that does not end before this command does.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is none.
+    pub fn raw(&self, objects: &Objects, id: u64) -> Result<CUgreenCtx, CUresult> {
+        objects
+            .entry::<Context>(id)
+            .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        let found = self.lock().greens.get(&id).copied();
+        Ok(found.ok_or(CUDA_ERROR_INVALID_CONTEXT)?.raw as CUgreenCtx)
+    }
+
+    /// The driver's handle of a green context that ends, and that nobody uses any more; `None` if there is none.
+    pub fn ending(&self, id: u64) -> Option<CUgreenCtx> {
+        let found = self.lock().greens.get(&id).copied();
+        found.map(|green| green.raw as CUgreenCtx)
+    }
+
+    /// A context has ended: what was split of it is no more.
+    pub fn forget(&self, id: u64) {
+        let mut table = self.lock();
+        table.greens.remove(&id);
+        table.descriptors.retain(|of, _| of.split.green != id);
+    }
+
+    /// The multiprocessors of a GPU, or those of a green context on it that does not end before this command does.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` if there is no such context, `CUDA_ERROR_INVALID_VALUE` if it is on another GPU; the driver's.
+    pub fn whole(
+        &self,
+        objects: &Objects,
+        device: CUdevice,
+        green: u64,
+    ) -> Result<Resource, CUresult> {
+        let mut all = Resource::default();
+        let kind = CU_DEV_RESOURCE_TYPE_SM;
+        if green == 0 {
+            // SAFETY: the pointer is to a value that lives across the call.
+            unsafe { driver::cuDeviceGetDevResource(device, &mut all.0, kind)? };
+            return Ok(all);
+        }
+        let raw = self.raw(objects, green)?;
+        if self
+            .lock()
+            .greens
+            .get(&green)
+            .is_none_or(|of| of.device != device)
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the handle is the driver's and lives; the pointer is to a value that lives across the call.
+        unsafe { driver::cuGreenCtxGetDevResource(raw, &mut all.0, kind)? };
+        Ok(all)
+    }
+
+    /// Splits multiprocessors: the groups, and what is left.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for no groups; as [`Self::whole`]; the driver's.
+    pub fn split(
+        &self,
+        objects: &Objects,
+        device: CUdevice,
+        split: &MultiprocessorSplit,
+    ) -> Result<(Vec<Resource>, Resource), CUresult> {
+        let all = self.whole(objects, device, split.green)?;
+        // There is no group without a multiprocessor, so a guest that asks for more gets the same.
+        let mut count = split.groups.min(all.0.sm.smCount);
+        if count == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut groups = vec![Resource::default(); count as usize];
+        let mut remaining = Resource::default();
+        let first = groups.as_mut_ptr().cast::<CUdevResource>();
+        // SAFETY: there is room for as many groups as `count` says; the other pointers are to values that live across the call. The input
+        // is the driver's own, as it gave it.
+        unsafe {
+            driver::cuDevSmResourceSplitByCount(
+                first,
+                &mut count,
+                &all.0,
+                &mut remaining.0,
+                split.flags,
+                split.minimum,
+            )?;
+        }
+        groups.truncate(count as usize);
+        Ok((groups, remaining))
+    }
+
+    /// The driver's descriptor of groups of a split, or of all that would be split.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for a group that there is not; `CUDA_ERROR_OUT_OF_MEMORY` past the limit; as [`Self::split`].
+    pub fn descriptor(
+        &self,
+        objects: &Objects,
+        device: CUdevice,
+        split: &MultiprocessorSplit,
+        mut groups: Vec<u32>,
+    ) -> Result<CUdevResourceDesc, CUresult> {
+        groups.sort_unstable();
+        groups.dedup();
+        let wanted = Wanted {
+            device,
+            split: *split,
+            groups,
+        };
+        if split.green != 0 {
+            self.raw(objects, split.green)?;
+        }
+        {
+            let table = self.lock();
+            if let Some(known) = table.descriptors.get(&wanted) {
+                return Ok(*known as CUdevResourceDesc);
+            }
+            if table.made >= MOST_DESCRIPTORS {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+        let mut resources = self.chosen(objects, &wanted)?;
+        let mut descriptor = std::ptr::null_mut();
+        let first = resources.as_mut_ptr().cast::<CUdevResource>();
+        // SAFETY: the list is the driver's own resources and as long as is said; the other pointer is to a value that lives across the call.
+        unsafe {
+            driver::cuDevResourceGenerateDesc(&mut descriptor, first, resources.len() as u32)?;
+        }
+        let mut table = self.lock();
+        table.made += 1;
+        table.descriptors.insert(wanted, descriptor as u64);
+        Ok(descriptor)
+    }
+
+    /// The resources that a descriptor is of.
+    fn chosen(&self, objects: &Objects, wanted: &Wanted) -> Result<Vec<Resource>, CUresult> {
+        let bad = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        if wanted.split.groups == 0 {
+            if !wanted.groups.is_empty() {
+                return Err(bad);
+            }
+            return Ok(vec![self.whole(
+                objects,
+                wanted.device,
+                wanted.split.green,
+            )?]);
+        }
+        let (groups, remaining) = self.split(objects, wanted.device, &wanted.split)?;
+        let is_left = remaining.0.type_ == CU_DEV_RESOURCE_TYPE_SM;
+        let one = |number: &u32| match *number {
+            REMAINING => is_left.then_some(remaining).ok_or(bad),
+            number => groups.get(number as usize).copied().ok_or(bad),
+        };
+        let chosen: Vec<_> = wanted.groups.iter().map(one).collect::<Result<_, _>>()?;
+        match chosen.is_empty() {
+            true => Err(bad),
+            false => Ok(chosen),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Green contexts, and the multiprocessors that they have.
+
+use std::sync::atomic::Ordering;
+
+use gpgpu_protocol::{
+    api::{Context, Object, Stream, reply, request},
+    cuda::*,
+};
+
+use super::context::{end, primary};
+use crate::cuda::driver;
+use crate::worker::{
+    captures,
+    charges::Owner,
+    dispatch::Outcome,
+    grace,
+    objects::Entry,
+    session::{Data, Session},
+};
+
+/// The multiprocessors of a device.
+pub fn gpgpuDeviceMultiprocessors(
+    session: &Session,
+    request: request::gpgpuDeviceMultiprocessors,
+    _: Data,
+) -> Outcome<reply::gpgpuDeviceMultiprocessors> {
+    let device = session.gpu(request.dev)?;
+    let all = session.greens.whole(&session.objects, device, 0)?;
+    Ok(reply::gpgpuDeviceMultiprocessors {
+        all: all.told(),
+        ..Default::default()
+    })
+}
+
+/// The multiprocessors of a context.
+pub fn gpgpuContextMultiprocessors(
+    session: &Session,
+    request: request::gpgpuContextMultiprocessors,
+    _: Data,
+) -> Outcome<reply::gpgpuContextMultiprocessors> {
+    let context = session.objects.entry::<Context>(request.ctx);
+    let context = context.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    session.enter(request.ctx)?;
+    let mut device = 0;
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuCtxGetDevice(&mut device)? };
+    // One that is no green context is in none.
+    let green = if context.context == 0 { 0 } else { request.ctx };
+    let all = session.greens.whole(&session.objects, device, green)?;
+    Ok(reply::gpgpuContextMultiprocessors {
+        all: all.told(),
+        ..Default::default()
+    })
+}
+
+/// What a split comes to.
+pub fn gpgpuMultiprocessorSplit(
+    session: &Session,
+    request: request::gpgpuMultiprocessorSplit,
+    _: Data,
+) -> Outcome<reply::gpgpuMultiprocessorSplit> {
+    let device = session.gpu(request.dev)?;
+    let split = session
+        .greens
+        .split(&session.objects, device, &request.split)?;
+    let (groups, remaining) = split;
+    Ok(reply::gpgpuMultiprocessorSplit {
+        groups: groups.iter().map(|group| group.told()).collect(),
+        remaining: remaining.told(),
+        ..Default::default()
+    })
+}
+
+/// `cuGreenCtxCreate`.
+pub fn gpgpuGreenCtxCreate(
+    session: &Session,
+    request: request::gpgpuGreenCtxCreate,
+    _: Data,
+) -> Outcome<reply::gpgpuGreenCtxCreate> {
+    let device = session.gpu(request.dev)?;
+    let charge = {
+        // Others of the VM may have to give memory back first. Nothing was found yet.
+        let _paused = grace::pause();
+        // What the driver takes for a green context nobody has measured; it is a part of what a context has.
+        session.device_memory.reserve_context(device)?
+    };
+    // The primary context does not end until this is done.
+    let table = primary(session);
+    session.objects.check_new::<Context>(request.green)?;
+    let home = *table.get(&device).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    let (split, groups) = (request.split, request.groups);
+    let descriptor = session
+        .greens
+        .descriptor(&session.objects, device, &split, groups)?;
+    let mut green = std::ptr::null_mut();
+    let mut context = Context::handle(0);
+    // SAFETY: the descriptor is the driver's, which ends none; the pointers are to values that live across the calls.
+    unsafe {
+        driver::cuGreenCtxCreate(&mut green, descriptor, device, request.flags)?;
+        if let Err(code) = driver::cuCtxFromGreenCtx(&mut context, green) {
+            let _ = driver::cuGreenCtxDestroy(green);
+            return Err(code.into());
+        }
+    }
+    // The driver says that it changes no current context.
+    session.forget_current();
+    let owner = Owner::Context(request.green);
+    session.charges.keep(owner, request.green, charge);
+    session.greens.note(request.green, green, device);
+    session.any_green.store(true, Ordering::SeqCst);
+    let entry = Entry::new(Context::id(context), home);
+    session.objects.insert(request.green, entry);
+    Ok(reply::gpgpuGreenCtxCreate::default())
+}
+
+/// Ends a green context that nobody finds any more. The primary contexts are locked: none ends meanwhile.
+fn end_locked(session: &Session, green: u64) -> Result<(), CUresult> {
+    end(session, green, |_| {
+        let raw = session.greens.ending(green);
+        let raw = raw.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        // The driver would keep them.
+        for stream in session.objects.streams(green) {
+            // SAFETY: the stream is the driver's: its entry goes with it, or here. Nobody uses it any more.
+            let _ = unsafe { driver::cuStreamDestroy_v2(stream as CUstream) };
+        }
+        // SAFETY: the handle is the driver's, and nobody uses the context any more.
+        captures::outside(|| unsafe { driver::cuGreenCtxDestroy(raw) })
+    })
+}
+
+/// Ends the green contexts of a primary context that is about to end. The primary contexts are locked.
+///
+/// # Errors
+///
+/// The driver's; then the rest is still there.
+pub(super) fn end_all(session: &Session, home: u64) -> Result<(), CUresult> {
+    for green in session.objects.greens(home) {
+        end_locked(session, green)?;
+    }
+    Ok(())
+}
+
+/// `cuGreenCtxDestroy`. What its streams were given is done first: the memory that it uses stays, other than where a context ends, and so does
+/// what tells the end of the work.
+pub fn gpgpuGreenCtxDestroy(
+    session: &Session,
+    request: request::gpgpuGreenCtxDestroy,
+    _: Data,
+) -> Outcome<reply::gpgpuGreenCtxDestroy> {
+    let green = request.green;
+    session.greens.raw(&session.objects, green)?;
+    grace::narrow(&[]);
+    {
+        let _uses = grace::enter(green, false);
+        session
+            .enter(green)
+            .map_err(|_| CUDA_ERROR_INVALID_CONTEXT)?;
+        grace::narrow(&session.used());
+        // What has failed has no work any more.
+        let _ = captures::synchronize();
+        let _ = session.enter(0);
+    }
+    let _table = primary(session);
+    end_locked(session, green)?;
+    Ok(reply::gpgpuGreenCtxDestroy::default())
+}
+
+/// `cuGreenCtxStreamCreate`.
+pub fn gpgpuGreenCtxStreamCreate(
+    session: &Session,
+    request: request::gpgpuGreenCtxStreamCreate,
+    _: Data,
+) -> Outcome<reply::gpgpuGreenCtxStreamCreate> {
+    session.objects.check_new::<Stream>(request.stream)?;
+    let green = session.greens.raw(&session.objects, request.green)?;
+    let mut stream = Stream::handle(0);
+    // SAFETY: the handle is the driver's and lives; the pointer is to a value that lives across the call.
+    unsafe {
+        driver::cuGreenCtxStreamCreate(&mut stream, green, request.flags, request.priority)?;
+    }
+    let entry = Entry::new(Stream::id(stream), request.green);
+    session.objects.insert(request.stream, entry);
+    Ok(reply::gpgpuGreenCtxStreamCreate::default())
+}
