@@ -11,50 +11,53 @@ use crate::{
     thread,
 };
 
-/// Whether the host has a variable, which was looked up, in managed memory.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_SUPPORTED` if the host does not say so: it serves no managed variables.
-pub fn is_managed(client: &Client, start: u64) -> Result<bool> {
+/// Whether the host has a variable, which was looked up, in managed memory. An older host does not say so, and has it there for kernels and
+/// copies alone.
+fn is_managed(client: &Client, start: u64) -> bool {
     let request = request::gpgpuPointerAttribute {
         value: true,
         attribute: CU_POINTER_ATTRIBUTE_IS_MANAGED,
         ptr: start,
     };
-    match client.call(&request) {
-        Ok(reply) => Ok(reply.value != 0),
-        Err(CUDA_ERROR_INVALID_VALUE) => Err(CUDA_ERROR_NOT_SUPPORTED),
-        Err(code) => Err(code),
-    }
+    client.call(&request).is_ok_and(|reply| reply.value != 0)
 }
 
-/// Notes the memory of a variable, so that copies know it as the device's, and so that the program reaches it if it is managed.
-/// `owner` is the module or the library. Says whether the program reaches it.
+/// Notes the memory of a variable, so that copies know it as the device's, and so that the program reaches it if it is managed and can be
+/// reached. `owner` is the module or the library.
+pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) {
+    if start == 0 || bytes == 0 || client.pointers.find(start).is_some() {
+        return;
+    }
+    let managed =
+        is_managed(client, start) && managed::variable(client, owner, start, bytes as u64).is_ok();
+    insert(client, owner, (start, bytes), managed);
+}
+
+/// Notes the memory of a managed variable.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_SUPPORTED` if the variable is managed and the program cannot reach it. Copies and kernels can.
-pub fn note(client: &'static Client, owner: u64, start: u64, bytes: usize) -> Result<bool> {
-    if start == 0 || bytes == 0 {
-        return Ok(false);
+/// `CUDA_ERROR_NOT_SUPPORTED` if the program cannot reach it. Copies and kernels can.
+pub fn note_managed(client: &'static Client, owner: u64, start: u64, bytes: usize) -> Result {
+    if client
+        .pointers
+        .find(start)
+        .is_some_and(|range| range.is_managed())
+    {
+        return Ok(());
     }
-    if let Some(range) = client.pointers.find(start) {
-        return Ok(range.is_managed());
-    }
-    let placed = match is_managed(client, start) {
-        Ok(true) => managed::variable(client, owner, start, bytes as u64).map(|()| true),
-        plain => plain,
-    };
+    let placed = managed::variable(client, owner, start, bytes as u64);
+    insert(client, owner, (start, bytes), placed.is_ok());
+    placed
+}
+
+fn insert(client: &Client, owner: u64, (start, bytes): (u64, usize), managed: bool) {
     client.pointers.insert(Range {
         start,
         bytes: bytes as u64,
         context: thread::home(client),
         kind: Kind::Device,
-        origin: Origin::Image {
-            owner,
-            managed: placed == Ok(true),
-        },
+        origin: Origin::Image { owner, managed },
     });
-    placed
 }
 
 /// Unloads a module or a library; `unload` has the host do so.

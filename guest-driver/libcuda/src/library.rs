@@ -163,8 +163,7 @@ cuda! {
         }
         let request = request::cuLibraryGetGlobal { library: Library::id(library), name: name.get()?, dptr: true, bytes: true };
         let reply = client.call(&request)?;
-        // As with a module's.
-        let _ = globals::note(client, Library::id(library), reply.dptr, reply.bytes);
+        globals::note(client, Library::id(library), reply.dptr, reply.bytes);
         dptr.offer(reply.dptr);
         bytes.offer(reply.bytes);
         Ok(())
@@ -177,14 +176,9 @@ cuda! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let id = Library::id(library);
-        let request = request::cuLibraryGetGlobal { library: id, name: name.get()?, dptr: true, bytes: true };
+        let request = request::cuLibraryGetManaged { library: id, name: name.get()?, dptr: true, bytes: true };
         let reply = client.call(&request)?;
-        if !globals::is_managed(client, reply.dptr)? {
-            return Err(CUDA_ERROR_NOT_FOUND);
-        }
-        if !globals::note(client, id, reply.dptr, reply.bytes)? {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
+        globals::note_managed(client, id, reply.dptr, reply.bytes)?;
         dptr.offer(reply.dptr);
         bytes.offer(reply.bytes);
         Ok(())

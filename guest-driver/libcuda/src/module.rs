@@ -119,8 +119,7 @@ cuda! {
         }
         let reply = client.call(&request)?;
         let library = client.objects.module(id).ok().and_then(|module| module.library);
-        // Copies and kernels can use a variable that the program cannot reach.
-        let _ = globals::note(client, library.unwrap_or(id), reply.dptr, reply.bytes);
+        globals::note(client, library.unwrap_or(id), reply.dptr, reply.bytes);
         dptr.offer(reply.dptr);
         bytes.offer(reply.bytes);
         Ok(())

@@ -1789,4 +1789,7 @@ issued! {
     10 0x0f83 0x95ec5a5577ccfd3c gpgpuGreenCtxCreate;
     10 0x0f84 0xa71527e7ae553869 gpgpuGreenCtxDestroy;
     10 0x0f85 0xba6ae6e72f2cb13a gpgpuGreenCtxStreamCreate;
+    10 0x070b 0x891689c50f2295d4 cuLibraryGetManaged;
+    10 0x0e0a 0xa2d50078164baacb gpgpuGraphInstantiateHere;
+    10 0x0e0b 0x717614bab89c3f13 gpgpuGraphUpdateHere;
 }

@@ -319,6 +319,8 @@ macro_rules! with_api {
             0x0709 call custom cuKernelSetAttribute(attrib: u32, val: i32, kernel: Kernel, dev: i32);
             /// Sets the cache configuration of a kernel on a device.
             0x070a call custom cuKernelSetCacheConfig(kernel: Kernel, config: u32, dev: i32);
+            /// Looks a managed variable of a library up by its name: its address, and its bytes.
+            0x070b call custom cuLibraryGetManaged(library: Library, name: String, dptr: Out<u64>, bytes: Out<usize>);
             // The just-in-time linker.
             /// Makes a linker in the current context under a number that the client chose and has given to none that lives. `options` are as in
             /// `cuModuleLoadDataEx`.

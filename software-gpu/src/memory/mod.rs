@@ -300,10 +300,10 @@ impl DeviceMemory {
         self.map_pages(size, Kind::Managed, owner, Mapping::host)
     }
 
-    /// Allocates a managed variable of a module, as [`Memory::allocate_managed`] does.
+    /// Allocates a managed variable of a module, as [`DeviceMemory::allocate_managed`] does.
     ///
     /// # Errors
-    /// As [`Memory::allocate_managed`].
+    /// As [`DeviceMemory::allocate_managed`].
     pub fn allocate_variable(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
         if size > self.total {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);

@@ -198,6 +198,34 @@ pub fn cuLibraryGetGlobal(
     })
 }
 
+/// `cuLibraryGetManaged`.
+pub fn cuLibraryGetManaged(
+    session: &Session,
+    request: request::cuLibraryGetManaged,
+    _: Data,
+) -> Outcome<reply::cuLibraryGetManaged> {
+    let name = c_name(request.name)?;
+    session.enter_library(request.library, session.current())?;
+    let (mut dptr, mut bytes) = (0, 0);
+    // SAFETY: as above.
+    unsafe {
+        driver::cuLibraryGetManaged(
+            &mut dptr,
+            &mut bytes,
+            library(session, request.library)?,
+            name.as_ptr(),
+        )?
+    };
+    session
+        .device_memory
+        .note_global(request.library, session.current(), dptr, bytes as u64);
+    Ok(reply::cuLibraryGetManaged {
+        dptr,
+        bytes,
+        ..Default::default()
+    })
+}
+
 /// A library's kernels.
 fn kernels(library: CUlibrary) -> Result<Vec<CUkernel>, CUresult> {
     let mut count = 0;
