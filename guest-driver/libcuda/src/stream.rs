@@ -276,7 +276,8 @@ fn query(shape: DefaultStream, stream: CUstream) -> Result {
     let sent = client.sent();
     match client.call(&request::cuStreamQuery { hStream }) {
         Err(CUDA_ERROR_NOT_READY) if client.was_left_settled(hStream) => return Ok(()),
-        answer => drop(answer?),
+        Err(code) => return Err(code),
+        Ok(_) => {}
     }
     client.set_stream_idle(hStream, sent, false);
     Ok(())
