@@ -87,6 +87,8 @@ pub struct Context {
     legacy: Arc<Stream>,
     // What all work that is queued from now on waits for (`cuCtxWaitEvent`).
     behind: Mutex<Vec<Arc<Ticket>>>,
+    /// What [`Context::mark`] gave and has not ended: whoever waits for the context waits for it too.
+    marks: Mutex<Vec<Arc<Ticket>>>,
     // Held while work is queued: the order of the calls is the order between streams.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
@@ -128,6 +130,7 @@ impl Context {
             printed: printed.unwrap_or_else(|| Arc::new(Printed::new(PRINTF_BYTES))),
             legacy: Arc::new(Stream::new(0, (id, own), Order::Legacy, 0)),
             behind: Mutex::default(),
+            marks: Mutex::default(),
             streams: Mutex::default(),
         }
     }
@@ -376,7 +379,11 @@ impl Context {
         // A stream of its own: nothing that comes later waits for it.
         let stream = Arc::new(Stream::new(0, (self.id, self.own), Order::NonBlocking, 0));
         let pending = self.pending();
-        self.queue(&stream, pending, Work::Always(Box::new(|_| ())))
+        let ticket = self.queue(&stream, pending, Work::Always(Box::new(|_| ())));
+        let mut marks = lock(&self.marks);
+        marks.retain(|mark| !mark.is_done());
+        marks.push(Arc::clone(&ticket));
+        ticket
     }
 
     /// Has all that its streams are given from now on wait for a ticket.
@@ -403,6 +410,8 @@ impl Context {
         let streams = streams.iter().filter_map(Weak::upgrade);
         let streams = streams.chain([self.legacy.clone()]);
         pending.extend(streams.filter_map(|s| s.pending()));
+        let marks = lock(&self.marks);
+        pending.extend(marks.iter().filter(|mark| !mark.is_done()).cloned());
         pending
     }
 
