@@ -32,7 +32,7 @@ pub struct Resource(CUdevResource);
 const _: () = assert!(size_of::<Resource>() == size_of::<CUdevResource>());
 
 impl Resource {
-    /// What of it the guest is told.
+    /// The counts that the guest receives.
     pub fn told(&self) -> Multiprocessors {
         let is_one = self.0.type_ == CU_DEV_RESOURCE_TYPE_SM;
         let of = if is_one {
@@ -57,12 +57,12 @@ struct Green {
     device: CUdevice,
 }
 
-/// What a descriptor is of.
+/// The multiprocessors of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Wanted {
     device: CUdevice,
     split: MultiprocessorSplit,
-    /// In their order, each once.
+    /// Sorted, without duplicates.
     groups: Vec<u32>,
 }
 
@@ -95,11 +95,15 @@ impl Greens {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` if there is none.
     pub fn raw(&self, objects: &Objects, id: u64) -> Result<CUgreenCtx, CUresult> {
+        self.find(objects, id).map(|green| green.raw as CUgreenCtx)
+    }
+
+    fn find(&self, objects: &Objects, id: u64) -> Result<Green, CUresult> {
         objects
             .entry::<Context>(id)
             .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         let found = self.lock().greens.get(&id).copied();
-        Ok(found.ok_or(CUDA_ERROR_INVALID_CONTEXT)?.raw as CUgreenCtx)
+        found.ok_or(CUDA_ERROR_INVALID_CONTEXT)
     }
 
     /// The driver's handle of a green context that ends, and that nobody uses any more; `None` if there is none.
@@ -133,15 +137,11 @@ impl Greens {
             unsafe { driver::cuDeviceGetDevResource(device, &mut all.0, kind)? };
             return Ok(all);
         }
-        let raw = self.raw(objects, green)?;
-        if self
-            .lock()
-            .greens
-            .get(&green)
-            .is_none_or(|of| of.device != device)
-        {
+        let green = self.find(objects, green)?;
+        if green.device != device {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let raw = green.raw as CUgreenCtx;
         // SAFETY: the handle is the driver's and lives; the pointer is to a value that lives across the call.
         unsafe { driver::cuGreenCtxGetDevResource(raw, &mut all.0, kind)? };
         Ok(all)

@@ -195,6 +195,14 @@ impl<E: Entry> Handles<E> {
         }
     }
 
+    /// The ids of all objects that `is_one` says are meant.
+    pub fn ids(&self, is_one: impl Fn(u64, &E) -> bool) -> Vec<u64> {
+        self.read(|table| {
+            let found = table.iter().filter(|(id, object)| is_one(**id, object));
+            found.map(|(id, _)| *id).collect()
+        })
+    }
+
     /// Looks at an object, if it lives.
     #[inline]
     pub fn look<T>(&self, id: u64, then: impl FnOnce(&E) -> T) -> Option<T> {

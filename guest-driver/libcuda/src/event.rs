@@ -158,9 +158,13 @@ fn watch(client: &Client, event: u64) {
 impl Watched {
     fn is_over(&self, ring: &Ring) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
-        latest != 0
-            && (self.settled.load(Ordering::Relaxed) == latest
-                || ring.word(self.word).load(Ordering::Acquire) == latest)
+        self.was_settled() || latest != 0 && ring.word(self.word).load(Ordering::Acquire) == latest
+    }
+
+    /// Whether the latest record was over before the host had it.
+    fn was_settled(&self) -> bool {
+        let latest = self.latest.load(Ordering::Relaxed);
+        latest != 0 && self.settled.load(Ordering::Relaxed) == latest
     }
 
     /// Whether the word alone may answer "not yet".
@@ -243,7 +247,7 @@ fn record(shape: DefaultStream, event: CUevent, stream: CUstream) -> Result {
     Ok(())
 }
 
-/// The latest record of an event has no word: the host is asked about it.
+/// The latest record of an event has no word, or another one: the host is asked about it.
 pub fn forget_word(event: u64) {
     if let Some(watched) = find(event) {
         watched.latest.store(0, Ordering::Relaxed);
@@ -305,7 +309,7 @@ fn within(context: u64, body: impl FnOnce() -> Result) -> Result {
 pub fn record_all(context: CUcontext, event: CUevent) -> Result {
     let (hCtx, hEvent) = whole(context, event)?;
     capture::refuse_context::<Guest>(hCtx)?;
-    recorded_elsewhere(hEvent);
+    forget_word(hEvent);
     within(hCtx, || {
         let request = request::cuCtxRecordEvent { hCtx, hEvent };
         client()?.call(&request).map(drop)
@@ -326,19 +330,9 @@ pub fn hold_all(context: CUcontext, event: CUevent) -> Result {
     })
 }
 
-/// A record of the event is on its way of which its word will not tell.
-pub fn recorded_elsewhere(event: u64) {
-    if let Some(watched) = find(event) {
-        watched.latest.store(0, Ordering::Relaxed);
-    }
-}
-
 /// Whether an event's latest record is over although the host may not have it yet.
 fn is_settled(event: u64) -> bool {
-    find(event).is_some_and(|watched| {
-        let latest = watched.latest.load(Ordering::Relaxed);
-        latest != 0 && latest == watched.settled.load(Ordering::Relaxed)
-    })
+    find(event).is_some_and(|watched| watched.was_settled())
 }
 
 /// The time between two events as the host says it. Records that are over for the program must be over there too.

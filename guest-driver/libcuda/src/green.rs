@@ -41,7 +41,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 static ANY_ENDED: AtomicBool = AtomicBool::new(false);
 /// The streams of those that have ended: their handles stay wrong in a way of their own.
 static ENDED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
-/// What descriptors are of: a descriptor is the place of its list here. CUDA has no function that ends one, so the same list is there once.
+/// The multiprocessors of each descriptor, which is the place of its list here. CUDA has no function that ends one, so the same list is there once.
 static DESCRIPTORS: Mutex<Vec<Wanted>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,12 +61,12 @@ struct Resource {
     group: u32,
 }
 
-/// What a descriptor is of.
+/// The multiprocessors of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     device: CUdevice,
     split: MultiprocessorSplit,
-    /// Numbers of groups in their order, each once.
+    /// Numbers of groups, sorted and without duplicates.
     groups: Vec<u32>,
 }
 
@@ -176,7 +176,7 @@ impl Wanted {
         ((place + 1) << 4) as CUdevResourceDesc
     }
 
-    /// What a descriptor is of.
+    /// The multiprocessors of a descriptor.
     fn find(descriptor: CUdevResourceDesc) -> Result<Self> {
         let number = descriptor as usize;
         let place = (number >> 4).checked_sub(1).filter(|_| number & 15 == 0);
@@ -236,14 +236,9 @@ fn named(client: &Client, handle: CUgreenCtx) -> Result<u64> {
 
 /// The streams of a context.
 fn streams(client: &Client, context: u64) -> Vec<u64> {
-    let mut streams = Vec::new();
-    client.objects.retain(|id, object| {
-        if object_kind(id) == Stream::KIND && object.context() == Some(context) {
-            streams.push(id);
-        }
-        true
-    });
-    streams
+    client
+        .objects
+        .ids(|id, object| object_kind(id) == Stream::KIND && object.context() == Some(context))
 }
 
 /// A green context has ended, with its streams.
@@ -261,14 +256,8 @@ pub fn forget_all(client: &Client, home: u64) {
     if !any() {
         return;
     }
-    let mut greens = Vec::new();
-    client.objects.retain(|id, object| {
-        if matches!(object, Known::Context(of) if of.home == Some(home)) {
-            greens.push(id);
-        }
-        true
-    });
-    for green in greens {
+    let is_part = |_, object: &Known| matches!(object, Known::Context(of) if of.home == Some(home));
+    for green in client.objects.ids(is_part) {
         forget(client, green);
     }
 }

@@ -82,7 +82,7 @@ pub fn lower_config(
             value,
         };
         if EVENT_ATTRIBUTES.contains(&attribute.id) {
-            event::recorded_elsewhere(attribute.event());
+            event::forget_word(attribute.event());
         }
         lowered.push(attribute);
     }

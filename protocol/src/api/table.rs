@@ -572,7 +572,7 @@ macro_rules! with_api {
             /// Makes a green context under an id that the client chose. It has the `groups` of a split, by number, where 2³² − 1 is what
             /// the split leaves; or, without a split, all that would be split. The client must have retained the device's primary
             /// context. What is made while the green context is current goes with the primary context, but for streams. It fails with
-            /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for groups that there are not.
+            /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` for groups that the split does not have.
             0x0f83 call custom gpgpuGreenCtxCreate(green: New<Context>, dev: i32, split: MultiprocessorSplit, groups: Vec<u32>, flags: u32) device;
             /// Ends a green context, with its streams, once their work is done. It ends with its primary context too.
             0x0f84 wait custom gpgpuGreenCtxDestroy(green: Context) device;

@@ -294,9 +294,7 @@ impl DeviceMemory {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY` for more than the device has in all.
     pub fn allocate_managed(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
-        if size > self.total {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        self.check_managed(size)?;
         self.map_pages(size, Kind::Managed, owner, Mapping::host)
     }
 
@@ -305,10 +303,13 @@ impl DeviceMemory {
     /// # Errors
     /// As [`DeviceMemory::allocate_managed`].
     pub fn allocate_variable(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
-        if size > self.total {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        self.check_managed(size)?;
         self.map_pages(size, Kind::ManagedModule, owner, Mapping::variables)
+    }
+
+    fn check_managed(&self, size: u64) -> Result {
+        let fits = size <= self.total;
+        fits.then_some(()).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     fn map_pages(

@@ -150,21 +150,22 @@ impl Mapping {
 
     /// Host memory for a program.
     pub fn host(length: usize) -> io::Result<Self> {
-        let length = length
-            .checked_next_multiple_of(PAGE)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
-        Self::map(0, length, libc::PROT_READ | libc::PROT_WRITE, 0)
+        Self::pages(length, |_| 0)
     }
 
     /// Host memory for variables: at addresses that another process is unlikely to use, as NVIDIA's are, so that a guest's
     /// process can have it at the same ones.
     pub fn variables(length: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(VARIABLES);
+        Self::pages(length, |length| NEXT.fetch_add(length, Ordering::Relaxed))
+    }
+
+    /// Whole pages; `wish` says where, given their bytes.
+    fn pages(length: usize, wish: impl FnOnce(usize) -> usize) -> io::Result<Self> {
         let length = length
             .checked_next_multiple_of(PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let wish = NEXT.fetch_add(length, Ordering::Relaxed);
-        Self::map(wish, length, libc::PROT_READ | libc::PROT_WRITE, 0)
+        Self::map(wish(length), length, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
     /// First address.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Libraries and kernels.
 
-use std::{ffi::c_void, sync::Arc, time::Instant};
+use std::{
+    ffi::{c_char, c_void},
+    sync::Arc,
+    time::Instant,
+};
 
 use gpgpu_protocol::{
     api::{Function, Kernel, Library, Module, Object, reply, request},
@@ -170,27 +174,36 @@ pub fn cuLibraryGetKernel(
     })
 }
 
+/// A function of the driver's that looks a library's variable up by its name.
+type LookUp =
+    unsafe fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> Result<(), CUresult>;
+
+/// Looks a variable up: its address, and its bytes.
+fn variable(
+    session: &Session,
+    id: u64,
+    name: String,
+    look_up: LookUp,
+) -> Result<(CUdeviceptr, usize), CUresult> {
+    let name = c_name(name)?;
+    session.enter_library(id, session.current())?;
+    let (mut dptr, mut bytes) = (0, 0);
+    // SAFETY: the function is the driver's, and so is the library, which lives; the name ends with a NUL, and the pointers are to values that
+    // live across the call.
+    unsafe { look_up(&mut dptr, &mut bytes, library(session, id)?, name.as_ptr())? };
+    let memory = &session.device_memory;
+    memory.note_global(id, session.current(), dptr, bytes as u64);
+    Ok((dptr, bytes))
+}
+
 /// `cuLibraryGetGlobal`.
 pub fn cuLibraryGetGlobal(
     session: &Session,
     request: request::cuLibraryGetGlobal,
     _: Data,
 ) -> Outcome<reply::cuLibraryGetGlobal> {
-    let name = c_name(request.name)?;
-    session.enter_library(request.library, session.current())?;
-    let (mut dptr, mut bytes) = (0, 0);
-    // SAFETY: as above.
-    unsafe {
-        driver::cuLibraryGetGlobal(
-            &mut dptr,
-            &mut bytes,
-            library(session, request.library)?,
-            name.as_ptr(),
-        )?
-    };
-    session
-        .device_memory
-        .note_global(request.library, session.current(), dptr, bytes as u64);
+    let request::cuLibraryGetGlobal { library, name, .. } = request;
+    let (dptr, bytes) = variable(session, library, name, driver::cuLibraryGetGlobal)?;
     Ok(reply::cuLibraryGetGlobal {
         dptr,
         bytes,
@@ -204,21 +217,8 @@ pub fn cuLibraryGetManaged(
     request: request::cuLibraryGetManaged,
     _: Data,
 ) -> Outcome<reply::cuLibraryGetManaged> {
-    let name = c_name(request.name)?;
-    session.enter_library(request.library, session.current())?;
-    let (mut dptr, mut bytes) = (0, 0);
-    // SAFETY: as above.
-    unsafe {
-        driver::cuLibraryGetManaged(
-            &mut dptr,
-            &mut bytes,
-            library(session, request.library)?,
-            name.as_ptr(),
-        )?
-    };
-    session
-        .device_memory
-        .note_global(request.library, session.current(), dptr, bytes as u64);
+    let request::cuLibraryGetManaged { library, name, .. } = request;
+    let (dptr, bytes) = variable(session, library, name, driver::cuLibraryGetManaged)?;
     Ok(reply::cuLibraryGetManaged {
         dptr,
         bytes,

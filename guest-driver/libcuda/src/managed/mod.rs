@@ -162,15 +162,7 @@ pub fn note_context(context: u64) {
 pub fn forget_context(context: u64) {
     let mut managed = managed();
     managed.contexts.retain(|(of, _)| *of != context);
-    let gone: Vec<_> = managed
-        .store
-        .iter()
-        .filter(|of| of.context == context)
-        .map(|of| of.start)
-        .collect();
-    for start in gone {
-        managed = take_away(managed, start);
-    }
+    take_away_all(managed, |of| of.context == context);
 }
 
 /// A stream is gone.
@@ -197,6 +189,15 @@ fn take_away(
         tell(&managed);
     }
     managed
+}
+
+/// Does so with every allocation that `is_gone`.
+fn take_away_all(mut managed: MutexGuard<'static, Managed>, is_gone: impl Fn(&Allocation) -> bool) {
+    let all = managed.store.iter();
+    let gone: Vec<_> = all.filter(|of| is_gone(of)).map(|of| of.start).collect();
+    for start in gone {
+        managed = take_away(managed, start);
+    }
 }
 
 /// Maps pages of this process at an address that it has nothing at.

@@ -115,18 +115,24 @@ impl Allocation {
     }
 
     /// Pinned memory, which both sides reach: nothing of it ever moves.
-    pub fn pinned(mut self) -> Self {
-        self.blocks.fill(Block::Device);
-        self.owed = 0;
-        self.is_pinned = true;
-        self
+    pub fn pinned(self) -> Self {
+        Self {
+            is_pinned: true,
+            ..self.on_device()
+        }
     }
 
     /// A variable of a module or a library, which has its first value on the device.
-    pub fn of_image(mut self, image: u64) -> Self {
+    pub fn of_image(self, image: u64) -> Self {
+        Self {
+            image,
+            ..self.on_device()
+        }
+    }
+
+    fn on_device(mut self) -> Self {
         self.blocks.fill(Block::Device);
         self.owed = 0;
-        self.image = image;
         self
     }
 

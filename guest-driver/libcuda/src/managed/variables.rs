@@ -12,7 +12,7 @@ use gpgpu_protocol::cuda::CUDA_ERROR_NOT_SUPPORTED;
 use super::{
     ANY, PAGE, managed, place, service,
     store::{Allocation, Attach},
-    take_away, tell,
+    take_away_all, tell,
 };
 use crate::{border::Result, client::Client, thread};
 
@@ -34,10 +34,11 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
         });
         CUDA_ERROR_NOT_SUPPORTED
     };
-    let service = service::get(client).ok_or_else(|| cannot("it may not use userfaultfd"))?;
+    let service =
+        service::get(client).ok_or_else(|| cannot("the process may not use userfaultfd"))?;
     let span = bytes.next_multiple_of(PAGE as u64) as usize;
     if !start.is_multiple_of(PAGE as u64) || !place(service, start, span) {
-        return Err(cannot("it has something at the variable's address"));
+        return Err(cannot("the process uses the variable's address"));
     }
     let of = Allocation::new(start, bytes, start, thread::home(client), Attach::Global);
     let mut managed = managed();
@@ -49,18 +50,7 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
 
 /// A module or a library is about to be unloaded: the program can no longer use its variables.
 pub fn forget_image(owner: u64) {
-    if !super::any() {
-        return;
-    }
-    let mut managed = managed();
-    let of_image = |of: &&mut Allocation| of.image == owner;
-    let gone: Vec<_> = managed
-        .store
-        .iter()
-        .filter(of_image)
-        .map(|of| of.start)
-        .collect();
-    for start in gone {
-        managed = take_away(managed, start);
+    if super::any() {
+        take_away_all(managed(), |of| of.image == owner);
     }
 }
