@@ -53,7 +53,7 @@ pub unsafe fn read(from: *const Opaque) -> Result<(Plan, u64), Status> {
 fn describe(id: u64, handle: u64, blob: &[u8]) {
     let mut hasher = DefaultHasher::new();
     (handle, blob).hash(&mut hasher);
-    contents::set(id, hasher.finish());
+    contents::begin(id, hasher.finish());
 }
 
 /// `cusparseLtMatmulPlanInit`.

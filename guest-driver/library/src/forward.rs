@@ -163,13 +163,23 @@ impl<'a> Request<'a> {
             self.post()?;
         } else {
             self.ask()?;
-            known.accept(form);
+            // An object that another thread has ended meanwhile is in the form with its id. Such a form is not to be met again.
+            if self.objects().all(contents::are_known) {
+                known.accept(form);
+            }
         }
         // A post that begins with a descriptor sets it.
         if let Some(Kind::Object(_)) = self.function.kinds.first() {
             contents::set(self.words[0], form);
         }
         Ok(())
+    }
+
+    /// The objects that it names.
+    fn objects(self) -> impl Iterator<Item = u64> {
+        let each = self.function.kinds.iter().zip(self.words);
+        let named = each.filter(|(kind, word)| matches!(kind, Kind::Object(_)) && **word != 0);
+        named.map(|(_, word)| *word)
     }
 
     /// Asks, unless a call of this form was answered before.
@@ -296,10 +306,24 @@ pub mod contents {
         found.copied().unwrap_or(id)
     }
 
-    /// An object was made, or set, by a call of this form, which has what the object was before.
-    pub fn set(id: u64, form: u64) {
+    /// Whether an object lives, and what it was set to is known.
+    pub fn are_known(id: u64) -> bool {
+        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().is_some_and(|all| all.contains_key(&id))
+    }
+
+    /// An object was made by a call of this form.
+    pub fn begin(id: u64, form: u64) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert_default().insert(id, form);
+    }
+
+    /// An object was set by a call of this form, which has what the object was before. One that has ended stays unknown.
+    pub fn set(id: u64, form: u64) {
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = known.as_mut().and_then(|all| all.get_mut(&id)) {
+            *place = form;
+        }
     }
 
     /// An object has ended.
@@ -385,7 +409,7 @@ fn make(function: &'static Function, class: Class, words: &[u64], at: usize) -> 
     })?;
     match class.is_handle() {
         true => handle::insert(sent[at]),
-        false => contents::set(sent[at], Request::new(function, &sent).form()),
+        false => contents::begin(sent[at], Request::new(function, &sent).form()),
     }
     // SAFETY: the program gives this address for the object, by its C caller's promise.
     unsafe { (words[at] as *mut Object).write(sent[at] as Object) };
@@ -476,14 +500,19 @@ mod tests {
     fn what_an_object_was_set_to_stands_for_it_until_it_ends() {
         let [one, other] = [0x191, 0x291];
         assert_ne!(contents::of(one), contents::of(other));
+        contents::set(one, 7);
+        assert!(!contents::are_known(one));
         for id in [one, other] {
-            contents::set(id, 7);
+            contents::begin(id, 7);
         }
         assert_eq!(contents::of(one), contents::of(other));
         contents::set(one, 8);
         assert_ne!(contents::of(one), contents::of(other));
         contents::forget(other);
+        // As by a thread that still uses it.
+        contents::set(other, 8);
         assert_eq!(contents::of(other), other);
+        assert!(contents::are_known(one) && !contents::are_known(other));
     }
 
     #[test]
