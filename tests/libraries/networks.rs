@@ -509,6 +509,11 @@ pub fn refusals() {
     assert_eq!([6.0, 7.5, 6.0].map(bits), [6.0, 7.5, 6.0]);
 
     assert_eq!(dnn!(cudnnDestroyTensorDescriptor(other)), SUCCESS);
+    // A call whose arguments were accepted before is refused all the same.
+    for _ in 0..2 {
+        let set = dnn!(cudnnSetTensor4dDescriptor(other, 0, 0, 3, 3, 4, 5));
+        assert_eq!(set, BAD_PARAM);
+    }
     let none = |at: usize| at as Raw;
     for none in [other, null_mut(), handle, none(1), none(usize::MAX)] {
         assert_eq!(told(none), None);

@@ -794,4 +794,45 @@ PITFALL(12, managed_variables_of_a_library) {
     }
 }
 
+// Variables of several modules may lie in one page: each has its own value, and those of the others end with their modules.
+PITFALL(12, managed_variables_share_a_page) {
+    Gpu gpu;
+    need_managed(gpu);
+    CUmodule modules[3];
+    CUfunction both[3];
+    volatile unsigned *small[3];
+    auto load = [&](unsigned i) {
+        CK(cuModuleLoadData(&modules[i], VARIABLES));
+        CK(cuModuleGetFunction(&both[i], modules[i], "both"));
+        CUdeviceptr address = 0;
+        CK(cuModuleGetGlobal(&address, nullptr, modules[i], "small"));
+        small[i] = (volatile unsigned *)address;
+        EXPECT(small[i][1] == 2, "a new one has %u", small[i][1]);
+        small[i][0] = 10 * i;
+    };
+    auto launch = [&](unsigned i) { CK(cuLaunchKernel(both[i], 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr)); };
+    load(0);
+    load(1);
+    launch(0);
+    load(2);
+    for (unsigned i = 0; i < 3; i++)
+        launch(i);
+    CK(cuCtxSynchronize());
+    for (unsigned i = 0; i < 3; i++)
+        EXPECT(small[i][0] == 10 * i && small[i][1] == 3 + (i == 0), "%u has %u %u", i, small[i][0], small[i][1]);
+    // The program's writes to one, and a kernel's to another.
+    small[2][1] = 100;
+    CK(cuModuleUnload(modules[1]));
+    launch(0);
+    CK(cuCtxSynchronize());
+    EXPECT(small[0][1] == 5 && small[2][1] == 100, "%u %u", small[0][1], small[2][1]);
+    load(1);
+    EXPECT(small[2][1] == 100, "another module made it %u", small[2][1]);
+    launch(2);
+    CK(cuCtxSynchronize());
+    EXPECT(small[2][1] == 101 && small[1][1] == 2 && small[0][1] == 5, "%u %u %u", small[2][1], small[1][1], small[0][1]);
+    for (CUmodule module : modules)
+        CK(cuModuleUnload(module));
+}
+
 PITFALL_MAIN

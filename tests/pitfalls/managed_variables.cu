@@ -21,11 +21,22 @@ __managed__ unsigned counter = 40;
 __managed__ unsigned words[kWords];
 __managed__ Pair pair = {nullptr, 5};
 __device__ unsigned plain = 3;
+// Small ones, which share pages with each other and with those above, and one that is longer than a page.
+__managed__ unsigned char bytes[3] = {1, 2, 3};
+__managed__ unsigned short wide[2500];
+__managed__ double number = 0.5;
 
 __global__ void count() { counter += 2; }
 __global__ void fill(unsigned with) {
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < kWords; i += gridDim.x * blockDim.x)
         words[i] = words[i] * 2 + with;
+}
+__global__ void change() {
+    bytes[1] += 10;
+    wide[0] += 1;
+    wide[2499] += 2;
+    number *= 2;
+    counter += 1;
 }
 __global__ void follow() { *pair.where += pair.value + plain; }
 
@@ -73,6 +84,26 @@ PITFALL(12, managed_variables_are_known_by_their_symbols) {
     CKR(cudaMemcpy(&words[5], &counter, sizeof counter, cudaMemcpyDefault));
     CKR(cudaDeviceSynchronize());
     EXPECT(words[5] == 10, "the word is %u", words[5]);
+}
+
+// Each keeps its value while its neighbours are changed, by the program and by kernels.
+PITFALL(12, managed_variables_are_changed_beside_each_other) {
+    counter = 7;
+    for (unsigned round = 0; round < 4; round++) {
+        change<<<1, 1>>>();
+        CKR(cudaDeviceSynchronize());
+        EXPECT(bytes[0] == 1 + round && bytes[1] == 12 + 10 * round && bytes[2] == 3, "%u %u %u", bytes[0], bytes[1], bytes[2]);
+        EXPECT(wide[0] == 1 + round && wide[2499] == 2 + 12 * round && wide[1] == 0, "%u %u", wide[0], wide[2499]);
+        EXPECT(number == (1 << round), "the number is %f", number);
+        EXPECT(counter == 8 + round && pair.value == 5, "%u %u", counter, pair.value);
+        bytes[0]++;
+        wide[2499] += 10;
+    }
+    // On the software GPU nothing is prefetched.
+    if (pitfall::backend() != "software")
+        CKR(cudaMemPrefetchAsync(wide, sizeof wide, cudaMemLocation{cudaMemLocationTypeHost, 0}, 0, 0));
+    CKR(cudaStreamSynchronize(0));
+    EXPECT(wide[0] == 4 && wide[2499] == 48 && bytes[0] == 5, "%u %u %u", wide[0], wide[2499], bytes[0]);
 }
 
 PITFALL_MAIN

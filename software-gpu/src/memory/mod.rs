@@ -42,6 +42,11 @@ type Map = BTreeMap<u64, Arc<Allocation>>;
 /// Where the device's addresses begin if the kernel grants it: far from where programs and their libraries lie.
 const WINDOW: u64 = 0x4000_0000_0000;
 
+/// The bytes that small managed variables share, where each begins, and the most bytes of one.
+const VARIABLES: usize = 2 << 20;
+const VARIABLE_GRAIN: usize = 512;
+const SMALL_VARIABLE: usize = 64 << 10;
+
 /// What an allocation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -87,7 +92,7 @@ pub struct Allocation {
     /// Where the CPU finds its first byte.
     bytes: u64,
     /// Host memory to unmap at the end.
-    _mapping: Option<Mapping>,
+    _mapping: Option<Arc<Mapping>>,
 }
 
 impl Allocation {
@@ -158,6 +163,8 @@ pub struct DeviceMemory {
     spaces: Vec<Arc<Mutex<Space>>>,
     map: RwLock<Map>,
     reservations: Mutex<BTreeMap<u64, Arc<Reservation>>>,
+    /// The memory that small managed variables come from, and the bytes of it that are used.
+    variables: Mutex<Option<(Arc<Mapping>, usize)>>,
     generation: AtomicU64,
     _reserved: Mapping,
 }
@@ -179,6 +186,7 @@ impl DeviceMemory {
             spaces: (0..devices).map(space).collect(),
             map: RwLock::new(BTreeMap::new()),
             reservations: Mutex::default(),
+            variables: Mutex::default(),
             generation: AtomicU64::new(0),
             _reserved: reserved,
         })
@@ -298,13 +306,30 @@ impl DeviceMemory {
         self.map_pages(size, Kind::Managed, owner, Mapping::host)
     }
 
-    /// Allocates a managed variable of a module, as [`DeviceMemory::allocate_managed`] does.
+    /// Allocates a managed variable of a module. Small ones lie one after the other in a piece of memory, as with NVIDIA's driver, which
+    /// is used once: its pages are zeros.
     ///
     /// # Errors
     /// As [`DeviceMemory::allocate_managed`].
     pub fn allocate_variable(&self, size: u64, owner: Owner) -> Result<Arc<Allocation>> {
         self.check_managed(size)?;
-        self.map_pages(size, Kind::ManagedModule, owner, Mapping::variables)
+        if size == 0 || size > SMALL_VARIABLE as u64 {
+            return self.map_pages(size, Kind::ManagedModule, owner, Mapping::variables);
+        }
+        let variables = self.variables.lock();
+        let mut variables = variables.unwrap_or_else(PoisonError::into_inner);
+        let length = (size as usize).next_multiple_of(VARIABLE_GRAIN);
+        let (piece, at) = match variables.take() {
+            Some((piece, used)) if piece.length() - used >= length => (piece, used),
+            _ => {
+                let piece = Mapping::variables(VARIABLES);
+                (Arc::new(piece.map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?), 0)
+            }
+        };
+        *variables = Some((piece.clone(), at + length));
+        drop(variables);
+        let start = piece.address() + at as u64;
+        Ok(self.add_mapped((start, size), Kind::ManagedModule, owner, piece))
     }
 
     fn check_managed(&self, size: u64) -> Result {
@@ -316,7 +341,7 @@ impl DeviceMemory {
         &self,
         size: u64,
         kind: Kind,
-        (context, device): Owner,
+        owner: Owner,
         map: impl FnOnce(usize) -> io::Result<Mapping>,
     ) -> Result<Arc<Allocation>> {
         if size == 0 {
@@ -324,8 +349,20 @@ impl DeviceMemory {
         }
         let length = usize::try_from(size).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         let mapping = map(length).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(self.add(Allocation {
-            start: mapping.address(),
+        let place = (mapping.address(), size);
+        Ok(self.add_mapped(place, kind, owner, Arc::new(mapping)))
+    }
+
+    /// Adds memory that is part of a mapping.
+    fn add_mapped(
+        &self,
+        (start, size): (u64, u64),
+        kind: Kind,
+        (context, device): Owner,
+        mapping: Arc<Mapping>,
+    ) -> Arc<Allocation> {
+        self.add(Allocation {
+            start,
             size,
             kind,
             context,
@@ -334,9 +371,9 @@ impl DeviceMemory {
             sync_memops: AtomicBool::new(false),
             being_freed: AtomicBool::new(false),
             mapped: None,
-            bytes: mapping.address(),
+            bytes: start,
             _mapping: Some(mapping),
-        }))
+        })
     }
 
     /// Makes the program's own memory reachable.

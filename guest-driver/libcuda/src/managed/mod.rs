@@ -54,7 +54,7 @@ use crate::{
 };
 use service::Service;
 pub use service::in_call;
-use store::{Allocation, Attach, Block, Job, Store};
+use store::{Allocation, Attach, Block, Job, Part, Store};
 pub use variables::{forget_image, variable};
 
 /// Device memory starts at multiples of this.
@@ -162,7 +162,7 @@ pub fn note_context(context: u64) {
 pub fn forget_context(context: u64) {
     let mut managed = managed();
     managed.contexts.retain(|(of, _)| *of != context);
-    take_away_all(managed, |of| of.context == context);
+    take_away_all(managed, |part| part.context == context);
 }
 
 /// A stream is gone.
@@ -191,12 +191,20 @@ fn take_away(
     managed
 }
 
-/// Does so with every allocation that `is_gone`.
-fn take_away_all(mut managed: MutexGuard<'static, Managed>, is_gone: impl Fn(&Allocation) -> bool) {
+/// Forgets the parts that are gone, and each allocation of which no other is left.
+fn take_away_all(mut managed: MutexGuard<'static, Managed>, is_gone: impl Fn(&Part) -> bool) {
     let all = managed.store.iter();
-    let gone: Vec<_> = all.filter(|of| is_gone(of)).map(|of| of.start).collect();
+    let gone: Vec<_> = all
+        .filter(|of| of.parts.iter().any(&is_gone))
+        .map(|of| of.start)
+        .collect();
     for start in gone {
-        managed = take_away(managed, start);
+        while managed.store.is_moving(start) {
+            managed = wait(managed);
+        }
+        if managed.store.remove_parts(start, &is_gone) {
+            managed = take_away(managed, start);
+        }
     }
 }
 
@@ -393,38 +401,34 @@ fn send_jobs(client: &Client, jobs: &[Job]) {
         return;
     };
     let uffd = &service.uffd;
-    let mut copied = Vec::new();
-    let mut contexts: Vec<u64> = jobs.iter().map(|job| job.context).collect();
+    let copied = || jobs.iter().filter(|job| job.is_copied);
+    let mut contexts: Vec<u64> = copied()
+        .flat_map(|job| job.parts.iter().map(|part| part.context))
+        .collect();
+    contexts.sort_unstable();
     contexts.dedup();
-    for job in jobs.iter().filter(|job| job.is_copied) {
+    for job in copied() {
         // What the program writes from here on waits until the block is on the device, and is not lost.
         uffd.protect(job.start, job.span, true);
     }
+    let mut failed = Vec::new();
     for context in contexts {
-        let of = |job: &&Job| job.context == context && job.is_copied;
         let sent = within(client, context, || {
             let stream = own_stream(client)?;
-            for job in jobs.iter().filter(of) {
-                copy::send(
-                    client,
-                    job.start,
-                    HostPtr::at(job.start),
-                    job.bytes as usize,
-                    stream,
-                )?;
+            let parts = copied().flat_map(|job| &job.parts);
+            for part in parts.filter(|part| part.context == context) {
+                let from = HostPtr::at(part.start);
+                copy::send(client, part.start, from, part.bytes as usize, stream)?;
             }
-            if jobs.iter().any(|job| of(&job)) {
-                finish(client, stream)?;
-            }
-            Ok(())
+            finish(client, stream)
         });
-        copied.push((context, sent));
+        if sent.is_err() {
+            failed.push(context);
+        }
     }
     for job in jobs {
-        let is_lost = job.is_copied
-            && copied
-                .iter()
-                .any(|(context, sent)| *context == job.context && sent.is_err());
+        let is_of_failed = |part: &Part| failed.contains(&part.context);
+        let is_lost = job.is_copied && job.parts.iter().any(is_of_failed);
         if is_lost {
             managed().store.set(job, Block::Dirty);
             uffd.protect(job.start, job.span, false);
@@ -468,15 +472,19 @@ pub fn names(client: &Client, address: u64, bytes: usize, stream: u64) {
     }
     {
         let mut managed = managed();
-        let Some(of) = managed.store.at(address) else {
-            return;
-        };
-        if of.is_for(stream) {
-            // Then it goes with all else of the stream.
-            return;
+        // What the stream may use goes with all else of the stream.
+        let mut others = false;
+        for of in managed.store.within(address, bytes as u64) {
+            if of.is_for(stream) {
+                continue;
+            }
+            others = true;
+            if !of.used.contains(&stream) {
+                of.used.push(stream);
+            }
         }
-        if !of.used.contains(&stream) {
-            of.used.push(stream);
+        if !others {
+            return;
         }
     }
     send(client, |of| of.blocks_of(address, bytes as u64));

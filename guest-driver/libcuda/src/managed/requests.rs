@@ -12,7 +12,7 @@ use super::{
     MOVED, advice,
     advice::{HOST, Place},
     allocate, managed, send, service,
-    store::{Allocation, Attach},
+    store::Attach,
     tell, wait,
 };
 use crate::{
@@ -42,11 +42,6 @@ fn required(client: &Client, address: u64, bytes: usize) -> Result {
     } else {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
-}
-
-/// Does something with the allocation that an address lies in.
-fn with_allocation<T>(address: u64, what: impl FnOnce(&mut Allocation) -> T) -> Option<T> {
-    managed().store.at(address).map(what)
 }
 
 fn attach(
@@ -79,7 +74,9 @@ fn attach(
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let mut managed = managed();
-    if let Some(of) = managed.store.at(address) {
+    // A page of several variables stays everyone's: what one of them is attached to is not the others'.
+    let own = managed.store.within(address, range.bytes);
+    for of in own.filter(|of| !of.is_shared) {
         of.attach = to;
         // The change comes in the stream's order: who reads the memory here before that waits for the stream.
         if !of.used.contains(&id) {
@@ -129,21 +126,21 @@ fn advise(address: u64, bytes: usize, advice: u32, location: CUmemLocation) -> R
         | advice::advise::UNSET_ACCESSED_BY => place(location, CUDA_ERROR_INVALID_VALUE)?,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
-    with_allocation(address, |of| {
+    for of in managed().store.within(address, bytes as u64) {
         for index in of.blocks_of(address, bytes as u64) {
             of.advice[index].take(advice, place);
         }
-    });
+    }
     Ok(())
 }
 
 /// Brings memory to a place, after all that a stream was given before, and notes where it was brought.
 fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stream: u64) -> Result {
-    with_allocation(address, |of| {
+    for of in managed().store.within(address, bytes as u64) {
         for index in of.blocks_of(address, bytes as u64) {
             of.advice[index].prefetched = Some(place);
         }
-    });
+    }
     if place.0 == CU_MEM_LOCATION_TYPE_DEVICE {
         send(client, |of| of.blocks_of(address, bytes as u64));
         return Ok(());
@@ -155,14 +152,16 @@ fn bring(client: &'static Client, address: u64, bytes: usize, place: Place, stre
     client.call(&request)?;
     let mut managed = managed();
     loop {
-        let Some((start, blocks)) = managed
-            .store
-            .at(address)
+        let (mut jobs, mut others) = (Vec::new(), false);
+        let of = managed.store.within(address, bytes as u64);
+        let of: Vec<_> = of
             .map(|of| (of.start, of.blocks_of(address, bytes as u64)))
-        else {
-            return Ok(());
-        };
-        let (jobs, others) = managed.store.fetch(start, blocks);
+            .collect();
+        for (start, blocks) in of {
+            let (own, of_others) = managed.store.fetch(start, blocks);
+            jobs.extend(own);
+            others |= of_others;
+        }
         if jobs.is_empty() {
             if !others {
                 return Ok(());
@@ -288,11 +287,12 @@ fn range_attribute(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     required(client, address, count)?;
-    let answer = with_allocation(address, |of| {
+    let mut said = Vec::new();
+    for of in managed().store.within(address, count as u64) {
         let blocks = of.blocks_of(address, count as u64);
-        advice::answer(&of.advice[blocks], attribute, bytes)
-    });
-    let answer = answer.unwrap_or(Err(CUDA_ERROR_INVALID_VALUE))?;
+        said.extend_from_slice(&of.advice[blocks]);
+    }
+    let answer = advice::answer(&said, attribute, bytes)?;
     for (index, value) in answer.into_iter().enumerate() {
         OutPtr::nested(data.cast::<i32>().wrapping_add(index).cast()).offer(value);
     }

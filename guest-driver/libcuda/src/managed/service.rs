@@ -18,7 +18,7 @@ use gpgpu_protocol::{api::request, cuda::*};
 
 use super::{
     MOVED, before_work, drop_pages, managed, own_stream,
-    store::{Answer, Attach, BLOCK, Block, Job},
+    store::{Answer, Attach, BLOCK, Block, Job, Part},
     tell,
     uffd::{Fault, Uffd},
     within,
@@ -184,12 +184,15 @@ impl Service {
         if is_call || CALLS.load(Ordering::SeqCst) != 0 {
             return;
         }
+        let context;
         let (attach, used, contexts) = {
             let mut managed = managed();
             let contexts: Vec<_> = managed.contexts.iter().map(|(of, _)| *of).collect();
             let Some(of) = managed.store.get(job.allocation) else {
                 return;
             };
+            // A page of variables is everyone's; what else there is has one part.
+            context = of.parts.first().map_or(0, |part| part.context);
             (of.attach, std::mem::take(&mut of.used), contexts)
         };
         let everything = || {
@@ -213,7 +216,7 @@ impl Service {
             Attach::Single(own) => used.into_iter().chain([own]).collect(),
         };
         for hStream in streams {
-            let waited = within(self.client, job.context, || {
+            let waited = within(self.client, context, || {
                 self.client
                     .call(&request::cuStreamSynchronize { hStream })
                     .map(drop)
@@ -227,19 +230,13 @@ impl Service {
 
     /// Brings blocks here, and wakes who waits for them.
     pub fn fetch(&self, job: &Job) {
-        let (span, bytes) = (job.span as usize, job.bytes as usize);
+        let span = job.span as usize;
         {
             let bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
             let contents: &[u8] = if job.is_copied {
                 // SAFETY: the memory is as long as the longest job, and this thread's under the lock.
                 let to = unsafe { std::slice::from_raw_parts_mut(bounce.memory, span) };
-                to[bytes..].fill(0);
-                if let Err(code) = self.read(job, to, bytes) {
-                    log::say(Level::Error, || {
-                        format!("Managed memory at {:#x} is lost: {code}", job.start)
-                    });
-                    to.fill(0);
-                }
+                self.read(job, to);
                 to
             } else {
                 // SAFETY: the memory is as long as the longest job, and nobody writes to it.
@@ -263,11 +260,29 @@ impl Service {
         MOVED.notify_all();
     }
 
-    fn read(&self, job: &Job, to: &mut [u8], bytes: usize) -> Result {
-        let to = HostPtr::at(to.as_mut_ptr() as u64);
-        within(self.client, job.context, || {
+    /// Reads what the device has of a job; what it has not is zero.
+    fn read(&self, job: &Job, to: &mut [u8]) {
+        match job.parts.as_slice() {
+            [whole] if whole.start == job.start => to[whole.bytes as usize..].fill(0),
+            _ => to.fill(0),
+        }
+        for part in &job.parts {
+            let at = (part.start - job.start) as usize;
+            let to = &mut to[at..at + part.bytes as usize];
+            if let Err(code) = self.read_part(part, to) {
+                log::say(Level::Error, || {
+                    format!("Managed memory at {:#x} is lost: {code}", part.start)
+                });
+                to.fill(0);
+            }
+        }
+    }
+
+    fn read_part(&self, part: &Part, to: &mut [u8]) -> Result {
+        let place = HostPtr::at(to.as_mut_ptr() as u64);
+        within(self.client, part.context, || {
             let stream = own_stream(self.client)?;
-            copy::fetch(self.client, to, job.start, bytes, stream)
+            copy::fetch(self.client, place, part.start, to.len(), stream)
         })
     }
 }

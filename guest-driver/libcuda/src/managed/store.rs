@@ -11,6 +11,9 @@ use super::advice::Advice;
 /// How long a block is, in bytes; the last one of an allocation is as long as what is left.
 pub const BLOCK: u64 = 2 << 20;
 
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
 /// The most blocks that one fault brings here, where a program goes through its memory in order.
 const MOST_AT_ONCE: usize = 8;
 
@@ -61,7 +64,33 @@ pub enum Attach {
     Single(u64),
 }
 
-/// A managed allocation.
+/// Bytes of the device that come and go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Its address, here and on the device.
+    pub start: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The context that it ends with.
+    pub context: u64,
+    /// The module or the library that it is of a variable of; 0 for none.
+    pub image: u64,
+}
+
+impl Part {
+    /// What of it lies in the `bytes` bytes at `start`.
+    pub fn within(&self, start: u64, bytes: u64) -> Option<Self> {
+        let end = (self.start + self.bytes).min(start + bytes);
+        let start = self.start.max(start);
+        (start < end).then(|| Self {
+            start,
+            bytes: end - start,
+            ..*self
+        })
+    }
+}
+
+/// Memory that is managed as one: an allocation, whole pages of a variable, or a page that variables have parts of.
 #[derive(Debug)]
 pub struct Allocation {
     /// Its address, here and on the device.
@@ -70,8 +99,10 @@ pub struct Allocation {
     pub bytes: u64,
     /// Where the device memory starts that it lies in.
     pub base: u64,
-    /// The context that it ends with.
-    pub context: u64,
+    /// Its memory of the device. A page of variables has many; all others have one, which is all of it.
+    pub parts: Vec<Part>,
+    /// Whether other variables may have parts of its page.
+    pub is_shared: bool,
     /// What it goes back to when its stream ends.
     pub own: Attach,
     /// Who may use it now.
@@ -82,8 +113,6 @@ pub struct Allocation {
     pub advice: Vec<Advice>,
     /// Whether it is pinned memory.
     pub is_pinned: bool,
-    /// The module or the library that it is a variable of; 0 for none.
-    pub image: u64,
     blocks: Vec<Block>,
     owed: usize,
     /// How many are on their way here, and not outdated.
@@ -100,13 +129,18 @@ impl Allocation {
             start,
             bytes,
             base,
-            context,
+            parts: vec![Part {
+                start,
+                bytes,
+                context,
+                image: 0,
+            }],
+            is_shared: false,
             own: attach,
             attach,
             used: Vec::new(),
             advice: vec![Advice::default(); count],
             is_pinned: false,
-            image: 0,
             blocks: vec![Block::Fresh; count],
             owed: count,
             fetching: 0,
@@ -122,11 +156,18 @@ impl Allocation {
         }
     }
 
-    /// A variable of a module or a library, which has its first value on the device.
-    pub fn of_image(self, image: u64) -> Self {
+    /// The pages of a part of a variable, which has its first value on the device. `is_shared` says that it is one page, which other
+    /// variables may have parts of as well.
+    pub fn of_image(part: Part, is_shared: bool) -> Self {
+        let (start, bytes) = if is_shared {
+            (part.start & !(PAGE - 1), PAGE)
+        } else {
+            (part.start, part.bytes)
+        };
         Self {
-            image,
-            ..self.on_device()
+            parts: vec![part],
+            is_shared,
+            ..Self::new(start, bytes, start, part.context, Attach::Global).on_device()
         }
     }
 
@@ -138,7 +179,7 @@ impl Allocation {
 
     /// The bytes of its pages.
     pub fn span(&self) -> u64 {
-        self.bytes.next_multiple_of(4096)
+        self.bytes.next_multiple_of(PAGE)
     }
 
     /// The address and the bytes of some of its blocks; whole pages.
@@ -197,16 +238,14 @@ impl Allocation {
 pub struct Job {
     /// The allocation, by its address.
     pub allocation: u64,
-    /// Its context.
-    pub context: u64,
     /// The blocks.
     pub blocks: Range<usize>,
     /// Where they lie.
     pub start: u64,
     /// The bytes of their pages.
     pub span: u64,
-    /// As many bytes of these as are the program's.
-    pub bytes: u64,
+    /// What of it the device has.
+    pub parts: Vec<Part>,
     /// Whether bytes are copied; if not, they are zeros here, or on the device already.
     pub is_copied: bool,
     /// Whether the pages of the first block are to be write-protected. Those of the others always are.
@@ -261,6 +300,36 @@ impl Store {
     pub fn at(&mut self, address: u64) -> Option<&mut Allocation> {
         let (_, found) = self.all.range_mut(..=address).next_back()?;
         (address - found.start < found.span()).then_some(found)
+    }
+
+    /// Those that have any of the `bytes` bytes at `address`.
+    pub fn within(&mut self, address: u64, bytes: u64) -> impl Iterator<Item = &mut Allocation> {
+        let first = self.at(address).map_or(address, |of| of.start);
+        let end = match bytes {
+            0 => first,
+            _ => address.saturating_add(bytes).max(first),
+        };
+        let of = self.all.range_mut(first..end);
+        of.map(|(_, of)| of)
+    }
+
+    /// Adds a part to the page that it lies in; whether the page is on the device, where the part's value is.
+    pub fn share(&mut self, part: Part) -> bool {
+        let page = self.all.get_mut(&(part.start & !(PAGE - 1)));
+        let Some(page) = page.filter(|of| of.blocks[0] == Block::Device) else {
+            return false;
+        };
+        page.parts.push(part);
+        true
+    }
+
+    /// Takes parts out of an allocation; whether none is left.
+    pub fn remove_parts(&mut self, start: u64, is_gone: impl Fn(&Part) -> bool) -> bool {
+        let Some(of) = self.all.get_mut(&start) else {
+            return false;
+        };
+        of.parts.retain(|part| !is_gone(part));
+        of.parts.is_empty()
     }
 
     /// All of them.
@@ -375,7 +444,7 @@ impl Store {
     ///
     /// More than the block itself is brought only where writes to it would be `seen`.
     pub fn answer(&mut self, address: u64, writes: bool, is_protected: bool, seen: bool) -> Answer {
-        let page = address & !4095;
+        let page = address & !(PAGE - 1);
         let Some(of) = self.at(address) else {
             return Answer::Again;
         };
@@ -438,11 +507,14 @@ impl Allocation {
         let (start, span) = self.place(&blocks);
         Job {
             allocation: self.start,
-            context: self.context,
             blocks,
             start,
             span,
-            bytes: span.min(self.start + self.bytes - start),
+            parts: self
+                .parts
+                .iter()
+                .filter_map(|part| part.within(start, span))
+                .collect(),
             is_copied,
             protect: false,
         }
@@ -583,7 +655,67 @@ mod tests {
         assert_eq!(of.place(&(1..2)), (AT + BLOCK, 8192));
         assert_eq!(of.blocks_of(AT + BLOCK - 1, 2), 0..2);
         assert_eq!(of.blocks_of(AT + BLOCK, 1), 1..2);
-        assert_eq!(of.job(0..2, true).bytes, BLOCK + 5000);
+        assert_eq!(of.job(0..2, true).parts[0].bytes, BLOCK + 5000);
+        assert_eq!(of.job(1..2, true).parts[0].bytes, 5000);
         assert!(store.at(AT + BLOCK + 8191).is_some() && store.at(AT + BLOCK + 8192).is_none());
+    }
+
+    #[test]
+    fn variables_share_a_page_and_end_one_by_one() {
+        let part = |start, image| Part {
+            start,
+            bytes: 16,
+            context: 1,
+            image,
+        };
+        let [one, other] = [part(AT + 512, 7), part(AT + 1024, 8)];
+        let mut store = Store::new();
+        assert!(!store.share(one), "there is no page yet");
+        store.insert(Allocation::of_image(one, true));
+        let Answer::Fetch(job) = store.answer(AT, true, false, true) else {
+            panic!("the page is on the device");
+        };
+        assert_eq!((job.start, job.span), (AT, 4096));
+        assert_eq!(job.parts, [one]);
+        assert!(!store.share(other), "the page is on its way here");
+        store.set(&job, Block::Dirty);
+        assert!(!store.share(other), "the page is here");
+        let (jobs, _) = store.send(everything);
+        assert_eq!(jobs[0].parts, [one]);
+        store.set(&jobs[0], Block::Device);
+        assert!(store.share(other));
+        let within: Vec<_> = store.within(AT + 1030, 1).map(|of| of.start).collect();
+        assert_eq!(within, [AT]);
+        assert!(!store.remove_parts(AT, |part| part.image == 7));
+        let Answer::Fetch(job) = store.answer(AT, false, false, true) else {
+            panic!("the page is on the device");
+        };
+        assert_eq!(job.parts, [other]);
+        assert!(store.remove_parts(AT, |part| part.image == 8));
+    }
+
+    #[test]
+    fn a_range_has_what_lies_in_it() {
+        let mut store = store(BLOCK, Attach::Global);
+        store.insert(Allocation::new(
+            AT + BLOCK,
+            4096,
+            AT + BLOCK,
+            1,
+            Attach::Global,
+        ));
+        let mut count = |address, bytes| store.within(address, bytes).count();
+        for (address, bytes, expected) in [
+            (AT - 1, 1, 0),
+            (AT - 1, 2, 1),
+            (AT + 5, 1, 1),
+            (AT + BLOCK - 1, 1, 1),
+            (AT + BLOCK - 1, 2, 2),
+            (AT + BLOCK + 4096, 1, 0),
+            (AT, u64::MAX, 2),
+            (AT + 5, 0, 0),
+        ] {
+            assert_eq!(count(address, bytes), expected, "{address:#x}, {bytes}");
+        }
     }
 }

@@ -10,9 +10,10 @@ use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::cuda::CUDA_ERROR_NOT_SUPPORTED;
 
 use super::{
-    ANY, PAGE, managed, place, service,
-    store::{Allocation, Attach},
-    take_away_all, tell,
+    ANY, managed, place, send, service,
+    service::Service,
+    store::{Allocation, PAGE, Part},
+    take_away_all, tell, wait,
 };
 use crate::{border::Result, client::Client, thread};
 
@@ -25,7 +26,12 @@ static PLACING: Mutex<()> = Mutex::new(());
 /// `CUDA_ERROR_NOT_SUPPORTED` if pages of this process cannot be watched, or if it has something at the address.
 pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> Result {
     let _one = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
-    if managed().store.get(start).is_some() {
+    let is_known = |part: &Part| part.start == start;
+    let known = managed()
+        .store
+        .at(start)
+        .map(|of| of.parts.iter().any(is_known));
+    if known == Some(true) {
         return Ok(());
     }
     let cannot = |why: &str| {
@@ -36,21 +42,127 @@ pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> 
     };
     let service =
         service::get(client).ok_or_else(|| cannot("the process may not use userfaultfd"))?;
-    let span = bytes.next_multiple_of(PAGE as u64) as usize;
-    if !start.is_multiple_of(PAGE as u64) || !place(service, start, span) {
-        return Err(cannot("the process uses the variable's address"));
+    let whole = Part {
+        start,
+        bytes,
+        context: thread::home(client),
+        image: owner,
+    };
+    let pieces = pieces(whole).ok_or_else(|| cannot("the host names no such addresses"))?;
+    for (piece, is_shared) in pieces {
+        if !is_shared && place(service, piece.start, piece.bytes as usize) {
+            insert(Allocation::of_image(piece, false));
+        } else if !(is_shared && share(client, service, piece)) {
+            take_away_all(managed(), |part| {
+                part.image == owner && part.within(start, bytes).is_some()
+            });
+            return Err(cannot("the process uses the variable's address"));
+        }
     }
-    let of = Allocation::new(start, bytes, start, thread::home(client), Attach::Global);
+    Ok(())
+}
+
+/// The pieces of a variable, and whether each is of a page that other variables may have parts of: NVIDIA's driver puts small variables one
+/// after the other. `None` for addresses that do not exist.
+fn pieces(of: Part) -> Option<Vec<(Part, bool)>> {
+    let end = of.start.checked_add(of.bytes)?;
+    let first = of.start.checked_next_multiple_of(PAGE)?.min(end);
+    let last = (end & !(PAGE - 1)).max(first);
+    let piece = |start: u64, end: u64| Part {
+        start,
+        bytes: end - start,
+        ..of
+    };
+    let all = [
+        (piece(of.start, first), true),
+        (piece(first, last), false),
+        (piece(last, end), true),
+    ];
+    Some(all.into_iter().filter(|(of, _)| of.bytes != 0).collect())
+}
+
+fn insert(of: Allocation) {
     let mut managed = managed();
-    managed.store.insert(of.of_image(owner));
+    managed.store.insert(of);
     ANY.store(true, Ordering::Relaxed);
     tell(&managed);
-    Ok(())
+}
+
+/// Adds a piece to the page that it lies in, which is mapped for the first one. Whether there is such a page.
+fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
+    let page = piece.start & !(PAGE - 1);
+    let mut store = managed();
+    loop {
+        while store.store.is_moving(page) {
+            store = wait(store);
+        }
+        match store.store.get(page).map(|of| of.is_shared) {
+            Some(true) if store.store.share(piece) => return true,
+            Some(true) => {
+                // The page is here, where the new variable's value is not.
+                drop(store);
+                send(client, |of| 0..usize::from(of.start == page));
+                store = managed();
+            }
+            Some(false) => return false,
+            None => break,
+        }
+    }
+    drop(store);
+    if !place(service, page, PAGE as usize) {
+        return false;
+    }
+    insert(Allocation::of_image(piece, true));
+    true
 }
 
 /// A module or a library is about to be unloaded: the program can no longer use its variables.
 pub fn forget_image(owner: u64) {
     if super::any() {
-        take_away_all(managed(), |of| of.image == owner);
+        take_away_all(managed(), |part| part.image == owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_cut_at_pages() {
+        const AT: u64 = 0x2000_0000_0000;
+        let cut = |start, bytes| {
+            let of = Part {
+                start,
+                bytes,
+                context: 1,
+                image: 2,
+            };
+            let all = pieces(of)?.into_iter();
+            Some(
+                all.map(|(of, shared)| (of.start - AT, of.bytes, shared))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(cut(AT, 8192), Some(vec![(0, 8192, false)]));
+        assert_eq!(cut(AT + 512, 4), Some(vec![(512, 4, true)]));
+        assert_eq!(cut(AT + 512, 3584), Some(vec![(512, 3584, true)]));
+        assert_eq!(
+            cut(AT + 1024, 5000),
+            Some(vec![(1024, 3072, true), (4096, 1928, true)])
+        );
+        assert_eq!(
+            cut(AT + 512, 8192),
+            Some(vec![
+                (512, 3584, true),
+                (4096, 4096, false),
+                (8192, 512, true)
+            ])
+        );
+        assert_eq!(
+            cut(AT, 5000),
+            Some(vec![(0, 4096, false), (4096, 904, true)])
+        );
+        assert_eq!(cut(u64::MAX - 1, 2), None);
+        assert_eq!(cut(u64::MAX - 5, 2), None);
     }
 }
