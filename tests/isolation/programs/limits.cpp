@@ -416,7 +416,7 @@ int main() {
         } else if (!strcmp(word, "array")) {
             sscanf(line, "%*s %zu", &first);
             CUarray array = nullptr;
-            CUDA_ARRAY_DESCRIPTOR what{16384, (first / 16384 + 3) / 4, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+            CUDA_ARRAY_DESCRIPTOR what{16384, (first + (256 << 10) - 1) / (256 << 10), CU_AD_FORMAT_UNSIGNED_INT32, 4};
             code = cuArrayCreate(&array, &what);
             if (code == CUDA_SUCCESS) arrays.push_back(array);
             answer("array", std::to_string((int)code));
