@@ -145,14 +145,24 @@ fn a_kernel_may_wait_for_a_later_one_of_its_process() {
 
 #[test]
 fn pitfall_78_a_kernel_that_never_ends_ends_with_its_worker_and_others_go_on() {
+    ends_with_its_worker("endless");
+}
+
+/// Each kernel of it is short.
+#[test]
+fn pitfall_78_a_loop_of_a_graph_that_never_ends_ends_with_its_worker_and_others_go_on() {
+    ends_with_its_worker("endless-loop");
+}
+
+fn ends_with_its_worker(what: &str) {
     let Some(host) = Host::new(&["longest-kernel = \"1s\"", ""]) else {
         return;
     };
     let mut neighbour = sized(&host, 1, "loop 2000");
     go_on(&mut [&mut neighbour]);
-    let endless = host.client(0, "endless");
+    let endless = host.client(0, what);
     let code: u32 = endless.wait_for("code").parse().unwrap();
-    assert_ne!(code, 0, "an endless kernel has ended well");
+    assert_ne!(code, 0, "{what} has ended well");
     // The neighbour goes on, and so does a new process of the VM.
     let shares = host.shares(0.5);
     assert!(shares[1] > 0.25, "{shares:?}");

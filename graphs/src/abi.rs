@@ -141,6 +141,17 @@ pub struct CUDA_CHILD_GRAPH_NODE_PARAMS {
 /// `CUgraphChildGraphNodeOwnership`: the node has the graph itself.
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: c_int = 1;
 
+/// `CUDA_CONDITIONAL_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_CONDITIONAL_NODE_PARAMS {
+    pub handle: u64,
+    pub type_: u32,
+    pub size: c_uint,
+    pub phGraph_out: *mut CUgraph,
+    pub ctx: CUcontext,
+}
+
 /// The union of [`CUgraphNodeParams`].
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -151,6 +162,7 @@ pub union CUgraphNodeParamsOf {
     pub memset: CUDA_MEMSET_NODE_PARAMS_v2,
     pub host: CUDA_HOST_NODE_PARAMS,
     pub child: CUDA_CHILD_GRAPH_NODE_PARAMS,
+    pub conditional: CUDA_CONDITIONAL_NODE_PARAMS,
     pub event: CUevent,
     pub alloc: CUDA_MEM_ALLOC_NODE_PARAMS,
     pub memOp: CUDA_BATCH_MEM_OP_NODE_PARAMS,
@@ -204,6 +216,7 @@ const _: () = {
     assert!(size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>() == 32);
     assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() == 216);
     assert!(size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS>() == 16);
+    assert!(size_of::<CUDA_CONDITIONAL_NODE_PARAMS>() == 32);
     assert!(size_of::<CUgraphNodeParams>() == 256);
     assert!(size_of::<CUgraphEdgeData>() == 8);
     assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);

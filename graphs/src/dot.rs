@@ -22,7 +22,12 @@ fn label(work: &Work) -> String {
         Work::Host(_) => "HOST".into(),
         Work::MemOps(of) => format!("BATCH MEM OP\\n{} operations", of.ops.len()),
         Work::Child(_) => "CHILD GRAPH".into(),
-        Work::Empty => "EMPTY".into(),
+        Work::Conditional(of) => format!(
+            "CONDITIONAL\\nvalue {}, {} bodies",
+            of.condition,
+            of.bodies.len()
+        ),
+        Work::Empty | Work::Condition(_) | Work::Body | Work::EndBodies => "EMPTY".into(),
         Work::Record(event) => format!("EVENT RECORD\\n{event:#x}"),
         Work::Wait(event) => format!("EVENT WAIT\\n{event:#x}"),
         Work::Alloc(of) => format!("MEM ALLOC\\n{:#x}, {} bytes", of.address, of.bytes),
@@ -39,7 +44,12 @@ fn body<G: Gpu>(inner: &mut Inner<G>, graph: u64, text: &mut String) -> Result {
         for (to, _) in &node.dependents {
             let _ = writeln!(text, "\"{handle:#x}\" -> \"{to:#x}\"");
         }
-        if let Work::Child(child) = node.work {
+        let own = match &node.work {
+            Work::Child(child) => vec![*child],
+            Work::Conditional(of) => of.bodies.to_vec(),
+            _ => Vec::new(),
+        };
+        for child in own {
             let _ = writeln!(text, "subgraph \"cluster_{child:#x}\" {{");
             body(inner, child, text)?;
             text.push_str("}\n");

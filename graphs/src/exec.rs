@@ -11,6 +11,7 @@ use gpgpu_protocol::cuda::*;
 use crate::{
     Gpu, Result,
     abi::{AUTO_FREE_ON_LAUNCH, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
+    conditional::check_bodies,
     node::Work,
     store::{Inner, Tag},
 };
@@ -26,6 +27,18 @@ pub struct Step {
     pub work: Work,
     /// `cuGraphNodeSetEnabled`.
     pub enabled: bool,
+}
+
+impl Step {
+    /// A mark of the list, which waits for nothing.
+    fn mark(work: Work) -> Self {
+        Self {
+            node: 0,
+            after: Vec::new(),
+            work,
+            enabled: true,
+        }
+    }
 }
 
 /// What changes of an executable graph.
@@ -64,6 +77,9 @@ pub struct Exec<G: Gpu> {
 /// A graph's steps, and the step of each node.
 pub fn flatten<G: Gpu>(inner: &Inner<G>, graph: u64) -> Result<(Vec<Step>, HashMap<u64, usize>)> {
     let (mut steps, mut places) = (Vec::new(), HashMap::new());
+    let of = inner.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let conditions = of.conditions.iter();
+    steps.extend(conditions.map(|of| Step::mark(Work::Condition(*of))));
     inner.lay(graph, &[], &mut steps, &mut places)?;
     Ok((steps, places))
 }
@@ -107,12 +123,23 @@ impl<G: Gpu> Inner<G> {
             if node.dependents.is_empty() {
                 leaves.push(steps.len() as u32);
             }
+            let bodies = match &work {
+                Work::Conditional(of) => Some(Arc::clone(of)),
+                _ => None,
+            };
             steps.push(Step {
                 node: handle,
                 after,
                 work,
                 enabled: true,
             });
+            if let Some(of) = bodies {
+                for body in &of.bodies {
+                    steps.push(Step::mark(Work::Body));
+                    self.lay(*body, &[], steps, places)?;
+                }
+                steps.push(Step::mark(Work::EndBodies));
+            }
         }
         Ok(leaves)
     }
@@ -128,8 +155,14 @@ impl<G: Gpu> Inner<G> {
             held.push((object, 1));
         }
         for node in nodes {
-            if let Work::Child(child) = self.node(node)?.work {
-                self.hold(child, held)?;
+            match self.node(node)?.work.clone() {
+                Work::Child(child) => self.hold(child, held)?,
+                Work::Conditional(of) => {
+                    for body in &of.bodies {
+                        self.hold(*body, held)?;
+                    }
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -152,14 +185,18 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         if of.moved {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        flatten(inner, graph)
+        let flat = flatten(inner, graph)?;
+        inner.check_conditions(graph)?;
+        Ok(flat)
     })?;
+    check_bodies::<G>(&steps)?;
     let of = G::instantiate(&steps, flags)?;
     G::store().with(|inner| {
         let mut held = Vec::new();
         inner.hold(graph, &mut held)?;
         let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
         let handle = inner.new_handle(Tag::Exec);
+        inner.graph(graph)?.exec = Some(handle);
         let state = State {
             steps: Arc::new(steps),
         };

@@ -5,6 +5,7 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     Result,
+    conditional::Condition,
     exec::Step,
     node::{Copy3D, Fill, Kernel, MemOps},
     store::Store,
@@ -71,6 +72,10 @@ pub trait Gpu: Sized + 'static {
     fn check_fill(fill: &Fill) -> Result;
     /// Whether words can be written and waited for.
     fn check_mem_ops(ops: &MemOps) -> Result;
+    /// Whether one end of a copy is in memory that the GPU does not reach.
+    fn is_near(copy: &Copy3D) -> Result<bool>;
+    /// Whether graphs can have such a value.
+    fn check_condition(condition: &Condition) -> Result;
     /// Allocates device memory in a context, for as long as graphs need it.
     fn allocate(context: u64, bytes: usize) -> Result<u64>;
     /// Frees it, once nothing that was launched uses it.

@@ -15,6 +15,7 @@
 pub mod abi;
 pub mod api;
 pub mod capture;
+pub mod conditional;
 mod dot;
 pub mod exec;
 mod gpu;

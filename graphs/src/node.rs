@@ -11,6 +11,7 @@ use crate::{
         CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS,
         CUstreamBatchMemOpParams, kind,
     },
+    conditional::{Condition, Conditional},
     objects::Allocation,
 };
 
@@ -502,6 +503,14 @@ pub enum Work {
     Alloc(Arc<Allocation>),
     /// Memory is there no more.
     Free(Arc<Allocation>),
+    /// Graphs of the node's own, of which a value chooses.
+    Conditional(Arc<Conditional>),
+    /// Of a list of steps alone: a value that later steps depend on.
+    Condition(Condition),
+    /// Of a list of steps alone: the steps of a body of the last conditional step begin.
+    Body,
+    /// Of a list of steps alone: those of its last body end.
+    EndBodies,
     /// Something that the driver itself has recorded.
     Own(Arc<dyn Any + Send + Sync>),
 }
@@ -516,7 +525,9 @@ impl Work {
             Self::Host(_) => kind::HOST,
             Self::MemOps(_) => kind::BATCH_MEM_OP,
             Self::Child(_) | Self::Own(_) => kind::GRAPH,
-            Self::Empty => kind::EMPTY,
+            Self::Conditional(_) => kind::CONDITIONAL,
+            // Marks of a list are no nodes.
+            Self::Empty | Self::Condition(_) | Self::Body | Self::EndBodies => kind::EMPTY,
             Self::Record(_) => kind::EVENT_RECORD,
             Self::Wait(_) => kind::WAIT_EVENT,
             Self::Alloc(_) => kind::MEM_ALLOC,

@@ -16,6 +16,7 @@ use crate::{
     Gpu, Result,
     abi::CUgraphEdgeData,
     capture,
+    conditional::Condition,
     exec::Exec,
     node::Work,
     objects::{Allocation, UserObject},
@@ -52,6 +53,10 @@ pub struct Graph {
     pub origin: Option<u64>,
     /// A stream is being captured into it.
     pub captures: bool,
+    /// Values that nodes of it, and of the bodies in it, depend on.
+    pub conditions: Vec<Condition>,
+    /// The executable graph that was made of it last.
+    pub exec: Option<u64>,
 }
 
 /// A node.
@@ -342,8 +347,15 @@ impl<G: Gpu> Inner<G> {
 
     fn forget_node(&mut self, handle: u64) {
         if let Some(node) = self.nodes.remove(&handle) {
-            if let Work::Child(child) = node.work {
-                self.forget_graph(child);
+            match &node.work {
+                Work::Child(child) => self.forget_graph(*child),
+                Work::Conditional(of) => {
+                    self.free_condition(node.graph, handle);
+                    for body in of.bodies.clone() {
+                        self.forget_graph(body);
+                    }
+                }
+                _ => {}
             }
             self.discard(node.work);
         }
@@ -386,7 +398,14 @@ impl<G: Gpu> Inner<G> {
     }
 
     /// A copy of a graph, with clones of its nodes' own graphs.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` for one with conditional nodes, as with NVIDIA's driver.
     pub fn clone_graph(&mut self, of: u64) -> Result<u64> {
+        if self.is_conditional(of)? {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let (nodes, objects) = {
             let graph = self.graph(of)?;
             (graph.nodes.clone(), graph.objects.clone())

@@ -85,6 +85,22 @@ pub fn compare(one: &Work, other: &Work) -> u32 {
                 && (one.given.height == 1) == (other.given.height == 1),
         ),
         (Work::MemOps(one), Work::MemOps(other)) => if_same(batches_match(one, other)),
+        (Work::Conditional(one), Work::Conditional(other)) => if_same(
+            (one.condition, one.kind, one.context, one.bodies.len())
+                == (
+                    other.condition,
+                    other.kind,
+                    other.context,
+                    other.bodies.len(),
+                ),
+        ),
+        (Work::Condition(one), Work::Condition(other)) => if_same(
+            (one.context, one.default, one.flags) == (other.context, other.default, other.flags),
+        ),
+        // Both are no nodes: a body begins or ends where the other graph does something else.
+        (one, other) if std::mem::discriminant(one) != std::mem::discriminant(other) => {
+            updated::TOPOLOGY_CHANGED
+        }
         (Work::Alloc(one), Work::Alloc(other)) | (Work::Free(one), Work::Free(other)) => {
             if Arc::ptr_eq(one, other) {
                 updated::SUCCESS

@@ -2,12 +2,15 @@
 //! Graphs and stream capture on this device: `gpgpu-graphs` has them, and here is what a launch does.
 //!
 //! A launch of a graph is one piece of work in its stream, which does the steps one after the other. CUDA promises no more of branches
-//! than that they may run at once.
+//! than that they may run at once. Bodies of conditional nodes are done when the launch comes to the node, by the value at that time.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpgpu_graphs::{
     Gpu, Signature, Stream as Named, capture,
+    conditional::{self, Condition, Conditional},
     exec::Step,
     node::{Copy3D, Fill, Kernel, MemOps, Work},
     store::Store,
@@ -26,9 +29,10 @@ use crate::border::{Result, as_callback, refuse_in_callback};
 use crate::config::Config;
 use crate::context;
 use crate::driver;
-use crate::exec::Launch;
+use crate::exec::{Effects, Launch};
 use crate::memory::Place;
 use crate::module::Function;
+use crate::printed::Printed;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket};
 
 static STORE: Store<Soft> = Store::new();
@@ -142,6 +146,91 @@ fn copy(of: &Copy3D) -> Result {
     Ok(())
 }
 
+/// The values of an executable graph, on which its conditional nodes depend. The first one has the number 1.
+pub type Values = Arc<[AtomicU32]>;
+
+/// What the kernels of a graph do beside their memory.
+struct InGraph<'a> {
+    printed: &'a Printed,
+    values: &'a [AtomicU32],
+}
+
+impl Effects for InGraph<'_> {
+    fn print(&self, text: Vec<u8>) {
+        self.printed.print(text);
+    }
+
+    fn set_condition(&self, number: u64, value: u32) -> bool {
+        let index = number
+            .checked_sub(1)
+            .and_then(|index| usize::try_from(index).ok());
+        let found = index.and_then(|index| self.values.get(index));
+        if let Some(found) = found {
+            found.store(value, Ordering::Release);
+        }
+        found.is_some()
+    }
+}
+
+/// The steps of each body of the conditional step with this number, and the number of the mark of their end.
+fn bodies(steps: &[Step], index: usize) -> (Vec<Range<usize>>, usize) {
+    let (mut bodies, mut depth) = (Vec::<Range<usize>>::new(), 0);
+    for (at, step) in steps.iter().enumerate().skip(index + 1) {
+        match &step.work {
+            Work::Body if depth == 0 => {
+                if let Some(last) = bodies.last_mut() {
+                    last.end = at;
+                }
+                bodies.push(at + 1..at + 1);
+            }
+            Work::Conditional(_) => depth += 1,
+            Work::EndBodies if depth > 0 => depth -= 1,
+            Work::EndBodies => {
+                if let Some(last) = bodies.last_mut() {
+                    last.end = at;
+                }
+                return (bodies, at);
+            }
+            _ => {}
+        }
+    }
+    (bodies, steps.len())
+}
+
+/// Does the bodies of a conditional step as its value says.
+fn choose(steps: &[Step], index: usize, of: &Conditional, values: &Values) -> Result {
+    let (bodies, _) = bodies(steps, index);
+    let value = &values[of.condition as usize - 1];
+    while let Some(chosen) = of.chosen(value.load(Ordering::Acquire)) {
+        if driver::get()?.cancel.load(Ordering::Acquire) {
+            break;
+        }
+        do_body(steps, bodies[chosen].clone(), values)?;
+        if of.kind != conditional::kind::WHILE {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Does the steps of a body.
+fn do_body(steps: &[Step], body: Range<usize>, values: &Values) -> Result {
+    let mut at = body.start;
+    while at < body.end {
+        let step = &steps[at];
+        if let Work::Conditional(of) = &step.work {
+            choose(steps, at, of, values)?;
+            at = bodies(steps, at).1;
+        } else if step.enabled
+            && let Some(Part::Work(work)) = part(step, values)?
+        {
+            work()?;
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
 /// A part of a launch.
 enum Part {
     /// Not done after a fault.
@@ -150,14 +239,19 @@ enum Part {
     Mark(Arc<Ticket>),
 }
 
-fn part(step: &Step) -> Result<Option<Part>> {
+fn part(step: &Step, values: &Values) -> Result<Option<Part>> {
     let work = match &step.work {
         Work::Kernel(kernel) => {
             let function = function_of(kernel)?;
             let (shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
             let printed = Arc::clone(&context::named(kernel.context)?.printed);
+            let values = Arc::clone(values);
             Part::Work(Box::new(move || {
-                launch::run(&function, &shape, kernel.bytes(), &printed)
+                let effects = InGraph {
+                    printed: &printed,
+                    values: &values,
+                };
+                launch::run(&function, &shape, kernel.bytes(), &effects)
             }))
         }
         Work::Copy(of) => {
@@ -192,11 +286,22 @@ fn part(step: &Step) -> Result<Option<Part>> {
             let call = call.clone();
             Part::Work(Box::new(move || call.0()))
         }
-        Work::Child(_) | Work::Empty | Work::Wait(_) | Work::Alloc(_) | Work::Free(_) => {
-            return Ok(None);
-        }
+        Work::Child(_)
+        | Work::Empty
+        | Work::Wait(_)
+        | Work::Alloc(_)
+        | Work::Free(_)
+        | Work::Conditional(_)
+        | Work::Condition(_)
+        | Work::Body
+        | Work::EndBodies => return Ok(None),
     };
     Ok(Some(work))
+}
+
+/// What a value is when a launch begins, if that is given.
+fn starts_with(of: &Condition) -> Option<u32> {
+    (of.flags & conditional::ASSIGN_DEFAULT != 0).then_some(of.default)
 }
 
 /// Work of a library's that a stream has recorded.
@@ -204,8 +309,8 @@ fn part(step: &Step) -> Result<Option<Part>> {
 pub struct Own(pub Arc<dyn Fn() -> Result + Send + Sync>);
 
 impl Gpu for Soft {
-    /// The steps say all.
-    type Exec = ();
+    /// The steps say the rest.
+    type Exec = Values;
 
     fn store() -> &'static Store<Self> {
         &STORE
@@ -286,20 +391,68 @@ impl Gpu for Soft {
         }
     }
 
-    fn instantiate(_: &[Step], _: u64) -> Result {
+    fn is_near(of: &Copy3D) -> Result<bool> {
+        let memory = &driver::get()?.memory;
+        let mut is_near = false;
+        for (address, bytes, writes) in [
+            (of.dst, of.dst_extent()?, true),
+            (of.src, of.src_extent()?, false),
+        ] {
+            let place = memory.classify(address, bytes as u64, writes)?;
+            is_near |= matches!(place, Place::Pageable);
+        }
+        Ok(is_near)
+    }
+
+    fn check_condition(_: &Condition) -> Result {
         Ok(())
     }
 
-    fn update(_: &(), _: &[Step], _: Option<usize>) -> Result {
+    fn instantiate(steps: &[Step], _: u64) -> Result<Values> {
+        let values = steps.iter().filter_map(|step| match step.work {
+            Work::Condition(of) => Some(AtomicU32::new(starts_with(&of).unwrap_or(0))),
+            _ => None,
+        });
+        Ok(values.collect())
+    }
+
+    fn update(_: &Values, _: &[Step], _: Option<usize>) -> Result {
         Ok(())
     }
 
-    fn launch(_: &(), steps: &Arc<Vec<Step>>, stream: CUstream, per_thread: bool) -> Result {
+    fn launch(
+        values: &Values,
+        steps: &Arc<Vec<Step>>,
+        stream: CUstream,
+        per_thread: bool,
+    ) -> Result {
         let stream = stream_of(stream, per_thread)?;
         refuse(&stream)?;
         let mut after = Vec::new();
         let mut parts = Vec::new();
-        for step in steps.iter().filter(|step| step.enabled) {
+        let mut at = 0;
+        while at < steps.len() {
+            let (index, step) = (at, &steps[at]);
+            at += 1;
+            if let Work::Conditional(of) = &step.work {
+                at = bodies(steps, index).1;
+                let (steps, of, values) = (Arc::clone(steps), Arc::clone(of), Arc::clone(values));
+                let work = move || choose(&steps, index, &of, &values);
+                parts.push(Part::Work(Box::new(work)));
+                continue;
+            }
+            if !step.enabled {
+                continue;
+            }
+            if let Work::Condition(of) = step.work
+                && let Some(value) = starts_with(&of)
+            {
+                let (values, index) = (Arc::clone(values), index);
+                parts.push(Part::Work(Box::new(move || {
+                    values[index].store(value, Ordering::Release);
+                    Ok(())
+                })));
+            }
             if let Work::Wait(event) = step.work {
                 let recorded = Event::named(event as CUevent)?.recorded();
                 let own = |ticket: &Arc<Ticket>| {
@@ -309,7 +462,7 @@ impl Gpu for Soft {
                 };
                 after.extend(recorded.filter(|ticket| !own(ticket)));
             }
-            parts.extend(part(step)?);
+            parts.extend(part(step, values)?);
         }
         // What the steps use lives until they are done.
         let held = Arc::clone(steps);
@@ -332,7 +485,7 @@ impl Gpu for Soft {
         .map(drop)
     }
 
-    fn upload(_: &(), stream: CUstream, per_thread: bool) -> Result {
+    fn upload(_: &Values, stream: CUstream, per_thread: bool) -> Result {
         refuse(&*stream_of(stream, per_thread)?)
     }
 

@@ -14,7 +14,7 @@ use crate::image::{self, Refused};
 use crate::ptx;
 
 /// What the device has without a definition.
-const BUILT_IN: [&str; 2] = ["vprintf", "__assertfail"];
+const BUILT_IN: [&str; 3] = ["vprintf", "__assertfail", "cudaGraphSetConditional"];
 
 /// A text that was added.
 struct Input {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::exec::Print;
+use crate::exec::Effects;
 
 #[derive(Debug, Default)]
 struct State {
@@ -68,7 +68,7 @@ impl Printed {
     }
 }
 
-impl Print for Printed {
+impl Effects for Printed {
     fn print(&self, text: Vec<u8>) {
         let mut state = self.lock();
         if text.len() > state.limit {

@@ -205,7 +205,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuStreamEndCapture
         cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
         cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
-        cuGraphAddChildGraphNode cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
+        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
         cuDevicePrimaryCtxRelease_v2 cuDeviceGetDevResource cuGreenCtxGetDevResource cuDevSmResourceSplitByCount
         cuDevResourceGenerateDesc cuGreenCtxCreate cuCtxFromGreenCtx cuGreenCtxStreamCreate cuGreenCtxDestroy
         cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
@@ -549,6 +549,44 @@ nodes! {
     cuGraphAddEventRecordNode(u64);
     cuGraphAddEventWaitNode(u64);
     cuGraphAddChildGraphNode(u64);
+}
+
+/// The values of each graph.
+static VALUES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// Counts from 1, for each graph.
+extern "C" fn cuGraphConditionalHandleCreate(
+    number: *mut u64,
+    graph: u64,
+    _: u64,
+    _: u32,
+    _: u32,
+) -> CUresult {
+    let mut values = VALUES.lock().unwrap();
+    let count = 1 + values.iter().filter(|(of, _)| *of == graph).count() as u64;
+    values.push((graph, count));
+    // SAFETY: the caller's pointer is to a value's number.
+    unsafe { number.write(count) };
+    CUDA_SUCCESS
+}
+
+/// A conditional node, with as many bodies as it is to have: each is the graph itself, which this driver knows.
+extern "C" fn cuGraphAddNode_v2(
+    node: *mut u64,
+    graph: u64,
+    _: *const u64,
+    _: *const c_void,
+    _: usize,
+    params: *mut gpgpu_graphs::abi::CUgraphNodeParams,
+) -> CUresult {
+    // SAFETY: the caller's pointers are to a node and to a description, whose type says which member it has.
+    unsafe {
+        node.write(1);
+        let of = &mut (*params).of.conditional;
+        let bodies = vec![graph as CUgraph; of.size as usize];
+        of.phGraph_out = bodies.leak().as_mut_ptr();
+    }
+    call("cuGraphAddNode_v2", &[graph])
 }
 
 extern "C" fn cuGraphInstantiateWithFlags(exec: *mut u64, _: u64, _: u64) -> CUresult {

@@ -13,6 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gpgpu_graphs::abi::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeParamsOf, kind,
+};
 use gpgpu_protocol::cuda::*;
 use libloading::Library;
 
@@ -107,6 +110,12 @@ functions! {
     cuEventCreate(*mut CUevent, c_uint);
     cuEventRecord(CUevent, CUstream);
     cuEventSynchronize(CUevent);
+    cuGraphCreate(*mut CUgraph, c_uint);
+    cuGraphConditionalHandleCreate(*mut u64, CUgraph, CUcontext, c_uint, c_uint);
+    cuGraphAddNode_v2(*mut CUgraphNode, CUgraph, *const CUgraphNode, *const c_void, usize, *mut CUgraphNodeParams);
+    cuGraphAddKernelNode_v2(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS);
+    cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, u64);
+    cuGraphLaunch(CUgraphExec, CUstream);
     cuLaunchHostFunc(CUstream, unsafe extern "C" fn(*mut c_void), *mut c_void);
     cuLaunchKernel(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
 }
@@ -279,9 +288,68 @@ pub fn run() {
             say("launched");
             say(&format!("code {}", client.synchronize(stream)));
         }
+        // `endless-loop`: the same with a graph, whose body is done again and again.
+        "endless-loop" => {
+            let stream = client.stream();
+            client.launch_loop(stream);
+            say("launched");
+            say(&format!("code {}", client.synchronize(stream)));
+        }
         other => panic!("{other}"),
     }
     // CUDA's end is the process's.
+}
+
+impl Client {
+    /// Launches a graph with a short kernel in a body whose condition is always true.
+    fn launch_loop(&self, stream: CUstream) {
+        const WHILE: u32 = 1;
+        const ASSIGN_DEFAULT: u32 = 1;
+        let (mut graph, mut exec, mut node) = (null_mut(), null_mut(), null_mut());
+        let (mut value, mut counter, mut turns) = (0, self.counter, 16_u32);
+        let mut parameters: [*mut c_void; 2] = [(&raw mut counter).cast(), (&raw mut turns).cast()];
+        // SAFETY: the pointers are to values that live across the calls; the driver writes the address of an array with one body.
+        unsafe {
+            check((self.cuda.cuGraphCreate)(&mut graph, 0));
+            let made = self.cuda.cuGraphConditionalHandleCreate;
+            check(made(&mut value, graph, self.context, 1, ASSIGN_DEFAULT));
+            let mut of = CUgraphNodeParams {
+                type_: kind::CONDITIONAL,
+                reserved0: [0; 3],
+                of: CUgraphNodeParamsOf { reserved: [0; 29] },
+                reserved2: 0,
+            };
+            of.of.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+                handle: value,
+                type_: WHILE,
+                size: 1,
+                phGraph_out: null_mut(),
+                ctx: self.context,
+            };
+            let (none, no_data) = (std::ptr::null(), std::ptr::null());
+            let add = self.cuda.cuGraphAddNode_v2;
+            check(add(&mut node, graph, none, no_data, 0, &mut of));
+            let body = *of.of.conditional.phGraph_out;
+            let launch = CUDA_KERNEL_NODE_PARAMS {
+                func: self.busy,
+                gridDimX: 1,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: 1,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: 0,
+                kernelParams: parameters.as_mut_ptr(),
+                extra: null_mut(),
+                kern: null_mut(),
+                ctx: null_mut(),
+            };
+            let add = self.cuda.cuGraphAddKernelNode_v2;
+            check(add(&mut node, body, none, 0, &launch));
+            check((self.cuda.cuGraphInstantiateWithFlags)(&mut exec, graph, 0));
+            check((self.cuda.cuGraphLaunch)(exec, stream));
+        }
+    }
 }
 
 fn keep_busy(client: &Client, wanted: Duration) {

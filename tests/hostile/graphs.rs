@@ -79,7 +79,11 @@ impl Attack<'_> {
     /// A list of steps, some of which may be wrong: the list is cut short, or a byte of it is another one.
     fn list(&mut self, place: &Place) -> (Vec<u8>, u32) {
         let count = 1 + self.random.below(6) as u32;
-        let steps: Vec<GraphStep> = (0..count).map(|at| self.step(place, at)).collect();
+        let mut steps: Vec<GraphStep> = (0..count).map(|at| self.step(place, at)).collect();
+        if self.random.below(3) == 0 {
+            steps = self.bodies(place, steps);
+        }
+        let count = steps.len() as u32;
         let mut writer = Writer::new();
         writer.put(&steps);
         let mut bytes = writer.into_bytes();
@@ -90,6 +94,48 @@ impl Attack<'_> {
             _ => {}
         }
         (bytes, count)
+    }
+
+    /// The steps in bodies of conditional steps, and two of all these exchanged now and then. No loop begins with a value that is true: nobody
+    /// would end it.
+    fn bodies(&mut self, place: &Place, inner: Vec<GraphStep>) -> Vec<GraphStep> {
+        const IF: u64 = 0;
+        const SWITCH: u64 = 2;
+        let mark = |kind: u32, object: u64, numbers: Vec<u64>| GraphStep {
+            kind,
+            context: place.context,
+            object,
+            numbers,
+            ..GraphStep::default()
+        };
+        let values = 1 + self.random.below(2);
+        let mut steps: Vec<GraphStep> = (0..values)
+            .map(|_| mark(9, 0, vec![self.random.below(3), self.random.below(3)]))
+            .collect();
+        let of = if self.random.below(2) == 0 {
+            IF
+        } else {
+            SWITCH
+        };
+        let count = 1 + self.random.below(3);
+        steps.push(mark(10, 1 + self.random.below(2), vec![of, count]));
+        for body in 0..count {
+            steps.push(mark(11, 0, Vec::new()));
+            let first = steps.len() as u32;
+            let copies = inner.iter().cloned().map(|mut step| {
+                step.after.iter_mut().for_each(|after| *after += first);
+                step
+            });
+            if body == 0 || self.random.below(2) == 0 {
+                steps.extend(copies);
+            }
+        }
+        steps.push(mark(12, 0, Vec::new()));
+        if self.random.below(3) == 0 {
+            let [one, other] = [0, 1].map(|_| self.random.below(steps.len() as u64) as usize);
+            steps.swap(one, other);
+        }
+        steps
     }
 
     /// A step with this number.
@@ -105,7 +151,7 @@ impl Attack<'_> {
         let kernel = launch(func, 0, dst, self.turns / 16);
         let after = (0..at).filter(|_| self.random.below(2) == 0).collect();
         let of = GraphStep {
-            kind: self.random.below(9) as u32,
+            kind: self.random.below(13) as u32,
             after,
             enabled: self.random.below(4) != 0,
             context: place.context,

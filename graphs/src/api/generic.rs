@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use gpgpu_protocol::cuda::*;
 
 use super::{
+    conditional,
     exec::change,
     get, memory,
     nodes::{self, add, context_of, place, replace, work},
@@ -89,7 +90,11 @@ pub unsafe fn cuGraphAddNode_v2<G: Gpu, const PT: bool>(
     unsafe {
         let place = place::<G>(node, graph, dependencies, data, count)?;
         required(params)?;
-        let work = described::<G>(params.cast(), None)?;
+        let params = params.cast::<CUgraphNodeParams>();
+        if get(params)?.type_ == kind::CONDITIONAL {
+            return conditional::add::<G>(place, params);
+        }
+        let work = described::<G>(params, None)?;
         let child = match work {
             Work::Child(graph) => Some(graph),
             _ => None,

@@ -7,6 +7,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod capture;
+mod conditional;
 mod exec;
 mod generic;
 mod graph;
@@ -15,6 +16,7 @@ mod nodes;
 mod objects;
 
 pub use capture::*;
+pub use conditional::*;
 pub use exec::*;
 pub use generic::*;
 pub use graph::*;

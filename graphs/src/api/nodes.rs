@@ -190,7 +190,9 @@ pub(super) fn child<G: Gpu>(graph: CUgraph) -> Result<Work> {
             }
             for node in of.nodes.clone() {
                 match inner.node(node)?.work {
-                    Work::Alloc(_) | Work::Free(_) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+                    Work::Alloc(_) | Work::Free(_) | Work::Conditional(_) => {
+                        return Err(CUDA_ERROR_NOT_SUPPORTED);
+                    }
                     Work::Child(child) => graphs.push(child),
                     _ => {}
                 }
@@ -210,7 +212,10 @@ pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
         if of.moved || of.owner.is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        of.moved = true;
+        if inner.is_conditional(graph as u64)? {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        inner.graph(graph as u64)?.moved = true;
         Ok(Work::Child(graph as u64))
     })
 }

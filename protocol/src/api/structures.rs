@@ -162,15 +162,22 @@ wire_struct! {
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct GraphStep {
         /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
-        /// one, 7 what a part has, 8 words that are written and waited for.
+        /// one, 7 what a part has, 8 words that are written and waited for, 9 a value that conditional steps depend on, 10 a conditional
+        /// step, 11 the beginning of a body, 12 the end of the bodies.
+        ///
+        /// Steps 9, 11 and 12 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
+        /// no other depends on. Behind it come its bodies, each with a step 11 at its beginning, and a step 12. Steps of a body wait
+        /// for steps of the same body alone; a body may have conditional steps. The first 9 of the list is the value 1, the next one 2, and
+        /// so on: what the device's `cudaGraphSetConditional` takes.
         pub kind: u32,
         /// The steps that it waits for, by their numbers from 0; each comes before it.
         pub after: Vec<u32>,
         /// Whether it is done; if not, it is as if it did nothing. A call, a record and a wait always are.
         pub enabled: bool,
-        /// The context that it runs in, by id; of a launch, a copy, a fill, a part and words.
+        /// The context that it runs in, by id; of a launch, a copy, a fill, a part, words, a value and a conditional step.
         pub context: u64,
-        /// The function or kernel of a launch, the number of the callback that `gpgpuNextCallback` gives, the event, or the part.
+        /// The function or kernel of a launch, the number of the callback that `gpgpuNextCallback` gives, the event, the part, or
+        /// the number of the value that a conditional step depends on.
         pub object: u64,
         /// The launch; its stream is 0.
         pub launch: LaunchConfig,
@@ -178,7 +185,9 @@ wire_struct! {
         pub params: Blob,
         /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from slice to slice of
         /// each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the value, the bytes of a value (1, 2
-        /// or 4), values in a row, rows. Of words: the flags of the batch, then each operation as a [`MemOp`] has it.
+        /// or 4), values in a row, rows. Of words: the flags of the batch, then each operation as a [`MemOp`] has it. Of a value: what it
+        /// is when a launch begins, and whether it is (1 or 0). Of a conditional step: its `CUgraphConditionalNodeType`, and how many
+        /// bodies it has.
         pub numbers: Vec<u64>,
     }
 

@@ -517,6 +517,9 @@ macro_rules! with_api {
             0x0e0a wait custom gpgpuGraphInstantiateHere(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
             /// As `gpgpuGraphUpdate`, with the list in the command.
             0x0e0b wait custom gpgpuGraphUpdateHere(exec: GraphExec, steps: Blob) memory;
+            /// Says whether graphs can have values that conditional steps depend on, in the current context: `flags` is 1 for one with a default,
+            /// or 0. Older hosts have no such steps.
+            0x0e0c call custom gpgpuGraphCondition(default: u32, flags: u32);
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

@@ -158,7 +158,7 @@ macro_rules! with_driver_api {
             cuGraphBatchMemOpNodeSetParams 11070 graph cuGraphBatchMemOpNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphChildGraphNodeGetGraph 10000 graph cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
             cuGraphClone 10000 graph cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph);
-            cuGraphConditionalHandleCreate 12030 unsupported cuGraphConditionalHandleCreate(pHandle_out: *mut u64, hGraph: CUgraph, ctx: CUcontext, defaultLaunchValue: u32, flags: u32);
+            cuGraphConditionalHandleCreate 12030 graph cuGraphConditionalHandleCreate(pHandle_out: *mut u64, hGraph: CUgraph, ctx: CUcontext, defaultLaunchValue: u32, flags: u32);
             cuGraphCreate 10000 graph cuGraphCreate(phGraph: *mut CUgraph, flags: u32);
             cuGraphDebugDotPrint 11030 graph cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32);
             cuGraphDestroy 10000 graph cuGraphDestroy(hGraph: CUgraph);

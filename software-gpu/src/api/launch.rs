@@ -27,10 +27,9 @@ use crate::border::{Pointer, Result, as_callback, export};
 use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES};
 use crate::context::{self, Context};
 use crate::driver;
-use crate::exec::{self, Launch};
+use crate::exec::{self, Effects, Launch};
 use crate::graph;
 use crate::module::Function;
-use crate::printed::Printed;
 use crate::stream::Null;
 
 /// The values of a launch's `kernelParams`: one pointer for each parameter.
@@ -174,7 +173,7 @@ fn launch(
     // As CUDA does, which makes room for what this one prints.
     printed.put_out();
     context::queue(&stream, Vec::new(), move || {
-        run(&function, &launch, &parameters, &printed)
+        run(&function, &launch, &parameters, &*printed)
     })
     .map(|_| ())
 }
@@ -184,7 +183,7 @@ pub(crate) fn run(
     function: &Arc<Function>,
     launch: &Launch,
     parameters: &[u8],
-    printed: &Printed,
+    effects: &dyn Effects,
 ) -> Result {
     let driver = driver::get()?;
     let name = &function.info().name;
@@ -195,7 +194,7 @@ pub(crate) fn run(
         parameters,
         &driver.memory.seen_by(function.device),
         &driver.cancel,
-        printed,
+        effects,
     )
     .map_err(|fault| driver.code_of(&fault))
 }

@@ -238,6 +238,7 @@ impl<'m> Decoder<'m> {
             let op = match f.name.as_str() {
                 "__assertfail" => Op::Assert,
                 "vprintf" => Op::Env(super::printf::vprintf),
+                "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),
             };
             let mut i = self.inst(op);

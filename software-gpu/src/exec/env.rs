@@ -134,8 +134,8 @@ pub(super) struct Env<'a, 'm> {
     pub(super) live: u32,
     /// Nanoseconds are counted from here.
     pub(super) epoch: std::time::Instant,
-    /// Where `printf` goes.
-    pub(super) output: &'a dyn super::Print,
+    /// Where it goes what kernels do beside their memory.
+    pub(super) output: &'a dyn super::Effects,
 }
 
 impl Env<'_, '_> {

@@ -10,6 +10,7 @@ mod atomic;
 mod block;
 mod collective;
 mod decode;
+mod effects;
 mod env;
 mod lanes;
 mod mbarrier;
@@ -25,9 +26,9 @@ mod warp;
 
 use std::sync::atomic::AtomicBool;
 
+pub use effects::Effects;
 pub use memory::{Memory, Range};
 pub use module::LoadedModule;
-pub use printf::Print;
 pub use texture::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface, Texture};
 
 use crate::ptx;
@@ -143,7 +144,7 @@ pub fn launch(
     params: &[u8],
     memory: &dyn Memory,
     cancel: &AtomicBool,
-    output: &dyn Print,
+    output: &dyn Effects,
 ) -> Result<(), Fault> {
     let Some(program) = module.program(kernel) else {
         return Err(Fault {

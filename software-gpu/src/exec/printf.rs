@@ -12,12 +12,6 @@ const MOST_ARGUMENTS: i32 = 32;
 /// The widest field. One that is wider would not fit the buffer of a device.
 const MOST_WIDTH: i32 = 1 << 20;
 
-/// Where the text of kernels goes.
-pub trait Print: Sync {
-    /// Takes the text of one call.
-    fn print(&self, text: Vec<u8>);
-}
-
 /// The arguments of one lane's call.
 struct Arguments<'e, 'a, 'm> {
     env: &'e mut Env<'a, 'm>,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::block::{Block, Turn};
+use super::effects::Effects;
 use super::env::{Cache, GRID_WINDOW};
 use super::memory::Memory;
-use super::printf::Print;
 use super::program::{Program, Special};
 use super::{Fault, FaultKind, Launch};
 
@@ -21,7 +21,7 @@ pub(super) struct Shape<'a> {
     pub(super) params: &'a [u8],
     pub(super) workspace: &'a [u64; 8],
     pub(super) epoch: Instant,
-    pub(super) output: &'a dyn Print,
+    pub(super) output: &'a dyn Effects,
     cancel: &'a AtomicBool,
     abort: AtomicBool,
     workers: u32,
@@ -116,7 +116,7 @@ pub(super) fn run(
     launch: &Launch,
     params: &[u8],
     memory: &dyn Memory,
-    (cancel, output): (&AtomicBool, &dyn Print),
+    (cancel, output): (&AtomicBool, &dyn Effects),
 ) -> Result<(), Fault> {
     static GRID: AtomicU64 = AtomicU64::new(1);
     let blocks = launch

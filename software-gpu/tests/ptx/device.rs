@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use software_gpu::exec::{Fault, Launch, LoadedModule, Memory, Print, Range, launch};
+use software_gpu::exec::{Effects, Fault, Launch, LoadedModule, Memory, Range, launch};
 use software_gpu::ptx;
 
 /// Where the heap begins in the device's address space.
@@ -22,7 +22,7 @@ pub struct Device {
 #[derive(Default)]
 pub struct Printed(pub Mutex<Vec<String>>);
 
-impl Print for Printed {
+impl Effects for Printed {
     fn print(&self, text: Vec<u8>) {
         let text = String::from_utf8(text).unwrap();
         self.0.lock().unwrap().push(text);

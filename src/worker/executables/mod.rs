@@ -5,6 +5,7 @@
 //! does the same in a stream ([`step`]). What an executable graph uses may end before it: each launch looks whether it is there still, for the
 //! driver does not. What libraries have done in calls that were recorded are parts of graphs ([`part`]).
 
+mod bodies;
 mod charged;
 mod part;
 mod step;
@@ -24,6 +25,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use self::bodies::Bodies;
 use self::charged::{Account, Taken};
 pub use self::part::{Part, Recorder};
 use self::step::{Uses, can_be_disabled, is_in_context, kind, make};
@@ -125,12 +127,8 @@ impl Graph {
             contexts: BTreeSet::new(),
             counted,
         };
-        for step in steps {
-            let after = step.after.iter();
-            let after: Option<Vec<CUgraphNode>> = after
-                .map(|of| graph.nodes.get(*of as usize).copied())
-                .collect();
-            let after = after.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut bodies = Bodies::new(raw);
+        for (index, step) in steps.iter().enumerate() {
             let (made, uses) = make(session, step)?;
             if is_in_context(step.kind) {
                 let gpu = current_gpu()?;
@@ -140,7 +138,9 @@ impl Graph {
                 }
                 graph.contexts.insert(step.context);
             }
-            graph.nodes.push(made.add(graph.raw, &after)?);
+            let left = steps.len() - index - 1;
+            let node = bodies.add(&made, step, &graph.nodes, left)?;
+            graph.nodes.push(node);
             graph.steps.push(Kept {
                 kind: step.kind,
                 context: step.context,
@@ -148,6 +148,7 @@ impl Graph {
                 uses,
             });
         }
+        bodies.end()?;
         Ok(graph)
     }
 }
@@ -480,4 +481,19 @@ pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
         ..step.clone()
     };
     Graph::new(session, &[alone]).map(drop)
+}
+
+/// Says whether graphs can have a value that conditional steps depend on, in the current context.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_SUPPORTED` where the driver has none; what making one comes to.
+pub fn check_condition(session: &Session, default: u32, flags: u32) -> Result<(), CUresult> {
+    let value = GraphStep {
+        kind: kind::VALUE,
+        context: session.entered(),
+        numbers: vec![default.into(), flags.into()],
+        ..GraphStep::default()
+    };
+    Graph::new(session, &[value]).map(drop)
 }

@@ -36,6 +36,10 @@ pub mod kind {
     pub const WAIT: u32 = 6;
     pub const PART: u32 = 7;
     pub const WORDS: u32 = 8;
+    pub const VALUE: u32 = 9;
+    pub const CONDITIONAL: u32 = 10;
+    pub const BODY: u32 = 11;
+    pub const END: u32 = 12;
 }
 
 /// The callbacks of the one client that this process has: what a graph's calls lead to.
@@ -69,6 +73,12 @@ pub enum Made {
     Record(CUevent),
     Wait(CUevent),
     Part(Arc<Part>),
+    /// A value's default and flags, and its context.
+    Value([u32; 2], CUcontext),
+    /// The number of a value, the type of a node and how many bodies it has, and its context.
+    Conditional(u64, [u32; 2], CUcontext),
+    /// The mark of a list.
+    Mark,
 }
 
 /// What a step uses that may end before its graph.
@@ -146,7 +156,7 @@ fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult>
 }
 
 /// Numbers of a step.
-fn numbers<const N: usize>(step: &GraphStep) -> Result<[usize; N], CUresult> {
+pub(super) fn numbers<const N: usize>(step: &GraphStep) -> Result<[usize; N], CUresult> {
     let all: [u64; N] = (step.numbers.as_slice())
         .try_into()
         .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
@@ -338,6 +348,19 @@ pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresul
             };
             Ok((Made::Part(part), uses))
         }
+        kind::VALUE | kind::CONDITIONAL => {
+            let [first, second] = numbers(step)?;
+            let [first, second] = [first, second].map(u32::try_from);
+            let bad = |_| CUDA_ERROR_INVALID_VALUE;
+            let numbers = [first.map_err(bad)?, second.map_err(bad)?];
+            let context = home(session, step)?;
+            let made = match step.kind {
+                kind::VALUE => Made::Value(numbers, context),
+                _ => Made::Conditional(step.object, numbers, context),
+            };
+            Ok((made, Uses::default()))
+        }
+        kind::BODY | kind::END => Ok((Made::Mark, Uses::default())),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -346,7 +369,13 @@ pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresul
 pub fn is_in_context(of: u32) -> bool {
     matches!(
         of,
-        kind::LAUNCH | kind::COPY | kind::FILL | kind::PART | kind::WORDS
+        kind::LAUNCH
+            | kind::COPY
+            | kind::FILL
+            | kind::PART
+            | kind::WORDS
+            | kind::VALUE
+            | kind::CONDITIONAL
     )
 }
 
@@ -398,6 +427,9 @@ impl Made {
                 Self::Part(part) => {
                     driver::cuGraphAddChildGraphNode(to, graph, first, count, part.raw())?;
                 }
+                Self::Value(..) | Self::Conditional(..) | Self::Mark => {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
             }
         }
         Ok(node)
@@ -433,6 +465,9 @@ impl Made {
                 Self::Wait(event) => driver::cuGraphExecEventWaitNodeSetEvent(exec, node, *event),
                 Self::Part(part) => {
                     driver::cuGraphExecChildGraphNodeSetParams(exec, node, part.raw())
+                }
+                Self::Value(..) | Self::Conditional(..) | Self::Mark => {
+                    Err(CUDA_ERROR_INVALID_VALUE)
                 }
             }
         }

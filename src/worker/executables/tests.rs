@@ -362,3 +362,131 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
     assert_eq!(GraphPart::KIND, 0x8d);
 }
+
+/// Values, conditional steps and the marks of their bodies come in the one order that makes sense.
+#[test]
+fn a_list_of_bodies_is_whole_or_refused() {
+    let rig = Rig::new();
+    let step = |of: u32, object: u64, numbers: &[u64]| GraphStep {
+        kind: of,
+        context: rig.contexts[0],
+        object,
+        numbers: numbers.to_vec(),
+        enabled: true,
+        ..GraphStep::default()
+    };
+    let after = |of: &GraphStep, after: &[u32]| GraphStep {
+        after: after.to_vec(),
+        ..of.clone()
+    };
+    let value = step(kind::VALUE, 0, &[1, 1]);
+    let node = |value: u64, count: u64| step(kind::CONDITIONAL, value, &[2, count]);
+    let [body, end, nothing] = [kind::BODY, kind::END, kind::NOTHING].map(|of| step(of, 0, &[]));
+    let refused = |serial: u64, steps: &[GraphStep]| {
+        let made = make(&rig, id(serial), steps);
+        assert_eq!(made, BAD, "{steps:?}");
+    };
+
+    // Two bodies, the second with a node of its own, and a step behind all.
+    let all = [
+        value.clone(),
+        value.clone(),
+        node(1, 2),
+        body.clone(),
+        nothing.clone(),
+        body.clone(),
+        nothing.clone(),
+        after(&node(2, 1), &[6]),
+        body.clone(),
+        end.clone(),
+        after(&nothing, &[7]),
+        end.clone(),
+        after(&nothing, &[2]),
+    ];
+    assert_eq!(make(&rig, id(1), &all), CUDA_SUCCESS);
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    let executable = rig.session.executables.find(id(1)).unwrap();
+    for index in [0, 2, 3, 11] {
+        assert_eq!(executable.set(rig.session, index, &all[index]), Err(BAD));
+    }
+    drop(executable);
+    let made = double::calls("cuGraphAddNode_v2");
+    // A beginning of it is no graph.
+    for length in 3..12 {
+        refused(2, &all[..length]);
+    }
+    // Behind a step of another body, of the graph, in a body, behind a mark, behind a step that is no node.
+    for (at, behind) in [(6, 4), (4, 2), (12, 4), (12, 10), (12, 3), (12, 0), (10, 4)] {
+        let mut list = all.to_vec();
+        list[at].after = vec![behind];
+        refused(2, &list);
+    }
+    // Marks that wait.
+    for at in [1, 3, 9] {
+        let mut list = all.to_vec();
+        list[at].after = vec![0];
+        refused(2, &list);
+    }
+    let before = double::calls("cuGraphAddNode_v2");
+    // Values that are none, and more bodies than there are steps: the driver is not asked.
+    for (value_of, count) in [(0, 1), (2, 1), (u64::MAX, 1), (1, 0), (1, 3), (1, 1 << 31)] {
+        let list = [
+            value.clone(),
+            node(value_of, count),
+            body.clone(),
+            end.clone(),
+        ];
+        refused(2, &list);
+    }
+    for numbers in [&[0, 1 << 32][..], &[1 << 32, 1], &[1], &[0, 1, 1], &[]] {
+        let wrong = step(kind::CONDITIONAL, 1, numbers);
+        refused(2, &[value.clone(), wrong, body.clone(), end.clone()]);
+    }
+    assert_eq!(double::calls("cuGraphAddNode_v2"), before);
+    for list in [
+        vec![body.clone()],
+        vec![end.clone()],
+        vec![
+            value.clone(),
+            node(1, 1),
+            nothing.clone(),
+            body.clone(),
+            end.clone(),
+        ],
+        vec![value.clone(), node(1, 1), end.clone(), body.clone()],
+        vec![
+            value.clone(),
+            node(1, 1),
+            body.clone(),
+            body.clone(),
+            end.clone(),
+        ],
+        vec![
+            value.clone(),
+            node(1, 2),
+            body.clone(),
+            end.clone(),
+            nothing.clone(),
+        ],
+        vec![
+            value.clone(),
+            node(1, 1),
+            node(1, 1),
+            body.clone(),
+            end.clone(),
+        ],
+    ] {
+        refused(2, &list);
+    }
+    // In no context, and in one that is none.
+    for context in [0, rig.streams[0]] {
+        let wrong = GraphStep {
+            context,
+            ..value.clone()
+        };
+        assert_ne!(make(&rig, id(2), &[wrong]), CUDA_SUCCESS);
+    }
+    assert!(made > 0);
+    rig.works(request::cuGraphExecDestroy { hGraphExec: id(1) }, 0);
+    assert_eq!((counted(&rig), double::wrong()), (0, Vec::new()));
+}

@@ -143,6 +143,16 @@ pub fn gpgpuGraphCheck(
     Ok(reply::gpgpuGraphCheck::default())
 }
 
+/// Says whether graphs can have values that conditional steps depend on.
+pub fn gpgpuGraphCondition(
+    session: &Session,
+    request: request::gpgpuGraphCondition,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphCondition> {
+    executables::check_condition(session, request.default, request.flags)?;
+    Ok(reply::gpgpuGraphCondition::default())
+}
+
 /// Records what a library gives the GPU in a call.
 pub fn gpgpuGraphRecord(
     session: &Session,

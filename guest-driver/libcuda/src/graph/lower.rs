@@ -31,6 +31,10 @@ mod kind {
     pub const WAIT: u32 = 6;
     pub const PART: u32 = 7;
     pub const WORDS: u32 = 8;
+    pub const VALUE: u32 = 9;
+    pub const CONDITIONAL: u32 = 10;
+    pub const BODY: u32 = 11;
+    pub const END: u32 = 12;
 }
 
 /// What is known of a list that the host has.
@@ -264,6 +268,11 @@ fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<u64>, Option<u64>)> {
     Ok((dst, src))
 }
 
+/// Whether one end of a copy is in pageable memory.
+pub fn is_near(client: &Client, copy: &Copy3D) -> Result<bool> {
+    ends(client, copy).map(|(dst, src)| dst.is_none() || src.is_none())
+}
+
 /// Whether a copy can be made. Memory that the process does not know the host judges.
 pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
     let (dst, src) = ends(client, copy)?;
@@ -448,13 +457,12 @@ fn one(
     list: &mut Vec<GraphStep>,
     calls: &mut Vec<Call>,
 ) -> Result {
-    let is_near = |of: &Copy3D| ends(client, of).map(|(dst, src)| dst.is_none() || src.is_none());
     let made = match &step.work {
         Work::Kernel(kernel) => launch_step(client, kernel)?,
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
         // What does not happen calls nobody.
-        Work::Copy(of) if !step.enabled && is_near(of)? => nothing(),
+        Work::Copy(of) if !step.enabled && is_near(client, of)? => nothing(),
         Work::Copy(of) => {
             copy(client, of, after, list, calls)?;
             if let Some(last) = list.last_mut() {
@@ -485,6 +493,27 @@ fn one(
             object: *event,
             ..nothing()
         },
+        Work::Condition(of) => GraphStep {
+            kind: kind::VALUE,
+            context: of.context,
+            numbers: vec![of.default.into(), of.flags.into()],
+            ..nothing()
+        },
+        Work::Conditional(of) => GraphStep {
+            kind: kind::CONDITIONAL,
+            context: of.context,
+            object: of.condition,
+            numbers: vec![of.kind.into(), of.bodies.len() as u64],
+            ..nothing()
+        },
+        Work::Body => GraphStep {
+            kind: kind::BODY,
+            ..nothing()
+        },
+        Work::EndBodies => GraphStep {
+            kind: kind::END,
+            ..nothing()
+        },
         Work::Child(_) | Work::Empty | Work::Alloc(_) | Work::Free(_) => nothing(),
         Work::Own(of) => {
             let part = of.downcast_ref::<Part>();
@@ -497,7 +526,7 @@ fn one(
             }
         }
     };
-    let enabled = step.enabled || matches!(made.kind, kind::CALL..=kind::WORDS);
+    let enabled = step.enabled || matches!(made.kind, kind::CALL..=kind::END);
     list.push(GraphStep {
         after,
         enabled,

@@ -18,6 +18,7 @@ use gpgpu_graphs::{
     Gpu, Signature, Stream as Named,
     abi::{CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams},
     api, capture,
+    conditional::Condition,
     exec::Step,
     node::{Copy3D, Fill, Host, Kernel, MemOps, Work},
     store::Store,
@@ -367,6 +368,20 @@ impl Gpu for Guest {
 
     fn check_mem_ops(ops: &MemOps) -> Result {
         lower::check_mem_ops(client()?, ops)
+    }
+
+    fn is_near(copy: &Copy3D) -> Result<bool> {
+        lower::is_near(client()?, copy)
+    }
+
+    fn check_condition(condition: &Condition) -> Result {
+        let client = client()?;
+        client.require(request::gpgpuGraphCondition::OPERATION)?;
+        let (default, flags) = (condition.default, condition.flags);
+        thread::push_context(condition.context)?;
+        let checked = client.call(&request::gpgpuGraphCondition { default, flags });
+        thread::pop_context();
+        checked.map(drop)
     }
 
     fn allocate(context: u64, bytes: usize) -> Result<u64> {

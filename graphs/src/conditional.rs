@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Conditional nodes: graphs that are done by a value which kernels set.
+//!
+//! A value belongs to a graph, which counts its values from 1. A kernel takes the number as a parameter and sets the value by it, so the driver
+//! that carries the graph out has to give each value the same number. NVIDIA's driver (580) counts the values of a graph and of all bodies in it
+//! together, in the order of their making; so does this.
+
+use gpgpu_protocol::cuda::*;
+
+use crate::{
+    Gpu, Result,
+    exec::Step,
+    node::Work,
+    store::{Edge, Inner},
+};
+
+/// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the default.
+pub const ASSIGN_DEFAULT: u32 = 1;
+
+/// `CUgraphConditionalNodeType`.
+pub mod kind {
+    /// One body, or another.
+    pub const IF: u32 = 0;
+    /// One body, again and again.
+    pub const WHILE: u32 = 1;
+    /// One of several bodies.
+    pub const SWITCH: u32 = 2;
+}
+
+/// The most bodies of a node.
+const MOST_BODIES: u32 = 1 << 16;
+
+/// A value that a node depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Condition {
+    /// The handle of its context.
+    pub context: u64,
+    /// What it is when a launch begins, if the flags say so.
+    pub default: u32,
+    /// [`ASSIGN_DEFAULT`] or nothing.
+    pub flags: u32,
+    /// The node that depends on it.
+    pub node: Option<u64>,
+}
+
+/// A node that depends on a value.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Conditional {
+    /// The number of the value.
+    pub condition: u64,
+    /// See [`kind`].
+    pub kind: u32,
+    /// The handle of its context.
+    pub context: u64,
+    /// The graphs' handles. Programs get the address of the first.
+    pub bodies: Box<[u64]>,
+}
+
+impl Conditional {
+    /// The body that is done for a value, if one is.
+    pub fn chosen(&self, value: u32) -> Option<usize> {
+        let index = match (self.kind, value) {
+            (kind::SWITCH, value) => value as usize,
+            (kind::IF, 0) => 1,
+            (_, 0) => return None,
+            _ => 0,
+        };
+        (index < self.bodies.len()).then_some(index)
+    }
+}
+
+/// Whether a node of this type has so many bodies.
+fn has_bodies(of: u32, count: u32) -> bool {
+    match of {
+        kind::IF => matches!(count, 1 | 2),
+        kind::WHILE => count == 1,
+        kind::SWITCH => count > 0,
+        _ => false,
+    }
+}
+
+impl<G: Gpu> Inner<G> {
+    /// The graph that is in no other one's node, from a graph in it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` for the graph of a child graph node, and what is in it.
+    fn root(&mut self, graph: u64) -> Result<u64> {
+        let mut at = graph;
+        while let Some(owner) = self.graph(at)?.owner {
+            let owner = self.node(owner)?;
+            if matches!(owner.work, Work::Child(_)) {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            at = owner.graph;
+        }
+        Ok(at)
+    }
+
+    /// A new value for nodes of a graph, and of all graphs that it is in: its number.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Inner::root`].
+    pub fn add_condition(&mut self, graph: u64, condition: Condition) -> Result<u64> {
+        let root = self.root(graph)?;
+        let conditions = &mut self.graph(root)?.conditions;
+        conditions.push(condition);
+        Ok(conditions.len() as u64)
+    }
+
+    /// A node that depends on the value with this number, and its bodies, which are empty.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such value, if another node depends on it, and for a type that is none or does not have so many
+    /// bodies; as of [`Inner::root`].
+    pub fn add_conditional(
+        &mut self,
+        graph: u64,
+        dependencies: &[Edge],
+        (condition, context): (u64, u64),
+        (of, count): (u32, u32),
+    ) -> Result<(u64, *const u64)> {
+        let root = self.root(graph)?;
+        let conditions = &self.graph(root)?.conditions;
+        let index = usize::try_from(condition)
+            .ok()
+            .and_then(|number| number.checked_sub(1));
+        let found = index.and_then(|index| conditions.get(index));
+        if found.is_none_or(|found| found.node.is_some()) || !has_bodies(of, count) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if count > MOST_BODIES {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let bodies: Box<[u64]> = (0..count).map(|_| self.create()).collect();
+        let made = std::sync::Arc::new(Conditional {
+            condition,
+            kind: of,
+            context,
+            bodies,
+        });
+        let added = self.add(graph, dependencies, Work::Conditional(made.clone()));
+        let node = added.inspect_err(|_| {
+            for body in &made.bodies {
+                self.forget_graph(*body);
+            }
+        })?;
+        for body in &made.bodies {
+            self.graph(*body)?.owner = Some(node);
+        }
+        let index = index.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        self.graph(root)?.conditions[index].node = Some(node);
+        Ok((node, made.bodies.as_ptr()))
+    }
+
+    /// A node ends: another may depend on its value.
+    pub(crate) fn free_condition(&mut self, graph: u64, node: u64) {
+        let Ok(root) = self.root(graph) else { return };
+        let Ok(root) = self.graph(root) else { return };
+        for condition in &mut root.conditions {
+            if condition.node == Some(node) {
+                condition.node = None;
+            }
+        }
+    }
+
+    /// Whether a graph has values, or nodes that depend on one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such graph.
+    pub fn is_conditional(&mut self, graph: u64) -> Result<bool> {
+        let of = self.graph(graph)?;
+        if !of.conditions.is_empty() {
+            return Ok(true);
+        }
+        let nodes = of.nodes.clone();
+        let is = |node: &u64| {
+            let node = self.nodes.get(node);
+            node.is_some_and(|node| matches!(node.work, Work::Conditional(_)))
+        };
+        Ok(nodes.iter().any(is))
+    }
+
+    /// Whether a graph can be made executable now, as far as its values go.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of them; `CUDA_ERROR_NOT_SUPPORTED` if there is an executable graph of it already.
+    pub(crate) fn check_conditions(&mut self, graph: u64) -> Result {
+        let of = self.graph(graph)?;
+        if of.conditions.iter().any(|of| of.node.is_none()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let exec = of.exec.filter(|_| !of.conditions.is_empty());
+        if exec.is_some_and(|exec| self.execs.contains_key(&exec)) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        Ok(())
+    }
+}
+
+/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and further bodies.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if not.
+pub fn check_bodies<G: Gpu>(steps: &[Step]) -> Result {
+    let mut depth = 0_usize;
+    for step in steps {
+        match &step.work {
+            Work::Conditional(_) => depth += 1,
+            Work::EndBodies => depth -= 1,
+            Work::Copy(copy) if depth > 0 && G::is_near(copy)? => {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            Work::Host(_)
+            | Work::MemOps(_)
+            | Work::Record(_)
+            | Work::Wait(_)
+            | Work::Alloc(_)
+            | Work::Free(_)
+                if depth > 0 =>
+            {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_chooses_a_body_by_the_nodes_type() {
+        let chosen = |kind: u32, count: u64, value: u32| {
+            let of = Conditional {
+                condition: 1,
+                kind,
+                context: 7,
+                bodies: (0..count).collect(),
+            };
+            of.chosen(value)
+        };
+        assert_eq!(
+            [0, 1, 9].map(|value| chosen(kind::IF, 1, value)),
+            [None, Some(0), Some(0)]
+        );
+        assert_eq!(
+            [0, 1, 9].map(|value| chosen(kind::IF, 2, value)),
+            [Some(1), Some(0), Some(0)]
+        );
+        assert_eq!(
+            [0, 9].map(|value| chosen(kind::WHILE, 1, value)),
+            [None, Some(0)]
+        );
+        assert_eq!(
+            [0, 2, 3].map(|value| chosen(kind::SWITCH, 3, value)),
+            [Some(0), Some(2), None]
+        );
+        for (kind, count) in [
+            (kind::IF, 0),
+            (kind::IF, 3),
+            (kind::WHILE, 2),
+            (kind::SWITCH, 0),
+            (3, 1),
+        ] {
+            assert!(!has_bodies(kind, count), "{kind} {count}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A list of steps becomes nodes of a graph of the driver's and of the bodies of its conditional nodes.
+
+use gpgpu_graphs::abi::{CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeParamsOf};
+use gpgpu_protocol::{api::GraphStep, cuda::*};
+
+use super::step::{Made, kind};
+use crate::cuda::driver;
+
+/// `CU_GRAPH_NODE_TYPE_CONDITIONAL`.
+const CONDITIONAL: u32 = gpgpu_graphs::abi::kind::CONDITIONAL;
+
+/// The bodies of a conditional node that are still to come, and where the list goes on behind them.
+struct Open {
+    /// In reverse.
+    left: Vec<CUgraph>,
+    behind: Place,
+}
+
+/// A graph, and a number that no other graph of the list has.
+#[derive(Clone, Copy)]
+struct Place {
+    graph: CUgraph,
+    number: u32,
+}
+
+/// Where in a graph and its bodies the next node goes.
+pub struct Bodies {
+    root: CUgraph,
+    /// `None` between a conditional step and its first body.
+    at: Option<Place>,
+    open: Vec<Open>,
+    /// How many graphs there are.
+    graphs: u32,
+    /// How many values there are.
+    values: u64,
+    /// The graph of each step's node, by number; 0 for a step without a node.
+    places: Vec<u32>,
+}
+
+impl Bodies {
+    /// Nothing but the graph itself.
+    pub fn new(root: CUgraph) -> Self {
+        Self {
+            root,
+            at: Some(Place {
+                graph: root,
+                number: 1,
+            }),
+            open: Vec::new(),
+            graphs: 1,
+            values: 0,
+            places: Vec::new(),
+        }
+    }
+
+    /// Does what a step says, behind others by their nodes, and gives its node, NULL for a step that has none. `left` steps are to come.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for a step that has no place here; `CUDA_ERROR_NOT_SUPPORTED` if the driver counts values in another way; or
+    /// the driver's.
+    pub fn add(
+        &mut self,
+        made: &Made,
+        step: &GraphStep,
+        nodes: &[CUgraphNode],
+        left: usize,
+    ) -> Result<CUgraphNode, CUresult> {
+        let bad = CUDA_ERROR_INVALID_VALUE;
+        if !matches!(step.kind, kind::VALUE | kind::BODY | kind::END) {
+            let place = self.at.ok_or(bad)?;
+            let after = step.after.iter().map(|of| {
+                let is_here = self.places.get(*of as usize) == Some(&place.number);
+                nodes.get(*of as usize).copied().filter(|_| is_here)
+            });
+            let after: Vec<CUgraphNode> = after.collect::<Option<_>>().ok_or(bad)?;
+            let node = match *made {
+                Made::Conditional(value, [of, count], context) => {
+                    self.conditional(&after, value, (of, count, left), context)?
+                }
+                _ => made.add(place.graph, &after)?,
+            };
+            self.places.push(place.number);
+            return Ok(node);
+        }
+        if !step.after.is_empty() {
+            return Err(bad);
+        }
+        match *made {
+            Made::Value(numbers, context) => self.value(numbers, context)?,
+            _ if step.kind == kind::BODY => {
+                let body = self.open.last_mut().and_then(|open| open.left.pop());
+                self.graphs += 1;
+                self.at = Some(Place {
+                    graph: body.ok_or(bad)?,
+                    number: self.graphs,
+                });
+            }
+            _ => {
+                let open = self.open.pop_if(|open| open.left.is_empty());
+                self.at = Some(open.ok_or(bad)?.behind);
+            }
+        }
+        self.places.push(0);
+        Ok(std::ptr::null_mut())
+    }
+
+    /// The list is over.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if bodies are missing.
+    pub fn end(self) -> Result<(), CUresult> {
+        if self.open.is_empty() {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+
+    /// Makes a value, whose number the client knows already.
+    fn value(&mut self, [default, flags]: [u32; 2], context: CUcontext) -> Result<(), CUresult> {
+        let mut number = 0;
+        // SAFETY: the graph and the context are the driver's and live; the pointer is to a value that lives across the call.
+        unsafe {
+            driver::cuGraphConditionalHandleCreate(
+                &mut number,
+                self.root,
+                context,
+                default,
+                flags,
+            )?;
+        }
+        self.values += 1;
+        if number == self.values {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_NOT_SUPPORTED)
+        }
+    }
+
+    fn conditional(
+        &mut self,
+        after: &[CUgraphNode],
+        value: u64,
+        (of, count, left): (u32, u32, usize),
+        context: CUcontext,
+    ) -> Result<CUgraphNode, CUresult> {
+        let place = self.at.take().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // Each body has a step of its own, and the driver makes as many graphs as it is asked for.
+        if value == 0 || value > self.values || count == 0 || count as usize >= left {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle: value,
+            type_: of,
+            size: count,
+            phGraph_out: std::ptr::null_mut(),
+            ctx: context,
+        };
+        let mut params = CUgraphNodeParams {
+            type_: CONDITIONAL,
+            reserved0: [0; 3],
+            of: CUgraphNodeParamsOf { reserved: [0; 29] },
+            reserved2: 0,
+        };
+        params.of.conditional = conditional;
+        let mut node = std::ptr::null_mut();
+        // SAFETY: the graph, its nodes and the context are the driver's and live; the structure outlives the call, which writes the address of an
+        // array to it that has as many graphs as were asked for and lives as long as the node.
+        let bodies = unsafe {
+            let none = std::ptr::null();
+            let to = (&raw mut params).cast();
+            driver::cuGraphAddNode_v2(
+                &mut node,
+                place.graph,
+                after.as_ptr(),
+                none,
+                after.len(),
+                to,
+            )?;
+            let bodies = params.of.conditional.phGraph_out;
+            if bodies.is_null() {
+                return Err(CUDA_ERROR_UNKNOWN);
+            }
+            std::slice::from_raw_parts(bodies, count as usize)
+        };
+        self.open.push(Open {
+            left: bodies.iter().rev().copied().collect(),
+            behind: place,
+        });
+        Ok(node)
+    }
+}
