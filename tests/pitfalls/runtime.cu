@@ -575,4 +575,42 @@ PITFALL(25, runtime_green_contexts) {
     CKR(cudaDeviceSynchronize());
 }
 
+// The runtime's structure of a conditional node says which graphs are the bodies.
+PITFALL(39, runtime_graphs_have_conditional_nodes) {
+    for (unsigned value : {0u, 1u}) {
+        cudaGraph_t graph;
+        cudaGraphConditionalHandle handle;
+        CKR(cudaGraphCreate(&graph, 0));
+        CKR(cudaGraphConditionalHandleCreate(&handle, graph, value, cudaGraphCondAssignDefault));
+        cudaGraphNodeParams params = {};
+        params.type = cudaGraphNodeTypeConditional;
+        params.conditional.handle = handle;
+        params.conditional.type = cudaGraphCondTypeIf;
+        params.conditional.size = 2;
+        cudaGraphNode_t node;
+        CKR(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &params));
+        unsigned *words = nullptr;
+        CKR(cudaMalloc(&words, 8));
+        CKR(cudaMemset(words, 0, 8));
+        for (int body = 0; body < 2; body++) {
+            cudaMemsetParams fill = {};
+            fill.dst = words + body;
+            fill.value = 7 + body;
+            fill.elementSize = 4;
+            fill.width = fill.height = 1;
+            cudaGraphNode_t inner;
+            CKR(cudaGraphAddMemsetNode(&inner, params.conditional.phGraph_out[body], nullptr, 0, &fill));
+        }
+        cudaGraphExec_t exec;
+        CKR(cudaGraphInstantiate(&exec, graph, 0));
+        CKR(cudaGraphLaunch(exec, 0));
+        unsigned got[2] = {};
+        CKR(cudaMemcpy(got, words, 8, cudaMemcpyDeviceToHost));
+        EXPECT(got[0] == (value ? 7u : 0u) && got[1] == (value ? 0u : 8u), "with %u the words are %u and %u", value, got[0], got[1]);
+        CKR(cudaGraphExecDestroy(exec));
+        CKR(cudaGraphDestroy(graph));
+        CKR(cudaFree(words));
+    }
+}
+
 PITFALL_MAIN
