@@ -720,6 +720,12 @@ impl Connection {
         self.work.was_left_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
+    /// Whether kernels may have printed what the host's driver writes only when it is waited for. Such a wait travels by a wide ring; to others
+    /// it is as any other.
+    pub fn waits_for_text(&self) -> bool {
+        self.output.is_due() && self.is_wide
+    }
+
     /// Whether the current context is known to have done what it was given.
     pub fn is_idle(&self, scope: Scope) -> bool {
         self.work.is_idle(scope)

@@ -2,7 +2,7 @@
 //! What kernels print: on the program's own standard output, and what a failed assertion says on its standard error.
 //!
 //! The host's driver writes it when it waits for the work, and not when the GPU has done it. So while something that may print was launched
-//! and its context not waited for since, this process waits by the command queue, where the worker waits in the driver. An answer
+//! and its context not waited for since, a thread of the worker waits in the driver for what this process waits for. An answer
 //! says whether there is text to take, and that is put out before the call returns.
 
 use std::{

@@ -3,7 +3,7 @@
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::{
-    api::{Context, Event, Object, Stream, request},
+    api::{Context, Event, Object, Request, Stream, request},
     cuda::*,
 };
 
@@ -288,7 +288,12 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     graph::observe_stream(hStream)?;
     let client = client()?;
     let sent = client.sent();
-    client.call(&request::cuStreamSynchronize { hStream })?;
+    let finish = request::gpgpuStreamFinish { hStream };
+    if client.waits_for_text() && client.has(request::gpgpuStreamFinish::OP) {
+        client.call(&finish)?;
+    } else {
+        client.call(&request::cuStreamSynchronize { hStream })?;
+    }
     client.set_stream_idle(hStream, sent, false);
     Ok(())
 }

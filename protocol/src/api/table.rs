@@ -408,6 +408,8 @@ macro_rules! with_api {
             0x0a12 call custom cuStreamSetAttribute(hStream: Stream, value: LaunchAttribute);
             /// Gives one stream the attributes of another.
             0x0a13 call custom cuStreamCopyAttributes(dst: Stream, src: Stream);
+            /// As `cuStreamSynchronize`, but the device waits in the host's driver, which writes then what kernels have printed.
+            0x0a14 wait custom gpgpuStreamFinish(hStream: Stream) observes;
 
             // Events.
             /// Makes an event in the current context, under an id that the client chose.

@@ -8,7 +8,7 @@ use gpgpu_protocol::{
 
 use crate::cuda::driver;
 use crate::worker::{
-    dispatch::Outcome,
+    dispatch::{Outcome, Until},
     grace::{self, Name},
     session::{Data, Session},
 };
@@ -38,6 +38,16 @@ pub fn cuEventDestroy_v2(
     let entry = session.objects.end::<Event>(request.hEvent)?;
     session.later.destroy::<Event>(request.hEvent, &entry)?;
     Ok(reply::cuEventDestroy_v2::default())
+}
+
+/// `cuStreamSynchronize`, in the driver.
+pub fn gpgpuStreamFinish(
+    session: &Session,
+    request: request::gpgpuStreamFinish,
+    _: Data,
+) -> Outcome<reply::gpgpuStreamFinish> {
+    Until::Stream(request.hStream).wait(session)?;
+    Ok(reply::gpgpuStreamFinish::default())
 }
 
 /// `cuEventSynchronize`.
