@@ -304,14 +304,15 @@ impl Ring {
             // Without a thread, the command queue says that there is none.
             Ok((Answer::code(CUDA_SUCCESS), ELSEWHERE))
         };
+        // The record counts as carried out when the answer is there, and not before. The client may use the slot for another request at
+        // once: that one finds the lock taken, or the slot free.
         self.answer(session, record, answered, |write| {
-            session.answers.write(write);
-        });
-        // From now on the record counts as carried out; the answer is there before.
-        self.with_pending(record, |pending| {
-            if pending.sequence == record.sequence {
-                *pending = Pending::default();
-            }
+            session.answers.write(|| {
+                self.with_pending(record, |pending| {
+                    write();
+                    *pending = Pending::default();
+                });
+            });
         });
     }
 
