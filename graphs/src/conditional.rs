@@ -202,15 +202,20 @@ impl<G: Gpu> Inner<G> {
     }
 }
 
-/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and further bodies.
+/// Whether bodies have only steps that a body can have: launches, fills and copies of memory that the GPU reaches, and further bodies. Whether
+/// the values of all conditional steps are the list's own: those of a body that is made executable by itself are its graph's.
 ///
 /// # Errors
 ///
 /// `CUDA_ERROR_INVALID_VALUE` if not.
 pub fn check_bodies<G: Gpu>(steps: &[Step]) -> Result {
-    let mut depth = 0_usize;
+    let (mut depth, mut values) = (0_usize, 0);
     for step in steps {
         match &step.work {
+            Work::Condition(_) => values += 1,
+            Work::Conditional(of) if of.condition > values => {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             Work::Conditional(_) => depth += 1,
             Work::EndBodies => depth -= 1,
             Work::Copy(copy) if depth > 0 && G::is_near(copy)? => {
