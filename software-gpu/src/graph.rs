@@ -198,8 +198,7 @@ fn bodies(steps: &[Step], index: usize) -> (Vec<Range<usize>>, usize) {
 }
 
 /// Does the bodies of a conditional step as its value says.
-fn choose(steps: &[Step], index: usize, of: &Conditional, values: &Values) -> Result {
-    let (bodies, _) = bodies(steps, index);
+fn choose(steps: &[Step], bodies: &[Range<usize>], of: &Conditional, values: &Values) -> Result {
     let value = &values[of.condition as usize - 1];
     while let Some(chosen) = of.chosen(value.load(Ordering::Acquire)) {
         if driver::get()?.cancel.load(Ordering::Acquire) {
@@ -219,8 +218,9 @@ fn do_body(steps: &[Step], body: Range<usize>, values: &Values) -> Result {
     while at < body.end {
         let step = &steps[at];
         if let Work::Conditional(of) = &step.work {
-            choose(steps, at, of, values)?;
-            at = bodies(steps, at).1;
+            let (own, end) = bodies(steps, at);
+            choose(steps, &own, of, values)?;
+            at = end;
         } else if step.enabled
             && let Some(Part::Work(work)) = part(step, values)?
         {
@@ -435,9 +435,10 @@ impl Gpu for Soft {
             let (index, step) = (at, &steps[at]);
             at += 1;
             if let Work::Conditional(of) = &step.work {
-                at = bodies(steps, index).1;
+                let own;
+                (own, at) = bodies(steps, index);
                 let (steps, of, values) = (Arc::clone(steps), Arc::clone(of), Arc::clone(values));
-                let work = move || choose(&steps, index, &of, &values);
+                let work = move || choose(&steps, &own, &of, &values);
                 parts.push(Part::Work(Box::new(work)));
                 continue;
             }
@@ -447,7 +448,7 @@ impl Gpu for Soft {
             if let Work::Condition(of) = step.work
                 && let Some(value) = starts_with(&of)
             {
-                let (values, index) = (Arc::clone(values), index);
+                let values = Arc::clone(values);
                 parts.push(Part::Work(Box::new(move || {
                     values[index].store(value, Ordering::Release);
                     Ok(())

@@ -4,7 +4,7 @@
 #![allow(non_snake_case)]
 
 use gpgpu_protocol::{
-    api::{GraphExec, GraphStep, object_id, request},
+    api::{GraphExec, GraphStep, graph_step, object_id, request},
     codec::{Blob, Writer},
 };
 
@@ -110,7 +110,13 @@ impl Attack<'_> {
         };
         let values = 1 + self.random.below(2);
         let mut steps: Vec<GraphStep> = (0..values)
-            .map(|_| mark(9, 0, vec![self.random.below(3), self.random.below(3)]))
+            .map(|_| {
+                mark(
+                    graph_step::VALUE,
+                    0,
+                    vec![self.random.below(3), self.random.below(3)],
+                )
+            })
             .collect();
         let of = if self.random.below(2) == 0 {
             IF
@@ -118,9 +124,10 @@ impl Attack<'_> {
             SWITCH
         };
         let count = 1 + self.random.below(3);
-        steps.push(mark(10, 1 + self.random.below(2), vec![of, count]));
+        let value = 1 + self.random.below(2);
+        steps.push(mark(graph_step::CONDITIONAL, value, vec![of, count]));
         for body in 0..count {
-            steps.push(mark(11, 0, Vec::new()));
+            steps.push(mark(graph_step::BODY, 0, Vec::new()));
             let first = steps.len() as u32;
             let copies = inner.iter().cloned().map(|mut step| {
                 step.after.iter_mut().for_each(|after| *after += first);
@@ -130,7 +137,7 @@ impl Attack<'_> {
                 steps.extend(copies);
             }
         }
-        steps.push(mark(12, 0, Vec::new()));
+        steps.push(mark(graph_step::END, 0, Vec::new()));
         if self.random.below(3) == 0 {
             let [one, other] = [0, 1].map(|_| self.random.below(steps.len() as u64) as usize);
             steps.swap(one, other);
@@ -151,7 +158,7 @@ impl Attack<'_> {
         let kernel = launch(func, 0, dst, self.turns / 16);
         let after = (0..at).filter(|_| self.random.below(2) == 0).collect();
         let of = GraphStep {
-            kind: self.random.below(13) as u32,
+            kind: self.random.below(u64::from(graph_step::END) + 1) as u32,
             after,
             enabled: self.random.below(4) != 0,
             context: place.context,

@@ -4,7 +4,7 @@
 use gpgpu_protocol::cuda::*;
 
 use super::{
-    get,
+    generic,
     nodes::{Place, context_of},
     required, set,
 };
@@ -53,13 +53,7 @@ pub(super) unsafe fn add<G: Gpu>(
     params: *mut CUgraphNodeParams,
 ) -> Result {
     // SAFETY: promised by the caller; the type says that the member was written.
-    let (given, of) = unsafe {
-        let given = get(params)?;
-        (given, given.of.conditional)
-    };
-    if given.reserved0 != [0; 3] || given.reserved2 != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    let of = unsafe { generic::read(params)?.of.conditional };
     let context = context_of::<G>(of.ctx)?;
     let (handle, bodies) = G::store().with(|inner| {
         let value = (of.handle, context);

@@ -14,6 +14,20 @@ use super::{
 };
 use crate::{Gpu, Result, abi::*, node::Work};
 
+/// Reads CUDA's structure, whose reserved words must be 0.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid.
+pub(super) unsafe fn read(params: *const CUgraphNodeParams) -> Result<CUgraphNodeParams> {
+    // SAFETY: promised by the caller.
+    let given = unsafe { get(params) }?;
+    if given.reserved0 != [0; 3] || given.reserved2 != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(given)
+}
+
 /// What CUDA's structure describes. `before` is what the node did, if there is one.
 ///
 /// # Safety
@@ -21,10 +35,7 @@ use crate::{Gpu, Result, abi::*, node::Work};
 /// The pointer is NULL or valid, and so is what the structure points to.
 unsafe fn described<G: Gpu>(params: *mut CUgraphNodeParams, before: Option<&Work>) -> Result<Work> {
     // SAFETY: promised by the caller.
-    let given = unsafe { get(params) }?;
-    if given.reserved0 != [0; 3] || given.reserved2 != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    let given = unsafe { read(params) }?;
     if before.is_some_and(|before| before.kind() != given.type_) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

@@ -720,8 +720,8 @@ impl Connection {
         self.work.was_left_settled(stream) && !self.is_corrupted() && !self.output.is_due()
     }
 
-    /// Whether kernels may have printed what the host's driver writes only when it is waited for. Such a wait travels by a wide ring; to others
-    /// it is as any other.
+    /// Whether a wait is to be one in the host's driver: it writes what kernels have printed only when it is waited for. `false` without a wide
+    /// ring: there each such wait goes by the command queue, where it is one in the driver.
     pub fn waits_for_text(&self) -> bool {
         self.output.is_due() && self.is_wide
     }

@@ -461,3 +461,21 @@ pub const LAUNCH_ATTRIBUTES: &[CUlaunchAttributeID] = &[
 pub fn is_node_attribute(id: CUlaunchAttributeID) -> bool {
     LAUNCH_ATTRIBUTES.contains(&id) && !EVENT_ATTRIBUTES.contains(&id)
 }
+
+/// What the steps of executable graphs do, by number: see [`GraphStep::kind`].
+#[allow(missing_docs)]
+pub mod graph_step {
+    pub const LAUNCH: u32 = 0;
+    pub const COPY: u32 = 1;
+    pub const FILL: u32 = 2;
+    pub const CALL: u32 = 3;
+    pub const NOTHING: u32 = 4;
+    pub const RECORD: u32 = 5;
+    pub const WAIT: u32 = 6;
+    pub const PART: u32 = 7;
+    pub const WORDS: u32 = 8;
+    pub const VALUE: u32 = 9;
+    pub const CONDITIONAL: u32 = 10;
+    pub const BODY: u32 = 11;
+    pub const END: u32 = 12;
+}

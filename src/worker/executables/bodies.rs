@@ -2,9 +2,12 @@
 //! A list of steps becomes nodes of a graph of the driver's and of the bodies of its conditional nodes.
 
 use gpgpu_graphs::abi::{CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeParamsOf};
-use gpgpu_protocol::{api::GraphStep, cuda::*};
+use gpgpu_protocol::{
+    api::{GraphStep, graph_step as kind},
+    cuda::*,
+};
 
-use super::step::{Made, kind};
+use super::step::Made;
 use crate::cuda::driver;
 
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`.

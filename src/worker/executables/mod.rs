@@ -21,14 +21,14 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{GraphExec, GraphPart, GraphStep, Object, object_kind},
+    api::{GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
     cuda::*,
 };
 
 use self::bodies::Bodies;
 use self::charged::{Account, Taken};
 pub use self::part::{Part, Recorder};
-use self::step::{Uses, can_be_disabled, is_in_context, kind, make};
+use self::step::{Uses, can_be_disabled, is_in_context, make};
 use super::{lease::current_gpu, ops::known, session::Session};
 use crate::cuda::driver;
 

@@ -11,7 +11,10 @@ use gpgpu_graphs::abi::{
     CUstreamBatchMemOpParams,
 };
 use gpgpu_protocol::{
-    api::{Context, Event, GraphStep, Kernel, MemOp, Object, is_node_attribute, object_kind},
+    api::{
+        Context, Event, GraphStep, Kernel, MemOp, Object, graph_step as kind, is_node_attribute,
+        object_kind,
+    },
     cuda::*,
 };
 
@@ -23,24 +26,6 @@ use crate::{
         session::{Callbacks, Session},
     },
 };
-
-/// What a step does, by number: see [`GraphStep`].
-#[allow(missing_docs)]
-pub mod kind {
-    pub const LAUNCH: u32 = 0;
-    pub const COPY: u32 = 1;
-    pub const FILL: u32 = 2;
-    pub const CALL: u32 = 3;
-    pub const NOTHING: u32 = 4;
-    pub const RECORD: u32 = 5;
-    pub const WAIT: u32 = 6;
-    pub const PART: u32 = 7;
-    pub const WORDS: u32 = 8;
-    pub const VALUE: u32 = 9;
-    pub const CONDITIONAL: u32 = 10;
-    pub const BODY: u32 = 11;
-    pub const END: u32 = 12;
-}
 
 /// The callbacks of the one client that this process has: what a graph's calls lead to.
 static CALLBACKS: OnceLock<&'static Callbacks> = OnceLock::new();

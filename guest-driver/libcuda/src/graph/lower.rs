@@ -12,30 +12,16 @@ use gpgpu_graphs::{
     node::{Copy3D, Fill, Kernel, MemOps, Work},
 };
 use gpgpu_protocol::{
-    api::{GraphStep, LaunchAttribute, LaunchConfig, Request, is_node_attribute, request},
+    api::{
+        GraphStep, LaunchAttribute, LaunchConfig, Request, graph_step as kind, is_node_attribute,
+        request,
+    },
     codec::Blob,
     cuda::*,
 };
 
 use super::{calls::Call, library::Part};
 use crate::{argument::HostPtr, border::Result, client::Client, memop, memory};
-
-/// What a step does, by number: see [`GraphStep`].
-mod kind {
-    pub const LAUNCH: u32 = 0;
-    pub const COPY: u32 = 1;
-    pub const FILL: u32 = 2;
-    pub const CALL: u32 = 3;
-    pub const NOTHING: u32 = 4;
-    pub const RECORD: u32 = 5;
-    pub const WAIT: u32 = 6;
-    pub const PART: u32 = 7;
-    pub const WORDS: u32 = 8;
-    pub const VALUE: u32 = 9;
-    pub const CONDITIONAL: u32 = 10;
-    pub const BODY: u32 = 11;
-    pub const END: u32 = 12;
-}
 
 /// What is known of a list that the host has.
 #[derive(Default)]

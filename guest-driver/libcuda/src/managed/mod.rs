@@ -60,7 +60,7 @@ pub use variables::{forget_image, variable};
 /// Device memory starts at multiples of this.
 const GRAIN: usize = 512;
 /// Bytes of a page.
-const PAGE: usize = 4096;
+const PAGE: usize = store::PAGE as usize;
 /// How often another place is looked for, where this process has something at the device's.
 const TRIES: usize = 4;
 

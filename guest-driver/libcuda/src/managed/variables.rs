@@ -26,12 +26,12 @@ static PLACING: Mutex<()> = Mutex::new(());
 /// `CUDA_ERROR_NOT_SUPPORTED` if pages of this process cannot be watched, or if it has something at the address.
 pub fn variable(client: &'static Client, owner: u64, start: u64, bytes: u64) -> Result {
     let _one = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_known = |part: &Part| part.start == start;
-    let known = managed()
+    let is_it = |part: &Part| part.start == start;
+    let there = managed()
         .store
         .at(start)
-        .map(|of| of.parts.iter().any(is_known));
-    if known == Some(true) {
+        .map(|of| of.parts.iter().any(is_it));
+    if there.unwrap_or(false) {
         return Ok(());
     }
     let cannot = |why: &str| {
@@ -91,24 +91,24 @@ fn insert(of: Allocation) {
 /// Adds a piece to the page that it lies in, which is mapped for the first one. Whether there is such a page.
 fn share(client: &'static Client, service: &Service, piece: Part) -> bool {
     let page = piece.start & !(PAGE - 1);
-    let mut store = managed();
+    let mut all = managed();
     loop {
-        while store.store.is_moving(page) {
-            store = wait(store);
+        while all.store.is_moving(page) {
+            all = wait(all);
         }
-        match store.store.get(page).map(|of| of.is_shared) {
-            Some(true) if store.store.share(piece) => return true,
+        match all.store.get(page).map(|of| of.is_shared) {
+            Some(true) if all.store.share(piece) => return true,
             Some(true) => {
                 // The page is here, where the new variable's value is not.
-                drop(store);
+                drop(all);
                 send(client, |of| 0..usize::from(of.start == page));
-                store = managed();
+                all = managed();
             }
             Some(false) => return false,
             None => break,
         }
     }
-    drop(store);
+    drop(all);
     if !place(service, page, PAGE as usize) {
         return false;
     }
