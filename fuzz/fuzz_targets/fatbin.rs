@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images as the software GPU gets them: fatbins with compressed entries, cubins, text. What is counted against a VM's
-//! limit is never less than what the software GPU places.
+//! limit is never less than what the software GPU places, and a look for kernels that print comes to an end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use software_gpu::image;
 
 fuzz_target!(|bytes: &[u8]| {
+    drop(gpgpu_image::prints::Prints::of(bytes, &[80]));
     let counted = gpgpu_image::size::device_bytes(bytes, 80);
     if let Ok(text) = image::from_file(bytes, 80)
         && let Ok(module) = image::parse(&text, 80)

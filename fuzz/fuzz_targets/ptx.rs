@@ -10,6 +10,7 @@ use software_gpu::{exec::LoadedModule, image};
 fuzz_target!(|text: &str| {
     // As a driver reads it.
     let text = text.split('\0').next().unwrap_or_default();
+    drop(gpgpu_image::prints::Prints::of(text.as_bytes(), &[90]));
     let Ok(module) = image::parse(text, 90) else {
         return;
     };

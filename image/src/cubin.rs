@@ -4,25 +4,24 @@
 //! A cubin is ELF with sections of NVIDIA's own. Not everything that the driver goes by is known: a section counts if anything
 //! says that it is loaded, be it its flags, its type or its name.
 
-use super::Broken;
+use super::{
+    Broken,
+    elf::{Elf, SHT_CUDA_CALLGRAPH, SHT_SYMTAB, SYMBOL_BYTES, Section},
+};
 
 /// The unit in which sections are placed, in bytes.
 pub const UNIT: u64 = 4096;
 
-const SECTION_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 56;
-const SYMBOL_BYTES: u64 = 24;
 
 const SHT_NULL: u32 = 0;
 const SHT_PROGBITS: u32 = 1;
-const SHT_SYMTAB: u32 = 2;
 const SHT_STRTAB: u32 = 3;
 const SHT_RELA: u32 = 4;
 const SHT_NOTE: u32 = 7;
 const SHT_REL: u32 = 9;
 /// `.nv.info`, and `.nv.info.k` for a kernel `k`.
 const SHT_CUDA_INFO: u32 = 0x7000_0000;
-const SHT_CUDA_CALLGRAPH: u32 = 0x7000_0001;
 const SHT_CUDA_PROTOTYPE: u32 = 0x7000_0002;
 const SHT_CUDA_RELOCINFO: u32 = 0x7000_000b;
 const SHT_CUDA_COMPAT: u32 = 0x7000_0086;
@@ -39,8 +38,6 @@ const PT_PHDR: u32 = 6;
 
 /// In place of a section's number: the symbol's own memory, which whoever loads the file allocates.
 const SHN_COMMON: u16 = 0xfff2;
-/// In place of a section's number: it is in the first section header.
-const SHN_XINDEX: u16 = 0xffff;
 
 /// What a section's name begins with if it is in the device's memory.
 const LOADED: &[&[u8]] = &[
@@ -50,18 +47,6 @@ const LOADED: &[&[u8]] = &[
     b".nv.local",
     b".text",
 ];
-
-struct Section {
-    name: u32,
-    kind: u32,
-    flags: u64,
-    offset: u64,
-    bytes: u64,
-    link: u32,
-    alignment: u64,
-}
-
-struct Elf<'a>(&'a [u8]);
 
 /// What a cubin takes of the device's memory, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +62,7 @@ pub struct Taken {
 /// # Errors
 /// It is broken, or of a form that NVIDIA's tools do not write.
 pub fn taken(elf: &[u8]) -> Result<Taken, Broken> {
-    let elf = Elf(elf);
-    // 64 bits, little end first.
-    if elf.word(4)? != [2, 1] {
-        return Err(Broken::new("the cubin is not of 64 bits"));
-    }
+    let elf = Elf::new(elf)?;
     let mut taken = elf.by_section()?;
     taken.all = taken.all.max(elf.by_segment()?);
     Ok(taken)
@@ -95,72 +76,13 @@ fn placed(bytes: u64, alignment: u64) -> u64 {
 }
 
 impl Elf<'_> {
-    fn word<const N: usize>(&self, offset: u64) -> Result<[u8; N], Broken> {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let end = offset.checked_add(N);
-        end.and_then(|end| self.0.get(offset..end)?.try_into().ok())
-            .ok_or_else(|| Broken::new("the cubin ends early"))
-    }
-
-    fn u16(&self, offset: u64) -> Result<u16, Broken> {
-        self.word(offset).map(u16::from_le_bytes)
-    }
-
-    fn u32(&self, offset: u64) -> Result<u32, Broken> {
-        self.word(offset).map(u32::from_le_bytes)
-    }
-
-    fn u64(&self, offset: u64) -> Result<u64, Broken> {
-        self.word(offset).map(u64::from_le_bytes)
-    }
-
-    /// Where an element of a table is, all of which is in the file.
-    fn place(&self, table: u64, index: u64, size: u64) -> Result<u64, Broken> {
-        let place = || {
-            let at = index.checked_mul(size)?.checked_add(table)?;
-            (at.checked_add(size)? <= self.0.len() as u64).then_some(at)
-        };
-        place().ok_or_else(|| Broken::new("a header of the cubin leaves it"))
-    }
-
-    fn section(&self, table: u64, index: u64) -> Result<Section, Broken> {
-        let at = self.place(table, index, SECTION_BYTES)?;
-        Ok(Section {
-            name: self.u32(at)?,
-            kind: self.u32(at + 4)?,
-            flags: self.u64(at + 8)?,
-            offset: self.u64(at + 24)?,
-            bytes: self.u64(at + 32)?,
-            link: self.u32(at + 40)?,
-            alignment: self.u64(at + 48)?,
-        })
-    }
-
     fn by_section(&self) -> Result<Taken, Broken> {
-        let table = self.u64(40)?;
-        if table == 0 {
-            return Ok(Taken::default());
-        }
-        // A reader may go by the size of a header, or by the one that it knows.
-        if u64::from(self.u16(58)?) != SECTION_BYTES {
-            return Err(Broken::new("the headers of the cubin have another size"));
-        }
-        // More sections than a half word can say are counted in the first header, as is the number of the names' section.
-        let first = self.section(table, 0)?;
-        let count = match self.u16(60)? {
-            0 => first.bytes,
-            count => count.into(),
-        };
-        let names = match self.u16(62)? {
-            SHN_XINDEX => first.link.into(),
-            index => u64::from(index),
-        };
-        let names = self.section(table, names)?;
+        let sections = self.sections()?;
         let mut taken = Taken::default();
         let mut add = |bytes| taken.all = taken.all.saturating_add(bytes);
-        for index in 0..count {
-            let section = self.section(table, index)?;
-            if self.is_loaded(&section, &names)? {
+        for section in sections.each() {
+            let section = section?;
+            if self.is_loaded(&section, sections.name(&section)?) {
                 add(placed(section.bytes, section.alignment));
             }
             if section.kind == SHT_SYMTAB {
@@ -172,11 +94,8 @@ impl Elf<'_> {
         Ok(taken)
     }
 
-    fn is_loaded(&self, section: &Section, names: &Section) -> Result<bool, Broken> {
-        let name = names.offset.checked_add(section.name.into());
-        let name = name.and_then(|at| self.0.get(usize::try_from(at).ok()?..));
-        let name = name.ok_or_else(|| Broken::new("the name of a section is not in the cubin"))?;
-        Ok(match section.kind {
+    fn is_loaded(&self, section: &Section, name: &[u8]) -> bool {
+        match section.kind {
             SHT_NULL => false,
             _ if section.flags & SHF_ALLOC != 0 => true,
             _ if LOADED.iter().any(|prefix| name.starts_with(prefix)) => true,
@@ -187,7 +106,7 @@ impl Elf<'_> {
             kind if SHT_CUDA_MERCURY.contains(&kind) => false,
             // Memory without contents, and whatever else there may be.
             _ => true,
-        })
+        }
     }
 
     /// Sums what `bytes` says of each symbol, given its place.

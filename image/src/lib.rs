@@ -3,7 +3,9 @@
 //!
 //! The bytes may be anybody's: what cannot be understood is an error, and nothing here takes more memory than it says.
 
+mod calls;
 mod cubin;
+mod elf;
 pub mod fatbin;
 pub mod prints;
 pub mod ptx;

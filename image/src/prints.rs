@@ -1,40 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whether an image may print.
+//! Which kernels of an image may print.
+
+use std::collections::BTreeSet;
 
 use memchr::memmem;
 
 use super::{
-    Contents,
+    Contents, ELF_MAGIC, calls,
     fatbin::{self, Entry, Kind},
+    ptx,
 };
 
 /// What the compiler makes of `printf`: text names it as a function, and machine code as a symbol.
 const PRINTF: &[u8] = b"vprintf";
+/// The driver's own functions that start nothing and print nothing when all goes well. Of others, as those that launch kernels, nobody knows.
+const SILENT: [&[u8]; 3] = [b"malloc", b"free", b"__assertfail"];
+/// The most bytes of the names that are kept.
+const MOST_BYTES: usize = 64 << 10;
 
-/// Whether a kernel of an image may print on a device of one of these compute capabilities (times ten). It is `false` only if
-/// none does; of an image that cannot be understood it is `true`.
-pub fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
-    let magic = image.first_chunk().map(|magic| u32::from_le_bytes(*magic));
-    if magic != Some(fatbin::CONTAINER_MAGIC) {
-        return names_printf(image);
+/// Which kernels of an image may print.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prints {
+    /// These alone; none is an image that prints nothing.
+    Kernels(BTreeSet<Box<[u8]>>),
+    /// Nobody knows, or the names are too many to be kept.
+    Any,
+}
+
+impl Prints {
+    /// Those of an image on devices of these compute capabilities (times ten). A kernel is left out only if it prints on none of them; of an
+    /// image that cannot be understood any may print.
+    pub fn of(image: &[u8], capabilities: &[u32]) -> Self {
+        let magic = image.first_chunk().map(|magic| u32::from_le_bytes(*magic));
+        if magic != Some(fatbin::CONTAINER_MAGIC) {
+            return Self::of_contents(image);
+        }
+        let source = Contents(image);
+        let Ok(entries) = fatbin::entries(&source) else {
+            return Self::Any;
+        };
+        let has_code = |capability: u32| entries.iter().any(|entry| is_code(entry, capability));
+        let is_used = |entry: &&Entry| {
+            capabilities.iter().any(|&capability| match entry.kind {
+                Kind::Cubin => is_code(entry, capability),
+                // Text is compiled where there is no machine code.
+                _ => entry.arch <= capability && !has_code(capability),
+            })
+        };
+        let mut all = Self::default();
+        for entry in entries.iter().filter(is_used) {
+            all.add(match entry.unpack(&source) {
+                Ok(bytes) => Self::of_contents(&bytes),
+                Err(_) => Self::Any,
+            });
+        }
+        all
     }
-    let source = Contents(image);
-    let Ok(entries) = fatbin::entries(&source) else {
-        return true;
-    };
-    let has_code = |capability: u32| entries.iter().any(|entry| is_code(entry, capability));
-    let is_used = |entry: &&Entry| {
-        capabilities.iter().any(|&capability| match entry.kind {
-            Kind::Cubin => is_code(entry, capability),
-            // Text is compiled where there is no machine code.
-            _ => entry.arch <= capability && !has_code(capability),
-        })
-    };
-    let mut used = entries.iter().filter(is_used);
-    used.any(|entry| {
-        let unpacked = entry.unpack(&source);
-        unpacked.map_or(true, |bytes| names_printf(&bytes))
-    })
+
+    /// Those of a cubin or a text.
+    fn of_contents(bytes: &[u8]) -> Self {
+        if memmem::find(bytes, PRINTF).is_none() {
+            return Self::default();
+        }
+        let counts = |name: &[u8]| !SILENT.contains(&name);
+        let kernels = if bytes.starts_with(&ELF_MAGIC.to_le_bytes()) {
+            calls::reaching(bytes, counts)
+        } else {
+            let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            ptx::calls::reaching(text, counts)
+        };
+        let Ok(kernels) = kernels else {
+            return Self::Any;
+        };
+        let mut all = Self::default();
+        all.add(Self::Kernels(kernels.into_iter().map(Into::into).collect()));
+        all
+    }
+
+    fn add(&mut self, others: Self) {
+        let all = std::mem::take(self);
+        *self = match (all, others) {
+            (Self::Kernels(all), Self::Kernels(others)) => {
+                let all: BTreeSet<_> = all.into_iter().chain(others).collect();
+                match all.iter().map(|name| name.len()).sum::<usize>() {
+                    0..=MOST_BYTES => Self::Kernels(all),
+                    _ => Self::Any,
+                }
+            }
+            _ => Self::Any,
+        };
+    }
+
+    /// Whether any kernel may print.
+    pub fn any(&self) -> bool {
+        !matches!(self, Self::Kernels(kernels) if kernels.is_empty())
+    }
+
+    /// Whether a kernel of this name may print.
+    pub fn kernel(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Kernels(kernels) => kernels.contains(name),
+            Self::Any => true,
+        }
+    }
+}
+
+impl Default for Prints {
+    /// Nothing prints.
+    fn default() -> Self {
+        Self::Kernels(BTreeSet::new())
+    }
 }
 
 /// Whether it is machine code that a device of this compute capability runs.
@@ -42,44 +117,6 @@ fn is_code(entry: &Entry, capability: u32) -> bool {
     entry.kind == Kind::Cubin && entry.arch <= capability && entry.arch / 10 == capability / 10
 }
 
-fn names_printf(bytes: &[u8]) -> bool {
-    memmem::find(bytes, PRINTF).is_some()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A container with these entries: kind, compute capability, bytes.
-    fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for (kind, arch, bytes) in entries {
-            let mut head = [0; 64];
-            head[..2].copy_from_slice(&kind.to_le_bytes());
-            head[4..8].copy_from_slice(&64_u32.to_le_bytes());
-            head[8..16].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-            head[28..32].copy_from_slice(&arch.to_le_bytes());
-            body.extend(head);
-            body.extend(*bytes);
-        }
-        let mut whole = fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
-        whole.extend([1, 0, 16, 0]);
-        whole.extend((body.len() as u64).to_le_bytes());
-        whole.extend(body);
-        whole
-    }
-
-    #[test]
-    fn an_image_prints_if_what_the_device_runs_of_it_names_printf() {
-        assert!(may_print(b".extern .func vprintf ();", &[90]));
-        assert!(!may_print(b".visible .entry printf_not()", &[90]));
-        let (prints, silent) = (b"..vprintf..".as_slice(), b"....".as_slice());
-        let image = container(&[(2, 80, prints), (2, 90, silent), (1, 90, prints)]);
-        assert!(may_print(&image, &[80]));
-        assert!(!may_print(&image, &[90]), "its own machine code is silent");
-        assert!(may_print(&image, &[100]), "its text is compiled");
-        assert!(may_print(&image, &[90, 86]));
-        let broken = &image[..image.len() - prints.len() - 1];
-        assert!(may_print(broken, &[90]), "the last entry is no whole one");
-    }
-}
+#[path = "prints_tests.rs"]
+mod tests;

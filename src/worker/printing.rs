@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Which images of the client may print: a thread looks through each, beside the driver that loads it.
+//! Which kernels of the client may print: a thread looks through each image, beside the driver that loads it.
 //!
-//! A program whose modules do not print never waits for the driver where a word of the GPU's tells it enough. So its library asks
-//! for each module once, at the first launch of a function of it.
+//! A program whose kernels do not print never waits for the driver where a word of the GPU's tells it enough. So its library asks
+//! for each function once, at its first launch.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
+
+use gpgpu_image::prints::Prints;
 
 use super::images::Image;
 
@@ -18,10 +20,10 @@ const MOST_WAITING: usize = 64;
 const MOST_BYTES: usize = 64 << 20;
 
 /// What is known of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Known {
     NotYet,
-    Prints(bool),
+    Prints(Prints),
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Printing {
         let has_room = state.waiting.len() < MOST_WAITING
             && bytes.saturating_add(image.with_nul().len()) <= MOST_BYTES;
         if !state.has_thread || !has_room {
-            state.known.insert(object, Known::Prints(true));
+            state.known.insert(object, Known::Prints(Prints::Any));
             return;
         }
         state.known.insert(object, Known::NotYet);
@@ -88,8 +90,7 @@ impl Printing {
             };
             drop(state);
             let image = next.image.with_nul();
-            let prints =
-                gpgpu_image::prints::may_print(&image[..image.len() - 1], &next.capabilities);
+            let prints = Prints::of(&image[..image.len() - 1], &next.capabilities);
             drop(next.image);
             state = self.lock();
             // It may be gone by now.
@@ -100,12 +101,22 @@ impl Printing {
         }
     }
 
-    /// Whether an object's image may print, once that is known. Of what nothing is known nothing prints.
-    pub fn may_print(&self, object: u64) -> bool {
-        let is_open = |state: &mut State| state.known.get(&object) == Some(&Known::NotYet);
+    /// Whether `of` is true of what an object's image prints, once that is known. Of what nothing is known nothing prints.
+    fn ask(&self, object: u64, of: impl FnOnce(&Prints) -> bool) -> bool {
+        let is_open = |state: &mut State| matches!(state.known.get(&object), Some(Known::NotYet));
         let state = self.changed.wait_while(self.lock(), is_open);
         let state = state.unwrap_or_else(PoisonError::into_inner);
-        state.known.get(&object) == Some(&Known::Prints(true))
+        matches!(state.known.get(&object), Some(Known::Prints(prints)) if of(prints))
+    }
+
+    /// Whether any kernel of a module or library may print.
+    pub fn may_print(&self, object: u64) -> bool {
+        self.ask(object, Prints::any)
+    }
+
+    /// Whether the kernel of this name may print.
+    pub fn kernel_may_print(&self, object: u64, name: &[u8]) -> bool {
+        self.ask(object, |prints| prints.kernel(name))
     }
 
     /// The module or library is gone.
@@ -126,12 +137,16 @@ mod tests {
     #[test]
     fn who_asks_waits_until_the_image_was_looked_through() {
         let printing: &'static Printing = Box::leak(Box::default());
-        printing.note(1, &image("call vprintf"), vec![90]);
+        let loud = ".extern .func vprintf (); .entry loud() { call vprintf; } .entry quiet() { }";
+        printing.note(1, &image(loud), vec![90]);
         printing.note(2, &image("ret"), vec![90]);
         assert!(printing.may_print(1) && !printing.may_print(2));
+        assert!(printing.kernel_may_print(1, b"loud"));
+        assert!(!printing.kernel_may_print(1, b"quiet"));
         printing.forget(1);
         assert!(!printing.may_print(1), "nothing is known of it");
         printing.note(3, &image(&" ".repeat(MOST_BYTES)), vec![90]);
         assert!(printing.may_print(3), "too long to be kept for a look");
+        assert!(printing.kernel_may_print(3, b"any"));
     }
 }

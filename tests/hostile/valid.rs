@@ -243,7 +243,7 @@ impl Attack<'_> {
     }
 
     fn synchronise(&mut self, place: &Place, hStream: u64) -> Sent {
-        match self.random.below(5) {
+        match self.random.below(6) {
             0 => Sent::new(&request::cuStreamQuery { hStream }, place.context),
             3 => {
                 let output = request::gpgpuOutput {
@@ -257,6 +257,12 @@ impl Attack<'_> {
                 let object = self.pick(&place.modules).unwrap_or(0);
                 let prints = true;
                 let ask = request::gpgpuMayPrint { object, prints };
+                Sent::new(&ask, place.context)
+            }
+            5 => {
+                let func = self.pick(&place.functions).unwrap_or(0);
+                let prints = true;
+                let ask = request::gpgpuFunctionPrints { func, prints };
                 Sent::new(&ask, place.context)
             }
             1 => Sent::new(&request::cuStreamSynchronize { hStream }, place.context),

@@ -71,6 +71,12 @@ __global__ void counts(int *result) {
     result[2] = printf(nullptr);
 }
 
+__device__ __noinline__ void inner(int number) { printf("inner %d\n", number); }
+typedef void (*Function)(int);
+__device__ Function table[1] = {inner};
+__global__ void through(int number) { inner(number); }
+__global__ void by_address(int number) { table[number & 0](number); }
+
 __global__ void check(const int *value) { assert(value[threadIdx.x] == 1); }
 
 // One way after the other of waiting for a kernel: what it has printed stands between what the host prints before and after.
@@ -115,6 +121,23 @@ PITFALL(54, printed_text_comes_with_each_way_of_waiting) {
     }
     std::string text = out.text();
     EXPECT(text == expected, "printed: %s", text.c_str());
+}
+
+// A kernel that calls printf by other functions prints as one that names it.
+PITFALL(54, text_of_called_functions_comes_with_the_wait) {
+    int *word;
+    CKR(cudaMalloc(&word, 4));
+    Caught out(STDOUT_FILENO);
+    silent<<<1, 1>>>(word);
+    CKR(cudaStreamSynchronize(0));
+    by_address<<<1, 1>>>(5);
+    CKR(cudaStreamSynchronize(0));
+    printf("one\n");
+    through<<<1, 1>>>(6);
+    CKR(cudaStreamSynchronize(0));
+    printf("two\n");
+    std::string text = out.text();
+    EXPECT(text == "inner 5\none\ninner 6\ntwo\n", "printed: %s", text.c_str());
 }
 
 PITFALL(54, blocking_copy_puts_out_what_its_stream_printed) {

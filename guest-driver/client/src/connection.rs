@@ -621,17 +621,22 @@ impl Connection {
         }
     }
 
-    /// Whether functions of a module or library may print, as the host says.
+    /// Whether a function of this module or library may print, as the host says. What an older host's kernels print is in its log, and one that is
+    /// not so old knows it of all functions of a module together.
     ///
     /// # Errors
     ///
     /// The client is gone.
-    pub fn may_print(&self, object: u64) -> Result<bool> {
+    pub fn may_print(&self, func: u64, parent: u64) -> Result<bool> {
+        let prints = true;
+        if self.shared.has(request::gpgpuFunctionPrints::OP) {
+            let question = request::gpgpuFunctionPrints { func, prints };
+            return Ok(self.call(&question)?.prints != 0);
+        }
         let question = request::gpgpuMayPrint {
-            object,
-            prints: true,
+            object: parent,
+            prints,
         };
-        // What an older host's kernels print is in its log.
         Ok(self.shared.has(request::gpgpuMayPrint::OP) && self.call(&question)?.prints != 0)
     }
 

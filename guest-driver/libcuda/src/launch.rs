@@ -337,7 +337,7 @@ pub fn launch(
         let (Known::Function(function) | Known::Kernel(function)) = object else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };
-        prints = function.may_print(client)?;
+        prints = function.may_print(client, id)?;
         let request = Launch {
             func: id,
             config,

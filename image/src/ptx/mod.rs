@@ -5,6 +5,7 @@
 //! code. It need not be correct. Where the driver's compiler would take a text for correct, it has no variable that was not
 //! counted here.
 
+pub mod calls;
 mod tokens;
 
 use std::collections::HashSet;

@@ -1794,4 +1794,5 @@ issued! {
     10 0x0e0b 0x717614bab89c3f13 gpgpuGraphUpdateHere;
     11 0x0e0c 0x2f693792e18d9984 gpgpuGraphCondition;
     11 0x0a14 0x7023f1a5bb7d497b gpgpuStreamFinish;
+    12 0x0c02 0xc427b6f5a6c4f147 gpgpuFunctionPrints;
 }

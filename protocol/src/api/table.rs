@@ -62,6 +62,8 @@ macro_rules! with_api {
             /// Whether functions of a module or library may print: `prints` is 0 only if none does. What was printed is there
             /// once the host's driver has waited for the work, so a client waits by the command queue for the work of those that may.
             0x0c01 wait custom gpgpuMayPrint(object: u64, prints: Out<u32>) client;
+            /// Whether a function, or a kernel of a library, may print: `prints` is 0 only if it does not. `func` is the id of either.
+            0x0c02 wait custom gpgpuFunctionPrints(func: u64, prints: Out<u32>) client;
 
             // Devices; what does not change is part of the hello. A device is the guest's number for it here and wherever else an
             // argument is one, so the worker's side is written by hand: the host's number may be another.

@@ -2,13 +2,16 @@
 //! What kernels print.
 
 use gpgpu_protocol::{
-    api::{Module, reply, request},
+    api::{Function, Kernel, Module, Object, reply, request},
     codec::Blob,
+    cuda::*,
 };
 
+use crate::cuda::driver;
 use crate::worker::{
     dispatch::Outcome,
     grace,
+    ops::module::text,
     session::{Data, Session},
 };
 
@@ -26,24 +29,67 @@ pub fn gpgpuOutput(
     })
 }
 
-/// Whether a module or library may print. What may is looked for from then on.
+/// The module or library whose image has the kernels of this one: a library's module has the library's.
+fn loaded(session: &Session, object: u64) -> u64 {
+    let module = session.objects.entry::<Module>(object);
+    let library = module.map(|of| of.parent).filter(|parent| *parent != 0);
+    library.unwrap_or(object)
+}
+
+/// What may print is looked for from now on.
+fn answer(session: &Session, prints: bool) -> u32 {
+    if prints {
+        session.printed.expect();
+    }
+    prints.into()
+}
+
+/// Whether a module or library may print.
 pub fn gpgpuMayPrint(
     session: &Session,
     request: request::gpgpuMayPrint,
     _: Data,
 ) -> Outcome<reply::gpgpuMayPrint> {
-    // A library's module prints if the library does.
-    let module = session.objects.entry::<Module>(request.object);
-    let library = module.map(|of| of.parent).filter(|parent| *parent != 0);
+    let image = loaded(session, request.object);
     grace::narrow(&[]);
-    let prints = session
-        .printing
-        .may_print(library.unwrap_or(request.object));
-    if prints {
-        session.printed.expect();
-    }
     Ok(reply::gpgpuMayPrint {
-        prints: prints.into(),
+        prints: answer(session, session.printing.may_print(image)),
+        ..Default::default()
+    })
+}
+
+/// Whether a function, or a kernel of a library, may print.
+pub fn gpgpuFunctionPrints(
+    session: &Session,
+    request: request::gpgpuFunctionPrints,
+    _: Data,
+) -> Outcome<reply::gpgpuFunctionPrints> {
+    let mut name = std::ptr::null();
+    // SAFETY: the driver's handles, which live while this command uses them; the name is copied before it ends.
+    let (parent, name) = unsafe {
+        let (parent, found) = match session.objects.entry::<Kernel>(request.func) {
+            Some(kernel) => {
+                let raw = Kernel::handle(kernel.raw);
+                (kernel.parent, driver::cuKernelGetName(&mut name, raw))
+            }
+            None => {
+                let function = session.objects.entry::<Function>(request.func);
+                let function = function.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+                let raw = Function::handle(function.raw);
+                (function.parent, driver::cuFuncGetName(&mut name, raw))
+            }
+        };
+        (parent, found.ok().map(|()| text(name)))
+    };
+    let image = loaded(session, parent);
+    grace::narrow(&[]);
+    let prints = match name {
+        Some(name) => session.printing.kernel_may_print(image, name.as_bytes()),
+        // An older driver does not tell names.
+        None => session.printing.may_print(image),
+    };
+    Ok(reply::gpgpuFunctionPrints {
+        prints: answer(session, prints),
         ..Default::default()
     })
 }

@@ -104,7 +104,10 @@ impl Lowered {
 /// Whether a launch may print.
 fn prints(client: &Client, work: &Work) -> Result<bool> {
     match work {
-        Work::Kernel(kernel) => client.objects.function(kernel.function)?.may_print(client),
+        Work::Kernel(kernel) => {
+            let function = client.objects.function(kernel.function)?;
+            function.may_print(client, kernel.function)
+        }
         _ => Ok(false),
     }
 }

@@ -253,12 +253,12 @@ impl FunctionData {
         self.sets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether it may print, as the host says of its module or library; asked at its first launch.
+    /// Whether it, whose id this is, may print, as the host says; asked at its first launch.
     #[inline]
-    pub fn may_print(&self, connection: &Connection) -> Result<bool> {
+    pub fn may_print(&self, connection: &Connection, id: u64) -> Result<bool> {
         match self.printing.load(Ordering::Relaxed) {
             0 => {
-                let prints = connection.may_print(self.parent)?;
+                let prints = connection.may_print(id, self.parent)?;
                 let known = if prints { PRINTS } else { SILENT };
                 self.printing.store(known, Ordering::Relaxed);
                 Ok(prints)
