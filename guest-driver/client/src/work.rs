@@ -38,7 +38,7 @@ pub struct Work {
     work: AtomicU64,
     /// Counts copies to the device whose callers did not wait for the end.
     writes: AtomicU64,
-    /// Counts all requests but those that only look.
+    /// Counts all requests but those that only look, or whose end the caller waits for.
     sent: AtomicU64,
     idle: Mutex<Idle>,
     settled: Mutex<SettledStream>,
@@ -85,10 +85,11 @@ impl Work {
         if operation.leaves_work() {
             self.work.fetch_add(1, Ordering::Release);
         }
-        if operation.is(Property::Write) {
+        let is_write = operation.is(Property::Write);
+        if is_write {
             self.writes.fetch_add(1, Ordering::Release);
         }
-        if !operation.is(Property::Observes) || operation.leaves_work() {
+        if !operation.is(Property::Observes) || operation.leaves_work() || is_write {
             self.sent.fetch_add(1, Ordering::Release);
         }
     }
@@ -215,6 +216,8 @@ mod tests {
             work.count(request::cuStreamQuery::OPERATION);
             work.count(request::cuEventQuery::OPERATION);
             work.count(request::cuStreamSynchronize::OPERATION);
+            // Its caller waits for its end.
+            work.count(request::gpgpuBlockOut::OPERATION);
             assert!(work.is_stream_idle(7) && !work.is_stream_idle(8));
             // A handle may stand for another context's stream.
             thread::set_context(2);
@@ -226,6 +229,8 @@ mod tests {
                 request::cuStreamDestroy_v2::OPERATION,
                 request::gpgpuEventMark::OPERATION,
                 request::cuMemcpyAsync::OPERATION,
+                request::gpgpuBlockIn::OPERATION,
+                request::gpgpuWrite::OPERATION,
                 request::cuLaunchHostFunc::OPERATION,
             ] {
                 work.set_stream_idle(7, work.sent(), true);

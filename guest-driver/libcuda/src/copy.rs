@@ -267,8 +267,9 @@ pub fn fetch(client: &Client, dst: HostPtr, src: u64, bytes: usize, stream: u64)
 
 /// Waits for a stream.
 pub fn synchronise(client: &Client, hStream: u64) -> Result {
-    let given = client.given();
+    let (given, sent) = (client.given(), client.sent());
     client.call(&request::cuStreamSynchronize { hStream })?;
+    client.set_stream_idle(hStream, sent, false);
     if hStream == 0 {
         client.set_idle(given, Scope::Legacy);
     }
@@ -342,7 +343,7 @@ fn read(
 ) -> Result<bool> {
     let mut done = 0;
     while done < bytes {
-        let given = client.given();
+        let (given, sent) = (client.given(), client.sent());
         let mut under_way = Vec::new();
         while done < bytes
             && let Some(block) = ring.take_block()
@@ -372,6 +373,8 @@ fn read(
                 .store(unsafe { std::slice::from_raw_parts(ring.block(block), length) });
             ring.give_block(block, None);
         }
+        // A block's copy has an end behind all that the stream was given before.
+        client.set_stream_idle(hStream, sent, false);
         if hStream == 0 {
             client.set_idle(given, Scope::Legacy);
         }

@@ -287,6 +287,10 @@ fn synchronise(shape: DefaultStream, stream: CUstream) -> Result {
     let hStream = lower(shape, stream)?;
     graph::observe_stream(hStream)?;
     let client = client()?;
+    // As behind a copy to pageable memory, which has waited for its stream.
+    if client.is_stream_idle(hStream) {
+        return Ok(());
+    }
     let sent = client.sent();
     let finish = request::gpgpuStreamFinish { hStream };
     if client.waits_for_text() && client.has(request::gpgpuStreamFinish::OP) {
