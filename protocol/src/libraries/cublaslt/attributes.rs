@@ -172,11 +172,15 @@ const NUMBERS: usize = 42;
 /// More than the bytes of any class's packed values.
 const BYTES: usize = 256;
 
+/// The words of 8 bytes in them.
+const WORDS: usize = BYTES / 8;
+
 /// Attributes of a class by number and by place, and the values that nobody has set: calls look at all of a descriptor.
 struct Tables {
     /// Indices; [`Tables::NO_INDEX`] for no attribute.
     by_number: [u8; NUMBERS],
-    by_byte: [u8; BYTES],
+    /// Bits by index: the attributes that have a byte in a word of the packed values.
+    by_word: [u64; WORDS],
     places: [u8; NUMBERS],
     defaults: [u8; BYTES],
 }
@@ -185,7 +189,7 @@ impl Tables {
     const NO_INDEX: u8 = u8::MAX;
     const NONE: Self = Self {
         by_number: [Self::NO_INDEX; NUMBERS],
-        by_byte: [Self::NO_INDEX; BYTES],
+        by_word: [0; WORDS],
         places: [0; NUMBERS],
         defaults: [0; BYTES],
     };
@@ -199,7 +203,7 @@ impl Tables {
             tables.places[index] = place as u8;
             let (bytes, mut at) = (of.default.to_le_bytes(), 0);
             while at < of.bytes as usize {
-                tables.by_byte[place] = index as u8;
+                tables.by_word[place / 8] |= 1 << index;
                 tables.defaults[place] = bytes[at];
                 at += 1;
                 place += 1;
@@ -243,14 +247,19 @@ impl Class {
         self.tables().places[index].into()
     }
 
-    /// The index of the attribute whose value has a byte of the packed values.
-    pub fn index_at(self, byte: usize) -> usize {
-        self.tables().by_byte[byte].into()
+    /// The attributes that have a byte in the word of the packed values with an index: a bit for the index of each.
+    pub fn in_word(self, word: usize) -> u64 {
+        self.tables().by_word.get(word).copied().unwrap_or(0)
     }
 
     /// The packed values of a new descriptor.
     pub fn defaults(self) -> &'static [u8] {
         &self.tables().defaults[..self.packed()]
+    }
+
+    /// The same in words; what is behind the last value is zeros.
+    pub fn default_words(self) -> &'static [[u8; 8]] {
+        self.tables().defaults.as_chunks().0
     }
 
     fn tables(self) -> &'static Tables {
@@ -306,8 +315,11 @@ mod tests {
             for (index, of) in all.iter().enumerate() {
                 assert_eq!(class.find(of.number), Some((place, of)));
                 assert_eq!(class.place(index), place);
-                let mut bytes = place..place + usize::from(of.bytes);
-                assert!(bytes.all(|byte| class.index_at(byte) == index));
+                for word in 0..=WORDS {
+                    let mut bytes = place..place + usize::from(of.bytes);
+                    let is_in = class.in_word(word) >> index & 1 == 1;
+                    assert_eq!(is_in, bytes.any(|byte| byte / 8 == word));
+                }
                 assert!([1, 4, 8].contains(&of.bytes));
                 assert!(of.bytes == 8 || of.default >> (8 * of.bytes) == 0);
                 let is_address = of.holds != Holds::Value;

@@ -5,7 +5,7 @@
 //! here looks into. The guest writes a request out of the packed values of its descriptors and can leave addresses out
 //! ([`Sink`]), for calls that differ in nothing else are of one form. The worker reads all into values of its own.
 
-use super::attributes::{Attribute, Class, Holds, POINTER_MODE, TRANSFORM_POINTER_MODE};
+use super::attributes::{Class, Holds, POINTER_MODE, TRANSFORM_POINTER_MODE};
 use crate::{
     codec::{Malformed, Reader, Writer},
     libraries::kind::data_bytes,
@@ -114,43 +114,48 @@ impl Sink for Form {
     fn rest(&mut self, _: u64) {}
 }
 
-/// Calls `found` with each attribute of packed values that differs from its default, and its value.
+/// Calls `found` with the index of each attribute of a set, in order.
 #[inline]
-fn differing(class: Class, packed: &[u8], mut found: impl FnMut(&'static Attribute, u64)) {
-    const STEP: usize = 8;
-    let word = |bytes: &[u8], at: usize| {
-        let word = bytes.get(at..at + STEP)?;
-        Some(u64::from_ne_bytes(word.try_into().ok()?))
-    };
-    let defaults = class.defaults();
-    // An attribute that is in two steps belongs to the first that differs.
-    let mut next = 0;
-    for at in (0..packed.len().min(defaults.len())).step_by(STEP) {
-        let value = word(packed, at);
-        if value.is_some() && value == word(defaults, at) {
-            continue;
-        }
-        let last = class.index_at((at + STEP).min(defaults.len()) - 1);
-        for index in next.max(class.index_at(at))..=last {
-            let of = &class.attributes()[index];
-            if let Some(value) = of.read(packed, class.place(index))
-                && value != of.default
-                && of.holds != Holds::Emulation
-            {
-                found(of, value);
-            }
-        }
-        next = last + 1;
+fn each(mut set: u64, mut found: impl FnMut(usize)) {
+    while set != 0 {
+        found(set.trailing_zeros() as usize);
+        set &= set - 1;
     }
+}
+
+/// The attributes of packed values that travel because they differ from their defaults: a bit for each index.
+#[inline]
+fn differing(class: Class, packed: &[u8]) -> u64 {
+    let (words, end) = packed.as_chunks();
+    let mut candidates = if end.is_empty() {
+        0
+    } else {
+        class.in_word(words.len())
+    };
+    // Most words are as in a new descriptor.
+    for (at, (word, default)) in words.iter().zip(class.default_words()).enumerate() {
+        if u64::from_ne_bytes(*word) != u64::from_ne_bytes(*default) {
+            candidates |= class.in_word(at);
+        }
+    }
+    let mut set = 0;
+    each(candidates, |index| {
+        let of = &class.attributes()[index];
+        let value = of.read(packed, class.place(index));
+        let travels =
+            value.is_some_and(|value| value != of.default) && of.holds != Holds::Emulation;
+        set |= u64::from(travels) << index;
+    });
+    set
 }
 
 /// Writes a descriptor out of its packed values; one that they lack is the default.
 fn put_descriptor(sink: &mut (impl Sink + ?Sized), class: Class, packed: &[u8]) {
-    // The number of attributes comes first, so they are looked at twice.
-    let mut count = 0;
-    differing(class, packed, |_, _| count += 1);
-    sink.value(count);
-    differing(class, packed, |of, value| {
+    let set = differing(class, packed);
+    sink.value(set.count_ones().into());
+    each(set, |index| {
+        let of = &class.attributes()[index];
+        let value = of.read(packed, class.place(index)).unwrap_or(of.default);
         sink.value(of.number.into());
         match of.holds {
             Holds::Device => sink.address(value),
