@@ -1313,6 +1313,9 @@ pub const CU_TRSF_SRGB: c_uint = 0x10;
 pub const CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION: c_uint = 0x20;
 pub const CU_TRSF_SEAMLESS_CUBEMAP: c_uint = 0x40;
 
+/// `cuTexRefSetArray` takes the array's format.
+pub const CU_TRSA_OVERRIDE_FORMAT: c_uint = 1;
+
 /// `CUDA_TEXTURE_DESC` (`_v1`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]

@@ -23,7 +23,7 @@ use crate::memory::{Allocation, Charge};
 use crate::printed::Printed;
 use crate::stack::Stack;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket, Work};
-use crate::{api, array, module};
+use crate::{api, array, module, reference};
 
 /// All contexts.
 pub static CONTEXTS: Table<Context> = Table::new(0xc0);
@@ -262,6 +262,7 @@ impl Context {
         api::event::EVENTS.remove_where(|e| e.context == self.id);
         module::forget_context(self.id);
         array::forget_context(self.id);
+        reference::forget_context(self.id);
         let gone = driver.memory.remove_context(self.id);
         wait_for_all();
         for allocation in &gone {

@@ -27,5 +27,6 @@ pub mod memory;
 pub mod module;
 pub mod printed;
 pub mod ptx;
+pub mod reference;
 mod stack;
 pub mod stream;

@@ -27,7 +27,8 @@ use crate::exec::{LoadError, LoadedModule};
 use crate::handle::Table;
 use crate::image::Refused;
 use crate::memory::Kind;
-use crate::ptx;
+use crate::ptx::{self, Reference};
+use crate::reference;
 
 /// All modules.
 pub static MODULES: Table<Module> = Table::new(0x30);
@@ -55,6 +56,8 @@ pub struct Module {
     /// What the executor runs.
     pub loaded: Arc<LoadedModule>,
     variables: Vec<u64>,
+    /// The handles of its references that were asked for, by name.
+    references: Mutex<HashMap<String, u64>>,
 }
 
 /// What `cuFuncSetAttribute` sets.
@@ -234,6 +237,7 @@ impl Module {
                 library: library.map(|(handle, _)| handle),
                 loaded: loaded.clone(),
                 variables,
+                references: Mutex::default(),
             }
         });
         Ok(module)
@@ -246,7 +250,34 @@ impl Module {
             FUNCTIONS.remove(*function);
         }
         drop_variables(&self.variables);
+        for (_, reference) in lock(&self.references).drain() {
+            reference::remove(reference);
+        }
         context::put_out(self.context);
+    }
+
+    /// The handle of a reference: what `make` gives for its address, if nobody has asked for it before.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND`.
+    pub fn reference(
+        &self,
+        name: &str,
+        kind: Reference,
+        make: impl FnOnce(u64) -> u64,
+    ) -> Result<u64> {
+        let found = self.loaded.module().global(name);
+        let (_, global) = found.ok_or(CUDA_ERROR_NOT_FOUND)?;
+        if global.reference != Some(kind) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        let (address, _) = self
+            .loaded
+            .global_address(name)
+            .ok_or(CUDA_ERROR_NOT_FOUND)?;
+        let mut references = lock(&self.references);
+        let handle = references.entry(name.to_owned());
+        Ok(*handle.or_insert_with(|| make(address)))
     }
 
     /// The handle of the kernel called `name`.
@@ -273,8 +304,12 @@ impl Module {
     /// programs, and the host finds the variable all the same.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_FOUND`; `CUDA_ERROR_INVALID_VALUE` for a kernel's name.
+    /// `CUDA_ERROR_NOT_FOUND`; `CUDA_ERROR_INVALID_VALUE` for a kernel's name or a reference's.
     pub fn global(&self, name: &str) -> Result<(u64, usize)> {
+        let found = self.loaded.module().global(name);
+        if found.is_some_and(|(_, global)| global.reference.is_some()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         self.loaded
             .global_address(name)
             .ok_or_else(|| match position(self.loaded.module(), name) {

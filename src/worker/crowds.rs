@@ -9,6 +9,7 @@
 //! |---|---|
 //! | no backlog | launches go to the driver as they come |
 //! | an attribute of a launch or of any stream, a cooperative launch | launches, for a node would need the attribute too |
+//! | a texture or surface reference | launches, which read it when they are made |
 //! | a function's attributes, a context's limits and settings, modules | the graphs end when one changes ([`changes`]) |
 //! | another VM wants the GPU, or the kernels' time is limited | launches, which the gate counts one by one |
 //! | long kernels | at most [`MOST_UNDER_WAY`] graphs are on their way, which are fewer launches than the driver's own queue holds |
@@ -81,9 +82,17 @@ pub fn changes(op: u16) -> bool {
     OPS.contains(&op)
 }
 
-/// Whether an operation gives streams attributes that the nodes of a graph don't take over.
-pub fn sets_streams_apart(op: u16) -> bool {
-    op == request::cuStreamSetAttribute::OP || op == request::cuStreamCopyAttributes::OP
+/// Whether an operation gives launches what the nodes of a graph don't take over: attributes of streams, or references, which each
+/// launch reads anew.
+pub fn sets_launches_apart(op: u16) -> bool {
+    const OPS: &[u16] = &[
+        request::cuStreamSetAttribute::OP,
+        request::cuStreamCopyAttributes::OP,
+        request::gpgpuModuleReference::OP,
+        request::gpgpuTextureReferenceSet::OP,
+        request::gpgpuSurfaceReferenceSet::OP,
+    ];
+    OPS.contains(&op)
 }
 
 /// What a launch has in common with those before it.

@@ -393,8 +393,8 @@ fn execute(
             arguments,
         } = command;
         let (mut answer, fences) = loop {
-            if crowds::changes(op) || crowds::sets_streams_apart(op) {
-                session.forget_crowds(crowds::sets_streams_apart(op));
+            if crowds::changes(op) || crowds::sets_launches_apart(op) {
+                session.forget_crowds(crowds::sets_launches_apart(op));
             }
             // What the command finds stays until it ends.
             let uses = grace::enter(context, is(op, Property::Memory));

@@ -37,6 +37,8 @@ pub const KERNELS: &str = "
 .version 6.4
 .target sm_70
 .address_size 64
+.visible .global .texref line;
+.visible .global .surfref area;
 .visible .entry busy(.param .u64 to, .param .u32 turns)
 {
     .reg .pred %p;

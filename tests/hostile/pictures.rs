@@ -72,7 +72,7 @@ impl Attack<'_> {
                 ..TextureResource::default()
             },
         };
-        match self.random.below(16) {
+        match self.random.below(20) {
             0 | 1 => {
                 let (form, made) = (form(), true);
                 Sent::new(&request::gpgpuArrayCreate { array, form, made }, context)
@@ -180,10 +180,41 @@ impl Attack<'_> {
                 let texObject = number;
                 Sent::new(&request::cuTexObjectDestroy { texObject }, context)
             }
-            _ => {
+            15 => {
                 let surfObject = number;
                 Sent::new(&request::cuSurfObjectDestroy { surfObject }, context)
             }
+            of => self.referred(of == 16, resource, context),
         }
+    }
+
+    /// A reference of a module, which other commands unload.
+    fn referred(&mut self, asks: bool, resource: TextureResource, context: u64) -> Sent {
+        let at = self.random.below(self.places.len() as u64) as usize;
+        let modules = self.places[at].modules.clone();
+        let hmod = self.pick(&modules).unwrap_or(0);
+        let surface = self.random.below(3) == 0;
+        let name = if surface { "area" } else { "line" }.to_owned();
+        if asks {
+            let ask = request::gpgpuModuleReference {
+                hmod,
+                name,
+                surface,
+            };
+            return Sent::new(&ask, context);
+        }
+        if surface {
+            let array = resource.array;
+            let set = request::gpgpuSurfaceReferenceSet { hmod, name, array };
+            return Sent::new(&set, context);
+        }
+        let set = request::gpgpuTextureReferenceSet {
+            hmod: if self.random.below(4) == 0 { 0 } else { hmod },
+            name,
+            resource,
+            texture: TextureForm::default(),
+            offset: self.random.below(2) == 0,
+        };
+        Sent::new(&set, context)
     }
 }

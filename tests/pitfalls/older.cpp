@@ -45,6 +45,19 @@ PITFALL(50, addresses_of_32_bits_are_no_contexts) {
     void *pinned = host;
     IS(CUDA_ERROR_INVALID_CONTEXT, "cuMemAllocHost", &pinned, 4096u);
     EXPECT(pinned == nullptr, "%p", pinned);
+    // Those of arrays and references are no other, for all that some have no address.
+    CUarray array = nullptr;
+    unsigned form[4] = {64, 4, CU_AD_FORMAT_FLOAT, 1};
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuArrayCreate", &array, (const void *)form);
+    IS(CUDA_ERROR_INVALID_HANDLE, "cuArrayGetDescriptor", (void *)form, (CUarray) nullptr);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuMemcpyHtoA", (CUarray) nullptr, 0u, (const void *)host, 4u);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuMemcpyAtoD", 0x1000u, (CUarray) nullptr, 0u, 4u);
+    void *reference = nullptr;
+    IS(CUDA_SUCCESS, "cuTexRefCreate", &reference);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuTexRefSetAddress", narrow, reference, 0x1000u, 4u);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuTexRefGetAddress", narrow, reference);
+    IS(CUDA_ERROR_INVALID_CONTEXT, "cuTexRefSetAddress2D", reference, (const void *)form, 0x1000u, 256u);
+    IS(CUDA_SUCCESS, "cuTexRefDestroy", reference);
     IS(CUDA_SUCCESS, "cuDeviceTotalMem", narrow, 0);
     size_t all = 0;
     CK(cuDeviceTotalMem(&all, 0));

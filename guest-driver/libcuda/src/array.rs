@@ -72,7 +72,11 @@ fn create_mipmapped(out: OutPtr<CUmipmappedArray>, form: ArrayForm, levels: u32)
         count: true,
     };
     let levels = client.allocate(|| client.call(&request))?.count;
-    let data = MipmappedData { context, levels };
+    let data = MipmappedData {
+        form,
+        context,
+        levels,
+    };
     client.arrays.table().mipmapped.insert(mipmap, data);
     out.set(MipmappedArray::handle(mipmap))
 }

@@ -23,6 +23,7 @@ use crate::{
         objects::Objects,
         pointers::{Origin, Pointers, Range},
         pools::Pools,
+        references::References,
         shareable::Shareable,
         spare::Spare,
     },
@@ -50,6 +51,8 @@ pub struct Client {
     pub pools: Pools,
     /// Arrays, textures and surfaces.
     pub arrays: Arrays,
+    /// Texture and surface references.
+    pub references: References,
     /// Physical memory that other processes may be given.
     pub shareable: Shareable,
 }
@@ -121,6 +124,7 @@ impl Client {
             spare: Spare::default(),
             pools,
             arrays: Arrays::default(),
+            references: References::default(),
             shareable: Shareable::default(),
         })
     }

@@ -26,7 +26,7 @@ use crate::{
         launches::Limits,
         objects::Known,
     },
-    thread,
+    texture_reference, thread,
 };
 
 /// A new context of a device; a green one is a part of the primary context `home`.
@@ -105,6 +105,7 @@ pub fn forget(client: &Client, context: u64) {
     client.objects.remove_context(context);
     coredump::forget_context(context);
     client.arrays.remove_context(context);
+    texture_reference::forget_modules(client);
     capture::forget_context::<Guest>(context);
     memory::forget_context(client, context);
 }

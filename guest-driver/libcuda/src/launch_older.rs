@@ -18,7 +18,7 @@ use crate::{
     cuda,
     launch::{DefaultStream, launch, plain},
     stores::{function::FunctionData, objects::Known},
-    thread,
+    texture_reference, thread,
 };
 
 /// The most bytes of parameters that a function can be given.
@@ -182,9 +182,13 @@ cuda! {
         set(hfunc, offset, ptr.bytes(numbytes as usize))
     }
 
-    /// `cuParamSetTexRef`: the driver takes no reference of a texture for a function that it can launch.
+    /// `cuParamSetTexRef`: each launch reads its module's references whether they were given to it or not.
     fn cuParamSetTexRef(hfunc: CUfunction, _texunit: i32, hTexRef: *mut c_void) {
-        with(hfunc, |_, _| Err(if hTexRef.is_null() { CUDA_ERROR_INVALID_HANDLE } else { CUDA_ERROR_INVALID_VALUE }))
+        with(hfunc, |_, _| match hTexRef.is_null() {
+            true => Err(CUDA_ERROR_INVALID_HANDLE),
+            false if texture_reference::is_one(hTexRef) => Ok(()),
+            false => Err(CUDA_ERROR_INVALID_VALUE),
+        })
     }
 
     fn cuLaunch(f: CUfunction) {

@@ -55,6 +55,7 @@ mod stream;
 mod stream_attribute;
 mod tensor_map;
 mod texture;
+mod texture_reference;
 mod thread;
 mod unsupported;
 mod virtual_memory;

@@ -18,7 +18,7 @@ use crate::{
     cuda, globals,
     image::{self, Jit},
     stores::{function::FunctionData, module::ModuleData, objects::Known},
-    thread,
+    texture_reference, thread,
 };
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -116,6 +116,7 @@ cuda! {
             client.objects.remove(*dead);
         }
         client.objects.retain(|_, object| !matches!(object, Known::Kernel(kernel) if kernel.parent == id));
+        texture_reference::forget_modules(client);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::{
     cuda, globals,
     image::{self, Jit},
     stores::{function::FunctionData, module::ModuleData, objects::Known},
-    thread,
+    texture_reference, thread,
 };
 
 fn load<'a>(
@@ -100,6 +100,7 @@ cuda! {
         globals::unload(client, id, || client.call(&request::cuModuleUnload { hmod: id }).map(drop))?;
         client.objects.remove(id);
         client.objects.retain(|_, object| !matches!(object, Known::Function(function) if function.parent == id));
+        texture_reference::forget_modules(client);
         drop(module);
         Ok(())
     }

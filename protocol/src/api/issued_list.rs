@@ -1795,4 +1795,7 @@ issued! {
     11 0x0e0c 0x2f693792e18d9984 gpgpuGraphCondition;
     11 0x0a14 0x7023f1a5bb7d497b gpgpuStreamFinish;
     12 0x0c02 0xc427b6f5a6c4f147 gpgpuFunctionPrints;
+    13 0x0606 0x5df7839c4d9dcebb gpgpuModuleReference;
+    13 0x0607 0x533313cfa15569df gpgpuTextureReferenceSet;
+    13 0x0608 0xb599186acb86dcd4 gpgpuSurfaceReferenceSet;
 }

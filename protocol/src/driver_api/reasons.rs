@@ -31,31 +31,6 @@ fn names(pattern: &str, symbol: &str) -> bool {
 /// What [`Guest::Unsupported`] functions lack. A function that NVIDIA's driver carries out, and this project does not.
 pub const NOT_SUPPORTED: &[Reason] = &[
     Reason {
-        symbols: &[
-            "cuTexRef*",
-            "cuModuleGetTexRef",
-            "cuModuleGetSurfRef",
-            "cuSurfRef*",
-        ],
-        why: REFERENCES,
-    },
-    Reason {
-        symbols: &[
-            "cuArrayCreate",
-            "cuArrayGetDescriptor",
-            "cuArray3DCreate",
-            "cuArray3DGetDescriptor",
-            "cuMemcpyAtoA",
-            "cuMemcpyAtoD",
-            "cuMemcpyAtoH",
-            "cuMemcpyAtoHAsync",
-            "cuMemcpyDtoA",
-            "cuMemcpyHtoA",
-            "cuMemcpyHtoAAsync",
-        ],
-        why: "a first version, with sizes of 32 bits; programs are compiled to the second",
-    },
-    Reason {
         symbols: &["cuMemPoolExport*", "cuMemPoolImport*"],
         why: "processes share memory, but not memory pools",
     },
@@ -63,18 +38,7 @@ pub const NOT_SUPPORTED: &[Reason] = &[
         symbols: &["cuCheckpointProcess*"],
         why: "what a process has on the GPU is the host's, which the machine cannot save",
     },
-    Reason {
-        symbols: &["cuMemMapArrayAsync"],
-        why: "the device's attribute says that there are no sparse arrays",
-    },
 ];
-
-/// Texture and surface references.
-const REFERENCES: &str =
-    "CUDA 12 has taken texture and surface references out of its runtime; objects take their place";
-
-/// The reasons of areas that NVIDIA has given up: they do not count in the bound on [`NOT_SUPPORTED`].
-pub const AREAS: &[&str] = &[REFERENCES];
 
 /// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
 pub const REFUSED: &[Reason] = &[
@@ -106,12 +70,22 @@ pub const REFUSED: &[Reason] = &[
             "cuMemcpy2DAsync",
             "cuMemcpy3D",
             "cuMemcpy3DAsync",
+            "cuArrayCreate",
+            "cuArrayGetDescriptor",
+            "cuArray3DCreate",
+            "cuArray3DGetDescriptor",
+            "cuMemcpyAtoA",
+            "cuMemcpyAtoD",
+            "cuMemcpyAtoH",
+            "cuMemcpyAtoHAsync",
+            "cuMemcpyDtoA",
+            "cuMemcpyHtoA",
+            "cuMemcpyHtoAAsync",
+            "cuTexRefGetAddress",
+            "cuTexRefSetAddress",
+            "cuTexRefSetAddress2D",
         ],
         why: "addresses of 32 bits: no context of a 64-bit process has them",
-    },
-    Reason {
-        symbols: &["cuParamSetTexRef"],
-        why: "no kernel that can be launched has such a parameter",
     },
     Reason {
         symbols: &["cuLaunchCooperativeKernelMultiDevice"],
@@ -151,6 +125,10 @@ pub const REFUSED: &[Reason] = &[
         why: "the device's attribute says that there are no dma-bufs",
     },
     Reason {
+        symbols: &["cuMemMapArrayAsync"],
+        why: "the device's attribute says that there are no sparse arrays",
+    },
+    Reason {
         symbols: &["cuMulticast*"],
         why: "the device's attribute says that there is no multicast",
     },
@@ -183,23 +161,22 @@ pub fn not_supported() -> impl Iterator<Item = (&'static EntryPoint, &'static st
 mod tests {
     use super::*;
 
-    /// So many functions may lack a way into a guest, beside those of [`AREAS`].
-    const MOST: usize = 22;
+    /// So many functions may lack a way into a guest.
+    const MOST: usize = 10;
 
     #[test]
     fn each_function_that_is_not_carried_out_has_a_reason_and_there_are_few() {
         let mut count = 0;
         for (entry, why) in not_supported() {
             assert!(!why.is_empty(), "{}", entry.symbol);
-            count += usize::from(!AREAS.contains(&why));
+            count += 1;
         }
         assert!(count <= MOST, "{count} functions are not supported");
     }
 
     #[test]
     fn each_reason_is_one_of_functions_that_there_are() {
-        let alone = |reason: &&Reason| !AREAS.contains(&reason.why);
-        for reason in NOT_SUPPORTED.iter().filter(alone) {
+        for reason in NOT_SUPPORTED {
             let missing = not_supported().any(|(entry, _)| reason.is_for(entry.symbol));
             assert!(missing, "{}", reason.why);
         }

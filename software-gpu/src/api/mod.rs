@@ -40,4 +40,5 @@ pub mod stream_attribute;
 pub mod stream_memory;
 pub mod tensor_map;
 pub mod texture;
+pub mod texture_reference;
 pub mod virtual_memory;

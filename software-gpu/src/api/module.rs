@@ -152,7 +152,7 @@ fn load(cx: &Context, out: Pointer<CUmodule>, image: Pointer<c_void>, options: &
     out.set(module.handle as CUmodule)
 }
 
-fn named(module: CUmodule) -> Result<Arc<Module>> {
+pub(super) fn named(module: CUmodule) -> Result<Arc<Module>> {
     MODULES.get(module as u64).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 

@@ -206,13 +206,16 @@ impl Source {
     }
 }
 
-fn create(
-    cx: &Context,
-    out: Pointer<CUtexObject>,
+/// Makes a texture in a context; its handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub fn create(
+    context: u64,
     resource: CUDA_RESOURCE_DESC,
     form: CUDA_TEXTURE_DESC,
     view: Option<CUDA_RESOURCE_VIEW_DESC>,
-) -> Result {
+) -> Result<CUtexObject> {
     let mut source = source(&resource)?;
     if let Some(view) = &view {
         source.see(view)?;
@@ -227,14 +230,36 @@ fn create(
         keep: source.keep,
     });
     let object = TEXTURES.insert_with(|handle| TextureObject {
-        context: cx.id,
+        context,
         resource,
         texture: form,
         view,
         seen,
         handle,
     });
-    out.set(object.handle)
+    Ok(object.handle)
+}
+
+/// Makes a surface of an array; its handle.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub fn create_surface(context: u64, resource: CUDA_RESOURCE_DESC) -> Result<CUsurfObject> {
+    require(resource.resType == CU_RESOURCE_TYPE_ARRAY)?;
+    let source = source(&resource)?;
+    let seen = Arc::new(Surface {
+        image: source.levels[0],
+        format: source.format,
+        layout: source.layout,
+        keep: source.keep,
+    });
+    let object = SURFACES.insert_with(|handle| SurfaceObject {
+        context,
+        resource,
+        seen,
+        handle,
+    });
+    Ok(object.handle)
 }
 
 /// A texture object of the current context.
@@ -251,7 +276,7 @@ export! {
             true => None,
             false => Some(view.get()?),
         };
-        create(&cx, out, resource.get()?, texture.get()?, view)
+        out.set(create(cx.id, resource.get()?, texture.get()?, view)?)
     }
 
     /// `cuTexObjectDestroy`: as NVIDIA's, of what is none it does nothing.
@@ -280,17 +305,7 @@ export! {
     /// `cuSurfObjectCreate`: as with NVIDIA's, of any array.
     context fn cuSurfObjectCreate(out: Pointer<CUsurfObject>, resource: Pointer<CUDA_RESOURCE_DESC>) |cx| {
         out.required()?;
-        let resource = resource.get()?;
-        require(resource.resType == CU_RESOURCE_TYPE_ARRAY)?;
-        let source = source(&resource)?;
-        let seen = Arc::new(Surface {
-            image: source.levels[0],
-            format: source.format,
-            layout: source.layout,
-            keep: source.keep,
-        });
-        let object = SURFACES.insert_with(|handle| SurfaceObject { context: cx.id, resource, seen, handle });
-        out.set(object.handle)
+        out.set(create_surface(cx.id, resource.get()?)?)
     }
 
     /// `cuSurfObjectDestroy`.

@@ -199,6 +199,17 @@ pub struct Global {
     pub is_visible: bool,
     /// Declared `.attribute(.managed)`: the host uses it as well.
     pub is_managed: bool,
+    /// Its type is `.texref` or `.surfref`.
+    pub reference: Option<Reference>,
+}
+
+/// A variable that stands for what the host binds to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference {
+    /// A texture.
+    Texture,
+    /// A surface.
+    Surface,
 }
 
 /// An address inside an initialiser.

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use super::function::FunctionParser;
 use super::lexer::{Token, tokens};
 use super::{
-    Error, Function, Global, GlobalSpace, Kernel, Module, Param, Relocation, Symbol, Variable,
+    Error, Function, Global, GlobalSpace, Kernel, Module, Param, Reference, Relocation, Symbol,
+    Variable,
 };
 
 /// The largest alignment of a variable: a page.
@@ -22,6 +23,8 @@ pub(super) struct Parser<'a> {
     pub(super) names: HashMap<&'a str, Symbol>,
     /// The declaration at hand is of managed memory.
     is_managed: bool,
+    /// The declaration at hand is of a reference.
+    reference: Option<Reference>,
 }
 
 /// A declared variable before it has found its place.
@@ -57,6 +60,7 @@ impl<'a> Parser<'a> {
             module: Module::default(),
             names: HashMap::new(),
             is_managed: false,
+            reference: None,
         })
     }
 
@@ -309,6 +313,13 @@ impl<'a> Parser<'a> {
                 Token::Dot("attribute") => self.attribute()?,
                 Token::Dot("ptr" | "const" | "global" | "shared" | "local") => {}
                 Token::Dot(t) => match type_size(t) {
+                    Some(s) if matches!(t, "texref" | "surfref") => {
+                        self.reference = Some(match t {
+                            "texref" => Reference::Texture,
+                            _ => Reference::Surface,
+                        });
+                        return Ok((s, vector, align, false));
+                    }
                     Some(s) => return Ok((s, vector, align, t.starts_with('f'))),
                     None => return self.error(format!("unknown type .{t}")),
                 },
@@ -393,6 +404,7 @@ impl<'a> Parser<'a> {
     ) -> Result<Vec<(&'a str, Symbol)>, Error> {
         let (element, vector, align, is_float) = self.type_prefix()?;
         let is_managed = std::mem::take(&mut self.is_managed);
+        let reference = self.reference.take();
         let mut out = Vec::new();
         loop {
             let mut v = self.declarator(element, vector, align, is_float)?;
@@ -417,6 +429,7 @@ impl<'a> Parser<'a> {
                 is_extern: linkage == "extern",
                 is_visible: !linkage.is_empty(),
                 is_managed,
+                reference,
             };
             let symbol = match self.names.get(v.name) {
                 // A definition after its extern declaration takes the declaration's place.

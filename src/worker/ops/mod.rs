@@ -28,6 +28,7 @@ mod ring;
 mod stream;
 mod tensor_map;
 mod texture;
+mod texture_reference;
 mod usage;
 mod virtual_memory;
 
@@ -55,5 +56,6 @@ pub use ring::*;
 pub use stream::*;
 pub use tensor_map::*;
 pub use texture::*;
+pub use texture_reference::*;
 pub use usage::*;
 pub use virtual_memory::*;

@@ -162,7 +162,8 @@ pub fn unload(
     ended
 }
 
-fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {
+/// The driver's module of an id.
+pub fn module(session: &Session, id: u64) -> Result<CUmodule, CUresult> {
     let module = Module::handle(session.objects.raw::<Module>(id)?);
     if module.is_null() {
         Err(CUDA_ERROR_INVALID_HANDLE)

@@ -29,7 +29,7 @@ fn element(format: CUarray_format, channels: u32) -> usize {
 }
 
 /// What a texture or surface is to read, as the driver takes it: arrays are looked up, and memory is the client's as a whole.
-fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
+pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     let mut native = CUDA_RESOURCE_DESC {
         resType: of.kind,
         flags: of.flags,

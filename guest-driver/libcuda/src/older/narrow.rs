@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2.
+//! The functions whose device addresses and sizes have 32 bits: those of CUDA before 3.2. Those of arrays are among them.
 //!
 //! They are for contexts that `cuCtxCreate` of that time made, of which there is none in a 64-bit process: there the driver makes no such
 //! context ([`cuCtxCreate`](fn@cuCtxCreate)), and in any other each of these functions fails with `CUDA_ERROR_INVALID_CONTEXT`, whatever it is given. So
@@ -20,6 +20,21 @@ use crate::{
 fn refused() -> Result {
     client()?;
     Err(CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// Of an array that is none, these speak first.
+fn of_array(array: CUarray) -> Result {
+    if array.is_null() {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    refused()
+}
+
+fn of_reference(reference: *mut c_void) -> Result {
+    if reference.is_null() {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    refused()
 }
 
 /// The flags that a context can be made with.
@@ -129,5 +144,47 @@ cuda! {
     }
     fn cuMemcpy3DAsync(_pCopy: HostPtr, _hStream: CUstream) {
         refused()
+    }
+    fn cuArrayCreate(_pHandle: OutPtr<CUarray>, _pAllocateArray: HostPtr) {
+        refused()
+    }
+    fn cuArray3DCreate(_pHandle: OutPtr<CUarray>, _pAllocateArray: HostPtr) {
+        refused()
+    }
+    fn cuArrayGetDescriptor(_pArrayDescriptor: HostPtr, hArray: CUarray) {
+        of_array(hArray)
+    }
+    fn cuArray3DGetDescriptor(_pArrayDescriptor: HostPtr, hArray: CUarray) {
+        of_array(hArray)
+    }
+    fn cuMemcpyAtoA(_dstArray: CUarray, _dstOffset: u32, _srcArray: CUarray, _srcOffset: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyAtoD(_dstDevice: u32, _srcArray: CUarray, _srcOffset: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyAtoH(_dstHost: HostPtr, _srcArray: CUarray, _srcOffset: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyAtoHAsync(_dstHost: HostPtr, _srcArray: CUarray, _srcOffset: u32, _ByteCount: u32, _hStream: CUstream) {
+        refused()
+    }
+    fn cuMemcpyDtoA(_dstArray: CUarray, _dstOffset: u32, _srcDevice: u32, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyHtoA(_dstArray: CUarray, _dstOffset: u32, _srcHost: HostPtr, _ByteCount: u32) {
+        refused()
+    }
+    fn cuMemcpyHtoAAsync(_dstArray: CUarray, _dstOffset: u32, _srcHost: HostPtr, _ByteCount: u32, _hStream: CUstream) {
+        refused()
+    }
+    fn cuTexRefSetAddress(_ByteOffset: OutPtr<u32>, hTexRef: *mut c_void, _dptr: u32, _bytes: u32) {
+        of_reference(hTexRef)
+    }
+    fn cuTexRefSetAddress2D(hTexRef: *mut c_void, _desc: HostPtr, _dptr: u32, _Pitch: u32) {
+        of_reference(hTexRef)
+    }
+    fn cuTexRefGetAddress(_pdptr: OutPtr<u32>, hTexRef: *mut c_void) {
+        of_reference(hTexRef)
     }
 }

@@ -23,6 +23,8 @@ pub struct ArrayData {
 /// A mipmapped array.
 #[derive(Debug, Clone, Copy)]
 pub struct MipmappedData {
+    /// What it is.
+    pub form: ArrayForm,
     /// The id of its context.
     pub context: u64,
     /// How many levels it has.
@@ -166,6 +168,7 @@ mod tests {
         {
             let mut table = arrays.table();
             let mipmapped = MipmappedData {
+                form: ArrayForm::default(),
                 context: 7,
                 levels: 2,
             };

@@ -15,5 +15,6 @@ pub mod objects;
 pub mod occupancy;
 pub mod pointers;
 pub mod pools;
+pub mod references;
 pub mod shareable;
 pub mod spare;

@@ -142,6 +142,17 @@ impl Decoder<'_> {
         Ok(code)
     }
 
+    /// A register with the eight bytes at a generic address.
+    pub(super) fn word_at(&mut self, address: u64) -> u32 {
+        let to = self.temp(8, 0);
+        let mut i = self.inst(Op::Env(spaces!(GENERIC, load<u64, u64>)));
+        i.a = self.constant(8, address);
+        i.wide = true;
+        i.list = Box::new([to]);
+        self.push(i);
+        to
+    }
+
     fn fence(&mut self) {
         let i = self.env(system::fence);
         self.push(i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Textures and surfaces, by 64-bit handles (unified mode).
+//! Textures and surfaces, by 64-bit handles (unified mode). A reference is a variable whose bytes are the handle of what is bound to it.
 
 use super::super::program::{EnvFn, NONE, Op};
 use super::super::texture::run::{
@@ -9,7 +9,7 @@ use super::super::texture::{
     BASE, COMPONENT_SHIFT, GATHER, GRADIENT, Geometry, LEVEL, MODE_SHIFT, WHOLE_BIT,
 };
 use super::{Decoder, Kind, Mods, Ty};
-use crate::ptx::{Base, Error, Operand};
+use crate::ptx::{Base, Error, Operand, Symbol};
 
 const GEOMETRIES: &[&str] = &["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"];
 const F32: Ty = Ty {
@@ -40,7 +40,11 @@ impl Decoder<'_> {
     fn object(&mut self, base: &Base) -> Result<u32, Error> {
         match base {
             Base::Register(r) if self.width(*r) == 64 => self.register(*r),
-            _ => self.error("texture and surface references are not supported, objects are"),
+            Base::Symbol(symbol @ Symbol::Global(_)) => {
+                let address = self.symbol(*symbol, 0);
+                Ok(self.word_at(address))
+            }
+            _ => self.error("texture or surface expected"),
         }
     }
 

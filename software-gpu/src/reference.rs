@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Texture and surface references. Each is a variable of a module, whose bytes are the handle of the object that is bound to it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpgpu_protocol::cuda::*;
+
+use crate::api::texture;
+use crate::array::{SURFACES, TEXTURES};
+use crate::border::Result;
+use crate::context;
+use crate::driver;
+use crate::handle::Table;
+
+/// All texture references.
+pub static TEXTURE_REFERENCES: Table<TextureReference> = Table::new(0x7f);
+/// All surface references.
+pub static SURFACE_REFERENCES: Table<SurfaceReference> = Table::new(0x5e);
+
+/// What is bound to a reference.
+#[derive(Debug, Clone, Copy)]
+pub enum Bound {
+    /// Nothing.
+    None,
+    /// An array.
+    Array(u64),
+    /// A mipmapped array.
+    Mipmapped(u64),
+    /// So many bytes from an address on.
+    Linear(u64, usize),
+    /// Rows at an address.
+    Rows(u64, CUDA_ARRAY_DESCRIPTOR, usize),
+}
+
+/// How a reference reads what is bound to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// The format of an element.
+    pub format: CUarray_format,
+    /// The channels of an element.
+    pub channels: u32,
+    /// As for an object.
+    pub form: CUDA_TEXTURE_DESC,
+    /// What it reads.
+    pub bound: Bound,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            format: CU_AD_FORMAT_FLOAT,
+            channels: 1,
+            form: CUDA_TEXTURE_DESC {
+                addressMode: [CU_TR_ADDRESS_MODE_CLAMP; 3],
+                ..CUDA_TEXTURE_DESC::default()
+            },
+            bound: Bound::None,
+        }
+    }
+}
+
+impl Reading {
+    fn resource(&self) -> Option<CUDA_RESOURCE_DESC> {
+        let of_array = |kind, array| CUDA_RESOURCE_DESC {
+            resType: kind,
+            res: CUDA_RESOURCE_MEMORY {
+                devPtr: array,
+                ..CUDA_RESOURCE_MEMORY::default()
+            },
+            ..CUDA_RESOURCE_DESC::default()
+        };
+        let of_memory = |kind, start, width, height, pitch| CUDA_RESOURCE_DESC {
+            resType: kind,
+            res: CUDA_RESOURCE_MEMORY {
+                devPtr: start,
+                format: self.format,
+                numChannels: self.channels,
+                width,
+                height,
+                pitchInBytes: pitch,
+            },
+            ..CUDA_RESOURCE_DESC::default()
+        };
+        Some(match self.bound {
+            Bound::None => return None,
+            Bound::Array(array) => of_array(CU_RESOURCE_TYPE_ARRAY, array),
+            Bound::Mipmapped(array) => of_array(CU_RESOURCE_TYPE_MIPMAPPED_ARRAY, array),
+            Bound::Linear(start, bytes) => of_memory(CU_RESOURCE_TYPE_LINEAR, start, bytes, 0, 0),
+            Bound::Rows(start, form, pitch) => {
+                let (width, height) = (form.Width, form.Height);
+                of_memory(CU_RESOURCE_TYPE_PITCH2D, start, width, height, pitch)
+            }
+        })
+    }
+}
+
+/// Where kernels find what is bound: the context, and the address of the variable; one of nobody's has none.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot {
+    /// The context, by id.
+    pub context: u64,
+    /// The variable's address.
+    pub address: Option<u64>,
+}
+
+impl Slot {
+    /// Has kernels that start from now on find an object.
+    fn set(&self, object: u64) {
+        let Some(address) = self.address else { return };
+        // What was launched goes by what was bound then.
+        context::wait_for_context(self.context);
+        let Ok(driver) = driver::get() else { return };
+        if let Some(pointer) = driver.memory.host_pointer(address, 8, true) {
+            // SAFETY: the variable's module lives, and no kernel of its context runs.
+            unsafe { pointer.cast::<u64>().write_unaligned(object) };
+        }
+    }
+}
+
+/// A texture reference.
+pub struct TextureReference {
+    /// Where kernels find it.
+    pub slot: Slot,
+    /// Its handle.
+    pub handle: u64,
+    /// How it reads, and the object that it is for kernels, or 0.
+    state: Mutex<(Reading, u64)>,
+}
+
+/// A surface reference.
+pub struct SurfaceReference {
+    /// Where kernels find it.
+    pub slot: Slot,
+    /// Its handle.
+    pub handle: u64,
+    /// The array, and the object that it is for kernels; or 0.
+    state: Mutex<(u64, u64)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TextureReference {
+    /// Makes one; its handle.
+    pub fn create(slot: Slot) -> u64 {
+        let made = TEXTURE_REFERENCES.insert_with(|handle| Self {
+            slot,
+            handle,
+            state: Mutex::default(),
+        });
+        made.handle
+    }
+
+    /// How it reads.
+    pub fn reading(&self) -> Reading {
+        lock(&self.state).0
+    }
+
+    /// Changes how it reads.
+    pub fn change(&self, change: impl FnOnce(&mut Reading)) -> Result {
+        let mut state = lock(&self.state);
+        change(&mut state.0);
+        // What was bound may be gone by now, and something else is bound next.
+        let _ = self.make(&mut state);
+        Ok(())
+    }
+
+    /// Binds something else.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE`: what was bound before stays so.
+    pub fn bind(&self, change: impl FnOnce(&mut Reading)) -> Result {
+        let mut state = lock(&self.state);
+        let before = state.0;
+        change(&mut state.0);
+        let made = self.make(&mut state);
+        if made.is_err() {
+            state.0 = before;
+            let _ = self.make(&mut state);
+        }
+        made
+    }
+
+    fn make(&self, state: &mut (Reading, u64)) -> Result {
+        let (reading, object) = state;
+        let made = match reading.resource() {
+            None => Ok(0),
+            Some(resource) => texture::create(self.slot.context, resource, reading.form, None),
+        };
+        let new = *made.as_ref().unwrap_or(&0);
+        self.slot.set(new);
+        TEXTURES.remove(std::mem::replace(object, new));
+        made.map(drop)
+    }
+}
+
+impl SurfaceReference {
+    /// Makes one; its handle.
+    pub fn create(slot: Slot) -> u64 {
+        let made = SURFACE_REFERENCES.insert_with(|handle| Self {
+            slot,
+            handle,
+            state: Mutex::default(),
+        });
+        made.handle
+    }
+
+    /// The array that is bound, or 0.
+    pub fn array(&self) -> u64 {
+        lock(&self.state).0
+    }
+
+    /// Binds an array.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub fn bind(&self, array: u64) -> Result {
+        let resource = CUDA_RESOURCE_DESC {
+            resType: CU_RESOURCE_TYPE_ARRAY,
+            res: CUDA_RESOURCE_MEMORY {
+                devPtr: array,
+                ..CUDA_RESOURCE_MEMORY::default()
+            },
+            ..CUDA_RESOURCE_DESC::default()
+        };
+        let new = texture::create_surface(self.slot.context, resource)?;
+        let mut state = lock(&self.state);
+        self.slot.set(new);
+        SURFACES.remove(state.1);
+        *state = (array, new);
+        Ok(())
+    }
+}
+
+/// Ends a reference, with the object that it was for kernels.
+pub fn remove(handle: u64) {
+    if let Some(texture) = TEXTURE_REFERENCES.remove(handle) {
+        TEXTURES.remove(lock(&texture.state).1);
+    }
+    if let Some(surface) = SURFACE_REFERENCES.remove(handle) {
+        SURFACES.remove(lock(&surface.state).1);
+    }
+}
+
+/// Drops the references of a context that ends.
+pub fn forget_context(context: u64) {
+    TEXTURE_REFERENCES.remove_where(|of| of.slot.context == context);
+    SURFACE_REFERENCES.remove_where(|of| of.slot.context == context);
+}
