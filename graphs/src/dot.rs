@@ -13,7 +13,11 @@ fn label(work: &Work) -> String {
         ),
         Work::Copy(of) => format!(
             "MEMCPY\\n{:#x} to {:#x}\\n{} x {} x {} bytes",
-            of.src, of.dst, of.width, of.height, of.depth
+            of.src | of.src_array,
+            of.dst | of.dst_array,
+            of.width,
+            of.height,
+            of.depth
         ),
         Work::Fill(of) => format!(
             "MEMSET\\n{:#x} value {:#x}\\n{} x {} of {} bytes",

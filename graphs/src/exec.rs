@@ -183,7 +183,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
         if of.moved {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let flat = flatten(inner, graph)?;
         inner.check_conditions(graph)?;

@@ -237,9 +237,13 @@ pub struct Copy3D {
     pub given: CUDA_MEMCPY3D,
     /// The handle of the context that it runs in.
     pub context: u64,
-    /// The first byte of the destination.
+    /// The array that is the destination, or 0: `given` says where in it.
+    pub dst_array: u64,
+    /// The array that is the source, or 0.
+    pub src_array: u64,
+    /// The first byte of the destination, if that is no array.
     pub dst: u64,
-    /// The first byte of the source.
+    /// The first byte of the source, if that is no array.
     pub src: u64,
     /// Bytes from row to row of the destination.
     pub dst_pitch: usize,
@@ -262,22 +266,22 @@ unsafe impl Send for Copy3D {}
 // SAFETY: as above.
 unsafe impl Sync for Copy3D {}
 
-/// One side of a copy: its first byte, its pitch and its height.
+/// One side of a copy: its first byte, its pitch and its height; of an array the first byte is 0.
 fn side(
-    (kind, host, device): (CUmemorytype, u64, u64),
+    (kind, host, device, array): (CUmemorytype, u64, u64, u64),
     (x, y, z): (usize, usize, usize),
     (pitch, height): (usize, usize),
     (width, rows, depth): (usize, usize, usize),
 ) -> Result<(u64, usize, usize)> {
-    let base = match kind {
-        CU_MEMORYTYPE_HOST => host,
-        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
-        CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
-        _ => return Err(CUDA_ERROR_INVALID_VALUE),
-    };
     let bad = CUDA_ERROR_INVALID_VALUE;
     let row = x.checked_add(width).ok_or(bad)?;
     let column = y.checked_add(rows).ok_or(bad)?;
+    let base = match kind {
+        CU_MEMORYTYPE_HOST => host,
+        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => device,
+        CU_MEMORYTYPE_ARRAY if array != 0 => return Ok((0, row, column)),
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
     // With one row the pitch says nothing, and with one slice the height.
     let pitch = if pitch == 0 || rows == 1 && depth == 1 && y == 0 && z == 0 {
         row.max(pitch)
@@ -307,17 +311,23 @@ impl Copy3D {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let extent = (c.WidthInBytes, c.Height, c.Depth);
+        let array = |kind, array: CUarray| match kind {
+            CU_MEMORYTYPE_ARRAY => array as u64,
+            _ => 0,
+        };
+        let dst_array = array(c.dstMemoryType, c.dstArray);
+        let src_array = array(c.srcMemoryType, c.srcArray);
         if extent.0 == 0 || extent.1 == 0 || extent.2 == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let (dst, dst_pitch, dst_height) = side(
-            (c.dstMemoryType, c.dstHost as u64, c.dstDevice),
+            (c.dstMemoryType, c.dstHost as u64, c.dstDevice, dst_array),
             (c.dstXInBytes, c.dstY, c.dstZ),
             (c.dstPitch, c.dstHeight),
             extent,
         )?;
         let (src, src_pitch, src_height) = side(
-            (c.srcMemoryType, c.srcHost as u64, c.srcDevice),
+            (c.srcMemoryType, c.srcHost as u64, c.srcDevice, src_array),
             (c.srcXInBytes, c.srcY, c.srcZ),
             (c.srcPitch, c.srcHeight),
             extent,
@@ -325,6 +335,8 @@ impl Copy3D {
         Ok(Self {
             given: *given,
             context,
+            dst_array,
+            src_array,
             dst,
             src,
             dst_pitch,
@@ -353,6 +365,21 @@ impl Copy3D {
         (copy.dstHeight, copy.srcHeight) = (1, 1);
         (copy.WidthInBytes, copy.Height, copy.Depth) = (bytes, 1, 1);
         Self::new(&copy, context)
+    }
+
+    /// Whether it copies the same bytes from the same place to the same place.
+    pub fn does_as(&self, other: &Self) -> bool {
+        let ends = |of: &Self| {
+            let given = &of.given;
+            let dst = (given.dstXInBytes, given.dstY, given.dstZ);
+            let src = (given.srcXInBytes, given.srcY, given.srcZ);
+            (
+                (of.dst_array, of.dst, of.dst_pitch, of.dst_height, dst),
+                (of.src_array, of.src, of.src_pitch, of.src_height, src),
+            )
+        };
+        let size = |of: &Self| (of.width, of.height, of.depth);
+        ends(self) == ends(other) && size(self) == size(other)
     }
 
     fn extent(&self, pitch: usize, height: usize) -> Result<usize> {

@@ -41,14 +41,13 @@ fn compare_kernels(one: &Kernel, other: &Kernel) -> u32 {
     }
 }
 
-/// Whether a copy can become another: in the same context, between memory of the same types, and lines stay lines.
+/// Whether a copy can become another: in the same context, between memory of the same types, and both are lines or there is no difference.
 pub fn copies_match(one: &Copy3D, other: &Copy3D) -> bool {
     let is_line = |of: &Copy3D| of.height == 1 && of.depth == 1;
-    let shape = |of: &Copy3D| (of.width, of.height, of.depth);
     one.context == other.context
         && one.given.srcMemoryType == other.given.srcMemoryType
         && one.given.dstMemoryType == other.given.dstMemoryType
-        && (is_line(one) && is_line(other) || shape(one) == shape(other))
+        && (is_line(one) && is_line(other) || one.does_as(other))
 }
 
 /// Whether a batch differs from another in nothing but addresses, values and conditions.

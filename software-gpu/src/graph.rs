@@ -19,6 +19,7 @@ use gpgpu_protocol::cuda::{
     CU_MEMORYTYPE_HOST, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent, CUstream,
 };
 
+use crate::api::array_copy;
 use crate::api::copy::{Rows, copy_now};
 use crate::api::event::Event;
 use crate::api::launch;
@@ -132,6 +133,9 @@ fn function_of(kernel: &Kernel) -> Result<Arc<Function>> {
 }
 
 fn copy(of: &Copy3D) -> Result {
+    if of.dst_array != 0 || of.src_array != 0 {
+        return array_copy::copy_now(&of.given);
+    }
     for z in 0..of.depth {
         let (to, from) = (of.dst_pitch * of.dst_height, of.src_pitch * of.src_height);
         copy_now(&Rows {
@@ -353,6 +357,9 @@ impl Gpu for Soft {
     }
 
     fn check_copy(of: &Copy3D) -> Result {
+        if of.dst_array != 0 || of.src_array != 0 {
+            return array_copy::check(&of.given);
+        }
         let memory = &driver::get()?.memory;
         let sides = [
             (of.dst, of.dst_extent()?, of.given.dstMemoryType, true),
@@ -394,10 +401,13 @@ impl Gpu for Soft {
     fn is_near(of: &Copy3D) -> Result<bool> {
         let memory = &driver::get()?.memory;
         let mut is_near = false;
-        for (address, bytes, writes) in [
-            (of.dst, of.dst_extent()?, true),
-            (of.src, of.src_extent()?, false),
+        for (array, address, bytes, writes) in [
+            (of.dst_array, of.dst, of.dst_extent()?, true),
+            (of.src_array, of.src, of.src_extent()?, false),
         ] {
+            if array != 0 {
+                continue;
+            }
             let place = memory.classify(address, bytes as u64, writes)?;
             is_near |= matches!(place, Place::Pageable);
         }

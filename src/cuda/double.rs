@@ -198,7 +198,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
     find! {
         cuCtxSetCurrent cuCtxGetDevice cuCtxCreate_v2 cuCtxPopCurrent_v2 cuCtxDestroy_v2 cuCtxSynchronize
         cuStreamCreate cuStreamGetFlags cuStreamQuery cuStreamSynchronize cuStreamDestroy_v2
-        cuEventCreate cuEventQuery cuEventRecord cuEventSynchronize cuEventDestroy_v2
+        cuEventCreate cuEventQuery cuEventRecord cuEventSynchronize cuEventDestroy_v2 cuArrayDestroy
         cuModuleUnload cuLaunchKernel
         cuMemGetInfo_v2 cuMemAlloc_v2 cuMemFree_v2 cuMemGetAddressRange_v2 cuMemcpyAsync cuMemsetD8_v2
         cuMemHostRegister_v2 cuMemHostGetDevicePointer_v2 cuMemHostUnregister
@@ -469,6 +469,10 @@ extern "C" fn cuEventQuery(event: u64) -> CUresult {
 
 extern "C" fn cuEventSynchronize(event: u64) -> CUresult {
     call("cuEventSynchronize", &[event])
+}
+
+extern "C" fn cuArrayDestroy(array: u64) -> CUresult {
+    end("cuArrayDestroy", array)
 }
 
 extern "C" fn cuEventDestroy_v2(event: u64) -> CUresult {

@@ -15,8 +15,8 @@ use std::{
 
 use gpgpu_protocol::{
     api::{
-        Array, Context, Event, Function, GraphExec, GraphStep, LaunchConfig, MemPool, Module,
-        Physical, Request, Stream, object_id, request,
+        Array, BoxCopy, BoxEnd, Context, Event, Function, GraphExec, GraphStep, LaunchConfig,
+        MemPool, Module, Physical, Request, Stream, object_id, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -145,12 +145,32 @@ impl Rig {
                 0,
                 &[0, CU_STREAM_MEM_OP_WRITE_VALUE_32.into(), 0, dst, 7],
             ),
+            of(13, 0, &self.boxed(dst, self.array()).numbers()),
         ];
         let behind = |(at, step)| GraphStep {
             after: (at > 0).then(|| at as u32 - 1).into_iter().collect(),
             ..step
         };
         steps.into_iter().enumerate().map(behind).collect()
+    }
+
+    /// A copy of a row from an array to memory.
+    pub fn boxed(&self, dst: u64, array: u64) -> BoxCopy {
+        BoxCopy {
+            dst: BoxEnd {
+                address: dst,
+                pitch: 64,
+                rows: 1,
+                ..BoxEnd::default()
+            },
+            src: BoxEnd {
+                array,
+                ..BoxEnd::default()
+            },
+            width: 64,
+            height: 1,
+            depth: 1,
+        }
     }
 
     /// A new executable graph.

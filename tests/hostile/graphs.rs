@@ -4,7 +4,7 @@
 #![allow(non_snake_case)]
 
 use gpgpu_protocol::{
-    api::{GraphExec, GraphStep, graph_step, object_id, request},
+    api::{Array, BoxCopy, BoxEnd, GraphExec, GraphStep, graph_step, object_id, request},
     codec::{Blob, Writer},
 };
 
@@ -145,6 +145,31 @@ impl Attack<'_> {
         steps
     }
 
+    /// A copy between memory and an array, or two of these.
+    fn boxed(&mut self, address: u64) -> BoxCopy {
+        let mut end = || BoxEnd {
+            array: object_id::<Array>(1 + self.random.below(4)),
+            address,
+            pitch: 64,
+            rows: 2,
+            ..BoxEnd::default()
+        };
+        let (dst, src) = (end(), end());
+        let mut copy = BoxCopy {
+            dst,
+            src,
+            width: 64,
+            height: 2,
+            depth: 1,
+        };
+        match self.random.below(3) {
+            0 => copy.dst.array = 0,
+            1 => copy.src.array = 0,
+            _ => {}
+        }
+        copy
+    }
+
     /// A step with this number.
     fn step(&mut self, place: &Place, at: u32) -> GraphStep {
         let memory: Vec<u64> = [place.memory.clone(), vec![CLIENT + PINNED]].concat();
@@ -158,7 +183,7 @@ impl Attack<'_> {
         let kernel = launch(func, 0, dst, self.turns / 16);
         let after = (0..at).filter(|_| self.random.below(2) == 0).collect();
         let of = GraphStep {
-            kind: self.random.below(u64::from(graph_step::END) + 1) as u32,
+            kind: self.random.below(u64::from(graph_step::BOX) + 1) as u32,
             after,
             enabled: self.random.below(4) != 0,
             context: place.context,
@@ -183,6 +208,10 @@ impl Attack<'_> {
             3 => GraphStep { kind: 4, ..of },
             5 | 6 => GraphStep {
                 object: event,
+                ..of
+            },
+            graph_step::BOX => GraphStep {
+                numbers: self.boxed(dst).numbers(),
                 ..of
             },
             _ => GraphStep {

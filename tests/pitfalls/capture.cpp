@@ -156,6 +156,106 @@ PITFALL(37, rows_and_boxes_are_one_node) {
     EXPECT(word_at(b + 8192 + 1024 + 28) == 4 && word_at(b + 8192 + 1024 + 32) == 2, "the fill is wrong");
 }
 
+PITFALL(37, copies_of_arrays_are_nodes) {
+    Gpu gpu;
+    CUstream stream = new_stream();
+    CUdeviceptr a = device_words(1024, 1), b = device_words(1024, 2);
+    std::vector<unsigned> near(64, 3), back(64, 0);
+    CUDA_ARRAY3D_DESCRIPTOR form{16, 4, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+    CUarray one = nullptr, other = nullptr;
+    CK(cuArray3DCreate(&one, &form));
+    CK(cuArray3DCreate(&other, &form));
+    // Device memory to the first array, the middle of that to the second, pageable memory to its last row, and all of it back to device
+    // memory and to pageable memory.
+    begin(stream);
+    CUDA_MEMCPY3D box{};
+    box.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.srcDevice = a;
+    box.srcPitch = 128;
+    box.srcHeight = 4;
+    box.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    box.dstArray = one;
+    box.WidthInBytes = 64;
+    box.Height = 4;
+    box.Depth = 1;
+    CK(cuMemcpy3DAsync(&box, stream));
+    CUDA_MEMCPY2D rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    rows.srcArray = one;
+    rows.srcXInBytes = 16;
+    rows.srcY = 1;
+    rows.dstArray = other;
+    rows.WidthInBytes = 32;
+    rows.Height = 2;
+    CK(cuMemcpy2DAsync(&rows, stream));
+    rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+    rows.srcXInBytes = rows.srcY = 0;
+    rows.srcHost = near.data();
+    rows.srcPitch = 64;
+    rows.dstY = 3;
+    rows.WidthInBytes = 64;
+    rows.Height = 1;
+    CK(cuMemcpy2DAsync(&rows, stream));
+    CUDA_MEMCPY2D out{};
+    out.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    out.srcArray = other;
+    out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    out.dstDevice = b;
+    out.dstPitch = 256;
+    out.WidthInBytes = 64;
+    out.Height = 4;
+    CK(cuMemcpy2DAsync(&out, stream));
+    out.dstMemoryType = CU_MEMORYTYPE_HOST;
+    out.dstHost = back.data();
+    out.dstPitch = 64;
+    CK(cuMemcpy2DAsync(&out, stream));
+    CUgraph graph = end(stream);
+    EXPECT(types_of(graph) == std::vector<int>(5, CU_GRAPH_NODE_TYPE_MEMCPY), "%zu nodes", types_of(graph).size());
+    size_t count = 5;
+    CUgraphNode nodes[5];
+    CK(cuGraphGetNodes(graph, nodes, &count));
+    CUDA_MEMCPY3D got{};
+    CK(cuGraphMemcpyNodeGetParams(nodes[0], &got));
+    EXPECT(got.dstArray == one && got.dstMemoryType == CU_MEMORYTYPE_ARRAY, "another array");
+    CUgraphExec exec = nullptr;
+    CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (unsigned turn = 0; turn < 3; ++turn) {
+        set_words(a, 5 + turn, 128);
+        std::fill(near.begin(), near.end(), 30 + turn);
+        CK(cuGraphLaunch(exec, stream));
+        CK(cuStreamSynchronize(stream));
+        EXPECT(word_at(b) == 5 + turn && word_at(b + 28) == 5 + turn && word_at(b + 256) == 5 + turn, "%u in turn %u", word_at(b), turn);
+        EXPECT(word_at(b + 768) == 30 + turn && word_at(b + 768 + 60) == 30 + turn, "%u in turn %u", word_at(b + 768), turn);
+        EXPECT(word_at(b + 64) == 2, "more than the rows was written");
+        EXPECT(back[0] == 5 + turn && back[16 * 3 + 15] == 30 + turn, "%u and %u in turn %u", back[0], back[63], turn);
+    }
+    // Copies of several rows stay as they are. Of one row, each end may be another, but of the same type.
+    CK(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &got, gpu.context));
+    CUDA_MEMCPY3D changed = got;
+    changed.srcDevice = b;
+    CK_IS(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &changed, gpu.context), CUDA_ERROR_INVALID_VALUE);
+    changed = got;
+    changed.dstArray = other;
+    CK_IS(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &changed, gpu.context), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphMemcpyNodeGetParams(nodes[2], &got));
+    EXPECT(got.dstArray == other && got.dstY == 3 && got.Height == 1, "the third copy is of %zu rows", got.Height);
+    got.dstY = 2;
+    CK(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &got, gpu.context));
+    std::fill(near.begin(), near.end(), 50);
+    CK(cuGraphLaunch(exec, stream));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(word_at(b + 512) == 50 && word_at(b + 768) == 32, "%u and %u", word_at(b + 512), word_at(b + 768));
+    got.dstY = 4;
+    CK_IS(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &got, gpu.context), CUDA_ERROR_INVALID_VALUE);
+    got.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    got.dstDevice = b;
+    CK_IS(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &got, gpu.context), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphExecDestroy(exec));
+    CK(cuGraphDestroy(graph));
+    CK(cuArrayDestroy(one));
+    CK(cuArrayDestroy(other));
+}
+
 // Calls that may not be made while a stream of the mode is captured by this thread.
 template <typename Call>
 static void forbidden(CUstream stream, CUfunction kernel, const char *name, Call call, CUresult code) {

@@ -163,7 +163,7 @@ wire_struct! {
     pub struct GraphStep {
         /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
         /// one, 7 what a part has, 8 words that are written and waited for, 9 a value that conditional steps depend on, 10 a conditional
-        /// step, 11 the beginning of a body, 12 the end of the bodies.
+        /// step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy of which an array is one end at least.
         ///
         /// Steps 9, 11 and 12 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
         /// no other depends on. Behind it come its bodies, each with a step 11 at its beginning, and a step 12. Steps of a body wait
@@ -174,7 +174,7 @@ wire_struct! {
         pub after: Vec<u32>,
         /// Whether it is done; if not, it is as if it did nothing. A call, a record and a wait always are.
         pub enabled: bool,
-        /// The context that it runs in, by id; of a launch, a copy, a fill, a part, words, a value and a conditional step.
+        /// The context that it runs in, by id; of a launch, a copy of either kind, a fill, a part, words, a value and a conditional step.
         pub context: u64,
         /// The function or kernel of a launch, the number of the callback that `gpgpuNextCallback` gives, the event, the part, or
         /// the number of the value that a conditional step depends on.
@@ -185,7 +185,7 @@ wire_struct! {
         pub params: Blob,
         /// Of a copy: the first byte of the destination and of the source; bytes from row to row of each, rows from slice to slice of
         /// each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the value, the bytes of a value (1, 2
-        /// or 4), values in a row, rows. Of words: the flags of the batch, then each operation as a [`MemOp`] has it. Of a value: what it
+        /// or 4), values in a row, rows. Of a copy with an array: the fields of a [`BoxCopy`] in their order. Of words: the flags of the batch, then each operation as a [`MemOp`] has it. Of a value: what it
         /// is when a launch begins, and whether it is (1 or 0). Of a conditional step: its `CUgraphConditionalNodeType`, and how many
         /// bodies it has.
         pub numbers: Vec<u64>,
@@ -478,4 +478,50 @@ pub mod graph_step {
     pub const CONDITIONAL: u32 = 10;
     pub const BODY: u32 = 11;
     pub const END: u32 = 12;
+    /// Devices that have [`gpgpuModuleReference`](super::request::gpgpuModuleReference) have it too.
+    pub const BOX: u32 = 13;
+}
+
+impl BoxEnd {
+    fn numbers(&self) -> [u64; 7] {
+        let places = [self.pitch, self.rows, self.x, self.y, self.z].map(|number| number as u64);
+        let [pitch, rows, x, y, z] = places;
+        [self.array, self.address, pitch, rows, x, y, z]
+    }
+
+    fn of([array, address, pitch, rows, x, y, z]: [u64; 7]) -> Self {
+        let [pitch, rows, x, y, z] = [pitch, rows, x, y, z].map(|number| number as usize);
+        Self {
+            array,
+            address,
+            pitch,
+            rows,
+            x,
+            y,
+            z,
+        }
+    }
+}
+
+impl BoxCopy {
+    /// The fields as a [`GraphStep`] has them.
+    pub fn numbers(&self) -> Vec<u64> {
+        let size = [self.width, self.height, self.depth].map(|number| number as u64);
+        [&self.dst.numbers()[..], &self.src.numbers(), &size].concat()
+    }
+
+    /// The copy of a step's numbers; `None` if these are too many or too few.
+    pub fn of_numbers(numbers: &[u64]) -> Option<Self> {
+        let (dst, rest) = numbers.split_first_chunk()?;
+        let (src, size) = rest.split_first_chunk()?;
+        let size: [u64; 3] = size.try_into().ok()?;
+        let [width, height, depth] = size.map(|number| number as usize);
+        Some(Self {
+            dst: BoxEnd::of(*dst),
+            src: BoxEnd::of(*src),
+            width,
+            height,
+            depth,
+        })
+    }
 }

@@ -165,12 +165,9 @@ fn end(given: &Given, size: Size, write: bool) -> Result<End> {
     })
 }
 
-/// Copies a box in a stream's order.
-pub fn copy(cx: &Context, c: &CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -> Result {
+/// Both ends of a copy: where it goes, and where it comes from.
+fn ends(c: &CUDA_MEMCPY3D) -> Result<(End, End)> {
     let size = [c.WidthInBytes, c.Height, c.Depth];
-    if size.contains(&0) {
-        return Ok(());
-    }
     let to = end(
         &Given {
             kind: c.dstMemoryType,
@@ -199,6 +196,30 @@ pub fn copy(cx: &Context, c: &CUDA_MEMCPY3D, stream: (CUstream, Null), wait: boo
         size,
         false,
     )?;
+    Ok((to, from))
+}
+
+/// Whether a copy can be made.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub fn check(c: &CUDA_MEMCPY3D) -> Result {
+    ends(c).map(drop)
+}
+
+/// Copies a box now: a node of a graph.
+pub fn copy_now(c: &CUDA_MEMCPY3D) -> Result {
+    let (to, from) = ends(c)?;
+    run(&to, &from, [c.WidthInBytes, c.Height, c.Depth])
+}
+
+/// Copies a box in a stream's order.
+pub fn copy(cx: &Context, c: &CUDA_MEMCPY3D, stream: (CUstream, Null), wait: bool) -> Result {
+    let size = [c.WidthInBytes, c.Height, c.Depth];
+    if size.contains(&0) {
+        return Ok(());
+    }
+    let (to, from) = ends(c)?;
     let stream = cx.own_stream(stream.0, stream.1)?;
     let node = || Ok(Work::Copy(Box::new(Copy3D::new(c, cx.handle)?)));
     if graph::record(&stream, node)? {

@@ -208,7 +208,8 @@ impl Handles {
         let objects = &session.objects;
         for step in &self.graph.steps {
             let uses = &step.uses;
-            if uses.object != 0 && objects.live_context_of(uses.object).is_none() {
+            let is_there = |(id, raw): &(u64, u64)| objects.is_still(*id, *raw);
+            if !uses.objects.iter().all(is_there) {
                 return Err(CUDA_ERROR_INVALID_HANDLE);
             }
             for (address, bytes) in &uses.memory {

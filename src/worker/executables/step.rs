@@ -12,8 +12,8 @@ use gpgpu_graphs::abi::{
 };
 use gpgpu_protocol::{
     api::{
-        Context, Event, GraphStep, Kernel, MemOp, Object, graph_step as kind, is_node_attribute,
-        object_kind,
+        Array, BoxCopy, Context, Event, GraphStep, Kernel, MemOp, Object, graph_step as kind,
+        is_node_attribute, object_kind,
     },
     cuda::*,
 };
@@ -22,7 +22,7 @@ use super::part::Part;
 use crate::{
     cuda::driver,
     worker::{
-        ops::{DEFAULT_STACK, known, memop, reserve_stack},
+        ops::{DEFAULT_STACK, box_copy, known, memop, reserve_stack},
         session::{Callbacks, Session},
     },
 };
@@ -69,8 +69,8 @@ pub enum Made {
 /// What a step uses that may end before its graph.
 #[derive(Debug, Default, Clone)]
 pub struct Uses {
-    /// A function, kernel or event; 0 for none.
-    pub object: u64,
+    /// Functions, kernels, events and arrays, with the driver's handles.
+    pub objects: Vec<(u64, u64)>,
     /// Addresses and bytes.
     pub memory: Vec<(u64, usize)>,
     /// Launches, copies, fills and batches of words.
@@ -133,7 +133,7 @@ fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult>
         attributes,
     };
     let uses = Uses {
-        object: step.object,
+        objects: vec![(step.object, raw)],
         commands: 1,
         ..Uses::default()
     };
@@ -213,11 +213,40 @@ fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
     Ok((
         Made::Copy(copy, context),
         Uses {
-            object: 0,
             memory,
             commands: 1,
+            ..Uses::default()
         },
     ))
+}
+
+/// A copy of a box, of which an array is one end at least. The driver sees to it that the box lies in that.
+fn boxed(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    let of = BoxCopy::of_numbers(&step.numbers).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let size = [of.width, of.height, of.depth];
+    box_copy::volume(size)?;
+    let (dst, src) = (box_copy::plain(of.dst), box_copy::plain(of.src));
+    let to = box_copy::hold(session, &dst, size)?;
+    let from = box_copy::hold(session, &src, size)?;
+    let nowhere = std::ptr::null_mut();
+    let copy = box_copy::described(
+        (&dst, Some(&to), nowhere),
+        (&src, Some(&from), nowhere),
+        size,
+    );
+    let memory = [&to, &from].into_iter().filter_map(|end| end.memory);
+    let uses = Uses {
+        objects: [&to, &from]
+            .into_iter()
+            .filter(|end| end.objects[0] != 0)
+            .map(|end| (end.objects[0], Array::id(end.array)))
+            .collect(),
+        memory: memory
+            .map(|(start, bytes)| (start, bytes as usize))
+            .collect(),
+        commands: 1,
+    };
+    Ok((Made::Copy(copy, home(session, step)?), uses))
 }
 
 fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
@@ -240,9 +269,9 @@ fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
     Ok((
         Made::Fill(params, context),
         Uses {
-            object: 0,
             memory,
             commands: 1,
+            ..Uses::default()
         },
     ))
 }
@@ -280,9 +309,9 @@ fn words(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> 
         _ops: lowered,
     };
     let uses = Uses {
-        object: 0,
         memory,
         commands: 1,
+        ..Uses::default()
     };
     Ok((made, uses))
 }
@@ -291,7 +320,7 @@ fn event(session: &Session, step: &GraphStep) -> Result<(CUevent, Uses), CUresul
     let entry = session.objects.entry::<Event>(step.object);
     let entry = entry.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let uses = Uses {
-        object: step.object,
+        objects: vec![(step.object, entry.raw)],
         ..Uses::default()
     };
     Ok((entry.raw as CUevent, uses))
@@ -308,6 +337,7 @@ pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresul
     match step.kind {
         kind::LAUNCH => launch(session, step),
         kind::COPY => copy(session, step),
+        kind::BOX => boxed(session, step),
         kind::FILL => fill(session, step),
         kind::WORDS => words(session, step),
         kind::CALL => {
@@ -356,6 +386,7 @@ pub fn is_in_context(of: u32) -> bool {
         of,
         kind::LAUNCH
             | kind::COPY
+            | kind::BOX
             | kind::FILL
             | kind::PART
             | kind::WORDS
@@ -366,7 +397,7 @@ pub fn is_in_context(of: u32) -> bool {
 
 /// Whether a step can be left out.
 pub fn can_be_disabled(of: u32) -> bool {
-    matches!(of, kind::LAUNCH | kind::COPY | kind::FILL)
+    matches!(of, kind::LAUNCH | kind::COPY | kind::BOX | kind::FILL)
 }
 
 impl Made {

@@ -5,8 +5,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use gpgpu_protocol::{
     api::{
-        EVENT_ATTRIBUTES, Event, GraphExec, GraphPart, GraphStep, LaunchAttribute, Object,
-        object_id, object_id_of, request,
+        Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphExec, GraphPart, GraphStep, LaunchAttribute,
+        Object, object_id, object_id_of, request,
     },
     cuda::*,
     libraries::{
@@ -174,6 +174,26 @@ fn what_a_step_names_is_checked_as_a_command_is() {
             "{at}"
         );
     }
+    // An array that is none, of another context's kind, or not there; memory that is short; too few numbers.
+    let none = object_id::<Array>(0x7000);
+    for (at, number) in [
+        (0, none),
+        (1, 0x1000),
+        (7, 0),
+        (7, none),
+        (7, rig.events[0]),
+        (14, 0),
+        (14, u64::MAX),
+        (15, u64::MAX),
+        (16, 0),
+    ] {
+        assert_ne!(
+            wrong(kind::BOX, &|of| of.numbers[at] = number),
+            CUDA_SUCCESS,
+            "{at}"
+        );
+    }
+    assert_eq!(wrong(kind::BOX, &|of| of.numbers.truncate(16)), BAD);
     for (at, number) in [
         (0, 1),
         (3, 3),
@@ -253,13 +273,23 @@ fn what_a_graph_uses_may_end_and_its_launch_is_refused() {
     }
     rig.works(request::cuMemFree_v2 { dptr: dst }, context);
     assert_eq!(launch(&rig, id(0), rig.streams[0]), BAD);
-    rig.works(
-        request::cuEventDestroy_v2 {
-            hEvent: rig.events[0],
-        },
-        context,
-    );
+    let event = rig.events[0];
+    rig.works(request::cuEventDestroy_v2 { hEvent: event }, context);
     assert_eq!(launch(&rig, id(1), rig.streams[0]), GONE);
+    // Another under its id is not the one that the driver's graph has.
+    let again = request::cuEventCreate {
+        phEvent: event,
+        Flags: 0,
+    };
+    rig.works(again, context);
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), GONE);
+    let boxed = of(&rig, kind::BOX);
+    let array = BoxCopy::of_numbers(&boxed.numbers).unwrap().src.array;
+    assert_eq!(make(&rig, id(3), &[boxed]), CUDA_SUCCESS);
+    assert_eq!(launch(&rig, id(3), rig.streams[0]), CUDA_SUCCESS);
+    let calls = calls + 1;
+    rig.works(request::cuArrayDestroy { hArray: array }, context);
+    assert_eq!(launch(&rig, id(3), rig.streams[0]), GONE);
     rig.works(request::cuModuleUnload { hmod: rig.module }, context);
     assert_eq!(launch(&rig, id(2), rig.streams[0]), GONE);
     assert_eq!(double::calls("cuGraphLaunch"), calls);

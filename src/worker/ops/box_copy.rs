@@ -21,18 +21,18 @@ use crate::worker::{
 type Size = [usize; 3];
 
 /// An end that was looked up.
-struct Held {
+pub struct Held {
     of: Memory,
     /// An array's handle.
-    array: CUarray,
-    /// The ids of the array, of what it is a part of, and of its context.
-    objects: [u64; 3],
+    pub array: CUarray,
+    /// The ids of the array, or 0, of what it is a part of, and of its context.
+    pub objects: [u64; 3],
     /// The first byte of memory, and how many from there to the last.
-    memory: Option<(u64, u64)>,
+    pub memory: Option<(u64, u64)>,
 }
 
 /// Bytes of a box, if it has some.
-fn volume(size: Size) -> Result<usize, CUresult> {
+pub fn volume(size: Size) -> Result<usize, CUresult> {
     let [width, height, depth] = size;
     let bytes = width
         .checked_mul(height)
@@ -80,7 +80,8 @@ fn in_memory(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresu
     })
 }
 
-fn hold(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
+/// Looks an end of a box up.
+pub fn hold(session: &Session, end: &BoxEnd, size: Size) -> Result<Held, CUresult> {
     match end.array {
         0 => in_memory(session, end, size),
         id => in_array(session, id),
@@ -106,16 +107,13 @@ fn kind(held: Option<&Held>) -> CUmemorytype {
     }
 }
 
-type End<'a> = (&'a BoxEnd, Option<&'a Held>, *mut c_void);
+/// An end with what was looked up of it, or else its address beside the stream.
+pub type End<'a> = (&'a BoxEnd, Option<&'a Held>, *mut c_void);
 
-/// Gives a copy to the driver. An end that is not held is bytes beside the stream.
-///
-/// # Safety
-///
-/// Bytes beside the stream are as many as the box has.
-unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
+/// A copy as the driver takes it. An end that is not held is bytes beside the stream.
+pub fn described(dst: End<'_>, src: End<'_>, size: Size) -> CUDA_MEMCPY3D {
     let array = |held: Option<&Held>| held.map_or(std::ptr::null_mut(), |held| held.array);
-    let copy = CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
         srcXInBytes: src.0.x,
         srcY: src.0.y,
         srcZ: src.0.z,
@@ -141,14 +139,23 @@ unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Res
         WidthInBytes: size[0],
         Height: size[1],
         Depth: size[2],
-    };
+    }
+}
+
+/// Gives a copy to the driver.
+///
+/// # Safety
+///
+/// Bytes beside the stream are as many as the box has.
+unsafe fn issue(dst: End<'_>, src: End<'_>, size: Size, stream: CUstream) -> Result<(), CUresult> {
+    let copy = described(dst, src, size);
     // SAFETY: the structure lives across the call; arrays are the driver's and live, memory is known as a whole, and the caller answers
     // for bytes beside the stream. The driver checks that boxes lie in their arrays.
     unsafe { driver::cuMemcpy3DAsync_v2(&copy, stream) }
 }
 
 /// The offsets of an end in memory: the address is that of the first byte.
-fn plain(end: BoxEnd) -> BoxEnd {
+pub fn plain(end: BoxEnd) -> BoxEnd {
     match end.array {
         0 => BoxEnd {
             x: 0,

@@ -4,7 +4,7 @@
 //! Each function is named as its entry of the API table.
 
 mod array;
-mod box_copy;
+pub mod box_copy;
 mod callback;
 mod client;
 mod context;

@@ -13,8 +13,8 @@ use gpgpu_graphs::{
 };
 use gpgpu_protocol::{
     api::{
-        GraphStep, LaunchAttribute, LaunchConfig, Request, graph_step as kind, is_node_attribute,
-        request,
+        BoxCopy, BoxEnd, GraphStep, LaunchAttribute, LaunchConfig, Request, graph_step as kind,
+        is_node_attribute, request,
     },
     codec::Blob,
     cuda::*,
@@ -115,7 +115,16 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
 /// What memory a step names beside what kernels use.
 fn names(work: &Work) -> Result<Vec<(u64, usize)>> {
     Ok(match work {
-        Work::Copy(of) => vec![(of.dst, of.dst_extent()?), (of.src, of.src_extent()?)],
+        Work::Copy(of) => {
+            let mut names = Vec::new();
+            if of.dst_array == 0 {
+                names.push((of.dst, of.dst_extent()?));
+            }
+            if of.src_array == 0 {
+                names.push((of.src, of.src_extent()?));
+            }
+            names
+        }
         Work::Fill(of) => vec![(of.given.dst, of.extent()?)],
         Work::MemOps(of) => {
             let ops = of.ops.iter().map(memop::read);
@@ -209,23 +218,45 @@ fn fill_step(fill: &Fill) -> GraphStep {
 /// One end of a copy: its first byte, bytes from row to row, rows from slice to slice.
 type End = (u64, usize, usize);
 
-fn copy_step(copy: &Copy3D, dst: End, src: End) -> GraphStep {
-    let numbers = [
-        dst.0,
-        src.0,
-        dst.1 as u64,
-        src.1 as u64,
-        dst.2 as u64,
-        src.2 as u64,
-        copy.width as u64,
-        copy.height as u64,
-        copy.depth as u64,
-    ];
+/// An end in memory of the worker's.
+fn at((address, pitch, rows): End) -> BoxEnd {
+    BoxEnd {
+        address,
+        pitch,
+        rows,
+        ..BoxEnd::default()
+    }
+}
+
+fn copy_step(copy: &Copy3D, dst: BoxEnd, src: BoxEnd) -> GraphStep {
+    let (kind, numbers) = if dst.array != 0 || src.array != 0 {
+        let of = BoxCopy {
+            dst,
+            src,
+            width: copy.width,
+            height: copy.height,
+            depth: copy.depth,
+        };
+        (kind::BOX, of.numbers())
+    } else {
+        let numbers = [
+            dst.address,
+            src.address,
+            dst.pitch as u64,
+            src.pitch as u64,
+            dst.rows as u64,
+            src.rows as u64,
+            copy.width as u64,
+            copy.height as u64,
+            copy.depth as u64,
+        ];
+        (kind::COPY, numbers.to_vec())
+    };
     GraphStep {
-        kind: kind::COPY,
+        kind,
         enabled: true,
         context: copy.context,
-        numbers: numbers.to_vec(),
+        numbers,
         ..GraphStep::default()
     }
 }
@@ -240,20 +271,28 @@ fn far(client: &Client, kind: CUmemorytype, address: u64, bytes: usize) -> Optio
     }
 }
 
-/// Both ends of a copy as the worker reaches them.
-fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<u64>, Option<u64>)> {
-    let dst = far(
-        client,
-        copy.given.dstMemoryType,
-        copy.dst,
-        copy.dst_extent()?,
-    );
-    let src = far(
-        client,
-        copy.given.srcMemoryType,
-        copy.src,
-        copy.src_extent()?,
-    );
+/// Both ends of a copy as the worker reaches them; `None` for pageable memory.
+fn ends(client: &Client, copy: &Copy3D) -> Result<(Option<BoxEnd>, Option<BoxEnd>)> {
+    let of = &copy.given;
+    let in_array = |array, [x, y, z]: [usize; 3]| {
+        Some(BoxEnd {
+            array,
+            x,
+            y,
+            z,
+            ..BoxEnd::default()
+        })
+    };
+    let dst = match copy.dst_array {
+        0 => far(client, of.dstMemoryType, copy.dst, copy.dst_extent()?)
+            .map(|address| at((address, copy.dst_pitch, copy.dst_height))),
+        array => in_array(array, [of.dstXInBytes, of.dstY, of.dstZ]),
+    };
+    let src = match copy.src_array {
+        0 => far(client, of.srcMemoryType, copy.src, copy.src_extent()?)
+            .map(|address| at((address, copy.src_pitch, copy.src_height))),
+        array => in_array(array, [of.srcXInBytes, of.srcY, of.srcZ]),
+    };
     Ok((dst, src))
 }
 
@@ -262,27 +301,44 @@ pub fn is_near(client: &Client, copy: &Copy3D) -> Result<bool> {
     ends(client, copy).map(|(dst, src)| dst.is_none() || src.is_none())
 }
 
+/// Whether an end is one that the process knows to be good.
+fn is_known(
+    client: &Client,
+    copy: &Copy3D,
+    end: Option<BoxEnd>,
+    memory: (u64, usize),
+) -> Result<bool> {
+    match end {
+        None => Ok(true),
+        Some(end) if end.array != 0 => {
+            let size = [copy.width, copy.height, copy.depth];
+            let array = client.arrays.array(end.array);
+            match array.is_ok_and(|array| array.holds([end.x, end.y, end.z], size)) {
+                true if client.has(request::gpgpuModuleReference::OP) => Ok(true),
+                true => Err(CUDA_ERROR_NOT_SUPPORTED),
+                false => Err(CUDA_ERROR_INVALID_VALUE),
+            }
+        }
+        Some(_) => Ok(client.pointers.find_whole(memory.0, memory.1).is_some()),
+    }
+}
+
 /// Whether a copy can be made. Memory that the process does not know the host judges.
 pub fn check_copy(client: &Client, copy: &Copy3D) -> Result {
     let (dst, src) = ends(client, copy)?;
-    let known = |far: Option<u64>, address, extent| {
-        far.is_none() || client.pointers.find_whole(address, extent).is_some()
-    };
-    if known(dst, copy.dst, copy.dst_extent()?) && known(src, copy.src, copy.src_extent()?) {
+    let to = is_known(client, copy, dst, (copy.dst, copy.dst_extent()?))?;
+    let from = is_known(client, copy, src, (copy.src, copy.src_extent()?))?;
+    if to && from {
         return Ok(());
     }
-    for address in [copy.dst, copy.src] {
-        client.disown(address);
+    for (array, address) in [(copy.dst_array, copy.dst), (copy.src_array, copy.src)] {
+        if array == 0 {
+            client.disown(address);
+        }
     }
     // The near end is judged as if it were the far one, which is known to be good or judged here.
-    let (to, from) = match (dst, src) {
-        (Some(dst), Some(src)) => (
-            (dst, copy.dst_pitch, copy.dst_height),
-            (src, copy.src_pitch, copy.src_height),
-        ),
-        (Some(dst), None) => [(dst, copy.dst_pitch, copy.dst_height); 2].into(),
-        (None, Some(src)) => [(src, copy.src_pitch, copy.src_height); 2].into(),
-        (None, None) => return Ok(()),
+    let (Some(to), Some(from)) = (dst.or(src), src.or(dst)) else {
+        return Ok(());
     };
     let step = copy_step(copy, to, from);
     client.call(&request::gpgpuGraphCheck { step }).map(drop)
@@ -397,11 +453,11 @@ fn copy(
     let copy = *copy;
     let to = (copy.dst, copy.dst_pitch, copy.dst_height);
     let from = (copy.src, copy.src_pitch, copy.src_height);
-    let packed = |address| (address, copy.width, copy.height);
+    let packed = |address| at((address, copy.width, copy.height));
     let behind = |list: &Vec<GraphStep>| vec![list.len() as u32 - 1];
     match ends(client, &copy)? {
         (Some(dst), Some(src)) => {
-            let step = copy_step(&copy, (dst, to.1, to.2), (src, from.1, from.2));
+            let step = copy_step(&copy, dst, src);
             list.push(GraphStep { after, ..step });
         }
         (Some(dst), None) => {
@@ -410,13 +466,13 @@ fn copy(
             let call = Call::new(client, move || shadow.copy(&copy, from, false));
             list.push(call_step(after, &call));
             calls.push(call);
-            let step = copy_step(&copy, (dst, to.1, to.2), packed(address));
+            let step = copy_step(&copy, dst, packed(address));
             let after = behind(list);
             list.push(GraphStep { after, ..step });
         }
         (None, Some(src)) => {
             let shadow = Shadow::new(&copy)?;
-            let step = copy_step(&copy, packed(shadow.address), (src, from.1, from.2));
+            let step = copy_step(&copy, packed(shadow.address), src);
             list.push(GraphStep { after, ..step });
             let call = Call::new(client, move || shadow.copy(&copy, to, true));
             list.push(call_step(behind(list), &call));
