@@ -687,8 +687,8 @@ PITFALL(41, a_graph_that_was_moved_into_a_node_keeps_its_nodes) {
     CK_IS(cuGraphInstantiate(&alone, inner, 0), CUDA_ERROR_NOT_SUPPORTED);
     CK_IS(cuGraphDestroy(inner), CUDA_ERROR_INVALID_VALUE);
     CUgraph third = new_graph();
-    CK_IS(cuGraphAddChildGraphNode(&other, third, nullptr, 0, inner), CUDA_ERROR_INVALID_VALUE);
-    CK_IS(cuGraphAddNode(&other, third, nullptr, nullptr, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    CK_IS(cuGraphAddChildGraphNode(&other, third, nullptr, 0, inner), CUDA_ERROR_NOT_SUPPORTED);
+    CK_IS(cuGraphAddNode(&other, third, nullptr, nullptr, 0, &params), CUDA_ERROR_NOT_SUPPORTED);
     CUgraphExecUpdateResultInfo info{};
     CK_IS(cuGraphExecUpdate(exec, inner, &info), CUDA_ERROR_INVALID_VALUE);
     // The node takes it along.

@@ -180,7 +180,7 @@ pub(super) unsafe fn host(params: *const c_void) -> Result<Work> {
 pub(super) fn child<G: Gpu>(graph: CUgraph) -> Result<Work> {
     G::store().with(|inner| {
         if inner.graph(graph as u64)?.moved {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let mut graphs = vec![graph as u64];
         while let Some(graph) = graphs.pop() {
@@ -209,7 +209,10 @@ pub(super) fn moved<G: Gpu>(graph: CUgraph) -> Result<Work> {
         if of.captures {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
-        if of.moved || of.owner.is_some() {
+        if of.moved {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        if of.owner.is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if inner.is_conditional(graph as u64)? {
