@@ -29,8 +29,9 @@ use crate::{
     thread,
 };
 
-/// The most bytes that travel in the command itself.
-const IN_COMMAND: usize = 2 << 10;
+/// The most bytes that travel in the command itself. On an H100, 4 and 8 KiB with a wait behind them take 1 µs less than by a block, of
+/// which the worker has to tell that it is free again; 16 KiB take as long, and 32 KiB 10 µs more.
+const IN_COMMAND: usize = 8 << 10;
 /// The most bytes that travel by the ring's data blocks; more is better moved without a copy on the way.
 const BY_BLOCKS: usize = 4 << 20;
 
