@@ -478,7 +478,7 @@ pub mod graph_step {
     pub const CONDITIONAL: u32 = 10;
     pub const BODY: u32 = 11;
     pub const END: u32 = 12;
-    /// Devices that have [`gpgpuModuleReference`](super::request::gpgpuModuleReference) have it too.
+    /// Devices that have `gpgpuModuleReference` have it too.
     pub const BOX: u32 = 13;
 }
 
