@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use gpgpu_protocol::cuda::*;
 
-use crate::border::Result;
 use crate::config::{
     ARRAY_ALIGNMENT, MAX_CUBE_LAYERS, MAX_LAYERED, MAX_LAYERS, MAX_TEXTURE1D, MAX_TEXTURE2D,
     MAX_TEXTURE3D, MAX_TEXTURE3D_DEEP,
@@ -15,6 +14,7 @@ use crate::config::{
 use crate::context::Context;
 use crate::driver;
 use crate::exec::{Class, Format, Image, Layout, Place, Surface, Texture};
+use crate::ffi::Result;
 use crate::handle::Table;
 use crate::memory::Charge;
 

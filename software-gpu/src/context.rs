@@ -13,9 +13,9 @@ use gpgpu_protocol::cuda::{
     CUlimit, CUstream,
 };
 
-use crate::border::Result;
 use crate::config::{Config, MULTIPROCESSORS};
 use crate::driver::{self, Driver, new_id};
+use crate::ffi::Result;
 use crate::graph;
 use crate::green::Green;
 use crate::handle::Table;

@@ -12,10 +12,10 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUdevice, CUresult,
 };
 
-use crate::border::Result;
 use crate::config::Config;
 use crate::context::Primary;
 use crate::exec::{Fault, FaultKind};
+use crate::ffi::Result;
 use crate::memory::DeviceMemory;
 
 const BEFORE: u8 = 0;

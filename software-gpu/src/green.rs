@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use gpgpu_protocol::cuda::*;
 
-use crate::border::Result;
 use crate::config::{Config, MULTIPROCESSORS};
 use crate::context::Context;
+use crate::ffi::Result;
 use crate::handle::Table;
 
 /// All descriptors. CUDA has no function that ends one.

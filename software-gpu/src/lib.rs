@@ -4,7 +4,7 @@
 //! From the outside in:
 //!
 //! - [`api`]: the functions of the CUDA driver API under their own names, one file per CUDA object;
-//! - [`border`]: what every one of them passes through: initialisation, current context, sticky errors, panics, pointers;
+//! - [`ffi`]: what every one of them passes through: initialisation, current context, sticky errors, panics, pointers;
 //! - [`image`]: fatbins, cubins and PTX text as modules arrive;
 //! - [`context`], [`stream`], [`memory`], [`module`]: the objects themselves, found by [`handle`]s, never by address;
 //! - [`green`]: multiprocessors, and the green contexts that have some of them;
@@ -13,11 +13,11 @@
 
 pub mod api;
 pub mod array;
-pub mod border;
 pub mod config;
 pub mod context;
 pub mod driver;
 pub mod exec;
+pub mod ffi;
 pub mod graph;
 pub mod green;
 pub mod handle;

@@ -19,11 +19,11 @@ use gpgpu_protocol::cuda::{
     CUfunction_attribute,
 };
 
-use crate::border::Result;
 use crate::config::{Config, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::exec::{LoadError, LoadedModule};
+use crate::ffi::Result;
 use crate::handle::Table;
 use crate::image::Refused;
 use crate::memory::Kind;

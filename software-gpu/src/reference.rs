@@ -7,9 +7,9 @@ use gpgpu_protocol::cuda::*;
 
 use crate::api::texture;
 use crate::array::{SURFACES, TEXTURES};
-use crate::border::Result;
 use crate::context;
 use crate::driver;
+use crate::ffi::Result;
 use crate::handle::Table;
 
 /// All texture references.

@@ -101,7 +101,7 @@ impl Supervisor {
         match started {
             Ok(device) => {
                 let process = device.process.id();
-                self.voices.assign(process, &vm.devices_said);
+                self.outputs.assign(process, &vm.devices_said);
                 if vm.may_log() {
                     tracing::info!(
                         vm = vm.policy.name,
@@ -160,7 +160,7 @@ impl Supervisor {
             _ => serve(Spare::start(
                 &self.config.device,
                 path.as_os_str(),
-                &self.voices,
+                &self.outputs,
             )?)?,
         };
         let Spare { process, link } = started;
@@ -240,7 +240,7 @@ impl Supervisor {
                 let user = (key, self.vms[device.vm].tenant(device.vm));
                 let is_known = self.config.gpus == 0 || gpu < self.config.gpus;
                 let channel = match is_known {
-                    true => self.movers.connect(gpu, user, token, ops, &self.voices),
+                    true => self.movers.connect(gpu, user, token, ops, &self.outputs),
                     false => Err(io::ErrorKind::NotFound.into()),
                 };
                 let answer = match channel {
@@ -297,7 +297,7 @@ impl Supervisor {
         self.sources.remove(&key);
         self.sources.remove(&device.link_token);
         self.movers.forget_user(key);
-        self.voices.forget(device.process.id());
+        self.outputs.forget(device.process.id());
         let _ = ops.remove(Events::with_data(&device.process, key, EventSet::IN));
         // It is not watched any more if it was closed before.
         let _ = ops.remove(Events::with_data(

@@ -7,6 +7,7 @@
 //! process, which it logs.
 
 pub mod cache;
+mod child_output;
 mod client;
 mod connections;
 mod gpu;
@@ -22,7 +23,6 @@ mod socket;
 mod spare;
 mod usage;
 mod vm;
-mod voices;
 mod warm;
 mod workers;
 
@@ -44,6 +44,7 @@ use crate::{
     ipc::device::ToDevice,
     policy::{Libraries, VmPolicy},
 };
+use child_output::ChildOutputs;
 use client::{Device, Warm, Worker};
 use lease::Leases;
 use metrics::Board;
@@ -51,7 +52,6 @@ use movers::Movers;
 use process::Process;
 use spare::Spares;
 use vm::Vm;
-use voices::Voices;
 use warm::Pool;
 
 pub use gpu::{Chosen, Error as GpuError, Gpu, choose, probe};
@@ -73,7 +73,7 @@ pub enum Error {
     Leases(#[source] io::Error),
     /// What workers print cannot be listened to.
     #[error("Cannot watch workers: {0}")]
-    Voices(#[source] io::Error),
+    ChildOutputs(#[source] io::Error),
     /// The event loop cannot go on.
     #[error("The event loop failed: {0}")]
     Events(event_manager::Error),
@@ -138,7 +138,7 @@ pub struct Supervisor {
     leases: Leases,
     /// Who is there, for the metrics.
     board: Arc<Board>,
-    voices: Voices,
+    outputs: ChildOutputs,
     sources: HashMap<u32, Source>,
     last_token: u32,
     /// The last worker's number for other workers.
@@ -169,7 +169,7 @@ impl Supervisor {
         let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger, &vm.terms));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
-        let voices = Voices::new().map_err(Error::Voices)?;
+        let outputs = ChildOutputs::new().map_err(Error::ChildOutputs)?;
         let supervisor = Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
             spare: Spares::new(config.warm_workers > 0, Instant::now()),
@@ -181,7 +181,7 @@ impl Supervisor {
             movers,
             leases,
             board: Arc::new(board),
-            voices,
+            outputs,
             sources: HashMap::new(),
             last_token: 0,
             last_number: 0,
@@ -271,7 +271,7 @@ impl Supervisor {
             return;
         };
         self.sources.remove(&token);
-        self.voices.forget(ended.process);
+        self.outputs.forget(ended.process);
         for key in ended.users {
             if let Some(device) = self.devices.get_mut(&key) {
                 device.tell(&ToDevice::MoverExited { gpu: ended.gpu });

@@ -14,8 +14,8 @@ use std::{
 use event_manager::{EventOps, EventSet, Events};
 
 use super::{
+    child_output::{ChildOutputs, Limit},
     process::{Process, Program, reason},
-    voices::{Limit, Voices},
 };
 use crate::{
     account::{GPUS, Shared, monotonic},
@@ -81,7 +81,7 @@ impl Movers {
     }
 
     /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
-    /// be, watched under `token`, and listened to by `voices`. With the channel comes a pipe that hangs up when the mover has left the channel,
+    /// be, watched under `token`, and listened to by `outputs`. With the channel comes a pipe that hangs up when the mover has left the channel,
     /// and moves nothing more for it.
     ///
     /// # Errors
@@ -92,10 +92,10 @@ impl Movers {
         (key, tenant): (u32, Tenant),
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
-        voices: &Voices,
+        outputs: &ChildOutputs,
     ) -> io::Result<(OwnedFd, PipeReader)> {
         if !self.running.contains_key(&gpu) {
-            let mover = self.start(gpu, token, ops, voices)?;
+            let mover = self.start(gpu, token, ops, outputs)?;
             self.running.insert(gpu, mover);
         }
         let mover = self.running.get_mut(&gpu).ok_or(io::ErrorKind::NotFound)?;
@@ -118,7 +118,7 @@ impl Movers {
         gpu: u32,
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
-        voices: &Voices,
+        outputs: &ChildOutputs,
     ) -> io::Result<Mover> {
         if gpu as usize >= GPUS {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -130,8 +130,8 @@ impl Movers {
         ipc::mover::pass_progress(ours.as_fd(), progress.file().as_fd())
             .map_err(io::Error::other)?;
         let label = OsString::from(gpu.to_string());
-        let process = program.start_heard(theirs, &label, ("Mover", voices))?;
-        voices.assign(process.id(), &said);
+        let process = program.start_heard(theirs, &label, ("Mover", outputs))?;
+        outputs.assign(process.id(), &said);
         ops.add(Events::with_data(&process, token(), EventSet::IN))
             .map_err(io::Error::other)?;
         tracing::info!("GPU {gpu}: mover started (process {})", process.id());

@@ -18,7 +18,7 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::voices::Voices;
+use super::child_output::ChildOutputs;
 
 /// The file that a process runs, by whatever name it was started.
 const OWN: &str = "/proc/self/exe";
@@ -108,7 +108,7 @@ impl Program {
         Process::new(child)
     }
 
-    /// The same, for a process that a guest may come to have: what it prints is read by `voices`, under the name of its role.
+    /// The same, for a process that a guest may come to have: what it prints is read by `outputs`, under the name of its role.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -116,7 +116,7 @@ impl Program {
         &self,
         channel: OwnedFd,
         label: &OsStr,
-        (role, voices): (&'static str, &Voices),
+        (role, outputs): (&'static str, &ChildOutputs),
     ) -> io::Result<Process> {
         let (output, stdout) = io::pipe()?;
         let (log, stderr) = io::pipe()?;
@@ -128,7 +128,7 @@ impl Program {
             .stderr(stderr)
             .spawn()?;
         let process = Process::new(child)?;
-        voices.add((role, process.id()), output, log)?;
+        outputs.add((role, process.id()), output, log)?;
         Ok(process)
     }
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
+    child_output::ChildOutputs,
     process::{Process, Program},
-    voices::Voices,
 };
 use crate::ipc::{self, device::SupervisorEnd};
 
@@ -35,10 +35,10 @@ impl Spare {
     ///
     /// # Errors
     /// The program cannot be run, or the host is out of processes or file descriptors.
-    pub fn start(program: &Program, label: &OsStr, voices: &Voices) -> io::Result<Self> {
+    pub fn start(program: &Program, label: &OsStr, outputs: &ChildOutputs) -> io::Result<Self> {
         let (ours, theirs) = ipc::pair()?;
         Ok(Self {
-            process: program.start_heard(theirs, label, ("Device process", voices))?,
+            process: program.start_heard(theirs, label, ("Device process", outputs))?,
             link: SupervisorEnd::new(ours),
         })
     }
@@ -76,12 +76,12 @@ impl Spares {
     }
 
     /// Starts one if it is time.
-    pub fn fill(&mut self, program: &Program, label: &OsStr, voices: &Voices, now: Instant) {
+    pub fn fill(&mut self, program: &Program, label: &OsStr, outputs: &ChildOutputs, now: Instant) {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
         self.due = None;
-        match Spare::start(program, label, voices) {
+        match Spare::start(program, label, outputs) {
             Ok(spare) => self.spare = Some(spare),
             Err(error) => {
                 tracing::warn!("Cannot start a spare device process: {error}");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{cache::Cache, socket::Socket, voices};
+use super::{cache::Cache, child_output, socket::Socket};
 use crate::{
     account::{CLIENTS, GPUS, Ledger, Shared, Terms},
     ipc::mover::Tenant,
@@ -52,9 +52,9 @@ pub struct Vm {
     /// A bound for how often it connects.
     pub connects: Pace,
     /// A bound for what its workers can have logged.
-    pub said: voices::Limit,
+    pub said: child_output::Limit,
     /// A bound for what its device processes can have logged.
-    pub devices_said: voices::Limit,
+    pub devices_said: child_output::Limit,
 }
 
 impl Vm {
@@ -96,8 +96,8 @@ impl Vm {
             paused: None,
             log: LogLimit::of_supervisor(),
             connects: Pace::new(CONNECT_BURST, CONNECT_PERIOD),
-            said: voices::Limit::default(),
-            devices_said: voices::Limit::default(),
+            said: child_output::Limit::default(),
+            devices_said: child_output::Limit::default(),
         };
         vm.apply();
         Ok(vm)

@@ -55,7 +55,7 @@ impl Supervisor {
             _ => "waiting".as_ref(),
         };
         self.spare
-            .fill(&self.config.device, label, &self.voices, now);
+            .fill(&self.config.device, label, &self.outputs, now);
         if !self.warm.is_due(now) {
             return;
         }
@@ -119,7 +119,7 @@ impl Supervisor {
 
     /// A worker that has no client is not watched any more.
     fn forget_warm(&mut self, worker: &Warm, ops: &mut EventOps<'_>) {
-        self.voices.forget(worker.process.id());
+        self.outputs.forget(worker.process.id());
         self.sources.remove(&worker.token);
         let events = Events::with_data(&worker.process, worker.token, EventSet::IN);
         let _ = ops.remove(events);
@@ -209,8 +209,8 @@ impl Supervisor {
         }
         let mut program = self.config.worker.clone();
         program.arguments.extend(self.libraries.to_arguments());
-        let voices = ("Worker", &self.voices);
-        let process = program.start_heard(theirs, path.as_os_str(), voices)?;
+        let outputs = ("Worker", &self.outputs);
+        let process = program.start_heard(theirs, path.as_os_str(), outputs)?;
         ops.add(Events::with_data(&process, token, EventSet::IN))
             .map_err(io::Error::other)?;
         Ok((process, channel))
@@ -266,7 +266,7 @@ impl Supervisor {
                 } = worker;
                 let slot = slot.unwrap_or_default();
                 self.board.opened(vm, &who, process.id(), slot, &account);
-                self.voices.assign(process.id(), &self.vms[vm].said);
+                self.outputs.assign(process.id(), &self.vms[vm].said);
                 if self.vms[vm].may_log() {
                     tracing::info!(
                         vm = who.vm,
@@ -341,7 +341,7 @@ impl Supervisor {
         self.sources.remove(&token);
         if let Some(worker) = worker {
             let _ = ops.remove(Events::with_data(&worker.process, token, EventSet::IN));
-            self.voices.forget(worker.process.id());
+            self.outputs.forget(worker.process.id());
             tracing::warn!(
                 worker = worker.process.id(),
                 reason = reason(ended),
@@ -369,7 +369,7 @@ impl Supervisor {
         worker.peers.unwatch(ops);
         self.sources.remove(&worker.peers.token);
         self.leases.leave(token);
-        self.voices.forget(worker.process.id());
+        self.outputs.forget(worker.process.id());
         let end = worker.end(ended, || self.board.out_of_memory());
         self.board.ended(worker.vm, worker.process.id(), end);
         self.vms[worker.vm].give_slot(worker.slot);

@@ -9,7 +9,6 @@
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
 
-mod ahead;
 mod argument;
 mod arrays;
 mod captures;
@@ -44,6 +43,7 @@ mod ops;
 mod peers;
 mod places;
 mod pool;
+mod prewarm;
 mod printed;
 mod printing;
 mod rest;

@@ -18,7 +18,6 @@ use gpgpu_protocol::{
 use smallvec::SmallVec;
 
 use super::{
-    ahead::Ahead,
     arrays::{Arrays, Textures},
     charges::Charges,
     common::Common,
@@ -36,6 +35,7 @@ use super::{
     objects::Entry,
     ops::link::Links,
     peers::Peers,
+    prewarm::Prewarm,
     printed::Printed,
     printing::Printing,
     rest::{Answers, Writer},
@@ -75,7 +75,7 @@ pub struct Session {
     /// Its green contexts.
     pub greens: Greens,
     /// The primary context that is made before it is asked for.
-    pub ahead: Ahead,
+    pub prewarm: Prewarm,
     /// What the host is, once it was asked.
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
@@ -247,7 +247,7 @@ impl Session {
             gates: Gates::new(common, device_memory),
             primary: Mutex::default(),
             greens: Greens::default(),
-            ahead: Ahead::default(),
+            prewarm: Prewarm::default(),
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
             executables: Executables::default(),

@@ -86,7 +86,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     let refusal = load(options, session).err();
     // A client that waits says which device it will want.
     if refusal.is_none() && !waiting && options.warm_contexts {
-        session.ahead.make();
+        session.prewarm.make();
     }
     tracing::debug!("Start: driver ready after {:?}", began.elapsed());
     if !waiting {
@@ -120,7 +120,7 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             session.printed.capture(pipes).map_err(Error::Printed)?;
             let shares = Shares::new(serving).map_err(Error::Shares)?;
             session.device_memory.limit_by(shares.quota.clone());
-            session.ahead.choose(shares.first_gpu());
+            session.prewarm.choose(shares.first_gpu());
             let _ = session.shares.set(shares);
         }
         Some(_) => return Err(ipc::Error::Malformed("not served first").into()),
@@ -128,8 +128,8 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
     match refusal {
         None => {
             charge_ahead(session);
-            session.ahead.make();
-            session.ahead.serve();
+            session.prewarm.make();
+            session.prewarm.serve();
             end.ready(status::OK)?;
         }
         Some(refusal) => {
@@ -170,10 +170,10 @@ fn open_ahead(end: &WorkerEnd, libraries: &[Library]) -> Result<(), Error> {
 fn charge_ahead(session: &Session) {
     match session
         .device_memory
-        .reserve_context(session.ahead.device())
+        .reserve_context(session.prewarm.device())
     {
-        Ok(charge) => session.ahead.set_charge(charge),
-        Err(_) => session.ahead.give_up(),
+        Ok(charge) => session.prewarm.set_charge(charge),
+        Err(_) => session.prewarm.give_up(),
     }
 }
 
@@ -224,7 +224,7 @@ fn check_reach(
 
 /// Whether the context made ahead, if there is one, still works.
 fn check(session: &Session) -> Result<(), CUresult> {
-    let Some(context) = session.ahead.peek() else {
+    let Some(context) = session.prewarm.peek() else {
         return Ok(());
     };
     // SAFETY: the handle is the driver's, and nobody else has it yet.

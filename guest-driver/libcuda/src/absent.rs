@@ -17,10 +17,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
-    border::Result,
     client::client,
     cuda,
     device::{attribute, device},
+    ffi::Result,
     thread,
 };
 

@@ -19,7 +19,7 @@ use gpgpu_protocol::{
     driver_api::check::Abi,
 };
 
-use crate::{border::Result, client::Client, stores::objects::Known, thread};
+use crate::{client::Client, ffi::Result, stores::objects::Known, thread};
 
 /// A pointer to a result.
 #[repr(transparent)]

@@ -10,10 +10,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
     device::device,
+    ffi::Result,
     stores::arrays::{ArrayData, MipmappedData},
     thread,
 };

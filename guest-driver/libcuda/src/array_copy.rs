@@ -14,10 +14,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
-    border::Result,
     client::{Client, client},
     copy::{Order, Side, check, planes, recorded},
     cuda,
+    ffi::Result,
     stores::pointers::Kind,
 };
 
@@ -88,11 +88,11 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
     let bytes = reach(depth - 1, height - 1, width).ok_or(bad)?;
     let start = base.checked_add(skipped as u64).ok_or(bad)?;
     let side = match given.kind {
-        CU_MEMORYTYPE_DEVICE => Side::Far(start),
+        CU_MEMORYTYPE_DEVICE => Side::DeviceVisible(start),
         _ => Side::host(client, start, bytes),
     };
     Ok(match side {
-        Side::Far(address) => {
+        Side::DeviceVisible(address) => {
             client.disown(address);
             End::Far(BoxEnd {
                 address,
@@ -101,7 +101,7 @@ fn end(client: &Client, given: &Given, size: Size) -> Result<End> {
                 ..BoxEnd::default()
             })
         }
-        Side::Near(first) => End::Near(first, pitch, slice),
+        Side::Pageable(first) => End::Near(first, pitch, slice),
     })
 }
 

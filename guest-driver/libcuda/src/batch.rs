@@ -6,10 +6,10 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::client,
     copy::{Order, at_once, unified},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     thread,
 };

@@ -9,10 +9,10 @@ use gpgpu_protocol::cuda::*;
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
     batch::{ANY, DURING_CALL, Failure, IN_STREAM, PREFER_OVERLAP},
-    border::Result,
     client::client,
     copy::{Order, planes, synchronise},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     thread,
 };

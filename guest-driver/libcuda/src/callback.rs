@@ -15,9 +15,9 @@ use gpgpu_client::log::{self, Level};
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     graph::{self, calls},
     launch::DefaultStream,
     managed, stream, thread,

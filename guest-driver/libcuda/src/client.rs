@@ -16,16 +16,16 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    border::Result,
+    ffi::Result,
     stores::{
         arrays::Arrays,
+        freed::Freed,
         host::Host,
         objects::Objects,
         pointers::{Origin, Pointers, Range},
         pools::Pools,
         references::References,
         shareable::Shareable,
-        spare::Spare,
     },
     visible,
 };
@@ -46,7 +46,7 @@ pub struct Client {
     /// Pinned host memory.
     pub host: Host,
     /// Device memory that the program freed.
-    pub spare: Spare,
+    pub freed: Freed,
     /// Memory pools.
     pub pools: Pools,
     /// Arrays, textures and surfaces.
@@ -121,7 +121,7 @@ impl Client {
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),
-            spare: Spare::default(),
+            freed: Freed::default(),
             pools,
             arrays: Arrays::default(),
             references: References::default(),
@@ -161,26 +161,26 @@ impl Client {
         is_open.then_some(range)
     }
 
-    /// Frees memory for the program; see [`Spare::free`].
+    /// Frees memory for the program; see [`Freed::free`].
     pub fn spare(&self, range: &Range) -> Result<bool> {
-        self.spare.free(&self.connection, range)
+        self.freed.free(&self.connection, range)
     }
 
-    /// The program uses an address that it may have freed; see [`Spare::disown`].
+    /// The program uses an address that it may have freed; see [`Freed::disown`].
     #[inline]
     pub fn disown(&self, address: u64) {
-        let any_ordered = self.spare.disown(&self.connection, address);
+        let any_ordered = self.freed.disown(&self.connection, address);
         self.note_freed(any_ordered);
     }
 
     /// Gives back everything that was kept, where the program would notice it.
     pub fn give_back_spare(&self) {
-        self.note_freed(self.spare.give_back(&self.connection));
+        self.note_freed(self.freed.give_back(&self.connection));
     }
 
     /// Gives back what is kept for a stream that is about to end.
     pub fn leave_stream(&self, stream: u64) {
-        self.note_freed(self.spare.leave_stream(&self.connection, stream));
+        self.note_freed(self.freed.leave_stream(&self.connection, stream));
     }
 
     /// Something may have been freed in a stream's order.

@@ -14,10 +14,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     coredump, cuda,
     device::{attribute, device},
+    ffi::Result,
     graph::Guest,
     green, managed, memory,
     stores::{

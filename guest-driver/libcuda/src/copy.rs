@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Copies: one and two dimensions, synchronous and asynchronous.
 //!
-//! Each side of a copy is either *far*, memory that the worker can address (device memory, and
-//! pinned host memory, which the worker shares), or *near*, pageable memory of this process, whose
+//! Each side of a copy is either visible to the device: memory that the worker can address (device memory, and
+//! pinned host memory, which the worker shares); or pageable memory of this process, whose
 //! bytes travel beside the stream. Pinned memory is read and written in stream order; a pageable source
 //! has been read, and a pageable destination written, when the call returns, as CUDA documents.
 
@@ -20,9 +20,9 @@ use gpgpu_protocol::{
 use crate::{
     argument::{HostPtr, InPtr},
     array_copy,
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     managed,
     stores::pointers::Kind,
@@ -46,24 +46,24 @@ const READ_AT_ONCE: usize = 64 << 10;
 #[derive(Debug, Clone, Copy)]
 pub enum Side {
     /// Memory that the worker can address.
-    Far(u64),
+    DeviceVisible(u64),
     /// Pageable memory.
-    Near(HostPtr),
+    Pageable(HostPtr),
 }
 
 impl Side {
-    /// Host memory: far if pinned as a whole, near otherwise.
+    /// Host memory: visible to the device if pinned as a whole, pageable otherwise.
     pub fn host(client: &Client, address: u64, bytes: usize) -> Self {
         match client.pointers.find_whole(address, bytes) {
             Some(range) if address.wrapping_sub(range.start) < range.bytes => {
-                Self::Far(range.far(address))
+                Self::DeviceVisible(range.far(address))
             }
-            Some(_) => Self::Far(address),
+            Some(_) => Self::DeviceVisible(address),
             // Mapped or not, the host is to judge it.
-            None if client.pointers.reservation(address).is_some() => Self::Far(address),
+            None if client.pointers.reservation(address).is_some() => Self::DeviceVisible(address),
             // Managed memory in part: it is the device's, and the host refuses the copy.
-            None if managed::holds(address) => Self::Far(address),
-            None => Self::Near(HostPtr::at(address)),
+            None if managed::holds(address) => Self::DeviceVisible(address),
+            None => Self::Pageable(HostPtr::at(address)),
         }
     }
 }
@@ -150,7 +150,7 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
         return Ok(());
     }
     for side in [dst, src] {
-        if let Side::Far(address) = side {
+        if let Side::DeviceVisible(address) = side {
             client.disown(address);
             if managed::holds(address) && client.pointers.find_whole(address, bytes).is_none() {
                 return Err(CUDA_ERROR_INVALID_VALUE);
@@ -159,7 +159,7 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
         }
     }
     match (dst, src) {
-        (Side::Far(dst), Side::Far(src)) => {
+        (Side::DeviceVisible(dst), Side::DeviceVisible(src)) => {
             let known = |address| client.whole(address, bytes).is_some();
             let request = request::cuMemcpyAsync {
                 dst,
@@ -193,9 +193,11 @@ fn copy(dst: Side, src: Side, bytes: usize, given: Given, order: Order) -> Resul
                 client.call(&request).map(drop)
             }
         }
-        (Side::Far(dst), Side::Near(src)) => inward(client, dst, src, bytes, order),
-        (Side::Near(dst), Side::Far(src)) => outward(client, dst, src, bytes, hStream),
-        (Side::Near(dst), Side::Near(src)) => {
+        (Side::DeviceVisible(dst), Side::Pageable(src)) => inward(client, dst, src, bytes, order),
+        (Side::Pageable(dst), Side::DeviceVisible(src)) => {
+            outward(client, dst, src, bytes, hStream)
+        }
+        (Side::Pageable(dst), Side::Pageable(src)) => {
             synchronise(client, hStream)?;
             dst.store(src.bytes(bytes));
             Ok(())
@@ -395,7 +397,7 @@ fn to_device(dst: u64, src: HostPtr, bytes: usize, order: Order) -> Result {
         return Ok(());
     }
     copy(
-        Side::Far(dst),
+        Side::DeviceVisible(dst),
         Side::host(client()?, src.address(), bytes),
         bytes,
         (
@@ -412,7 +414,7 @@ fn from_device(dst: HostPtr, src: u64, bytes: usize, order: Order) -> Result {
     }
     copy(
         Side::host(client()?, dst.address(), bytes),
-        Side::Far(src),
+        Side::DeviceVisible(src),
         bytes,
         (
             (CU_MEMORYTYPE_HOST, dst.address()),
@@ -449,8 +451,8 @@ fn in_device(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         return Ok(());
     }
     copy(
-        Side::Far(dst),
-        Side::Far(src),
+        Side::DeviceVisible(dst),
+        Side::DeviceVisible(src),
         bytes,
         ((CU_MEMORYTYPE_DEVICE, dst), (CU_MEMORYTYPE_DEVICE, src)),
         Order {
@@ -486,12 +488,12 @@ pub fn at_once(dst: u64, src: u64, bytes: usize, order: Order) -> Result {
         None => false,
     };
     let to = Side::host(client, dst, bytes);
-    if here && matches!(to, Side::Far(_)) {
+    if here && matches!(to, Side::DeviceVisible(_)) {
         // Pinned memory is this process's as well: what it holds now travels as pageable memory does.
         let given = ((CU_MEMORYTYPE_UNIFIED, dst), (CU_MEMORYTYPE_UNIFIED, src));
-        return copy(to, Side::Near(HostPtr::at(src)), bytes, given, order);
+        return copy(to, Side::Pageable(HostPtr::at(src)), bytes, given, order);
     }
-    let pageable = matches!(Side::host(client, src, bytes), Side::Near(_));
+    let pageable = matches!(Side::host(client, src, bytes), Side::Pageable(_));
     unified(dst, src, bytes, order)?;
     if pageable {
         return Ok(());
@@ -534,7 +536,7 @@ impl Plane {
             .ok_or(overflow)?;
         let start = base.checked_add(skipped as u64).ok_or(overflow)?;
         let side = if kind == CU_MEMORYTYPE_DEVICE {
-            Side::Far(start)
+            Side::DeviceVisible(start)
         } else {
             Side::host(client, start, bytes)
         };
@@ -666,13 +668,13 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
         synchronous,
     } = order;
     for plane in [dst, src] {
-        if let Side::Far(start) = plane.side {
+        if let Side::DeviceVisible(start) = plane.side {
             let bytes = plane.pitch.saturating_mul(height - 1).saturating_add(width);
             managed::names(client, start, bytes, hStream);
         }
     }
     match (dst.side, src.side) {
-        (Side::Far(to), Side::Far(from)) => {
+        (Side::DeviceVisible(to), Side::DeviceVisible(from)) => {
             let copy = Copy2D {
                 dst: to,
                 dst_pitch: dst.pitch,
@@ -696,7 +698,7 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
             }
             Ok(())
         }
-        (Side::Far(to), Side::Near(from)) => {
+        (Side::DeviceVisible(to), Side::Pageable(from)) => {
             let mut packed = Vec::new();
             for (row, count) in blocks(height, client.block_bytes() / width) {
                 packed.clear();
@@ -716,7 +718,7 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
             }
             Ok(())
         }
-        (Side::Near(to), Side::Far(from)) => {
+        (Side::Pageable(to), Side::DeviceVisible(from)) => {
             let mut packed = vec![0; client.block_bytes().min(width * height)];
             for (row, count) in blocks(height, client.block_bytes() / width) {
                 let src_row = from + (row * src.pitch) as u64;
@@ -735,7 +737,7 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
             }
             Ok(())
         }
-        (Side::Near(_), Side::Near(_)) => {
+        (Side::Pageable(_), Side::Pageable(_)) => {
             synchronise(client, hStream)?;
             for row in 0..height {
                 copy_row(
@@ -756,8 +758,8 @@ fn rows(copy2d: CUDA_MEMCPY2D, order: Order) -> Result {
 
 fn copy_row(dst: Plane, src: Plane, row: usize, width: usize, order: Order) -> Result {
     let at = |plane: Plane| match plane.side {
-        Side::Far(start) => Side::Far(start + (row * plane.pitch) as u64),
-        Side::Near(start) => Side::Near(start.add(row * plane.pitch)),
+        Side::DeviceVisible(start) => Side::DeviceVisible(start + (row * plane.pitch) as u64),
+        Side::Pageable(start) => Side::Pageable(start.add(row * plane.pitch)),
     };
     let whole = (CU_MEMORYTYPE_UNIFIED, 0);
     copy(at(dst), at(src), width, (whole, whole), order)

@@ -9,9 +9,10 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     argument::{HostPtr, OutPtr},
-    border::Result,
     client::client,
-    cuda, thread,
+    cuda,
+    ffi::Result,
+    thread,
 };
 
 /// `CU_COREDUMP_ENABLE_ON_EXCEPTION`.

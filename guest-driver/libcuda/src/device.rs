@@ -10,9 +10,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{OutPtr, Text},
-    border::Result,
     client::{API_VERSION, client, connect, initialise},
-    cuda, ipc,
+    cuda,
+    ffi::Result,
+    ipc,
     stores::answers::local,
 };
 

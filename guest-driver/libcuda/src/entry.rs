@@ -13,9 +13,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{OutPtr, Text},
-    border::Result,
     client::API_VERSION,
     cuda,
+    ffi::Result,
 };
 
 /// What a search for an entry point comes to.

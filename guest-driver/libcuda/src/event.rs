@@ -28,9 +28,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{GuestArg, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     ipc_event,
     launch::DefaultStream,

@@ -10,8 +10,8 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::GuestArg,
-    border::{Result, enter, permit},
     client::{Client, client},
+    ffi::{Result, enter, permit},
     thread,
 };
 

@@ -8,9 +8,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::GuestArg,
-    border::Result,
     client::{Client, client},
-    cuda, graph, managed,
+    cuda,
+    ffi::Result,
+    graph, managed,
     stores::pointers::Kind,
     thread,
 };

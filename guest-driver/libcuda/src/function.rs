@@ -10,9 +10,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::OutPtr,
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     stores::{answers::local, function::ATTRIBUTES, objects::Known, occupancy::reconfigure},
     thread,
 };

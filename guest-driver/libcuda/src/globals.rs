@@ -4,8 +4,8 @@
 use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
-    border::Result,
     client::Client,
+    ffi::Result,
     managed,
     stores::pointers::{Kind, Origin, Range},
     thread,

@@ -26,11 +26,12 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     context, cuda,
     device::device,
-    event, settings,
+    event,
+    ffi::Result,
+    settings,
     stores::{context::answer, objects::Known},
     thread,
 };

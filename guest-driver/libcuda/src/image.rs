@@ -16,7 +16,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
-    border::Result,
+    ffi::Result,
 };
 
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;

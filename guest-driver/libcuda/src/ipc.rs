@@ -22,9 +22,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::OutPtr,
-    border::Result,
     client::{Client, client},
-    cuda, ipc_event,
+    cuda,
+    ffi::Result,
+    ipc_event,
     stores::pointers::{Kind, Origin, Range},
     thread,
 };

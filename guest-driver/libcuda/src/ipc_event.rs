@@ -10,9 +10,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::OutPtr,
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     ipc, thread,
 };

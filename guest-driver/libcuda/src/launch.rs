@@ -25,9 +25,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
-    border::Result,
     client::{Client, client},
     cuda, event,
+    ffi::Result,
     graph::{self, Guest},
     green,
     stores::{function::FunctionData, objects::Known, occupancy::configuration},

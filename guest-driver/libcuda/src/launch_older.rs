@@ -13,9 +13,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
-    border::Result,
     client::client,
     cuda,
+    ffi::Result,
     launch::{DefaultStream, launch, plain},
     stores::{function::FunctionData, objects::Known},
     texture_reference, thread,

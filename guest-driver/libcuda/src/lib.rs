@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `libcuda.so.1` for a virtio-gpgpu guest: the CUDA driver API as a command stream.
 //!
-//! A call enters through [`border`], which turns C arguments into checked ones ([`argument`]), is
+//! A call enters through [`ffi`], which turns C arguments into checked ones ([`argument`]), is
 //! answered from what the process knows ([`client`], [`thread`]) or travels as an entry of the API
 //! table ([`gpgpu_protocol::api`]) over the client's connection ([`gpgpu_client`]). There is one file for each kind of
 //! CUDA object.
@@ -14,7 +14,6 @@ mod array;
 mod array_copy;
 mod batch;
 mod batch3d;
-mod border;
 mod callback;
 mod client;
 #[cfg(test)]
@@ -27,6 +26,7 @@ mod entry;
 mod error;
 mod event;
 mod exports;
+mod ffi;
 mod fill;
 mod function;
 mod globals;

@@ -14,9 +14,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
-    border::Result,
     client::client,
     cuda,
+    ffi::Result,
     image::{self, Jit},
     thread,
 };

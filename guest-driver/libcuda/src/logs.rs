@@ -16,8 +16,8 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     argument::{OutPtr, Text},
-    border::Result,
     cuda,
+    ffi::Result,
 };
 
 /// The most bytes that are kept, as with NVIDIA's driver.

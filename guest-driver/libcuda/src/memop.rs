@@ -9,9 +9,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
-    border::Result,
     client::{Client, client},
-    cuda, graph,
+    cuda,
+    ffi::Result,
+    graph,
     launch::DefaultStream,
     managed, stream,
 };

@@ -8,14 +8,14 @@ use gpgpu_protocol::{api::request, cuda::*, layout::PAGE_BYTES};
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
     device::device,
+    ffi::Result,
     graph, managed,
     stores::{
+        freed::{self, Home},
         pointers::{Kind, Origin, Range},
-        spare::{self, Home},
     },
     thread,
 };
@@ -25,7 +25,7 @@ const ALLOCATION_GRANULARITY: usize = 2 << 20;
 
 /// A context is gone, and its memory with it.
 pub fn forget_context(client: &Client, context: u64) {
-    client.spare.forget_context(context);
+    client.freed.forget_context(context);
     managed::forget_context(context);
     for range in client.pointers.remove_context(context) {
         if let Kind::Host { .. } = range.kind {
@@ -214,11 +214,11 @@ cuda! {
     fn cuMemAlloc_v2(dptr: OutPtr<CUdeviceptr>, bytesize: usize) {
         let client = client()?;
         let context = thread::home(client);
-        if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.spare.take(Home::of_context(context), spare::length_for(bytesize)) {
+        if client.ring().is_some() && !dptr.is_null() && let Some(spare) = client.freed.take(Home::of_context(context), freed::length_for(bytesize)) {
             note_device(client, context, spare, bytesize);
             return dptr.set(spare);
         }
-        let request = request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize: spare::length_for(bytesize) };
+        let request = request::cuMemAlloc_v2 { dptr: !dptr.is_null(), bytesize: freed::length_for(bytesize) };
         let reply = client.allocate(|| client.call(&request))?;
         note_device(client, context, reply.dptr, bytesize);
         dptr.set(reply.dptr)

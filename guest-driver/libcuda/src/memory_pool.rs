@@ -14,16 +14,16 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::client,
     cuda,
     device::device,
+    ffi::Result,
     graph::{self, Guest},
     green,
     launch::DefaultStream,
     stores::{
+        freed::{Home, Place},
         pointers::{Kind, Origin, Range},
-        spare::{Home, Place},
     },
     stream, thread,
 };
@@ -69,7 +69,7 @@ fn allocate(
         order: Some(place),
     });
     let spare = spare.filter(|_| !client.is_corrupted());
-    let kept = spare.and_then(|spare| client.spare.take(spare, bytesize));
+    let kept = spare.and_then(|spare| client.freed.take(spare, bytesize));
     let start = match kept {
         Some(start) => start,
         None => {
@@ -129,7 +129,7 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
             if let Some(place) = Place::of(hStream, pool)
-                && client.spare.free_in_order(client, range, place)
+                && client.freed.free_in_order(client, range, place)
             {
                 return Ok(());
             }

@@ -8,9 +8,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
-    border::Result,
     client::{Client, client},
-    cuda, globals,
+    cuda,
+    ffi::Result,
+    globals,
     image::{self, Jit},
     stores::{function::FunctionData, module::ModuleData, objects::Known},
     texture_reference, thread,

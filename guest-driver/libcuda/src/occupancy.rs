@@ -8,9 +8,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     launch::{DefaultStream, lower_config},
     stores::{
         objects::Known,

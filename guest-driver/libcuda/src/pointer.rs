@@ -5,9 +5,10 @@ use gpgpu_protocol::{api::request, cuda::*};
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
-    cuda, ipc,
+    cuda,
+    ffi::Result,
+    ipc,
     stores::pointers::{Kind, Origin},
     thread,
 };

@@ -8,9 +8,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::OutPtr,
-    border::Result,
     client::{Client, client},
     context, cuda,
+    ffi::Result,
     stores::{
         answers::{bit, local},
         context::answer,

@@ -10,9 +10,9 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    border::{Result, enter},
     client::{client, initialise},
     context,
+    ffi::{Result, enter},
     graph::library,
     launch, managed, thread,
 };

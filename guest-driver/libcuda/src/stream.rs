@@ -9,9 +9,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::OutPtr,
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     graph::{self, Guest},
     green, ipc_event,
     launch::DefaultStream,

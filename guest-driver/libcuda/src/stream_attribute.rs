@@ -7,7 +7,7 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    argument::HostPtr, border::Result, client::client, cuda, launch::DefaultStream,
+    argument::HostPtr, client::client, cuda, ffi::Result, launch::DefaultStream,
     stores::objects::Known, stream,
 };
 

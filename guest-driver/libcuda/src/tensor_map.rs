@@ -10,9 +10,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr},
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
 };
 
 /// The most dimensions of a tensor.

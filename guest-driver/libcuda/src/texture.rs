@@ -8,9 +8,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     stores::arrays::TextureData,
     tensor_map::far,
     thread,

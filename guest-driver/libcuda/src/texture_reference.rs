@@ -14,9 +14,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{InPtr, OutPtr, Text},
-    border::Result,
     client::{Client, client},
     cuda,
+    ffi::Result,
     stores::references::{Reading, Reference, State},
     tensor_map::far,
 };

@@ -14,8 +14,8 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    border::Result,
     client::{Client, client},
+    ffi::Result,
     green,
     stores::objects::Known,
 };

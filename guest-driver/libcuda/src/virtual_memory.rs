@@ -11,10 +11,10 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
-    border::Result,
     client::client,
     cuda,
     device::device,
+    ffi::Result,
     ipc,
     stores::pointers::{Kind, Origin, Range},
 };

@@ -15,7 +15,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use crate::{border::Result, device::pci_address};
+use crate::{device::pci_address, ffi::Result};
 
 /// The variable that names the devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";

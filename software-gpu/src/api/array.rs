@@ -7,9 +7,9 @@ use gpgpu_protocol::cuda::*;
 
 use super::device;
 use crate::array::{ARRAYS, Array, MIPMAPPED, Mipmapped};
-use crate::border::{Pointer, Result, export};
 use crate::config::{ARRAY_ALIGNMENT, MAX_LINEAR};
 use crate::context::{self, Context};
+use crate::ffi::{Pointer, Result, export};
 
 fn create(cx: &Context, out: Pointer<CUarray>, form: CUDA_ARRAY3D_DESCRIPTOR) -> Result {
     out.required()?;

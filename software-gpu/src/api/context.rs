@@ -12,10 +12,10 @@ use gpgpu_protocol::cuda::{
 
 use super::device::check;
 use super::primary_context::check_flags;
-use crate::border::{Pointer, Result, export};
 use crate::config::GREATEST_PRIORITY;
 use crate::context::{self, CONTEXTS, Context};
 use crate::driver::{self, Driver};
+use crate::ffi::{Pointer, Result, export};
 
 /// `CUctxCreateParams`.
 #[repr(C)]

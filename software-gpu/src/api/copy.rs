@@ -14,9 +14,9 @@ use gpgpu_protocol::cuda::{
     CUcontext, CUdeviceptr, CUstream,
 };
 
-use crate::border::{Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Result, export};
 use crate::graph;
 use crate::memory::Place;
 use crate::stream::{Null, Stream};

@@ -8,9 +8,9 @@ use gpgpu_protocol::cuda::{
 
 use super::array_copy;
 use super::copy::{Rows, Side, copy};
-use crate::border::{Pointer, Result, export};
 use crate::config::MAX_PITCH;
 use crate::context::Context;
+use crate::ffi::{Pointer, Result, export};
 use crate::stream::Null;
 
 pub(super) fn side(

@@ -9,9 +9,9 @@ use gpgpu_protocol::cuda::{
 use super::array_copy;
 use super::copy::{Rows, copy};
 use super::copy2d::side;
-use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::graph;
 use crate::stream::Null;
 

@@ -10,9 +10,9 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::copy::{Reading, Rows, Side, copy_reading};
-use crate::border::{Pointer, Result, export};
 use crate::context::Context;
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::stream::{Null, Order, Stream};
 
 /// The caller's arrays.

@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use gpgpu_protocol::cuda::*;
 
-use crate::border::{Pointer, Result, Text, export};
 use crate::config::{self, Config};
 use crate::driver;
+use crate::ffi::{Pointer, Result, Text, export};
 
 /// `CUDA_ERROR_INVALID_DEVICE` for any device but those there are.
 pub(super) fn check(device: CUdevice) -> Result {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUresult, RESULT_NAMES};
 
-use crate::border::{Pointer, export};
+use crate::ffi::{Pointer, export};
 
 struct Words {
     name: CString,

@@ -12,8 +12,8 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUcontext, CUevent, CUstream,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
+use crate::ffi::{Pointer, Result, export};
 use crate::graph::{self, Soft};
 use crate::handle::Table;
 use crate::stream::{Null, Ticket};

@@ -11,7 +11,7 @@ use gpgpu_protocol::cuda::{
     CUsharedconfig,
 };
 
-use crate::border::{Pointer, Result, export};
+use crate::ffi::{Pointer, Result, export};
 use crate::module::{Function, KERNELS};
 use crate::ptx;
 

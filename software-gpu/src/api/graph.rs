@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_void};
 use gpgpu_graphs::api;
 use gpgpu_protocol::{cuda::*, with_driver_api};
 
-use crate::border;
+use crate::ffi;
 use crate::graph::Soft;
 
 macro_rules! function {
@@ -25,7 +25,7 @@ macro_rules! function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CUresult {
             // SAFETY: promised by the caller.
-            border::always(|()| unsafe { api::$body::<Soft, $is_per_thread>($($arg),*) })
+            ffi::always(|()| unsafe { api::$body::<Soft, $is_per_thread>($($arg),*) })
         }
     };
     ($other:ident $($rest:tt)*) => {};

@@ -13,9 +13,9 @@ use gpgpu_protocol::cuda::{
 
 use super::device::check;
 use super::{event, stream};
-use crate::border::{Pointer, Result, export, refuse_in_callback};
 use crate::config::MULTIPROCESSORS;
 use crate::context::{self, Context};
+use crate::ffi::{Pointer, Result, export, refuse_in_callback};
 use crate::green::{ALL, DESCRIPTORS, Descriptor, Green, Resource};
 
 /// The green context that a handle names.

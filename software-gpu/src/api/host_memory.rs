@@ -8,9 +8,9 @@ use gpgpu_protocol::cuda::{
     CUdeviceptr,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::memory::{Allocation, Kind};
 
 type HostPointer = *mut c_void;

@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUuuid};
 
-use crate::border::{Pointer, export};
 use crate::config::DRIVER_VERSION;
 use crate::driver;
+use crate::ffi::{Pointer, export};
 
 export! {
     /// `cuInit`: `CUDA_ERROR_INVALID_VALUE` for flags, of which there are none.

@@ -11,7 +11,7 @@ use gpgpu_protocol::cuda::{
 
 use super::device::check;
 use super::function::{leak, parameter};
-use crate::border::{Pointer, Result, export};
+use crate::ffi::{Pointer, Result, export};
 use crate::module::{KERNELS, Kernel};
 
 fn named(kernel: CUkernel) -> Result<Arc<Kernel>> {

@@ -23,11 +23,11 @@ use gpgpu_graphs::node::{Host, Kernel, Shape, Work};
 
 use super::event::Event;
 use super::occupancy::active_blocks;
-use crate::border::{Pointer, Result, as_callback, export};
 use crate::config::{Config, MAX_BLOCK_DIM, MAX_CLUSTER_BLOCKS, MAX_GRID_DIM, MAX_PARAMETER_BYTES};
 use crate::context::{self, Context};
 use crate::driver;
 use crate::exec::{self, Effects, Launch};
+use crate::ffi::{Pointer, Result, as_callback, export};
 use crate::graph;
 use crate::module::Function;
 use crate::stream::Null;

@@ -10,7 +10,7 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::module::{Options, parse, parse_file};
-use crate::border::{Pointer, Result, Text, export};
+use crate::ffi::{Pointer, Result, Text, export};
 use crate::module::{LIBRARIES, Library};
 
 fn named(library: CUlibrary) -> Result<Arc<Library>> {

@@ -11,9 +11,9 @@ use gpgpu_protocol::cuda::{
     CUcontext, CUdeviceptr, CUresult, CUstream,
 };
 
-use crate::border::{self, Pointer, Result, as_callback};
 use crate::context;
 use crate::driver;
+use crate::ffi::{self, Pointer, Result, as_callback};
 use crate::graph;
 use crate::stream::Null;
 
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn softwareGpuQueue(
     queued: Pointer<c_int>,
     wait: c_int,
 ) -> CUresult {
-    border::healthy(|_| {
+    ffi::healthy(|_| {
         let work = work.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let cx = context::named(context as u64)?;
         let stream = cx.own_stream(stream, Null::Legacy)?;
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn softwareGpuBytes(
     size: usize,
     write: c_int,
 ) -> CUresult {
-    border::initialised(|driver| {
+    ffi::initialised(|driver| {
         let bytes = driver.memory.host_pointer(address, size as u64, write != 0);
         out.set(bytes.ok_or(CUDA_ERROR_ILLEGAL_ADDRESS)?.cast())
     })

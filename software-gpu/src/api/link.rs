@@ -11,8 +11,8 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::module::Options;
-use crate::border::{Pointer, Result, Text, export};
 use crate::config::Config;
+use crate::ffi::{Pointer, Result, Text, export};
 use crate::handle::Table;
 use crate::image::{self, Refused};
 use crate::link::Linker;

@@ -9,10 +9,10 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::config::{MAX_PITCH, PITCH_ALIGNMENT};
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
+use crate::ffi::{Pointer, Result, export};
 use crate::graph::Soft;
 use crate::memory::Kind;
 

@@ -7,9 +7,9 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUstream,
 };
 
-use crate::border::{Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Result, export};
 use crate::graph;
 use crate::memory::Place;
 use crate::stream::Null;

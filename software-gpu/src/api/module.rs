@@ -16,9 +16,9 @@ use gpgpu_protocol::cuda::{
     CUmodule, CUmoduleLoadingMode,
 };
 
-use crate::border::{Pointer, Result, Text, export};
 use crate::config::Config;
 use crate::context::Context;
+use crate::ffi::{Pointer, Result, Text, export};
 use crate::image::{self, Refused};
 use crate::module::{MODULES, Module};
 use crate::ptx;

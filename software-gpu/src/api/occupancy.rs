@@ -9,13 +9,13 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::launch::{check, from_config};
-use crate::border::{Pointer, Result, export};
 use crate::config::{
     BLOCKS_PER_MULTIPROCESSOR, Config, MAX_CLUSTER_BLOCKS, MULTIPROCESSORS, REGISTERS,
     SHARED_PER_BLOCK_OPTIN, SHARED_PER_MULTIPROCESSOR, SHARED_RESERVED_PER_BLOCK,
     THREADS_PER_MULTIPROCESSOR, WARP_SIZE,
 };
 use crate::context::Context;
+use crate::ffi::{Pointer, Result, export};
 use crate::module::Function;
 
 /// Shared memory is handed out in pieces of this many bytes.

@@ -20,9 +20,9 @@ use gpgpu_protocol::cuda::{
     CUdeviceptr, CUpointer_attribute,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::context;
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::memory::{Allocation, Kind};
 
 /// An attribute's value, in the size that CUDA writes.

@@ -23,10 +23,10 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::device::check;
-use crate::border::{Pointer, Result, export};
 use crate::config::{ALLOCATION_ALIGNMENT, MAX_DEVICES};
 use crate::context::{self, Context};
 use crate::driver::{self, Driver};
+use crate::ffi::{Pointer, Result, export};
 use crate::graph::{self, Soft};
 use crate::handle::Table;
 use crate::memory::{Allocation, Kind};

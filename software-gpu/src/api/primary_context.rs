@@ -9,9 +9,9 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::device::check;
-use crate::border::{Pointer, Result, export, refuse_in_callback};
 use crate::context::{CONTEXTS, Context};
 use crate::driver::Driver;
+use crate::ffi::{Pointer, Result, export, refuse_in_callback};
 
 /// Whether `flags` are ones that a context can have.
 pub(super) fn check_flags(flags: c_uint) -> Result {

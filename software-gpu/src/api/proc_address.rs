@@ -13,8 +13,8 @@ use gpgpu_protocol::cuda::{
 };
 use gpgpu_protocol::driver_api::ENTRY_POINTS;
 
-use crate::border::{Pointer, Result, Text, export};
 use crate::config::DRIVER_VERSION;
+use crate::ffi::{Pointer, Result, Text, export};
 
 /// The functions of this library: their addresses by symbol. One that is not listed here is not found by name.
 fn addresses() -> HashMap<&'static str, usize> {

@@ -13,10 +13,10 @@ use gpgpu_protocol::cuda::{
 use gpgpu_graphs::capture;
 
 use super::event::Event;
-use crate::border::{Pointer, Result, export};
 use crate::config::GREATEST_PRIORITY;
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::graph::{self, Soft};
 use crate::stream::{Null, Order, STREAMS};
 

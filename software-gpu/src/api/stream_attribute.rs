@@ -9,8 +9,8 @@ use gpgpu_protocol::cuda::{
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, CUDA_ERROR_INVALID_VALUE, CUstream,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::config::GREATEST_PRIORITY;
+use crate::ffi::{Pointer, Result, export};
 use crate::stream::Attributes;
 
 /// `CUstreamAttrValue`, as bytes.

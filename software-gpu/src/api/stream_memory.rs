@@ -15,9 +15,9 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_NOT_SUPPORTED, CUdeviceptr, CUstream,
 };
 
-use crate::border::{Pointer, Result, export};
 use crate::context::{self, Context};
 use crate::driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::graph;
 use crate::memory::Place;
 use crate::stream::Null;

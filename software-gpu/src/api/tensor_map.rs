@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use gpgpu_protocol::cuda::{CUDA_ERROR_INVALID_VALUE, CUtensorMap};
 
-use crate::border::{Pointer, Result, export};
+use crate::ffi::{Pointer, Result, export};
 
 /// What a map of this device begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"softtmap");

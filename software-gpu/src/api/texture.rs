@@ -8,11 +8,11 @@ use gpgpu_protocol::cuda::*;
 use crate::array::{
     Array, Mipmapped, SURFACES, SurfaceObject, TEXTURES, TextureObject, format_of, layout_of,
 };
-use crate::border::{Pointer, Result, export};
 use crate::config::{MAX_LINEAR, MAX_LINEAR2D, TEXTURE_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use crate::context::Context;
 use crate::driver;
 use crate::exec::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface, Texture};
+use crate::ffi::{Pointer, Result, export};
 
 fn require(holds: bool) -> Result {
     match holds {

@@ -8,8 +8,8 @@ use gpgpu_protocol::cuda::*;
 
 use super::module::named as module;
 use crate::array::{Array, Mipmapped};
-use crate::border::{Pointer, Result, Text, export};
 use crate::config::{TEXTURE_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
+use crate::ffi::{Pointer, Result, Text, export};
 use crate::ptx::Reference;
 use crate::reference::{
     self, Bound, SURFACE_REFERENCES, Slot, SurfaceReference, TEXTURE_REFERENCES, TextureReference,

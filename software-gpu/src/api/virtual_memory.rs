@@ -16,10 +16,10 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::device::check;
-use crate::border::{Pointer, Result, export};
 use crate::config::GRANULARITY;
 use crate::context;
 use crate::driver::Driver;
+use crate::ffi::{Pointer, Result, export};
 use crate::memory::{Handle, Physical};
 
 const NO_HANDLE_TYPES: CUmemAllocationHandleType = 0;

@@ -9,7 +9,7 @@ use gpgpu_protocol::cuda::{
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUresult,
 };
 
-use crate::border::Pointer;
+use crate::ffi::Pointer;
 use crate::ptx;
 
 /// PTX ISA version times ten that CUDA 13.0 brings; newer text is refused as its driver does.

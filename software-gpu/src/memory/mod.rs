@@ -21,10 +21,10 @@ use gpgpu_protocol::cuda::{
 };
 
 use crate::array;
-use crate::border::Result;
 use crate::config::ALLOCATION_ALIGNMENT;
 use crate::driver::new_id;
 use crate::exec;
+use crate::ffi::Result;
 
 pub use physical::{Charge, Handle, Physical};
 pub use reserve::Mapped;

@@ -15,8 +15,8 @@ use gpgpu_protocol::cuda::{
 };
 
 use super::space::Space;
-use crate::border::Result;
 use crate::config::GRANULARITY;
+use crate::ffi::Result;
 use crate::handle::Table;
 
 /// Every handle of `cuMemCreate` and `cuMemImportFromShareableHandle`.

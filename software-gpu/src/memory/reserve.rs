@@ -16,9 +16,9 @@ use gpgpu_protocol::cuda::{
 
 use super::physical::Handle;
 use super::{Allocation, DeviceMemory, Kind, Mapping};
-use crate::border::Result;
 use crate::config::{GRANULARITY, MAX_DEVICES};
 use crate::driver::new_id;
+use crate::ffi::Result;
 
 /// Where reservations go that wish for no address: beyond the largest window, below where programs lie.
 const AREA: u64 = 0x4800_0000_0000;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpgpu_protocol::cuda::CUDA_ERROR_OUT_OF_MEMORY;
 
-use crate::border::Result;
 use crate::config::ALLOCATION_ALIGNMENT;
+use crate::ffi::Result;
 
 const PAGE: usize = 4096;
 

@@ -81,10 +81,10 @@ pub(super) fn primary(
 
 /// The context made ahead, if this is its device. A client that begins with another device gets nothing from it.
 fn ahead(session: &Session, dev: CUdevice) -> Option<u64> {
-    if dev == session.ahead.device() {
-        session.ahead.take()
+    if dev == session.prewarm.device() {
+        session.prewarm.take()
     } else {
-        session.ahead.give_up();
+        session.prewarm.give_up();
         None
     }
 }
@@ -100,10 +100,12 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
 ) -> Outcome<reply::cuDevicePrimaryCtxSetFlags_v2> {
     let dev = session.gpu(request.dev)?;
     grace::narrow(&[]);
-    if dev == session.ahead.device() && request.flags & MADE_WITH != 0 && session.ahead.wait_made()
+    if dev == session.prewarm.device()
+        && request.flags & MADE_WITH != 0
+        && session.prewarm.wait_made()
     {
-        session.ahead.give_up();
-        session.ahead.wait_over();
+        session.prewarm.give_up();
+        session.prewarm.wait_over();
     }
     // SAFETY: no pointers.
     unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, request.flags)? };
@@ -118,7 +120,7 @@ pub fn cuDevicePrimaryCtxGetState(
 ) -> Outcome<reply::cuDevicePrimaryCtxGetState> {
     let dev = session.gpu(request.dev)?;
     let (mut flags, mut active) = (0, 0);
-    let hidden = dev == session.ahead.device() && session.ahead.is_hidden();
+    let hidden = dev == session.prewarm.device() && session.prewarm.is_hidden();
     let (mut to_flags, mut to_active) = (std::ptr::null_mut(), std::ptr::null_mut());
     if request.flags {
         to_flags = &raw mut flags;
@@ -153,7 +155,7 @@ pub fn cuDevicePrimaryCtxRetain(
     }
     let began = Instant::now();
     let (context, charge) = match ahead(session, dev) {
-        Some(context) => (context, session.ahead.take_charge()),
+        Some(context) => (context, session.prewarm.take_charge()),
         None => {
             let charge = session.device_memory.reserve_context(dev)?;
             let mut context = Context::handle(0);
@@ -199,7 +201,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     let dev = session.gpu(request.dev)?;
     grace::narrow(&[]);
     let mut table = primary(session);
-    if dev == session.ahead.device() && session.ahead.wait_made() {
+    if dev == session.prewarm.device() && session.prewarm.wait_made() {
         // To the guest there is nothing to reset but the flags, and nothing has used the context.
         // SAFETY: no pointers.
         unsafe { driver::cuDevicePrimaryCtxSetFlags_v2(dev, 0)? };
@@ -244,15 +246,15 @@ pub fn cuCtxCreate_v2(
     // this one, would make the client wait for both.
     let charge = match create() {
         Err(CUDA_ERROR_OUT_OF_MEMORY) => {
-            session.ahead.give_up();
-            session.ahead.wait_over();
+            session.prewarm.give_up();
+            session.prewarm.wait_over();
             create()?
         }
         created => created?,
     };
     let owner = Owner::Context(request.pctx);
     session.charges.keep(owner, request.pctx, charge);
-    session.ahead.give_up();
+    session.prewarm.give_up();
     // SAFETY: as above.
     unsafe {
         let mut popped = Context::handle(0);

@@ -26,8 +26,8 @@ pub fn gpgpuDeviceUsage(
         ..DeviceUsage::default()
     };
     // Who only looks should hold no memory, nor see that it does.
-    session.ahead.give_up();
-    session.ahead.wait_over();
+    session.prewarm.give_up();
+    session.prewarm.wait_over();
     if let Some(shares) = session.shares.get() {
         let quota = &shares.quota;
         if let Some(limit) = quota.limit() {

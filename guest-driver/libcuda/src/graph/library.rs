@@ -23,8 +23,8 @@ use gpgpu_protocol::{
 
 use super::{Guest, named};
 use crate::{
-    border::Result,
     client::{Client, client},
+    ffi::Result,
 };
 
 /// What a library has given the GPU in a call, as the host keeps it; it ends with its last node.

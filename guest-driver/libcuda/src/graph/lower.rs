@@ -21,7 +21,7 @@ use gpgpu_protocol::{
 };
 
 use super::{calls::Call, library::Part};
-use crate::{argument::HostPtr, border::Result, client::Client, memop, memory};
+use crate::{argument::HostPtr, client::Client, ffi::Result, memop, memory};
 
 /// What is known of a list that the host has.
 #[derive(Default)]

@@ -31,13 +31,14 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    border::{Result, enter},
     callback,
     client::{Client, client},
-    event, image,
+    event,
+    ffi::{Result, enter},
+    image,
     launch::{self, DefaultStream},
     managed, memory,
-    stores::{function::FunctionData, spare},
+    stores::{freed, function::FunctionData},
     stream, thread,
 };
 
@@ -388,7 +389,7 @@ impl Gpu for Guest {
         let client = client()?;
         let request = request::cuMemAlloc_v2 {
             dptr: true,
-            bytesize: spare::length_for(bytes),
+            bytesize: freed::length_for(bytes),
         };
         thread::push_context(context)?;
         let made = client.allocate(|| client.call(&request));

@@ -41,9 +41,9 @@ use gpgpu_protocol::{
 
 use crate::{
     argument::HostPtr,
-    border::Result,
     client::{Client, client},
     copy,
+    ffi::Result,
     graph::library,
     memory,
     stores::{

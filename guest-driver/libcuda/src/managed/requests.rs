@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     argument::{InPtr, OutPtr},
-    border::Result,
     client::{Client, client},
     cuda,
     device::device,
+    ffi::Result,
     graph,
     launch::DefaultStream,
     stream, thread,

@@ -23,7 +23,7 @@ use super::{
     uffd::{Fault, Uffd},
     within,
 };
-use crate::{argument::HostPtr, border::Result, client::Client, copy};
+use crate::{argument::HostPtr, client::Client, copy, ffi::Result};
 
 /// As many bytes as are brought here at a time.
 const BOUNCE: usize = 8 * BLOCK as usize;

@@ -15,7 +15,7 @@ use super::{
     store::{Allocation, PAGE, Part},
     take_away_all, tell, wait,
 };
-use crate::{border::Result, client::Client, thread};
+use crate::{client::Client, ffi::Result, thread};
 
 /// One variable is placed at a time: two threads may look up the same one.
 static PLACING: Mutex<()> = Mutex::new(());

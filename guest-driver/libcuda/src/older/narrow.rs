@@ -11,10 +11,10 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     argument::{HostPtr, OutPtr, Text},
-    border::Result,
     client::client,
     cuda,
     device::device,
+    ffi::Result,
 };
 
 fn refused() -> Result {

@@ -6,6 +6,7 @@
 pub mod answers;
 pub mod arrays;
 pub mod context;
+pub mod freed;
 pub mod function;
 pub mod host;
 pub mod launches;
@@ -17,4 +18,3 @@ pub mod pointers;
 pub mod pools;
 pub mod references;
 pub mod shareable;
-pub mod spare;

@@ -44,7 +44,7 @@ pub type Limit = Arc<Mutex<LogLimit>>;
 
 /// One of a process's pipes.
 #[derive(Debug)]
-struct Voice {
+struct ChildOutput {
     pipe: File,
     /// What the process is, for the log.
     role: &'static str,
@@ -58,7 +58,7 @@ struct Voice {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
-    voices: HashMap<u64, Voice>,
+    outputs: HashMap<u64, ChildOutput>,
 }
 
 #[derive(Debug)]
@@ -71,20 +71,20 @@ struct Shared {
 
 /// See the module's page. The thread ends when this is dropped.
 #[derive(Debug)]
-pub struct Voices {
+pub struct ChildOutputs {
     shared: Arc<Shared>,
     /// For processes that no VM has yet.
     limit: Limit,
 }
 
-/// What stands for [`Shared::end`] among the voices.
+/// What stands for [`Shared::end`] among the outputs.
 const END: u64 = 0;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Voices {
+impl ChildOutputs {
     /// Starts the thread.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Voices {
         shared.epoll.add(&shared.end, end)?;
         let own = Arc::clone(&shared);
         thread::Builder::new()
-            .name("voices".into())
+            .name("outputs".into())
             .spawn(move || own.listen())?;
         Ok(Self {
             shared,
@@ -126,7 +126,7 @@ impl Voices {
             self.shared
                 .epoll
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
-            let voice = Voice {
+            let output = ChildOutput {
                 pipe,
                 role,
                 process,
@@ -134,7 +134,7 @@ impl Voices {
                 limit: Arc::clone(&self.limit),
                 line: Vec::new(),
             };
-            state.voices.insert(key, voice);
+            state.outputs.insert(key, output);
         }
         Ok(())
     }
@@ -142,9 +142,9 @@ impl Voices {
     /// A process is a VM's from now on.
     pub fn assign(&self, process: u32, limit: &Limit) {
         let mut state = locked(&self.shared.state);
-        for voice in state.voices.values_mut() {
-            if voice.process == process {
-                voice.limit = Arc::clone(limit);
+        for output in state.outputs.values_mut() {
+            if output.process == process {
+                output.limit = Arc::clone(limit);
             }
         }
     }
@@ -152,16 +152,16 @@ impl Voices {
     /// A process is gone. What it said last is read; whoever else has its pipes, since it has passed them on, is not listened to.
     pub fn forget(&self, process: u32) {
         let mut state = locked(&self.shared.state);
-        state.voices.retain(|_, voice| {
-            if voice.process == process {
-                let _ = (0..LAST_READS).find(|_| voice.hear() != Heard::Some);
+        state.outputs.retain(|_, output| {
+            if output.process == process {
+                let _ = (0..LAST_READS).find(|_| output.hear() != Heard::Some);
             }
-            voice.process != process
+            output.process != process
         });
     }
 }
 
-impl Drop for Voices {
+impl Drop for ChildOutputs {
     fn drop(&mut self) {
         // This fails only for a counter that is full.
         let _ = self.shared.end.write(1);
@@ -182,10 +182,10 @@ impl Shared {
                 if key == END {
                     return;
                 }
-                let heard = state.voices.get_mut(&key).map(Voice::hear);
+                let heard = state.outputs.get_mut(&key).map(ChildOutput::hear);
                 // Closing it is what ends its watch.
                 if heard == Some(Heard::End) {
-                    state.voices.remove(&key);
+                    state.outputs.remove(&key);
                 }
             }
             drop(state);
@@ -203,7 +203,7 @@ enum Heard {
     End,
 }
 
-impl Voice {
+impl ChildOutput {
     /// Reads what is there.
     fn hear(&mut self) -> Heard {
         let mut bytes = [0; READ_BYTES];
@@ -273,20 +273,20 @@ mod tests {
         assert_eq!(printable(b"fine \xc3\xa9"), "fine é");
         assert_eq!(printable(b"a\x1b[2J\rb\xff"), "a\\u{1b}[2J\\rb\u{fffd}");
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut voice = voice(reader);
+        let mut output = output(reader);
         writer.write_all(&[b'x'; 3000]).unwrap();
-        assert_eq!(voice.hear(), Heard::Some);
-        assert_eq!(voice.line.len(), LINE_BYTES);
+        assert_eq!(output.hear(), Heard::Some);
+        assert_eq!(output.line.len(), LINE_BYTES);
         writer.write_all(&[b'\n'; 1000]).unwrap();
-        assert_eq!(voice.hear(), Heard::Some);
-        let missed = locked(&voice.limit).take_missed();
+        assert_eq!(output.hear(), Heard::Some);
+        let missed = locked(&output.limit).take_missed();
         assert!(missed > 900, "{missed} of 1000 lines");
         drop(writer);
-        assert_eq!(voice.hear(), Heard::End, "that was all");
+        assert_eq!(output.hear(), Heard::End, "that was all");
     }
 
-    fn voice(reader: PipeReader) -> Voice {
-        Voice {
+    fn output(reader: PipeReader) -> ChildOutput {
+        ChildOutput {
             pipe: File::from(OwnedFd::from(reader)),
             role: "Worker",
             process: 1,
@@ -299,19 +299,19 @@ mod tests {
     /// A worker opens its pipe once more and takes out what it has written, just before it is read here.
     #[test]
     fn a_pipe_that_is_empty_after_all_is_not_waited_for() {
-        let voices = Voices::new().unwrap();
+        let outputs = ChildOutputs::new().unwrap();
         let (output, writer) = io::pipe().unwrap();
         let (log, _log_writer) = io::pipe().unwrap();
-        voices.add(("Worker", 7), output, log).unwrap();
-        let hears = |voices: &Voices| {
-            let mut state = locked(&voices.shared.state);
-            let voices = state.voices.values_mut();
-            voices.map(Voice::hear).collect::<Vec<_>>()
+        outputs.add(("Worker", 7), output, log).unwrap();
+        let hears = |outputs: &ChildOutputs| {
+            let mut state = locked(&outputs.shared.state);
+            let outputs = state.outputs.values_mut();
+            outputs.map(ChildOutput::hear).collect::<Vec<_>>()
         };
-        assert_eq!(hears(&voices), [Heard::Nothing; 2]);
+        assert_eq!(hears(&outputs), [Heard::Nothing; 2]);
         // Somebody else has the other ends, and keeps them.
         let _kept = writer.try_clone().unwrap();
-        voices.forget(7);
-        assert!(locked(&voices.shared.state).voices.is_empty());
+        outputs.forget(7);
+        assert!(locked(&outputs.shared.state).outputs.is_empty());
     }
 }

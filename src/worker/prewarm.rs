@@ -78,19 +78,19 @@ struct Shared {
 
 /// See the module's page.
 #[derive(Debug)]
-pub struct Ahead<C = Driver> {
+pub struct Prewarm<C = Driver> {
     shared: Mutex<Shared>,
     changed: Condvar,
     contexts: C,
 }
 
-impl<C: Contexts + Default> Default for Ahead<C> {
+impl<C: Contexts + Default> Default for Prewarm<C> {
     fn default() -> Self {
         Self::new(C::default())
     }
 }
 
-impl<C: Contexts> Ahead<C> {
+impl<C: Contexts> Prewarm<C> {
     fn new(contexts: C) -> Self {
         let shared = Shared {
             state: State::None,
@@ -249,7 +249,7 @@ impl<C: Contexts> Ahead<C> {
         }
     }
 
-    /// Gives it up: its thread releases it, now or when it is made. [`Ahead::wait_over`] waits for that.
+    /// Gives it up: its thread releases it, now or when it is made. [`Prewarm::wait_over`] waits for that.
     pub fn give_up(&self) {
         let mut shared = self.lock();
         match shared.state {
@@ -259,7 +259,7 @@ impl<C: Contexts> Ahead<C> {
         }
     }
 
-    /// Waits until the driver has none of it, after [`Ahead::give_up`].
+    /// Waits until the driver has none of it, after [`Prewarm::give_up`].
     pub fn wait_over(&self) {
         let mut shared = self.lock();
         while shared.state != State::Over {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     struct Test {
-        ahead: &'static Ahead<Scripted>,
+        ahead: &'static Prewarm<Scripted>,
         finish: Sender<Result<u64, CUresult>>,
         released: Receiver<()>,
     }
@@ -324,7 +324,7 @@ mod tests {
             released: Mutex::new(release),
         };
         Test {
-            ahead: Box::leak(Box::new(Ahead::new(contexts))),
+            ahead: Box::leak(Box::new(Prewarm::new(contexts))),
             finish,
             released,
         }

@@ -218,13 +218,13 @@ macro_rules! export {
         /// Pointers are NULL or valid as CUDA's documentation of the function says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
-            $crate::border::$need(move |$state| {
-                $crate::border::permit!($name);
+            $crate::ffi::$need(move |$state| {
+                $crate::ffi::permit!($name);
                 $body
             })
         }
         gpgpu_protocol::check_signature!($name($($t),*));
-        $crate::border::export! { $($rest)* }
+        $crate::ffi::export! { $($rest)* }
     };
     ($(#[$m:meta])* $need:ident fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
         $(#[$m])*
@@ -234,8 +234,8 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
-            $crate::border::$need(move |$state| {
-                $crate::border::permit!($name);
+            $crate::ffi::$need(move |$state| {
+                $crate::ffi::permit!($name);
                 $body
             })
         }
@@ -247,13 +247,13 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
-            $crate::border::$need(move |$state| {
-                $crate::border::permit!($per_thread);
+            $crate::ffi::$need(move |$state| {
+                $crate::ffi::permit!($per_thread);
                 $body
             })
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));
-        $crate::border::export! { $($rest)* }
+        $crate::ffi::export! { $($rest)* }
     };
     ($(#[$m:meta])* work($stream:ident) fn $name:ident, $per_thread:ident ( $($a:ident : $t:ty),* $(,)? ) |$state:pat_param, $null:pat_param| $body:block $($rest:tt)*) => {
         $(#[$m])*
@@ -263,7 +263,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::Legacy;
-            $crate::border::work($stream, move |$state| $body)
+            $crate::ffi::work($stream, move |$state| $body)
         }
         gpgpu_protocol::check_signature!($name($($t),*));
         #[doc = concat!("[`", stringify!($name), "`] with the per-thread default stream.")]
@@ -273,10 +273,10 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $per_thread($($a: $t),*) -> gpgpu_protocol::cuda::CUresult {
             let $null = $crate::stream::Null::PerThread;
-            $crate::border::work($stream, move |$state| $body)
+            $crate::ffi::work($stream, move |$state| $body)
         }
         gpgpu_protocol::check_signature!($per_thread($($t),*));
-        $crate::border::export! { $($rest)* }
+        $crate::ffi::export! { $($rest)* }
     };
 }
 pub(crate) use export;

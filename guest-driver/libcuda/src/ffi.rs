@@ -43,8 +43,8 @@ macro_rules! cuda {
         /// The arguments are as CUDA's documentation asks: pointers are NULL or valid for what the function reads or writes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> gpgpu_protocol::cuda::CUresult {
-            $crate::border::enter(stringify!($name), || {
-                $crate::border::permit!($name);
+            $crate::ffi::enter(stringify!($name), || {
+                $crate::ffi::permit!($name);
                 $body
             })
         }

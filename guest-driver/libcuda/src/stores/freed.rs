@@ -35,7 +35,7 @@ const GRAIN: usize = 512;
 
 /// See the module's page.
 #[derive(Debug, Default)]
-pub struct Spare {
+pub struct Freed {
     count: AtomicUsize,
     kept: Mutex<Kept>,
 }
@@ -136,7 +136,7 @@ pub fn length_for(bytes: usize) -> usize {
     }
 }
 
-impl Spare {
+impl Freed {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept
             .lock()
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_is_given_out_again_to_its_context_only() {
-        let spare = Spare::default();
+        let spare = Freed::default();
         let (one, two) = (Home::of_context(1), Home::of_context(2));
         let length = length_for(600);
         assert_eq!(length, 1024);
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_in_a_streams_order_is_that_streams_and_pools() {
-        let spare = Spare::default();
+        let spare = Freed::default();
         let home = |stream, pool| Home {
             context: 1,
             order: Place::of(0x100 + stream, pool),
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_the_limit_and_nothing_of_a_context_that_is_gone() {
-        let spare = Spare::default();
+        let spare = Freed::default();
         let home = Home::of_context;
         assert!(!spare.keep(home(1), 0, LARGEST + 1));
         let mut kept = 0;
