@@ -15,7 +15,8 @@ use gpgpu_protocol::{
 use crate::{
     argument::{HostPtr, InPtr},
     client::{Client, client},
-    copy::{Order, Side, check, planes, recorded},
+    copy::{Order, Side, check},
+    copy_rows::{planes, recorded},
     cuda,
     ffi::Result,
     stores::pointers::Kind,

@@ -20,6 +20,7 @@ mod client;
 mod compatibility;
 mod context;
 mod copy;
+mod copy_rows;
 mod coredump;
 mod device;
 mod entry;
