@@ -8,7 +8,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Array, MipmappedArray, Module, Object, TextureResource, request},
+    api::{Array, ArrayForm, MipmappedArray, Module, Object, TextureResource, request},
     cuda::*,
 };
 
@@ -71,20 +71,33 @@ fn send(client: &Client, of: &Reference, reading: &Reading, offset: bool) -> Res
     Ok(client.call(&request)?.offset)
 }
 
-/// Changes how a reference reads.
-fn change(handle: Handle, change: impl FnOnce(&mut Reading) -> Result) -> Result {
+/// Changes a texture reference. `send` sends it to the host, unless it has to stay here.
+fn set<T>(
+    handle: Handle,
+    change: impl FnOnce(&Client, &mut Reading) -> Result,
+    send: impl FnOnce(&Client, &Reference, &Reading) -> Result<T>,
+) -> Result<T> {
     let (client, of) = found(handle)?;
     let State::Texture(state) = &of.state else {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     };
     let mut state = lock(state);
     let mut new = *state;
-    change(&mut new)?;
-    if of.module != 0 && new.bound.is_some() {
-        send(client, &of, &new, true)?;
-    }
+    change(client, &mut new)?;
+    let sent = send(client, &of, &new)?;
     *state = new;
-    Ok(())
+    Ok(sent)
+}
+
+/// Changes how a reference reads. The host learns of it if something is bound.
+fn change(handle: Handle, change: impl FnOnce(&mut Reading) -> Result) -> Result {
+    let send_bound = |client: &Client, of: &Reference, new: &Reading| {
+        if of.module != 0 && new.bound.is_some() {
+            send(client, of, new, true)?;
+        }
+        Ok(())
+    };
+    set(handle, |_, reading| change(reading), send_bound)
 }
 
 /// Binds something: gives how many bytes behind a texture's alignment it begins, if that is asked.
@@ -93,16 +106,32 @@ fn bind(
     wants_offset: bool,
     bind: impl FnOnce(&Client, &mut Reading) -> Result,
 ) -> Result<usize> {
-    let (client, of) = found(handle)?;
-    let State::Texture(state) = &of.state else {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
-    };
-    let mut state = lock(state);
-    let mut new = *state;
-    bind(client, &mut new)?;
-    let offset = send(client, &of, &new, wants_offset)?;
-    *state = new;
-    Ok(offset)
+    set(handle, bind, |client, of, new| {
+        send(client, of, new, wants_offset)
+    })
+}
+
+/// Binds an array of a kind, whose form `form` knows.
+fn bind_array(
+    handle: Handle,
+    (kind, array): (u32, u64),
+    flags: u32,
+    form: impl FnOnce(&Client) -> Result<ArrayForm>,
+) -> Result {
+    let bound = bind(handle, true, |client, reading| {
+        let form = form(client)?;
+        reading.resource = TextureResource {
+            kind,
+            array,
+            flags,
+            format: form.format,
+            channels: form.channels,
+            ..TextureResource::default()
+        };
+        reading.bound = Some(array);
+        Ok(())
+    });
+    bound.map(drop)
 }
 
 /// Memory of a format, bound at an address.
@@ -202,38 +231,12 @@ cuda! {
 
     fn cuTexRefSetArray(hTexRef: Handle, hArray: CUarray, Flags: u32) {
         let id = Array::id(hArray);
-        let bound = bind(hTexRef, true, |client, reading| {
-            let form = client.arrays.array(id)?.form;
-            reading.resource = TextureResource {
-                kind: CU_RESOURCE_TYPE_ARRAY,
-                array: id,
-                flags: Flags,
-                format: form.format,
-                channels: form.channels,
-                ..TextureResource::default()
-            };
-            reading.bound = Some(id);
-            Ok(())
-        });
-        bound.map(drop)
+        bind_array(hTexRef, (CU_RESOURCE_TYPE_ARRAY, id), Flags, |client| Ok(client.arrays.array(id)?.form))
     }
 
     fn cuTexRefSetMipmappedArray(hTexRef: Handle, hMipmappedArray: CUmipmappedArray, Flags: u32) {
         let id = MipmappedArray::id(hMipmappedArray);
-        let bound = bind(hTexRef, true, |client, reading| {
-            let form = client.arrays.mipmapped(id)?.form;
-            reading.resource = TextureResource {
-                kind: CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
-                array: id,
-                flags: Flags,
-                format: form.format,
-                channels: form.channels,
-                ..TextureResource::default()
-            };
-            reading.bound = Some(id);
-            Ok(())
-        });
-        bound.map(drop)
+        bind_array(hTexRef, (CU_RESOURCE_TYPE_MIPMAPPED_ARRAY, id), Flags, |client| Ok(client.arrays.mipmapped(id)?.form))
     }
 
     fn cuTexRefSetAddress_v2(ByteOffset: OutPtr<usize>, hTexRef: Handle, dptr: CUdeviceptr, bytes: usize) {

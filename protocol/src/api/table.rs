@@ -299,8 +299,7 @@ macro_rules! with_api {
             0x0606 call custom gpgpuModuleReference(hmod: Module, name: String, surface: bool);
             /// Sets all of a module's texture reference: how it samples, and the resource that it reads. Launches from then on go by
             /// it. With an `hmod` of 0 the device sets a reference of its own, which no kernel reads, to judge the values. `format` and
-            /// `channels` of the resource count for arrays too, unless its `flags` are `CU_TRSA_OVERRIDE_FORMAT`; other flags fail.
-            /// `offset` is how many bytes behind a texture's alignment an address lies, which fails for a `CU_RESOURCE_TYPE_LINEAR`
+            /// `channels` of the resource are those of `cuTexRefSetFormat`, and its `flags` those of `cuTexRefSetArray`. `offset` is how many bytes behind a texture's alignment an address lies, which fails for a `CU_RESOURCE_TYPE_LINEAR`
             /// without a wish for it.
             0x0607 call custom gpgpuTextureReferenceSet(hmod: Module, name: String, resource: TextureResource, texture: TextureForm, offset: Out<usize>);
             /// Sets the array of a module's surface reference.

@@ -22,16 +22,9 @@ fn refused() -> Result {
     Err(CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// Of an array that is none, these speak first.
-fn of_array(array: CUarray) -> Result {
-    if array.is_null() {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
-    }
-    refused()
-}
-
-fn of_reference(reference: *mut c_void) -> Result {
-    if reference.is_null() {
+/// A handle that is none is refused first.
+fn refused_of<T>(handle: *mut T) -> Result {
+    if handle.is_null() {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     refused()
@@ -152,10 +145,10 @@ cuda! {
         refused()
     }
     fn cuArrayGetDescriptor(_pArrayDescriptor: HostPtr, hArray: CUarray) {
-        of_array(hArray)
+        refused_of(hArray)
     }
     fn cuArray3DGetDescriptor(_pArrayDescriptor: HostPtr, hArray: CUarray) {
-        of_array(hArray)
+        refused_of(hArray)
     }
     fn cuMemcpyAtoA(_dstArray: CUarray, _dstOffset: u32, _srcArray: CUarray, _srcOffset: u32, _ByteCount: u32) {
         refused()
@@ -179,12 +172,12 @@ cuda! {
         refused()
     }
     fn cuTexRefSetAddress(_ByteOffset: OutPtr<u32>, hTexRef: *mut c_void, _dptr: u32, _bytes: u32) {
-        of_reference(hTexRef)
+        refused_of(hTexRef)
     }
     fn cuTexRefSetAddress2D(hTexRef: *mut c_void, _desc: HostPtr, _dptr: u32, _Pitch: u32) {
-        of_reference(hTexRef)
+        refused_of(hTexRef)
     }
     fn cuTexRefGetAddress(_pdptr: OutPtr<u32>, hTexRef: *mut c_void) {
-        of_reference(hTexRef)
+        refused_of(hTexRef)
     }
 }

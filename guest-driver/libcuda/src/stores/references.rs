@@ -74,6 +74,17 @@ struct Table {
     references: HashMap<u64, Arc<Reference>>,
 }
 
+impl Table {
+    fn find(&self, module: u64, name: &str, is_surface: bool) -> Option<u64> {
+        let is_it = |of: &Reference| {
+            let is_kind = matches!(of.state, State::Surface(_)) == is_surface;
+            of.module == module && is_kind && of.name == name
+        };
+        let mut all = self.references.iter();
+        all.find(|(_, of)| is_it(of)).map(|(handle, _)| *handle)
+    }
+}
+
 /// The references of the process.
 #[derive(Debug, Default)]
 pub struct References(Mutex<Table>);
@@ -85,18 +96,18 @@ impl References {
 
     /// The handle of a module's reference, if it was asked for before.
     pub fn find(&self, module: u64, name: &str, is_surface: bool) -> Option<u64> {
-        let table = self.table();
-        let is_it = |of: &Reference| {
-            let is_kind = matches!(of.state, State::Surface(_)) == is_surface;
-            of.module == module && is_kind && of.name == name
-        };
-        let mut all = table.references.iter();
-        all.find(|(_, of)| is_it(of)).map(|(handle, _)| *handle)
+        self.table().find(module, name, is_surface)
     }
 
-    /// Takes a reference in; its handle.
+    /// Takes a reference in; its handle. Of a module's, that of before, if another thread has just asked for it.
     pub fn insert(&self, reference: Reference) -> u64 {
         let mut table = self.table();
+        let is_surface = matches!(reference.state, State::Surface(_));
+        if reference.module != 0
+            && let Some(known) = table.find(reference.module, &reference.name, is_surface)
+        {
+            return known;
+        }
         table.made += 1;
         let handle = MARK + table.made * STEP;
         table.references.insert(handle, Arc::new(reference));
@@ -145,6 +156,8 @@ mod tests {
         let (one, other) = (all.insert(texture(1, "t")), all.insert(texture(2, "t")));
         let own = all.insert(texture(0, ""));
         assert_eq!(all.find(1, "t", false), Some(one));
+        assert_eq!(all.insert(texture(1, "t")), one, "of two threads");
+        assert_ne!(all.insert(texture(0, "")), own);
         assert_eq!(all.find(1, "t", true), None);
         assert_eq!(all.find(1, "u", false), None);
         assert_eq!(
