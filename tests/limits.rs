@@ -571,6 +571,63 @@ fn pitfall_65_shared_memory_counts_for_each_who_has_it() {
 }
 
 #[test]
+fn pitfall_65_memory_of_shared_pools_counts_and_stays_in_its_vm() {
+    const INVALID_VALUE: u64 = 1;
+    const INVALID_HANDLE: u64 = 400;
+    const UNKNOWN: u64 = 999;
+    const INVALID_DEVICE: u64 = 101;
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
+    let mut stranger = Program::start(&back_end, 1);
+    let share = |program: &mut Program, bytes: u64| {
+        let answer = program.ask(&format!("share-pooled {bytes}"));
+        assert_eq!((answer[0], answer.len()), (0, 145), "{answer:?}");
+        answer[1..].to_vec()
+    };
+    let open = |pooled: &[u64]| {
+        let bytes: Vec<String> = pooled.iter().map(u64::to_string).collect();
+        format!("open-pooled {}", bytes.join(" "))
+    };
+    let (free, free_of_stranger) = (one.info().0, stranger.info().0);
+    let part = free / 3 / (2 * MIB) * (2 * MIB);
+    let pooled = share(&mut one, 2 * part);
+    // More than half cannot be there twice.
+    other.has_no_room(&open(&pooled));
+    one.succeeds("free");
+    wait_for("what was freed", || (one.info().0 == free).then_some(()));
+    let pooled = share(&mut one, part);
+    other.succeeds(&open(&pooled));
+    assert_eq!(other.info().0, free - 2 * part);
+    // What its owner has freed is there as long as others have it open, and so it counts.
+    one.succeeds("free");
+    assert_eq!(other.info().0, free - 2 * part);
+    one.has_no_room(&format!("alloc {}", 2 * part));
+    other.succeeds("free-pooled");
+    wait_for("what was lent", || (one.info().0 == free).then_some(()));
+    // A descriptor of a stranger's making names the pool, and opens nothing.
+    let pooled = share(&mut one, part);
+    assert_eq!(stranger.ask(&open(&pooled)), [INVALID_HANDLE]);
+    // Guesses: of the pool, of whose it is, of its GPU; of the allocation and its secret.
+    for at in 0..pooled.len() {
+        let mut guess = pooled.clone();
+        guess[at] ^= 0x80;
+        let answer = other.ask(&open(&guess))[0];
+        let refused = [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, UNKNOWN];
+        assert!(refused.contains(&answer), "byte {at}: {answer}");
+        assert_ne!(stranger.ask(&open(&guess)), [0], "byte {at}");
+    }
+    assert_eq!(stranger.info().0, free_of_stranger);
+    // Who dies gives back what it has open, and no more.
+    other.0.kill();
+    wait_for("what a dead process had", || {
+        (one.info().0 >= free - part).then_some(())
+    });
+    one.succeeds("free");
+}
+
+#[test]
 fn pitfall_65_handles_are_good_in_their_own_vm_alone() {
     const INVALID_VALUE: u64 = 1;
     const INVALID_HANDLE: u64 = 400;

@@ -1099,6 +1099,13 @@ pub struct CUmemAllocationProp {
 
 const _: () = assert!(size_of::<CUmemAllocationProp>() == 32);
 
+/// `CUmemPoolPtrExportData`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct CUmemPoolPtrExportData {
+    pub reserved: [c_char; 64],
+}
+
 /// `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

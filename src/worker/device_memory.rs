@@ -45,6 +45,7 @@ pub use self::{
     ordered::enter_stream,
     pool::{Holders, Place},
     ranges::{Range, Source},
+    shared::Lent,
 };
 use super::{
     captures,
@@ -337,10 +338,15 @@ impl DeviceMemory {
             device,
             source,
             mempool,
-            id: FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed),
+            id: self.next_id(),
             sync_memops: false,
             ending: None,
         });
+    }
+
+    /// A number that nothing else of this client has.
+    fn next_id(&self) -> u64 {
+        FIRST_ID + self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
     /// `cuMemAlloc` where there is memory at hand: it takes no driver, and never blocks. `None` says nothing but that
@@ -432,6 +438,9 @@ impl DeviceMemory {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
     pub fn free(&self, address: CUdeviceptr) -> Result<(), CUresult> {
+        if self.is_pooled_import(address) {
+            return self.close(address);
+        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
@@ -472,6 +481,9 @@ impl DeviceMemory {
     ///
     /// As [`DeviceMemory::free`].
     pub fn free_idle(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
+        if self.is_pooled_import(address) {
+            return self.close_later(address);
+        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
             return self.free_unknown(address);
         };
@@ -774,7 +786,6 @@ impl DeviceMemory {
                 Source::Global(_) | Source::Mapped { .. } => {}
             }
         }
-        self.end_loans_of(context);
         let device = self.known_device(device);
         let Some(device) = device else {
             return;

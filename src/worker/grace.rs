@@ -28,7 +28,7 @@
 //! | memory of a chunk | the ranges | given out again at once, to the same guest process. The chunk is unmapped once nobody uses what was in it; its addresses stay reserved for good, so the driver never takes them for the worker's own memory |
 //! | a mapping of the guest's own | the same | by the command, which waits, and unmaps it; its addresses stay reserved for good too |
 //! | physical memory of the guest's own | nothing: mappings and commands count as references | with the last reference |
-//! | an allocation of another process that is open | the same | by the command that closes it, which waits, or with its context. Its chunk is unmapped with the last one in it; its addresses stay reserved for good |
+//! | an allocation of another process that is open | the same | by the command that closes it, which waits, or with its context; memory of an imported pool also by the thread that frees in a stream's order. Its chunk is unmapped with the last one in it; its addresses stay reserved for good |
 //! | a shared event | its table | by a thread of its own, once no record and no wait of it is under way |
 //! | memory of `cuMemAlloc` | a mark in the ranges, which is believed before the driver is asked | by the command, which waits, or by the thread that frees in a stream's order |
 //! | a memory pool, an image, a callback | nothing of the driver's is behind it: ids, or memory that is counted by reference |

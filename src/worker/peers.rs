@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     common::Common,
-    device_memory::{DeviceMemory, Lender},
+    device_memory::{DeviceMemory, Lender, Lent},
     shared_events::SharedEvents,
 };
 use crate::{
@@ -59,6 +59,10 @@ pub mod what {
     pub const PHYSICAL: u32 = 2;
     /// An event.
     pub const EVENT: u32 = 3;
+    /// A memory pool.
+    pub const POOL: u32 = 4;
+    /// An allocation of a memory pool.
+    pub const POOLED: u32 = 5;
 }
 
 const MAGIC: u32 = 0x5049_6767;
@@ -71,7 +75,11 @@ pub struct Name {
     what: u32,
     owner: u64,
     token: [u8; TOKEN_BYTES],
-    zeros: [u64; 4],
+    /// Of a memory pool, and of an allocation of one: the pool's id there.
+    pool: u64,
+    /// Of a memory pool, its GPU, by the host's number.
+    gpu: u64,
+    zeros: [u64; 2],
 }
 
 const _: () = assert!(size_of::<Name>() == 64);
@@ -82,6 +90,16 @@ impl Name {
         self.owner
     }
 
+    /// The id of the memory pool there.
+    pub fn pool(&self) -> u64 {
+        self.pool
+    }
+
+    /// The GPU of the memory pool, by the host's number.
+    pub fn gpu(&self) -> u64 {
+        self.gpu
+    }
+
     /// Reads a name of this kind of object.
     ///
     /// # Errors
@@ -89,7 +107,12 @@ impl Name {
     /// `CUDA_ERROR_INVALID_VALUE` if it is none.
     pub fn read(bytes: &[u8], what: u32) -> Result<Self, CUresult> {
         let name = Self::read_from_bytes(bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let is_one = name.magic == MAGIC && name.what == what && name.zeros == [0; 4];
+        let is_used = match what {
+            what::POOL => name.token == [0; TOKEN_BYTES],
+            what::POOLED => name.gpu == 0,
+            _ => (name.pool, name.gpu) == (0, 0),
+        };
+        let is_one = name.magic == MAGIC && name.what == what && is_used && name.zeros == [0; 2];
         is_one.then_some(name).ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 }
@@ -97,15 +120,10 @@ impl Name {
 /// An object of the client that others may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Object {
-    /// The first `bytes` bytes of the allocation at `start`, which is the one with this number.
-    Memory {
-        /// Where it starts.
-        start: u64,
-        /// The range's number.
-        id: u64,
-        /// What is shared of it.
-        bytes: u64,
-    },
+    /// An allocation.
+    Memory(Lent),
+    /// An allocation of a memory pool, by the pool's id.
+    Pooled(Lent, u64),
     /// Physical memory, by its number as an export.
     Physical(u32),
     /// A shared event, by its id.
@@ -115,9 +133,18 @@ pub enum Object {
 impl Object {
     fn what(self) -> u32 {
         match self {
-            Self::Memory { .. } => what::MEMORY,
+            Self::Memory(_) => what::MEMORY,
+            Self::Pooled(..) => what::POOLED,
             Self::Physical(_) => what::PHYSICAL,
             Self::Event(_) => what::EVENT,
+        }
+    }
+
+    /// The memory pool that it is of.
+    fn pool(self) -> u64 {
+        match self {
+            Self::Pooled(_, pool) => pool,
+            _ => 0,
         }
     }
 }
@@ -222,7 +249,9 @@ impl Peers {
 
     fn is_there(&self, object: Object) -> bool {
         match object {
-            Object::Memory { start, id, .. } => self.memory.is_allocation(start, id),
+            Object::Memory(lent) | Object::Pooled(lent, _) => {
+                self.memory.is_allocation(lent.start, lent.id) || self.memory.is_lent(lent.id)
+            }
             Object::Physical(number) => self.memory.is_physical(number),
             Object::Event(id) => self.events.page(id).is_ok(),
         }
@@ -240,7 +269,9 @@ impl Peers {
             what: object.what(),
             owner,
             token,
-            zeros: [0; 4],
+            pool: object.pool(),
+            gpu: 0,
+            zeros: [0; 2],
         };
         let mut shared = locked(&self.shared);
         if let Some(token) = shared.tokens.get(&object) {
@@ -269,6 +300,39 @@ impl Peers {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         Ok(named(token))
+    }
+
+    /// The name of a memory pool of the client's. Nobody is given a pool, so there is no secret in it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` in a worker without others.
+    pub fn name_pool(&self, pool: u64, gpu: u64) -> Result<Name, CUresult> {
+        let (_, owner) = self.own()?;
+        Ok(Name {
+            magic: MAGIC,
+            what: what::POOL,
+            owner,
+            token: [0; TOKEN_BYTES],
+            pool,
+            gpu,
+            zeros: [0; 2],
+        })
+    }
+
+    /// Gives the client an allocation of its own, as another worker would be given it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such allocation.
+    pub fn give_own(&self, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
+        match self.own_object(name) {
+            Some(Object::Pooled(lent, _)) if name.what == what::POOLED => {
+                let given = self.memory.give_allocation(lent);
+                given.ok_or(CUDA_ERROR_INVALID_VALUE)
+            }
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 
     /// Asks the worker of an object for it. The caller's command is narrow: it waits for that worker, for a few seconds at most.
@@ -492,10 +556,11 @@ impl Peers {
                     .end
                     .answer(question.seq, given.map(|file| (Given::default(), file)))
             }
-            Some(Object::Memory { start, id, bytes }) => {
-                let given = self.memory.give_allocation(start, id, bytes);
+            Some(Object::Memory(lent) | Object::Pooled(lent, _)) => {
+                let given = self.memory.give_allocation(lent);
                 if given.is_some() {
-                    visitor.loans.entry(question.token).or_insert((id, 0)).1 += 1;
+                    let loan = visitor.loans.entry(question.token);
+                    loan.or_insert((lent.id, 0)).1 += 1;
                 }
                 let given = given.as_ref().map(|(given, file)| (*given, file.as_fd()));
                 visitor.end.answer(question.seq, given)
@@ -512,6 +577,12 @@ impl Peers {
 
 impl Lender for Peers {
     fn returned(&self, name: &Name, times: u32) {
+        if self.is_own(name) {
+            if let Some(Object::Memory(lent) | Object::Pooled(lent, _)) = self.own_object(name) {
+                self.memory.end_loans(lent.id, times);
+            }
+            return;
+        }
         let host = locked(&self.hosts).get(&name.owner).cloned();
         if let Some(host) = host
             && let Err(error) = host.end.give_back(name.token, times)

@@ -467,7 +467,7 @@ impl Attack<'_> {
         let event = object_id::<Event>(1 << 40 | self.random.below(3));
         let physical = self.physical.clone();
         let handle = self.pick(&physical).unwrap_or(0);
-        let what = self.random.below(4) as u32;
+        let what = self.random.below(6) as u32;
         let owner = self.random.below(8);
         let name = Blob(
             [
@@ -478,7 +478,36 @@ impl Attack<'_> {
             ]
             .concat(),
         );
-        match self.random.below(14) {
+        match self.random.below(18) {
+            14 => {
+                let mempool = self.pick(&self.pools.clone()).unwrap_or(0);
+                let share = request::gpgpuPoolShare {
+                    pool: mempool,
+                    name: true,
+                };
+                Sent::new(&share, context)
+            }
+            15 => {
+                let pool = object_id::<MemPool>(self.next_serial());
+                self.pools.push(pool);
+                let import = request::gpgpuPoolImport {
+                    pool,
+                    name,
+                    dev: true,
+                };
+                Sent::new(&import, context)
+            }
+            16 => Sent::new(&request::gpgpuPooledShare { dptr, name: true }, context),
+            17 => {
+                let pool = self.pick(&self.pools.clone()).unwrap_or(0);
+                let open = request::gpgpuPooledOpen {
+                    pool,
+                    name,
+                    dptr: true,
+                    bytes: true,
+                };
+                Sent::new(&open, context)
+            }
             0 | 1 => {
                 let bytes = BYTES as u64;
                 let name = true;

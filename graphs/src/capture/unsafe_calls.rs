@@ -13,6 +13,7 @@ const UNSAFE: &[&str] = &[
     "cuMemHostUnregister",
     "cuMemFree",
     "cuMemFreeHost",
+    "cuMemPoolImportPointer",
 ];
 
 const fn is_equal(one: &[u8], other: &[u8], length: usize) -> bool {

@@ -25,7 +25,7 @@ use crate::{
     client::{Client, client},
     cuda,
     ffi::Result,
-    ipc_event,
+    ipc_event, shared_pool,
     stores::pointers::{Kind, Origin, Range},
     thread,
 };
@@ -51,6 +51,9 @@ pub fn attribute(attribute: CUdevice_attribute) -> Result<Option<i32>> {
     match attribute {
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => {
             Ok(Some(is_served(client()?).into()))
+        }
+        CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES if shared_pool::is_served(client()?) => {
+            Ok(Some(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR as i32))
         }
         CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED => Ok(Some(ipc_event::is_served(client()?).into())),
         _ => Ok(None),
@@ -116,7 +119,7 @@ fn open(dptr: OutPtr<CUdeviceptr>, from: CUipcMemHandle, flags: u32) -> Result {
 }
 
 /// A file that has a name in it; the descriptor is the caller's to close.
-fn file_of(name: &Blob) -> Result<i32> {
+pub fn file_of(name: &Blob) -> Result<i32> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name of the file is a string that lives across the call.
     let fd = unsafe { libc::memfd_create(c"gpgpu-shared".as_ptr(), flags) };
@@ -139,7 +142,7 @@ fn file_of(name: &Blob) -> Result<i32> {
 /// # Errors
 ///
 /// `CUDA_ERROR_UNKNOWN` if it is no such file, as natively.
-fn name_in(fd: i32) -> Result<Blob> {
+pub fn name_in(fd: i32) -> Result<Blob> {
     // SAFETY: takes numbers alone; a descriptor that is none is refused.
     let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if own < 0 {

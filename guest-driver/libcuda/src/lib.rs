@@ -50,6 +50,7 @@ mod occupancy;
 mod older;
 mod pointer;
 mod settings;
+mod shared_pool;
 mod sisters;
 mod stores;
 mod stream;

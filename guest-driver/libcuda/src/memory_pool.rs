@@ -2,7 +2,7 @@
 //! Memory pools, and memory in a stream's order.
 //!
 //! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
-//! the host's to say.
+//! the host's to say. [`crate::shared_pool`] shares them between processes.
 
 use std::{ffi::c_void, sync::Arc};
 
@@ -21,9 +21,11 @@ use crate::{
     graph::{self, Guest},
     green,
     launch::DefaultStream,
+    shared_pool,
     stores::{
         freed::{Home, Place},
         pointers::{Kind, Origin, Range},
+        pools::{Pool, Sharing},
     },
     stream, thread,
 };
@@ -48,6 +50,10 @@ fn allocate(
         }
     };
     let device = client.pools.device(pool)?;
+    let sharing = client.pools.sharing(pool);
+    if matches!(sharing, Sharing::Imported(_)) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let mut address = 0;
     let recorded = graph::record(client, hStream, |stream| {
         if bytesize == 0 {
@@ -128,7 +134,9 @@ fn free(dptr: CUdeviceptr, (shape, hStream): (DefaultStream, CUstream)) -> Resul
     });
     let freed = match pools.filter(|_| is_known) {
         Some((range, pool)) => {
+            // What other processes may have, and what they have given, is the host's to end.
             if let Some(place) = Place::of(hStream, pool)
+                && client.pools.sharing(pool) == Sharing::Private
                 && client.freed.free_in_order(client, range, place)
             {
                 return Ok(());
@@ -154,10 +162,19 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
     {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Memory of the host, or for other processes, there is none.
-    if properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE
-        || properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE
-    {
+    let sharing = match properties.handleTypes {
+        CU_MEM_HANDLE_TYPE_NONE => Sharing::Private,
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR if shared_pool::is_served(client) => {
+            Sharing::Exportable
+        }
+        CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT => {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // Memory for fabrics there is none.
+        _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
+    };
+    // Nor memory of the host.
+    if properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let dev = properties.location.id;
@@ -168,7 +185,9 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
         dev,
         maxSize: properties.maxSize,
     })?;
-    client.pools.table().made.insert(id, dev);
+    let device = dev;
+    let made = Pool { device, sharing };
+    client.pools.table().made.insert(id, made);
     pool.set(MemPool::handle(id))
 }
 
@@ -193,6 +212,7 @@ fn set_current(dev: CUdevice, pool: CUmemoryPool) -> Result {
     let client = client()?;
     device(dev)?;
     let pool = MemPool::id(pool);
+    client.pools.check_own(pool)?;
     if client.pools.device(pool)? != dev {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -293,7 +313,7 @@ cuda! {
         set_current(of_kind(location, kind)?, pool)
     }
 
-    /// `cuMemPoolCreate`: of a device's memory, for this process alone.
+    /// `cuMemPoolCreate`: of a device's memory, for this process alone or to be shared by descriptors.
     fn cuMemPoolCreate(pool: OutPtr<CUmemoryPool>, poolProps: InPtr<CUmemPoolProps>) {
         create(pool, poolProps)
     }
@@ -307,6 +327,7 @@ cuda! {
         let client = client()?;
         let pool = MemPool::id(pool);
         client.pools.device(pool)?;
+        client.pools.check_own(pool)?;
         client.give_back_spare();
         client.call(&request::cuMemPoolTrimTo { pool, minBytesToKeep }).map(drop)
     }
@@ -315,6 +336,7 @@ cuda! {
         let client = client()?;
         let pool = MemPool::id(pool);
         client.pools.device(pool)?;
+        client.pools.check_own(pool)?;
         let value = value.required()?.raw();
         let is_flag = is_flag(attr)?;
         client.give_back_spare();
@@ -330,6 +352,7 @@ cuda! {
         let client = client()?;
         let pool = MemPool::id(pool);
         client.pools.device(pool)?;
+        client.pools.check_own(pool)?;
         let value = if is_flag(attr)? {
             u64::from(InPtr::<i32>::nested(value).get()? != 0)
         } else {

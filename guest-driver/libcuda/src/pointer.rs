@@ -9,7 +9,10 @@ use crate::{
     cuda,
     ffi::Result,
     ipc,
-    stores::pointers::{Kind, Origin},
+    stores::{
+        pointers::{Kind, Origin},
+        pools::Sharing,
+    },
     thread,
 };
 
@@ -117,7 +120,12 @@ fn attribute(client: &Client, attribute: CUpointer_attribute, address: u64) -> R
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Word(range.far(range.start)),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Word(range.bytes),
         CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Word(0),
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => match range.origin {
+            Origin::Pool { pool, .. } if client.pools.sharing(pool) == Sharing::Exportable => {
+                Value::Word(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.into())
+            }
+            _ => Value::Word(0),
+        },
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Word(pool.map_or(0, |(pool, _)| pool)),
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CUDA_ERROR_NOT_SUPPORTED),
         CU_POINTER_ATTRIBUTE_BUFFER_ID if !client.is_corrupted() => {

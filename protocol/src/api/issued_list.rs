@@ -1798,4 +1798,8 @@ issued! {
     13 0x0606 0x5df7839c4d9dcebb gpgpuModuleReference;
     13 0x0607 0x533313cfa15569df gpgpuTextureReferenceSet;
     13 0x0608 0xb599186acb86dcd4 gpgpuSurfaceReferenceSet;
+    14 0x0d26 0x8886a53d2f7129d1 gpgpuPoolShare;
+    14 0x0d27 0xd0cf4e958968d71c gpgpuPoolImport;
+    14 0x0d28 0x7404a38924bdc01d gpgpuPooledShare;
+    14 0x0d29 0xaf39ec795aeb102d gpgpuPooledOpen;
 }

@@ -480,6 +480,18 @@ macro_rules! with_api {
             /// it, and counts in the virtual machine's limit for each who has. It fails as `gpgpuIpcOpen` does, but the client's own memory it
             /// imports too.
             0x0d25 wait custom gpgpuPhysicalImport(handle: New<Physical>, name: Blob, dev: Out<i32>, bytes: Out<u64>) device memory;
+            /// Gives the name of a memory pool that the client has made. It opens nothing: each allocation has a name of its own.
+            0x0d26 call custom gpgpuPoolShare(pool: MemPool, name: Out<Blob>) memory;
+            /// Imports a memory pool, of the memory of `dev`, under an id that the client chose. Nothing can be allocated from it, and it has
+            /// no attributes: operations that would fail with `CUDA_ERROR_INVALID_VALUE`. It ends as any other, but not while allocations of
+            /// it are open.
+            0x0d27 call custom gpgpuPoolImport(pool: New<MemPool>, name: Blob, dev: Out<i32>) memory;
+            /// Gives the name of an allocation, which starts at `dptr`, of a memory pool that the client has made.
+            0x0d28 call custom gpgpuPooledShare(dptr: u64, name: Out<Blob>) memory;
+            /// Opens an allocation of an imported memory pool, which may be the client's own, in the current context: at `dptr`, as many bytes. It
+            /// counts in the limit and fails as `gpgpuIpcOpen` does. One that is open is the same, and is closed once, as memory of the
+            /// client's own is freed: by `cuMemFree` or `cuMemFreeAsync`.
+            0x0d29 wait custom gpgpuPooledOpen(pool: MemPool, name: Blob, dptr: Out<u64>, bytes: Out<u64>) memory;
 
             /// Makes an event that other processes may open, under an id that the client chose. It is none of the events of other operations.
             0x0d30 call custom gpgpuIpcEventCreate(event: u64);

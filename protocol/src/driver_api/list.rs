@@ -334,12 +334,12 @@ macro_rules! with_driver_api {
             cuMemMapArrayAsync 11010 refused cuMemMapArrayAsync cuMemMapArrayAsync_ptsz (mapInfoList: *mut c_void, count: u32, hStream: CUstream);
             cuMemPoolCreate 11020 guest cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);
             cuMemPoolDestroy 11020 guest cuMemPoolDestroy(pool: CUmemoryPool);
-            cuMemPoolExportPointer 11020 unsupported cuMemPoolExportPointer(shareData_out: *mut c_void, ptr: CUdeviceptr);
-            cuMemPoolExportToShareableHandle 11020 unsupported cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: u64);
+            cuMemPoolExportPointer 11020 guest cuMemPoolExportPointer(shareData_out: *mut c_void, ptr: CUdeviceptr);
+            cuMemPoolExportToShareableHandle 11020 guest cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: u64);
             cuMemPoolGetAccess 11020 guest cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, memPool: CUmemoryPool, location: *mut CUmemLocation);
             cuMemPoolGetAttribute 11020 guest cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
-            cuMemPoolImportFromShareableHandle 11020 unsupported cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle: *mut c_void, handleType: CUmemAllocationHandleType, flags: u64);
-            cuMemPoolImportPointer 11020 unsupported cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, shareData: *mut c_void);
+            cuMemPoolImportFromShareableHandle 11020 guest cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle: *mut c_void, handleType: CUmemAllocationHandleType, flags: u64);
+            cuMemPoolImportPointer 11020 guest cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, shareData: *mut c_void);
             cuMemPoolSetAccess 11020 guest cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize);
             cuMemPoolSetAttribute 11020 guest cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
             cuMemPoolTrimTo 11020 guest cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize);

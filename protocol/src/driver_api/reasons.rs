@@ -29,16 +29,10 @@ fn names(pattern: &str, symbol: &str) -> bool {
 }
 
 /// What [`Guest::Unsupported`] functions lack. A function that NVIDIA's driver carries out, and this project does not.
-pub const NOT_SUPPORTED: &[Reason] = &[
-    Reason {
-        symbols: &["cuMemPoolExport*", "cuMemPoolImport*"],
-        why: "processes share memory, but not memory pools",
-    },
-    Reason {
-        symbols: &["cuCheckpointProcess*"],
-        why: "what a process has on the GPU is the host's, which the machine cannot save",
-    },
-];
+pub const NOT_SUPPORTED: &[Reason] = &[Reason {
+    symbols: &["cuCheckpointProcess*"],
+    why: "what a process has on the GPU is the host's, which the machine cannot save",
+}];
 
 /// What fails here as with NVIDIA's driver, on Linux, without a display, on a device without the feature.
 pub const REFUSED: &[Reason] = &[

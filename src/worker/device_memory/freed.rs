@@ -72,6 +72,9 @@ pub struct Block {
     pub mempool: u64,
     /// Where it comes from.
     pub source: Source,
+    /// Of memory that another process has open, or that another process has lent, the number by which that is known; 0 of any other. What has
+    /// one is not given out again before it is over.
+    pub number: u64,
 }
 
 impl Block {
@@ -120,11 +123,13 @@ struct Queue {
 }
 
 impl Queue {
-    fn insert(&mut self, index: usize, block: Block) {
+    /// Adds a block to a batch; `false` if it is there already, as memory is that was opened again meanwhile.
+    fn insert(&mut self, index: usize, block: Block) -> bool {
         let batch = &mut self.batches[index];
-        let size = block.size(batch.number);
-        self.sizes.insert(size);
-        batch.blocks.insert(block.start, block);
+        if block.number == 0 {
+            self.sizes.insert(block.size(batch.number));
+        }
+        batch.blocks.insert(block.start, block).is_none()
     }
 
     /// Takes a whole batch out.
@@ -214,8 +219,8 @@ impl<E: Events> Freed<E> {
             if let Some(event) = queue.batches[last].event {
                 self.events.record(event, raw)?;
             }
-            queue.insert(last, block);
-            self.count.fetch_add(1, Ordering::SeqCst);
+            let added = queue.insert(last, block);
+            self.count.fetch_add(added.into(), Ordering::SeqCst);
             return Ok(());
         }
         let event = if state.events >= MOST_EVENTS || state.leaving.contains(&context) {

@@ -102,6 +102,7 @@ fn block(start: u64, taken: u64) -> Block {
         context: CONTEXT,
         mempool: POOL,
         source: Source::Pool { taken },
+        number: 0,
     }
 }
 
@@ -158,6 +159,27 @@ fn the_smallest_piece_is_cut_and_a_chunk_is_not() {
     left.sort_by_key(|block| block.start);
     let rest = block(0x8_0000 + (512 << 10), 512 << 10);
     assert_eq!(left, [rest, block(0x40_0000, 4 * MIB)]);
+}
+
+#[test]
+fn what_another_process_has_open_is_not_given_out_again() {
+    let (fake, freed) = freed();
+    let lent = Block {
+        number: 7,
+        ..block(0x10_0000, MIB)
+    };
+    freed.push(STREAM, STREAM.1, lent).unwrap();
+    assert_eq!(freed.take(STREAM, POOL, MIB), None);
+    // What is open again and freed again meanwhile is there once, by its new number.
+    for number in 8..100 {
+        let again = Block { number, ..lent };
+        freed.push(STREAM, STREAM.1, again).unwrap();
+    }
+    assert_eq!(freed.take(STREAM, POOL, MIB), None);
+    fake.finish(STREAM.1);
+    let over = freed.over(Some(CONTEXT), |_| true).blocks;
+    assert_eq!(over.last().unwrap().number, 99);
+    assert!(freed.is_empty());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use super::{
     cuda,
     driver::{location, reserve_for_guest},
     driver_info,
+    mempool::Foreign,
     ranges::{Range, Source},
     space::Space,
     wait_for,
@@ -93,8 +94,10 @@ struct Open {
     context: u64,
     /// How often it is open.
     count: u32,
-    /// Since when it is being closed, the last time.
-    closing: Option<Ticket>,
+    /// The imported memory pool that it was opened with; 0 for none.
+    mempool: u64,
+    /// The number of its closing, while it is being closed.
+    closing: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +125,13 @@ impl Imports {
 
     fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether memory of a pool is open, and not being closed.
+    pub fn is_in_use(&self, mempool: u64) -> bool {
+        let state = self.state();
+        let mut open = state.open.values();
+        mempool != 0 && open.any(|open| open.mempool == mempool && open.closing.is_none())
     }
 
     /// Whether an address lies in the window.
@@ -205,7 +215,7 @@ impl DeviceMemory {
         at.map(|at| at as CUdevice).ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
+    /// `cuIpcOpenMemHandle` in a context, and with an imported memory pool or 0: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
     /// guest's number. The allocation that is open already in the context is the same, once more.
     ///
     /// # Errors
@@ -214,7 +224,7 @@ impl DeviceMemory {
     /// `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
     pub fn open(
         &self,
-        context: u64,
+        (context, mempool): (u64, u64),
         name: &peers::Name,
         given: &Given,
         file: &OwnedFd,
@@ -235,13 +245,79 @@ impl DeviceMemory {
         let start = self.reach_chunk(key, device, given.bytes, file)?;
         let at = start + given.offset;
         let shared = self.share_chunk(key, user);
-        let result =
-            shared.and_then(|()| self.open_in((name, key), context, (at, given.length), device));
+        let result = shared.and_then(|()| {
+            let memory = (at, given.length);
+            self.open_in((name, key), (context, mempool), memory, device)
+        });
         if let Err(code) = result {
             self.leave_chunk(key);
             return Err(code);
         }
         Ok((at, given.length, guest_device))
+    }
+
+    /// `cuMemPoolImportFromShareableHandle`: imports the pool with this name. Gives its device by the guest's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_DEVICE` for a device that the guest has not; as [`super::mempool::MemPools::create`].
+    pub fn import_pool(&self, mempool: u64, name: &peers::Name) -> Result<CUdevice, CUresult> {
+        let gpu = u32::try_from(name.gpu()).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+        let guest_device = self.guest_device(gpu)?;
+        let foreign = Foreign {
+            owner: name.owner(),
+            id: name.pool(),
+            devices: Vec::new(),
+        };
+        self.mempools.import(mempool, gpu as CUdevice, foreign)?;
+        Ok(guest_device)
+    }
+
+    /// Requires that an allocation with this name is of the pool that was imported.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it is not.
+    pub fn check_pool(&self, mempool: u64, name: &peers::Name) -> Result<(), CUresult> {
+        let (foreign, _) = self.mempools.foreign(mempool)?;
+        match (foreign.owner, foreign.id) == (name.owner(), name.pool()) {
+            true => Ok(()),
+            false => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// `cuMemPoolImportPointer`: opens an allocation of an imported pool that a worker has given, as [`Self::open`] does. Says where it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]; `CUDA_ERROR_INVALID_VALUE` also for an allocation of another device than the pool's.
+    pub fn open_pooled(
+        &self,
+        (context, mempool): (u64, u64),
+        name: &peers::Name,
+        given: &Given,
+        file: &OwnedFd,
+    ) -> Result<(CUdeviceptr, u64), CUresult> {
+        let (foreign, device) = self.mempools.foreign(mempool)?;
+        if given.gpu as CUdevice != device {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (address, bytes, _) = self.open((context, mempool), name, given, file)?;
+        for device in foreign.devices {
+            self.share_imported(address, device)?;
+        }
+        Ok((address, bytes))
+    }
+
+    /// Lets another device use what is open of an imported pool.
+    pub(super) fn share_opened(&self, mempool: u64, device: CUdevice) -> Result<(), CUresult> {
+        let keys: Vec<Key> = {
+            let state = self.imports.state();
+            let open = state.open.values().filter(|open| open.mempool == mempool);
+            open.map(|open| open.chunk).collect()
+        };
+        keys.into_iter()
+            .try_for_each(|key| self.share_chunk(key, device))
     }
 
     /// Maps another process's chunk, if it is not mapped.
@@ -291,17 +367,21 @@ impl DeviceMemory {
     fn open_in(
         &self,
         (name, chunk): (&peers::Name, Key),
-        context: u64,
+        (context, mempool): (u64, u64),
         (at, bytes): (u64, u64),
         device: CUdevice,
     ) -> Result<(), CUresult> {
         let mut state = self.imports.state();
         if let Some(open) = state.open.get_mut(&at) {
-            if open.context != context {
+            // Memory of a pool is the device's.
+            if open.mempool == 0 && open.context != context {
                 return Err(CUDA_ERROR_INVALID_HANDLE);
             }
-            if open.closing.take().is_some() {
-                // One is being closed, and this one is in its place.
+            if open.mempool != mempool {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            if open.closing.take().is_some() || mempool != 0 {
+                // One is being closed, and this one is in its place; memory of a pool is closed once, however often it was opened.
                 self.ranges.change(at, |range| range.ending = None);
                 let name = open.name;
                 drop(state);
@@ -319,13 +399,14 @@ impl DeviceMemory {
             chunk,
             context,
             count: 1,
+            mempool,
             closing: None,
         };
         state.open.insert(at, open);
         if let Some(chunk) = state.chunks.get_mut(&chunk) {
             chunk.users += 1;
         }
-        self.note(at, bytes, context, device, Source::Imported);
+        self.note_in(at, bytes, (context, device), Source::Imported, mempool);
         Ok(())
     }
 
@@ -358,45 +439,82 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// `cuIpcCloseMemHandle`: waits for the context that it was opened in, and for commands that use the memory.
+    /// `cuIpcCloseMemHandle`, and `cuMemFree` of memory of an imported pool: waits for the context that it was opened in, and for commands
+    /// that use the memory.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no open allocation starts there; the driver's code.
     pub fn close(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        let (range, ticket) = {
+        {
             let mut state = self.imports.state();
-            let open = state.open.get_mut(&address);
-            let open = open.filter(|open| open.closing.is_none());
-            let open = open.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            if open.count > 1 {
+            if let Some(open) = state.open.get_mut(&address)
+                && open.closing.is_none()
+                && open.count > 1
+            {
                 open.count -= 1;
                 let name = open.name;
                 drop(state);
                 self.return_to(&name, 1);
                 return Ok(());
             }
-            let range = self.ranges.end(address, is_open);
-            let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            let ticket = Ticket::now();
-            open.closing = Some(ticket);
-            (range, ticket)
-        };
+        }
+        let (range, number) = self.begin_close(address)?;
+        let ticket = Ticket::now();
         let waited = wait_for(self.common, range.context);
         let (start, bytes) = (range.start, range.bytes);
         ticket.wait(Ending::Memory { start, bytes });
+        self.finish_close(address, number);
+        waited
+    }
+
+    /// Whether memory of an imported pool starts at an address.
+    pub(super) fn is_pooled_import(&self, address: CUdeviceptr) -> bool {
+        let range = self.ranges.find(address);
+        range.is_some_and(|range| is_open(&range) && range.mempool != 0)
+    }
+
+    /// Begins to close an open allocation: no command uses it from now on. Gives the number of the closing.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if none starts there that is open.
+    pub(super) fn begin_close(&self, address: CUdeviceptr) -> Result<(Range, u64), CUresult> {
+        let mut state = self.imports.state();
+        let open = state.open.get_mut(&address);
+        let open = open.filter(|open| open.closing.is_none());
+        let open = open.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let range = self.ranges.end(address, is_open);
+        let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let number = self.next_id();
+        open.closing = Some(number);
+        Ok((range, number))
+    }
+
+    /// It is not closed after all.
+    pub(super) fn stay_open(&self, address: CUdeviceptr, number: u64) {
+        let mut state = self.imports.state();
+        if let Some(open) = state.open.get_mut(&address)
+            && open.closing == Some(number)
+        {
+            open.closing = None;
+            self.ranges.change(address, |range| range.ending = None);
+        }
+    }
+
+    /// Ends the closing with this number, if the allocation was not opened again and has not gone with its context. No command uses it any more.
+    /// Where it was in a stream's order, the stream has come to it.
+    pub(super) fn finish_close(&self, address: CUdeviceptr, number: u64) {
         let _turn = self.imports.turn();
         let is_closing = {
             let state = self.imports.state();
             let open = state.open.get(&address);
-            open.is_some_and(|open| open.closing == Some(ticket))
+            open.is_some_and(|open| open.closing == Some(number))
         };
-        // Otherwise it was opened again, or has gone with its context.
         if is_closing {
             self.ranges.remove_freed(address);
             self.forget_open(address);
         }
-        waited
     }
 
     /// An open allocation has gone with its context.

@@ -34,6 +34,19 @@ struct Pool {
     most_reserved: u64,
     /// The device's count of pressures when it was looked at last.
     pressures: u64,
+    /// Whose it is, if it was imported.
+    foreign: Option<Foreign>,
+}
+
+/// A pool of another process, or of this one by its descriptor.
+#[derive(Debug, Clone)]
+pub struct Foreign {
+    /// The number of its worker.
+    pub owner: u64,
+    /// Its id there.
+    pub id: u64,
+    /// The other devices that may use its memory, by the driver's numbers.
+    pub devices: Vec<CUdevice>,
 }
 
 impl Pool {
@@ -48,6 +61,7 @@ impl Pool {
             most_used: 0,
             most_reserved: 0,
             pressures: 0,
+            foreign: None,
         }
     }
 
@@ -87,6 +101,21 @@ impl MemPools {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` for an id that is no new pool's; `CUDA_ERROR_OUT_OF_MEMORY` past the limit.
     pub fn create(&self, id: u64, device: CUdevice, most: u64) -> Result<(), CUresult> {
+        self.insert(id, Pool::new(device, most))
+    }
+
+    /// Imports a pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemPools::create`].
+    pub fn import(&self, id: u64, device: CUdevice, foreign: Foreign) -> Result<(), CUresult> {
+        let mut pool = Pool::new(device, 0);
+        pool.foreign = Some(foreign);
+        self.insert(id, pool)
+    }
+
+    fn insert(&self, id: u64, pool: Pool) -> Result<(), CUresult> {
         let mut map = self.map();
         let is_new = object_kind(id) == MemPool::KIND
             && device_of_default_pool(id).is_none()
@@ -97,8 +126,56 @@ impl MemPools {
         if map.len() >= MOST {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        map.insert(id, Pool::new(device, most));
+        map.insert(id, pool);
         Ok(())
+    }
+
+    /// Requires that a pool was not imported.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it was, `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
+    pub fn check_own(&self, id: u64) -> Result<(), CUresult> {
+        let map = self.map();
+        match map.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?.foreign {
+            None => Ok(()),
+            Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Requires that others can be given memory of a pool: that the client has made it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it has not.
+    pub fn check_shareable(&self, id: u64) -> Result<(), CUresult> {
+        let is_default = device_of_default_pool(id).is_some();
+        match self.check_own(id) {
+            Ok(()) if !is_default => Ok(()),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Whose an imported pool is, and its device.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it is no such pool.
+    pub fn foreign(&self, id: u64) -> Result<(Foreign, CUdevice), CUresult> {
+        let map = self.map();
+        let pool = map.get(&id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let foreign = pool.foreign.clone().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok((foreign, pool.device))
+    }
+
+    /// Another device may use the memory of an imported pool from now on.
+    pub fn let_in(&self, id: u64, device: CUdevice) {
+        if let Some(pool) = self.map().get_mut(&id)
+            && let Some(foreign) = &mut pool.foreign
+            && !foreign.devices.contains(&device)
+        {
+            foreign.devices.push(device);
+        }
     }
 
     /// The device of a pool. A device's own pool is made when it is first named; `gpu` says which device it is.
@@ -211,6 +288,9 @@ impl MemPools {
     ) -> Result<u64, CUresult> {
         let mut map = self.map();
         let pool = map.get_mut(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if pool.foreign.is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         pool.look(pressures);
         Ok(match attribute {
             CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
@@ -240,6 +320,9 @@ impl MemPools {
     ) -> Result<(), CUresult> {
         let mut map = self.map();
         let pool = map.get_mut(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if pool.foreign.is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         pool.look(pressures);
         match attribute {
             CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES

@@ -63,6 +63,11 @@ impl Reaper {
                 .is_ok()
         };
         self.started.get_or_init(started);
+        self.wake();
+    }
+
+    /// The thread looks again, if it runs.
+    fn wake(&self) {
         if self.is_idle.load(Ordering::SeqCst) {
             let (lock, changed) = &self.wake;
             let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +93,7 @@ fn block(range: &Range) -> Block {
         context: range.context,
         mempool: range.mempool,
         source: range.source,
+        number: 0,
     }
 }
 
@@ -173,6 +179,9 @@ impl DeviceMemory {
     ///
     /// As [`super::mempool::MemPools::destroy`].
     pub fn destroy_mempool(&self, mempool: u64) -> Result<(), CUresult> {
+        if self.imports.is_in_use(mempool) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let device = self.mempools.destroy(mempool)?;
         self.trim_to_promise(device);
         Ok(())
@@ -185,6 +194,7 @@ impl DeviceMemory {
     /// `CUDA_ERROR_INVALID_HANDLE` if there is no such pool; the error of a context in which memory was freed.
     pub fn trim_mempool(&self, mempool: u64, most: u64) -> Result<(), CUresult> {
         let device = self.mempool(mempool)?;
+        self.mempools.check_own(mempool)?;
         self.reap_all()?;
         self.mempools.trim(mempool, most);
         self.trim_to_promise(device);
@@ -243,6 +253,15 @@ impl DeviceMemory {
         let own = self.mempool(mempool)?;
         match flags {
             CU_MEM_ACCESS_FLAGS_PROT_NONE if device != own => Ok(()),
+            // As natively: a device's own access cannot be taken away.
+            CU_MEM_ACCESS_FLAGS_PROT_NONE => Err(CUDA_ERROR_INVALID_DEVICE),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if self.mempools.check_own(mempool).is_err() => {
+                if device != own {
+                    self.mempools.let_in(mempool, device);
+                    self.share_opened(mempool, device)?;
+                }
+                Ok(())
+            }
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device != own => match self.device(own) {
                 Some(own) => own.pool.share(device),
                 // Memory of `cuMemAlloc` is let other devices use by contexts.
@@ -300,6 +319,7 @@ impl DeviceMemory {
             driver_info()?;
         }
         let device = self.mempool(mempool)?;
+        self.mempools.check_own(mempool)?;
         let own = self.device_of(context)?;
         let chunks = self.device(device);
         let taken = match &chunks {
@@ -383,6 +403,9 @@ impl DeviceMemory {
         raw: u64,
         address: CUdeviceptr,
     ) -> Result<(), CUresult> {
+        if self.is_pooled_import(address) {
+            return self.close_ordered(key, raw, address);
+        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -391,13 +414,47 @@ impl DeviceMemory {
         if range.source != Source::Driver {
             self.ranges.remove_freed(range.start);
         }
+        let mut block = block(&range);
         if self.loans.keep(&range, true) {
-            return Ok(());
+            block.number = range.id;
         }
-        if let Err(code) = self.freed.push(key, raw, block(&range)) {
+        if let Err(code) = self.freed.push(key, raw, block) {
+            self.loans.unfree(block.number);
             self.ranges.insert(range);
             return Err(code);
         }
+        self.reaper.notice(self);
+        Ok(())
+    }
+
+    /// The same for memory of an imported pool: it is closed.
+    fn close_ordered(
+        &'static self,
+        key: StreamKey,
+        raw: u64,
+        address: CUdeviceptr,
+    ) -> Result<(), CUresult> {
+        let (range, number) = self.begin_close(address)?;
+        let block = Block {
+            number,
+            ..block(&range)
+        };
+        if let Err(code) = self.freed.push(key, raw, block) {
+            self.stay_open(address, number);
+            return Err(code);
+        }
+        self.reaper.notice(self);
+        Ok(())
+    }
+
+    /// Closes memory of an imported pool that nothing uses any more, without waiting for that.
+    pub(super) fn close_later(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
+        let (range, number) = self.begin_close(address)?;
+        let block = Block {
+            number,
+            ..block(&range)
+        };
+        self.reaper.slow().push(block);
         self.reaper.notice(self);
         Ok(())
     }
@@ -484,8 +541,14 @@ impl DeviceMemory {
     /// Gives back what is over, at once where that does not block.
     fn settle_freed(&self, blocks: Vec<Block>) {
         let mut idle: Vec<(CUdevice, u64)> = Vec::new();
+        let mut any_slow = false;
         for block in blocks {
             match block.source {
+                Source::Pool { .. } if block.number != 0 => self.pass_loan(block.number),
+                Source::Imported => {
+                    self.reaper.slow().push(block);
+                    any_slow = true;
+                }
                 Source::Pool { taken } => {
                     let device = self.known_device(block.device);
                     if let Some(device) = device {
@@ -500,8 +563,12 @@ impl DeviceMemory {
                 _ => {
                     self.mempools.give_back(block.mempool, block.taken, None);
                     self.reaper.slow().push(block);
+                    any_slow = true;
                 }
             }
+        }
+        if any_slow {
+            self.reaper.wake();
         }
         for (device, bytes) in idle {
             self.promise(device);
@@ -521,6 +588,10 @@ impl DeviceMemory {
         for block in blocks {
             let (start, bytes) = (block.start, block.taken);
             ticket.wait(Ending::Memory { start, bytes });
+            if block.source == Source::Imported {
+                self.finish_close(start, block.number);
+                continue;
+            }
             let _uses = grace::enter(block.context, false);
             if self.common.enter(block.context).is_err() {
                 // It went with its context.

@@ -26,9 +26,38 @@ use crate::{ipc::peers::Given, worker::peers::Object};
 struct Loan {
     /// How often.
     times: u32,
-    /// The allocation, once it was freed, and whether that was in a stream's order: then the place stays taken until its context ends, for
-    /// nobody notes when the stream comes to that.
+    /// The allocation, once it was freed, and whether its stream has yet to come to that.
     freed: Option<(Range, bool)>,
+}
+
+/// An allocation, as others are given it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lent {
+    /// Where it starts.
+    pub start: u64,
+    /// The range's number.
+    pub id: u64,
+    /// How many of its bytes are shared, from its start.
+    pub bytes: u64,
+}
+
+impl Lent {
+    fn new(range: &Range, bytes: u64) -> Self {
+        Self {
+            start: range.start,
+            id: range.id,
+            bytes,
+        }
+    }
+}
+
+/// Requires that so many bytes of an allocation can be lent: those of a chunk.
+fn lendable(range: &Range, bytes: u64) -> Result<(), CUresult> {
+    match range.source {
+        Source::Pool { .. } if bytes > 0 => Ok(()),
+        Source::Driver => Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 /// What is lent, by the allocations' numbers.
@@ -77,23 +106,23 @@ impl Loans {
         Some(range)
     }
 
-    /// The allocations of a context that has ended whose places are free then.
-    fn end_context(&self, context: u64) -> Vec<Range> {
-        if !self.any.load(Ordering::Acquire) {
-            return Vec::new();
+    /// The stream has come to the free of an allocation, which is given if its place is free then.
+    pub fn pass(&self, id: u64) -> Option<Range> {
+        if let Some(Loan {
+            freed: Some((_, is_ordered)),
+            ..
+        }) = self.loans().get_mut(&id)
+        {
+            *is_ordered = false;
         }
-        let mut loans = self.loans();
-        for loan in loans.values_mut() {
-            if let Some((range, is_ordered)) = &mut loan.freed
-                && range.context == context
-            {
-                *is_ordered = false;
-            }
+        self.end(id, 0)
+    }
+
+    /// An allocation is not freed after all.
+    pub fn unfree(&self, id: u64) {
+        if let Some(loan) = self.loans().get_mut(&id) {
+            loan.freed = None;
         }
-        let over = loans.extract_if(|_, loan| {
-            loan.times == 0 && loan.freed.is_some_and(|(_, is_ordered)| !is_ordered)
-        });
-        over.filter_map(|(_, loan)| Some(loan.freed?.0)).collect()
     }
 }
 
@@ -108,15 +137,35 @@ impl DeviceMemory {
         let range = self.ranges.find(address);
         let range = range.filter(|range| range.ending.is_none() && range.mempool == 0);
         let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        match range.source {
-            Source::Pool { .. } if bytes > 0 => Ok(Object::Memory {
-                start: range.start,
-                id: range.id,
-                bytes: bytes.min(range.bytes),
-            }),
-            Source::Driver => Err(CUDA_ERROR_NOT_SUPPORTED),
-            _ => Err(CUDA_ERROR_INVALID_VALUE),
-        }
+        let bytes = bytes.min(range.bytes);
+        lendable(&range, bytes)?;
+        Ok(Object::Memory(Lent::new(&range, bytes)))
+    }
+
+    /// The device of a memory pool that can be shared, by the driver's number.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for a device's own pool, for one that was imported, and if there is no such pool.
+    pub fn shareable_pool(&self, mempool: u64) -> Result<CUdevice, CUresult> {
+        self.mempools.check_shareable(mempool)?;
+        let own = |_| Err(CUDA_ERROR_INVALID_VALUE);
+        self.mempools.device(mempool, own)
+    }
+
+    /// The allocation of a memory pool that starts at an address, as what `cuMemPoolExportPointer` shares.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::shareable`]; `CUDA_ERROR_INVALID_VALUE` for a device's own pool, and for one that was imported.
+    pub fn shareable_pooled(&self, address: CUdeviceptr) -> Result<Object, CUresult> {
+        let range = self.ranges.find(address);
+        let range = range.filter(|range| range.ending.is_none() && range.start == address);
+        let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        self.mempools.check_shareable(range.mempool)?;
+        lendable(&range, range.bytes)?;
+        let memory = Lent::new(&range, range.bytes);
+        Ok(Object::Pooled(memory, range.mempool))
     }
 
     /// The allocation that starts here, if it is still the one with this number.
@@ -130,9 +179,16 @@ impl DeviceMemory {
         self.still(start, id).is_some()
     }
 
+    /// Whether somebody has the allocation with this number open.
+    pub fn is_lent(&self, id: u64) -> bool {
+        let loans = self.loans.loans();
+        loans.get(&id).is_some_and(|loan| loan.times > 0)
+    }
+
     /// What another process is given for an allocation that was shared: a descriptor that is made for it; `None` if it is gone. It is that of the
     /// chunk that the allocation lies in, with all that lies there beside it. It is lent from then on.
-    pub fn give_allocation(&self, start: u64, id: u64, bytes: u64) -> Option<(Given, OwnedFd)> {
+    pub fn give_allocation(&self, lent: Lent) -> Option<(Given, OwnedFd)> {
+        let Lent { start, id, bytes } = lent;
         // First, so that whoever frees it meanwhile keeps its place.
         self.loans.lend(id);
         let given = self.still(start, id).and_then(|_| {
@@ -152,9 +208,9 @@ impl DeviceMemory {
         }
     }
 
-    /// A context has ended.
-    pub(super) fn end_loans_of(&self, context: u64) {
-        for range in self.loans.end_context(context) {
+    /// The stream has come to the free of an allocation that others had open then.
+    pub(super) fn pass_loan(&self, id: u64) {
+        if let Some(range) = self.loans.pass(id) {
             self.give_freed(&range);
         }
     }

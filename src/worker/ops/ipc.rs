@@ -57,7 +57,7 @@ pub fn gpgpuIpcOpen(
     let (given, file) = ask(session, &name)?;
     let context = session.current();
     let memory = session.device_memory;
-    let opened = memory.open(context, &name, &given, &file);
+    let opened = memory.open((context, 0), &name, &given, &file);
     let (dptr, bytes, dev) = opened.inspect_err(|_| session.peers.returned(&name, 1))?;
     Ok(reply::gpgpuIpcOpen {
         dptr,
@@ -110,6 +110,72 @@ pub fn gpgpuPhysicalImport(
     };
     Ok(reply::gpgpuPhysicalImport {
         dev,
+        bytes,
+        ..Default::default()
+    })
+}
+
+/// Names a memory pool.
+pub fn gpgpuPoolShare(
+    session: &Session,
+    request: request::gpgpuPoolShare,
+    _: Data,
+) -> Outcome<reply::gpgpuPoolShare> {
+    let device = session.device_memory.shareable_pool(request.pool)?;
+    let name = session.peers.name_pool(request.pool, device as u64)?;
+    Ok(reply::gpgpuPoolShare {
+        name: Blob(name.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+/// Imports a memory pool.
+pub fn gpgpuPoolImport(
+    session: &Session,
+    request: request::gpgpuPoolImport,
+    _: Data,
+) -> Outcome<reply::gpgpuPoolImport> {
+    let name = Name::read(&request.name.0, what::POOL)?;
+    let memory = session.device_memory;
+    let dev = memory.import_pool(request.pool, &name)?;
+    Ok(reply::gpgpuPoolImport {
+        dev,
+        ..Default::default()
+    })
+}
+
+/// Shares an allocation of a memory pool.
+pub fn gpgpuPooledShare(
+    session: &Session,
+    request: request::gpgpuPooledShare,
+    _: Data,
+) -> Outcome<reply::gpgpuPooledShare> {
+    let object = session.device_memory.shareable_pooled(request.dptr)?;
+    let name = session.peers.share(object)?;
+    Ok(reply::gpgpuPooledShare {
+        name: Blob(name.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+/// Opens an allocation of an imported memory pool.
+pub fn gpgpuPooledOpen(
+    session: &Session,
+    request: request::gpgpuPooledOpen,
+    _: Data,
+) -> Outcome<reply::gpgpuPooledOpen> {
+    let name = Name::read(&request.name.0, what::POOLED)?;
+    let memory = session.device_memory;
+    memory.check_pool(request.pool, &name)?;
+    let (given, file) = match session.peers.is_own(&name) {
+        true => session.peers.give_own(&name)?,
+        false => ask(session, &name)?,
+    };
+    let home = (session.current(), request.pool);
+    let opened = memory.open_pooled(home, &name, &given, &file);
+    let (dptr, bytes) = opened.inspect_err(|_| session.peers.returned(&name, 1))?;
+    Ok(reply::gpgpuPooledOpen {
+        dptr,
         bytes,
         ..Default::default()
     })

@@ -26,6 +26,9 @@
 //   share             shares what was allocated last; the code, and a handle as the numbers of its bytes
 //   open HANDLE       opens the memory of such a handle, and reads its last word; the code
 //   close             closes what was opened last; the code
+//   share-pooled BYTES   allocates from a pool that others may import; the code, and the bytes of a Pooled
+//   open-pooled POOLED   opens such an allocation, and reads its first word; the code
+//   free-pooled       frees what was opened so last; the code
 //   way NAME BYTES    allocates in another way; the code, or "absent" where libcuda has no such function
 #include <atomic>
 #include <condition_variable>
@@ -34,9 +37,12 @@
 #include <cstring>
 #include <cuda.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mutex>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 static void *library;
@@ -256,6 +262,60 @@ static void answer(const char *what, const std::string &text) {
     fflush(stdout);
 }
 
+// Reads bytes as numbers.
+static void read_bytes(const char *at, unsigned char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char *end = nullptr;
+        bytes[i] = (unsigned char)strtoul(at, &end, 10);
+        at = end;
+    }
+}
+
+// What stands for an allocation of a pool: what is in the pool's descriptor, and the allocation's own.
+struct Pooled {
+    unsigned char descriptor[80];
+    CUmemPoolPtrExportData data;
+};
+
+// Allocates from a pool that others may import.
+static CUresult share_pooled(size_t bytes, CUdeviceptr &memory, Pooled &pooled) {
+    FIND(cuMemPoolCreate, "cuMemPoolCreate");
+    FIND(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync");
+    FIND(cuStreamSynchronize, "cuStreamSynchronize");
+    FIND(cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle");
+    FIND(cuMemPoolExportPointer, "cuMemPoolExportPointer");
+    static CUmemoryPool pool = nullptr;
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUresult code = pool ? CUDA_SUCCESS : cuMemPoolCreate(&pool, &properties);
+    if (code == CUDA_SUCCESS) code = cuMemAllocFromPoolAsync(&memory, bytes, pool, nullptr);
+    if (code == CUDA_SUCCESS) code = cuStreamSynchronize(nullptr);
+    int descriptor = -1;
+    if (code == CUDA_SUCCESS) code = cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (code == CUDA_SUCCESS) code = cuMemPoolExportPointer(&pooled.data, memory);
+    if (code == CUDA_SUCCESS && pread(descriptor, pooled.descriptor, sizeof pooled.descriptor, 0) != (ssize_t)sizeof pooled.descriptor)
+        code = CUDA_ERROR_OPERATING_SYSTEM;
+    close(descriptor);
+    return code;
+}
+
+// Opens an allocation by what stands for it: with a descriptor of this program's own making, which the library takes for the pool's.
+static CUresult open_pooled(const Pooled &pooled, CUdeviceptr &memory) {
+    FIND(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle");
+    FIND(cuMemPoolImportPointer, "cuMemPoolImportPointer");
+    int descriptor = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0 || write(descriptor, pooled.descriptor, sizeof pooled.descriptor) != (ssize_t)sizeof pooled.descriptor ||
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    CUmemoryPool pool = nullptr;
+    CUresult code = cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    close(descriptor);
+    CUmemPoolPtrExportData data = pooled.data;
+    return code == CUDA_SUCCESS ? cuMemPoolImportPointer(&memory, pool, &data) : code;
+}
+
 int main() {
     library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
@@ -304,7 +364,7 @@ int main() {
     };
     std::vector<CUmodule> modules;
     std::vector<CUarray> arrays;
-    char line[512];
+    char line[1024];
     while (fgets(line, sizeof line, stdin)) {
         char word[64] = "", name[64] = "";
         size_t first = 0, second = 0;
@@ -448,12 +508,7 @@ int main() {
             answer("share", text);
         } else if (!strcmp(word, "open")) {
             CUipcMemHandle handle{};
-            const char *at = line + strlen("open");
-            for (char &byte : handle.reserved) {
-                char *end = nullptr;
-                byte = (char)strtoul(at, &end, 10);
-                at = end;
-            }
+            read_bytes(line + strlen("open"), (unsigned char *)handle.reserved, sizeof handle.reserved);
             CUdeviceptr pointer = 0;
             code = cuIpcOpenMemHandle(&pointer, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
             if (code == CUDA_SUCCESS) {
@@ -468,6 +523,31 @@ int main() {
             code = opened.empty() ? CUDA_ERROR_INVALID_VALUE : cuIpcCloseMemHandle(opened.back());
             if (!opened.empty()) opened.pop_back();
             answer("close", std::to_string((int)code));
+        } else if (!strcmp(word, "share-pooled")) {
+            sscanf(line, "%*s %zu", &first);
+            CUdeviceptr memory = 0;
+            Pooled pooled{};
+            code = share_pooled(first, memory, pooled);
+            if (code == CUDA_SUCCESS) held.push_back(memory);
+            std::string text = std::to_string((int)code);
+            for (size_t i = 0; i < sizeof pooled; i++)
+                text += " " + std::to_string(((unsigned char *)&pooled)[i]);
+            answer(word, text);
+        } else if (!strcmp(word, "open-pooled")) {
+            Pooled pooled{};
+            read_bytes(line + strlen("open-pooled"), (unsigned char *)&pooled, sizeof pooled);
+            CUdeviceptr memory = 0;
+            code = open_pooled(pooled, memory);
+            unsigned last = 0;
+            if (code == CUDA_SUCCESS) {
+                opened.push_back(memory);
+                code = cuMemcpyDtoH(&last, memory, 4);
+            }
+            answer(word, std::to_string((int)code));
+        } else if (!strcmp(word, "free-pooled")) {
+            code = opened.empty() ? CUDA_ERROR_INVALID_VALUE : cuMemFree(opened.back());
+            if (!opened.empty()) opened.pop_back();
+            answer(word, std::to_string((int)code));
         } else if (!strcmp(word, "way")) {
             sscanf(line, "%*s %63s %zu", name, &first);
             answer("way", way(name, first));

@@ -9,6 +9,7 @@ use std::{
 use gpgpu_client::ffi::Result;
 use gpgpu_protocol::{
     api::{default_pool, device_of_default_pool},
+    codec::Blob,
     cuda::*,
 };
 
@@ -22,11 +23,31 @@ pub struct Pools {
     devices: usize,
 }
 
+/// A pool that the program has made or imported.
+#[derive(Debug)]
+pub struct Pool {
+    /// Its device.
+    pub device: CUdevice,
+    /// Whom its memory is for.
+    pub sharing: Sharing,
+}
+
+/// Whom a pool's memory is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sharing {
+    /// This process alone.
+    Private,
+    /// Other processes too, by descriptors.
+    Exportable,
+    /// This process, from another: the pool has this name.
+    Imported(Blob),
+}
+
 /// What is known of pools.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// The devices of the pools that were made.
-    pub made: HashMap<u64, CUdevice>,
+    /// The pools that were made or imported.
+    pub made: HashMap<u64, Pool>,
     /// The pools that devices have in place of their own.
     pub current: HashMap<CUdevice, u64>,
     /// The other devices that a pool's memory is for.
@@ -54,8 +75,27 @@ impl Pools {
     pub fn device(&self, pool: u64) -> Result<CUdevice> {
         let own = device_of_default_pool(pool)
             .filter(|own| usize::try_from(*own).is_ok_and(|own| own < self.devices));
-        let made = || self.table().made.get(&pool).copied();
+        let made = || self.table().made.get(&pool).map(|pool| pool.device);
         own.or_else(made).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Whom a pool's memory is for; a device's own is for this process.
+    pub fn sharing(&self, pool: u64) -> Sharing {
+        let table = self.table();
+        let made = table.made.get(&pool).map(|pool| pool.sharing.clone());
+        made.unwrap_or(Sharing::Private)
+    }
+
+    /// Requires that a pool was not imported.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it was.
+    pub fn check_own(&self, pool: u64) -> Result {
+        match self.sharing(pool) {
+            Sharing::Imported(_) => Err(CUDA_ERROR_INVALID_VALUE),
+            _ => Ok(()),
+        }
     }
 
     /// The pool that a device has.
