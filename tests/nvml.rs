@@ -170,7 +170,7 @@ fn starts_are_counted_and_wrong_calls_refused() {
     let edges = program.0.ask("edges");
     assert_eq!(edges, "edges 2 2 7 2 7 2 2 2 25 2 0 2 6 2 6 kept");
     let refused = program.ask("refused");
-    let mut expected = [NOT_SUPPORTED; 9];
+    let mut expected = [NOT_SUPPORTED; 10];
     // A list of fields is answered, and each says so of itself.
     expected[6] = 0;
     assert_eq!(refused, expected);

@@ -7,6 +7,4 @@ if [ -e /usr/lib/virtio-gpgpu/libgpgpu_preload.so ] && [ -z "${GPGPU_LIBDIR-}" ]
     export LD_LIBRARY_PATH="/usr/lib/virtio-gpgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     export LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}/usr/lib/virtio-gpgpu/libgpgpu_preload.so"
     export LD_AUDIT="${LD_AUDIT:+$LD_AUDIT:}/usr/lib/virtio-gpgpu/libgpgpu_audit.so"
-    export NCCL_P2P_DISABLE="${NCCL_P2P_DISABLE-1}"
-    export NCCL_CUMEM_ENABLE="${NCCL_CUMEM_ENABLE-0}"
 fi

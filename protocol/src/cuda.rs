@@ -109,6 +109,9 @@ pub const CU_AD_FORMAT_YUV444_16bit_SemiPlanar: CUarray_format = 181;
 pub const CU_AD_FORMAT_UNORM_INT_101010_2: CUarray_format = 80;
 pub const CU_AD_FORMAT_MAX: CUarray_format = 0x7fffffff;
 
+/// `CUdevice_P2PAttribute`: whether atomic operations on the other device's memory are native.
+pub const CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: u32 = 3;
+
 /// `CUdevice_attribute`; the constants below are its values.
 pub type CUdevice_attribute = u32;
 pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: CUdevice_attribute = 1;

@@ -11,7 +11,7 @@ use gpgpu_protocol::cuda::*;
 use crate::{
     Out, Result,
     host::{self, Address, Known},
-    nvml, status,
+    links, nvml, status,
     types::{FieldValue, Handle, PciInfo, PciInfoV1},
 };
 
@@ -63,7 +63,7 @@ fn text(of: *const c_char) -> Result<String> {
     Ok(of.to_owned())
 }
 
-fn chars<const N: usize>(text: &str) -> [c_char; N] {
+pub(crate) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut chars = [0; N];
     for (to, byte) in chars.iter_mut().take(N - 1).zip(text.bytes()) {
         *to = byte as c_char;
@@ -76,9 +76,9 @@ fn by_address(id: *const c_char, to: Out<Handle>) -> Result {
     find(to, |device| device.address == address)
 }
 
-fn pci(handle: Handle, to: Out<PciInfo>) -> Result {
+fn pci(handle: Handle) -> Result<PciInfo> {
     let address = with(handle, |device| Ok(device.address))?;
-    to.set(PciInfo {
+    Ok(PciInfo {
         busIdLegacy: chars(&address.text(4)),
         domain: address.domain,
         bus: address.bus,
@@ -92,14 +92,7 @@ fn pci(handle: Handle, to: Out<PciInfo>) -> Result {
 
 /// What older functions have of it.
 fn older_pci(handle: Handle, to: Out<PciInfoV1>) -> Result {
-    let address = with(handle, |device| Ok(device.address))?;
-    to.set(PciInfoV1 {
-        busId: chars(&address.text(4)),
-        domain: address.domain,
-        bus: address.bus,
-        device: address.device,
-        pciDeviceId: 0,
-    })
+    to.set(pci(handle)?.into())
 }
 
 /// An `nvmlDeviceArchitecture_t` by the compute capability.
@@ -211,7 +204,7 @@ nvml! {
 
     /// The device's place on the host's PCI bus.
     fn nvmlDeviceGetPciInfo_v3(device: Handle, pci_info: Out<PciInfo>) {
-        pci(device, pci_info)
+        pci_info.set(pci(device)?)
     }
 
     /// The same, in the older form.
@@ -319,14 +312,14 @@ nvml! {
         multi_gpu_bool.set(0)
     }
 
-    /// Each field says of itself that it is not supported.
+    /// Each field but those of links says of itself that it is not supported.
     fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
         place(device)?;
         values.required()?;
         let count = usize::try_from(count).ok().filter(|count| *count > 0);
         for number in 0..count.ok_or(status::INVALID_ARGUMENT)? {
             let asked = values.nth(number);
-            asked.set(FieldValue { nvmlReturn: status::NOT_SUPPORTED, ..asked.get()? })?;
+            asked.set(links::field(device, asked.get()?))?;
         }
         Ok(())
     }

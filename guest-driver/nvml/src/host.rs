@@ -12,7 +12,7 @@ use std::{
 
 use gpgpu_client::Connection;
 use gpgpu_protocol::{
-    api::{DeviceInfo, DeviceUsage, Hello, request},
+    api::{DeviceInfo, DeviceUsage, Hello, Request, request},
     cuda::*,
 };
 
@@ -189,6 +189,8 @@ struct State {
     known: Option<Arc<Known>>,
     link: Option<Link>,
     samples: Vec<Option<Sample>>,
+    /// [`is_linked`], once that was asked.
+    is_linked: Option<bool>,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -233,6 +235,7 @@ pub fn initialise() -> Result {
         if state.initialised == 0 {
             state.known = Some(Arc::new(learn()?));
             state.samples.clear();
+            state.is_linked = None;
         }
         state.initialised = state
             .initialised
@@ -338,19 +341,59 @@ pub fn usage(place: usize) -> Result<DeviceUsage> {
     })
 }
 
-/// Whether a device can reach another's memory.
+/// Whether processes on two devices can reach each other's memory: not on a host that is older than their sharing it, for NCCL takes it that
+/// they can.
 ///
 /// # Errors
 ///
 /// The host's.
 pub fn reaches(from: usize, to: usize) -> Result<bool> {
     ask(&[from, to], |connection, numbers| {
+        if !connection.has(request::gpgpuIpcOpen::OP) {
+            return Ok(false);
+        }
         let question = request::cuDeviceCanAccessPeer {
             dev: numbers[0],
             peerDev: numbers[1],
             canAccessPeer: true,
         };
         Ok(connection.call(&question)?.canAccessPeer != 0)
+    })
+}
+
+/// Whether atomic operations pass natively between all devices, of which there are several.
+///
+/// # Errors
+///
+/// The host's.
+pub fn is_linked() -> Result<bool> {
+    if let Some(is_linked) = with_state(|state| state.is_linked) {
+        return Ok(is_linked);
+    }
+    let count = known()?.devices.len();
+    let mut is_linked = count > 1;
+    for (from, to) in pairs(count) {
+        is_linked = is_linked && reaches(from, to)? && has_atomics(from, to)?;
+    }
+    with_state(|state| state.is_linked = Some(is_linked));
+    Ok(is_linked)
+}
+
+/// The pairs of so many devices.
+pub(crate) fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).flat_map(move |from| (from + 1..count).map(move |to| (from, to)))
+}
+
+/// Whether a device's atomic operations on another's memory are native.
+fn has_atomics(from: usize, to: usize) -> Result<bool> {
+    ask(&[from, to], |connection, numbers| {
+        let question = request::cuDeviceGetP2PAttribute {
+            value: true,
+            attrib: CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+            srcDevice: numbers[0],
+            dstDevice: numbers[1],
+        };
+        Ok(connection.call(&question)?.value != 0)
     })
 }
 

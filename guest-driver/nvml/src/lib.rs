@@ -8,6 +8,7 @@
 
 pub mod device;
 pub mod host;
+mod links;
 pub mod status;
 pub mod system;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use gpgpu_protocol::api::{DeviceInfo, DeviceUsage, Hello, ProcessUsage};
 use crate::{
     Out, device,
     host::{self, Address, Known},
-    status, system, types, usage,
+    links, status, system, types, usage,
 };
 
 fn read(buffer: &[c_char]) -> String {
@@ -119,6 +119,18 @@ fn kinds_of_gpus_are_told_apart() {
     assert_eq!(device::cores_of_multiprocessor((9, 0)), Ok(128));
     assert_eq!(device::cores_of_multiprocessor((8, 0)), Ok(64));
     assert_eq!(types::MEMORY_V2, 0x0200_0028);
+}
+
+#[test]
+fn gpus_of_a_kind_have_as_many_links_as_nccl_looks_for() {
+    for (capability, links) in [((6, 0), 4), ((7, 0), 6), ((8, 0), 12), ((9, 0), 18)] {
+        let known = links::links_of(capability).map(|(count, _)| count);
+        assert_eq!(known, Some(links), "{capability:?}");
+    }
+    assert_eq!(links::links_of((8, 9)), None);
+    let pairs: Vec<_> = host::pairs(3).collect();
+    assert_eq!(pairs, [(0, 1), (0, 2), (1, 2)]);
+    assert_eq!(host::pairs(1).count(), 0);
 }
 
 #[test]

@@ -42,6 +42,18 @@ pub struct PciInfoV1 {
     pub pciDeviceId: u32,
 }
 
+impl From<PciInfo> for PciInfoV1 {
+    fn from(of: PciInfo) -> Self {
+        Self {
+            busId: of.busIdLegacy,
+            domain: of.domain,
+            bus: of.bus,
+            device: of.device,
+            pciDeviceId: of.pciDeviceId,
+        }
+    }
+}
+
 /// `nvmlMemory_t`, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -109,6 +121,9 @@ pub struct Process {
 
 /// The id of an instance where a GPU is not divided.
 pub const NO_INSTANCE: u32 = u32::MAX;
+
+/// `NVML_VALUE_TYPE_UNSIGNED_INT`.
+pub const TYPE_UNSIGNED: u32 = 1;
 
 /// `nvmlFieldValue_t`.
 #[derive(Debug, Clone, Copy, Default)]

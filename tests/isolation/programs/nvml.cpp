@@ -99,6 +99,7 @@ static std::string refused() {
     void *handle = device(), *set = nullptr;
     unsigned value = 0;
     Field fields[2]{};
+    fields[1].id = 165;
     unsigned all = call("nvmlDeviceGetFieldValues", handle, 2, (Field *)fields);
     return join({
         call("nvmlDeviceGetTemperature", handle, 0u, &value),
@@ -110,6 +111,7 @@ static std::string refused() {
         all,
         fields[0].result,
         fields[1].result,
+        call("nvmlDeviceGetNvLinkState", handle, 0u, &value),
     });
 }
 

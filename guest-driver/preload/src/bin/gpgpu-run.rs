@@ -30,10 +30,6 @@ const LIBRARIES: [&str; 5] = [
 ];
 const DEVICE: &str = "/dev/virtio-gpgpu";
 const CONNECTION: &str = "VIRTIO_GPGPU";
-/// Keeps NCCL from letting GPUs write to each other's memory.
-const NCCL_PEERS: &str = "NCCL_P2P_DISABLE";
-/// Whether NCCL makes its memory by `cuMemCreate`, to share it with other processes.
-const NCCL_MAPPED: &str = "NCCL_CUMEM_ENABLE";
 
 /// Run a program with virtio-gpgpu's CUDA libraries
 ///
@@ -123,15 +119,6 @@ fn settings(folder: &Path, kind: &Kind) -> Vec<(&'static str, OsString)> {
             let others = others(&env::var_os(variable).unwrap_or_default(), name);
             settings.push((variable, joined(&others, Some(file.as_os_str()))));
         }
-    }
-    // NCCL shares memory by CUDA's handles where it can. That it does so here was not tried yet, and an older host has none: NCCL would then go
-    // through the host's memory by itself, but the error of its try stays behind as the thread's last one, and PyTorch finds it there.
-    if env::var_os(NCCL_PEERS).is_none() {
-        settings.push((NCCL_PEERS, "1".into()));
-    }
-    // The same of physical memory, and NCCL does not try another way where it is there.
-    if env::var_os(NCCL_MAPPED).is_none() {
-        settings.push((NCCL_MAPPED, "0".into()));
     }
     settings
 }
