@@ -453,6 +453,25 @@ PITFALL(68, streams_and_contexts_that_end_leave_nothing) {
     CK(cuMemPoolDestroy(pool));
 }
 
+PITFALL(68, memory_is_unused_once_its_stream_was_waited_for) {
+    Gpu gpu;
+    CUmemoryPool pool = new_pool(gpu);
+    CUfunction fill = gpu.function("fill");
+    CUstream streams[] = {new_stream(), new_stream(), new_stream(false), new_stream()};
+    for (unsigned round = 0; round < 300; round++) {
+        for (CUstream stream : streams) {
+            unsigned count = round % 3 ? 1024 : MIB;
+            CUdeviceptr memory = from_pool(pool, count * 4, stream);
+            LAUNCH(fill, 2, 64, stream, memory, round, count);
+            CK(cuMemFreeAsync(memory, stream));
+        }
+        for (CUstream stream : streams)
+            CK(cuStreamSynchronize(stream));
+        expect_unused(pool);
+    }
+    CK(cuMemPoolDestroy(pool));
+}
+
 PITFALL(68, many_threads_and_streams) {
     Gpu gpu;
     CUmemoryPool pool = new_pool(gpu);

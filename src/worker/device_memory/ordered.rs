@@ -38,6 +38,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often it looks.
 const LOOK: Duration = Duration::from_micros(200);
+/// How often a question about a pool looks for what was freed. The program may have seen the end of a stream's work before the stream is
+/// idle for the driver: what it frees then is over a moment later, and is not to count.
+const LOOKS: usize = 10;
 
 /// Gives back what is over, where nobody else looks.
 #[derive(Debug, Default)]
@@ -213,6 +216,17 @@ impl DeviceMemory {
     ) -> Result<u64, CUresult> {
         let device = self.mempool(mempool)?;
         self.reap_all()?;
+        let is_now = matches!(
+            attribute,
+            CU_MEMPOOL_ATTR_USED_MEM_CURRENT | CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        );
+        for _ in 0..LOOKS {
+            if !is_now || self.freed.is_empty() {
+                break;
+            }
+            thread::sleep(LOOK);
+            self.reap_all()?;
+        }
         self.mempools
             .get(mempool, attribute, self.pressures(device))
     }
