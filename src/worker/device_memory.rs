@@ -7,8 +7,11 @@
 
 mod addresses;
 mod driver;
+mod endings;
 mod freed;
+mod idle;
 mod imported;
+mod lookups;
 mod mapped;
 mod mempool;
 mod ordered;
@@ -21,10 +24,9 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use gpgpu_protocol::cuda::*;
@@ -32,12 +34,13 @@ use gpgpu_protocol::cuda::*;
 use self::{
     driver::{Chunks, DriverEvents},
     freed::Freed,
+    idle::{Device, Trimmer},
     imported::Imports,
     mapped::Mapped,
     mempool::MemPools,
     ordered::Reaper,
     pool::Pool,
-    ranges::{EndsWith, Ranges},
+    ranges::Ranges,
     shared::Loans,
 };
 pub use self::{
@@ -63,19 +66,6 @@ const MAX_ALLOCATIONS: usize = 1 << 22;
 const FIRST_ID: u64 = 1 << 48;
 /// What the driver aligns the rows of `cuMemAllocPitch` to, in bytes.
 const PITCH_ALIGNMENT: usize = 512;
-/// How long idle memory is kept.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How much of it is kept for longer, in bytes: a chunk for small allocations.
-const KEEP_LONG: u64 = 16 << 20;
-
-/// One device's memory.
-#[derive(Debug)]
-struct Device {
-    pool: Pool<Chunks>,
-    /// The driver has refused to make chunks.
-    is_refused: AtomicBool,
-    trimmer: Trimmer,
-}
 
 /// See the module's page.
 #[derive(Debug)]
@@ -105,80 +95,6 @@ pub struct DeviceMemory {
     imports: Imports,
     loans: Loans,
     lender: OnceLock<&'static dyn Lender>,
-}
-
-/// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
-#[derive(Debug, Default)]
-struct Trimmer {
-    /// Whether memory became idle since the thread looked last.
-    due: Arc<(Mutex<bool>, Condvar)>,
-    started: OnceLock<bool>,
-}
-
-impl Trimmer {
-    /// Memory became idle: `idle` bytes are.
-    fn notice(&self, device: &Arc<Device>, idle: u64) {
-        if idle == 0 {
-            return;
-        }
-        let started = *self.started.get_or_init(|| {
-            let (due, device) = (Arc::clone(&self.due), Arc::clone(device));
-            let thread = std::thread::Builder::new().name("trim".into());
-            thread.spawn(move || Self::serve(&due, &device)).is_ok()
-        });
-        if started {
-            let (due, changed) = &*self.due;
-            *due.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            changed.notify_one();
-        } else if idle > device.pool.keep() {
-            device.pool.trim(device.pool.keep());
-        }
-    }
-
-    fn serve((due, changed): &(Mutex<bool>, Condvar), device: &Device) {
-        loop {
-            let mut now = due.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*now {
-                now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
-            }
-            // While memory keeps becoming idle, it is in use.
-            while *now {
-                *now = false;
-                drop(now);
-                device.pool.trim(device.pool.keep());
-                now = due.lock().unwrap_or_else(PoisonError::into_inner);
-                if !*now {
-                    (now, _) = changed
-                        .wait_timeout(now, PATIENCE)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-            drop(now);
-            device.pool.trim(KEEP_LONG.max(device.pool.promised()));
-        }
-    }
-}
-
-impl Device {
-    /// Gives idle memory back whenever another process of the VM asks for it, on a thread of its own.
-    fn listen(self: &Arc<Self>, quota: Quota) {
-        let (this, device) = (Arc::clone(self), self.pool.device());
-        let mut seen = quota.asked(device);
-        let thread = std::thread::Builder::new().name("give".into());
-        let spawned = thread.spawn(move || {
-            loop {
-                quota.wait_asked(device, seen);
-                let asked = quota.asked(device);
-                if asked != seen {
-                    seen = asked;
-                    this.pool.press();
-                }
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!("Cannot start a thread: {error}");
-        }
-    }
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
@@ -590,216 +506,6 @@ impl DeviceMemory {
         (free.min(room).min(total) as usize, total as usize)
     }
 
-    /// What is known of an address.
-    pub fn find(&self, address: CUdeviceptr) -> Option<Range> {
-        self.ranges.find(address)
-    }
-
-    /// Whether `bytes` bytes at an address are the guest's memory, and usable in the thread's current context; `None` if
-    /// only the driver can tell.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if they are not; the driver's code if it does not let the context's device use them.
-    pub fn check(
-        &self,
-        context: u64,
-        address: CUdeviceptr,
-        bytes: u64,
-    ) -> Option<Result<(), CUresult>> {
-        match self.ranges.find(address) {
-            Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_INVALID_VALUE)),
-            Some(range) if matches!(range.source, Source::Mapped { .. }) => {
-                Some(self.check_mapped(context, range, address, bytes))
-            }
-            Some(range) if range.holds(address, bytes) => Some(self.reach(context, &range)),
-            Some(_) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
-            None if self.is_ours(address) => Some(Err(CUDA_ERROR_INVALID_VALUE)),
-            None => None,
-        }
-    }
-
-    /// Lets a context use memory of another device: copies do so natively, without being asked to.
-    fn reach(&self, context: u64, range: &Range) -> Result<(), CUresult> {
-        if range.context == context
-            || !matches!(range.source, Source::Pool { .. } | Source::Imported)
-        {
-            return Ok(());
-        }
-        // Without a current context the copy itself says what is wrong.
-        let Ok(device) = self.device_of(context) else {
-            return Ok(());
-        };
-        if device == range.device {
-            return Ok(());
-        }
-        if range.source == Source::Imported {
-            return self.share_imported(range.start, device);
-        }
-        match self.known_device(range.device) {
-            Some(owner) => owner.pool.share(device),
-            None => Ok(()),
-        }
-    }
-
-    /// Lets the thread's current context use the memory of another one's device, as `cuCtxEnablePeerAccess` has it.
-    ///
-    /// # Errors
-    ///
-    /// The driver's code.
-    pub fn enable_peer(&self, peer: u64) -> Result<(), CUresult> {
-        let common = self.common;
-        let entered = common.entered();
-        let device = self.device_of(common.current())?;
-        common.enter(peer)?;
-        let owner = self.device_of(common.current());
-        common.enter(entered)?;
-        let owner = owner?;
-        match self.device(owner) {
-            Some(peer) if owner != device => peer.pool.share(device),
-            _ => Ok(()),
-        }
-    }
-
-    /// `cuMemGetAddressRange`: start and bytes; `None` if only the driver can tell.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_NOT_FOUND` if nothing is there.
-    pub fn address_range(&self, address: CUdeviceptr) -> Option<Result<(u64, u64), CUresult>> {
-        match self.ranges.find(address) {
-            Some(range) if range.ending.is_some() => Some(Err(CUDA_ERROR_NOT_FOUND)),
-            Some(range) => Some(Ok((range.start, range.bytes))),
-            None if self.is_ours(address) => Some(Err(CUDA_ERROR_NOT_FOUND)),
-            None => None,
-        }
-    }
-
-    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`; `None` if that is for the driver to do.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if nothing is there.
-    pub fn set_sync_memops(
-        &self,
-        address: CUdeviceptr,
-        value: bool,
-    ) -> Option<Result<(), CUresult>> {
-        if !self.is_ours(address) || self.mapped.owns(address) {
-            return None;
-        }
-        let set = self
-            .ranges
-            .change(address, |range| range.sync_memops = value);
-        self.any_synchronous.store(true, Ordering::Relaxed);
-        Some(if set {
-            Ok(())
-        } else {
-            Err(CUDA_ERROR_INVALID_VALUE)
-        })
-    }
-
-    /// Waits for a synchronous copy or fill that was just made, if the memory at one of these addresses has
-    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: CUDA's own return earlier.
-    ///
-    /// # Errors
-    ///
-    /// The driver's code.
-    pub fn settle(&self, addresses: &[CUdeviceptr]) -> Result<(), CUresult> {
-        if !self.any_synchronous.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let is_synchronous = |address: &u64| {
-            let range = self.ranges.find(*address);
-            range.is_some_and(|range| range.sync_memops)
-        };
-        if !addresses.iter().any(is_synchronous) {
-            return Ok(());
-        }
-        // SAFETY: the legacy stream, in which these copies and fills are, always is.
-        unsafe { cuda::cuStreamSynchronize(std::ptr::null_mut()) }
-    }
-
-    /// Notes a global of a module or library, in the thread's current context.
-    pub fn note_global(&self, owner: u64, context: u64, start: CUdeviceptr, bytes: u64) {
-        if self.ranges.find(start).is_some() || self.ranges.len() >= MAX_ALLOCATIONS {
-            return;
-        }
-        if let Ok(device) = self.device_of(context)
-            && bytes > 0
-        {
-            self.note(start, bytes, context, device, Source::Global(owner));
-        }
-    }
-
-    /// A module or library is about to be unloaded.
-    pub fn end_globals(&self, owner: u64) {
-        let which = |range: &Range| range.source == Source::Global(owner);
-        self.ranges.set_ending(which, None, Some(EndsWith::Owner));
-    }
-
-    /// It is not unloaded after all.
-    pub fn keep_globals(&self, owner: u64) {
-        let which = |range: &Range| range.source == Source::Global(owner);
-        self.ranges.set_ending(which, Some(EndsWith::Owner), None);
-    }
-
-    /// A module or library is gone.
-    pub fn forget_globals(&self, owner: u64) {
-        self.ranges
-            .extract(|range| range.source == Source::Global(owner));
-    }
-
-    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use what the driver
-    /// frees with it.
-    pub fn end_context(&self, context: u64) {
-        self.leave(context);
-        let which = |range: &Range| goes_with(range, context);
-        self.ranges.set_ending(which, None, Some(EndsWith::Context));
-    }
-
-    /// It does not end after all.
-    pub fn keep_context(&self, context: u64) {
-        let which = |range: &Range| goes_with(range, context);
-        self.ranges.set_ending(which, Some(EndsWith::Context), None);
-    }
-
-    /// A context is gone, and with it what was allocated in it.
-    pub fn forget_context(&self, context: u64) {
-        self.forget_freed(context);
-        let Some(device) = write(&self.contexts).remove(&context) else {
-            return;
-        };
-        let gone = self.ranges.extract(|range| range.context == context);
-        for range in gone {
-            match range.source {
-                // It counts among what was freed.
-                Source::Driver if range.ending == Some(EndsWith::Free) => {}
-                // A pool's may be on another device.
-                Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
-                // What is the driver's own went with the context.
-                Source::Driver => {
-                    self.charges().remove(&range.start);
-                    self.mempools.give_back(range.mempool, range.taken(), None);
-                }
-                Source::Imported => self.let_go(range.start),
-                Source::Global(_) | Source::Mapped { .. } => {}
-            }
-        }
-        let device = self.known_device(device);
-        let Some(device) = device else {
-            return;
-        };
-        let is_last = !read(&self.contexts)
-            .values()
-            .any(|other| *other == device.pool.device());
-        if is_last {
-            device.pool.press();
-        } else {
-            device.pool.trim(device.pool.keep());
-        }
-    }
-
     /// Where the `bytes` bytes at an address are for another process: a chunk, and the bytes from its start. `None` if
     /// they are not of one chunk.
     pub fn place(&self, address: CUdeviceptr, bytes: u64) -> Option<Place> {
@@ -825,11 +531,6 @@ impl DeviceMemory {
         let mapped = self.export_mapped(number);
         mapped.unwrap_or(Err(CUDA_ERROR_INVALID_VALUE))
     }
-}
-
-/// Whether the driver frees it with a context.
-fn goes_with(range: &Range, context: u64) -> bool {
-    range.context == context && !matches!(range.source, Source::Pool { .. })
 }
 
 /// Whether `cuMemFree` takes it.

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What ends with a module, a library or a context.
+
+use gpgpu_protocol::cuda::*;
+
+use super::{
+    DeviceMemory, MAX_ALLOCATIONS,
+    ranges::{EndsWith, Range, Source},
+    read, write,
+};
+
+impl DeviceMemory {
+    /// Notes a global of a module or library, in the thread's current context.
+    pub fn note_global(&self, owner: u64, context: u64, start: CUdeviceptr, bytes: u64) {
+        if self.ranges.find(start).is_some() || self.ranges.len() >= MAX_ALLOCATIONS {
+            return;
+        }
+        if let Ok(device) = self.device_of(context)
+            && bytes > 0
+        {
+            self.note(start, bytes, context, device, Source::Global(owner));
+        }
+    }
+
+    /// A module or library is about to be unloaded.
+    pub fn end_globals(&self, owner: u64) {
+        let which = |range: &Range| range.source == Source::Global(owner);
+        self.ranges.set_ending(which, None, Some(EndsWith::Owner));
+    }
+
+    /// It is not unloaded after all.
+    pub fn keep_globals(&self, owner: u64) {
+        let which = |range: &Range| range.source == Source::Global(owner);
+        self.ranges.set_ending(which, Some(EndsWith::Owner), None);
+    }
+
+    /// A module or library is gone.
+    pub fn forget_globals(&self, owner: u64) {
+        self.ranges
+            .extract(|range| range.source == Source::Global(owner));
+    }
+
+    /// A context is about to end: nothing of this worker's own uses it any more, and nothing begins to use what the driver
+    /// frees with it.
+    pub fn end_context(&self, context: u64) {
+        self.leave(context);
+        let which = |range: &Range| goes_with(range, context);
+        self.ranges.set_ending(which, None, Some(EndsWith::Context));
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        let which = |range: &Range| goes_with(range, context);
+        self.ranges.set_ending(which, Some(EndsWith::Context), None);
+    }
+
+    /// A context is gone, and with it what was allocated in it.
+    pub fn forget_context(&self, context: u64) {
+        self.forget_freed(context);
+        let Some(device) = write(&self.contexts).remove(&context) else {
+            return;
+        };
+        let gone = self.ranges.extract(|range| range.context == context);
+        for range in gone {
+            match range.source {
+                // It counts among what was freed.
+                Source::Driver if range.ending == Some(EndsWith::Free) => {}
+                // A pool's may be on another device.
+                Source::Pool { taken } => drop(self.give_to_pool(&range, taken)),
+                // What is the driver's own went with the context.
+                Source::Driver => {
+                    self.charges().remove(&range.start);
+                    self.mempools.give_back(range.mempool, range.taken(), None);
+                }
+                Source::Imported => self.let_go(range.start),
+                Source::Global(_) | Source::Mapped { .. } => {}
+            }
+        }
+        let device = self.known_device(device);
+        let Some(device) = device else {
+            return;
+        };
+        let is_last = !read(&self.contexts)
+            .values()
+            .any(|other| *other == device.pool.device());
+        if is_last {
+            device.pool.press();
+        } else {
+            device.pool.trim(device.pool.keep());
+        }
+    }
+}
+
+/// Whether the driver frees it with a context.
+fn goes_with(range: &Range, context: u64) -> bool {
+    range.context == context && !matches!(range.source, Source::Pool { .. })
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! One device's memory, and how what is idle of it is given back.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use super::{driver::Chunks, pool::Pool};
+use crate::account::Quota;
+
+/// How long idle memory is kept.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How much of it is kept for longer, in bytes: a chunk for small allocations.
+const KEEP_LONG: u64 = 16 << 20;
+
+/// One device's memory.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub pool: Pool<Chunks>,
+    /// The driver has refused to make chunks.
+    pub is_refused: AtomicBool,
+    pub trimmer: Trimmer,
+}
+
+/// Gives a device's idle memory back after a while, on a thread of its own: the driver takes its time.
+#[derive(Debug, Default)]
+pub(super) struct Trimmer {
+    /// Whether memory became idle since the thread looked last.
+    due: Arc<(Mutex<bool>, Condvar)>,
+    started: OnceLock<bool>,
+}
+
+impl Trimmer {
+    /// Memory became idle: `idle` bytes are.
+    pub fn notice(&self, device: &Arc<Device>, idle: u64) {
+        if idle == 0 {
+            return;
+        }
+        let started = *self.started.get_or_init(|| {
+            let (due, device) = (Arc::clone(&self.due), Arc::clone(device));
+            let thread = std::thread::Builder::new().name("trim".into());
+            thread.spawn(move || Self::serve(&due, &device)).is_ok()
+        });
+        if started {
+            let (due, changed) = &*self.due;
+            *due.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            changed.notify_one();
+        } else if idle > device.pool.keep() {
+            device.pool.trim(device.pool.keep());
+        }
+    }
+
+    fn serve((due, changed): &(Mutex<bool>, Condvar), device: &Device) {
+        loop {
+            let mut now = due.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*now {
+                now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            }
+            // While memory keeps becoming idle, it is in use.
+            while *now {
+                *now = false;
+                drop(now);
+                device.pool.trim(device.pool.keep());
+                now = due.lock().unwrap_or_else(PoisonError::into_inner);
+                if !*now {
+                    (now, _) = changed
+                        .wait_timeout(now, PATIENCE)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            drop(now);
+            device.pool.trim(KEEP_LONG.max(device.pool.promised()));
+        }
+    }
+}
+
+impl Device {
+    /// Gives idle memory back whenever another process of the VM asks for it, on a thread of its own.
+    pub fn listen(self: &Arc<Self>, quota: Quota) {
+        let (this, device) = (Arc::clone(self), self.pool.device());
+        let mut seen = quota.asked(device);
+        let thread = std::thread::Builder::new().name("give".into());
+        let spawned = thread.spawn(move || {
+            loop {
+                quota.wait_asked(device, seen);
+                let asked = quota.asked(device);
+                if asked != seen {
+                    seen = asked;
+                    this.pool.press();
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("Cannot start a thread: {error}");
+        }
+    }
+}
