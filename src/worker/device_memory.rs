@@ -354,11 +354,11 @@ impl DeviceMemory {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if no allocation starts there; the driver's code.
     pub fn free(&self, address: CUdeviceptr) -> Result<(), CUresult> {
-        if self.is_pooled_import(address) {
-            return self.close(address);
-        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
-            return self.free_unknown(address);
+            return match self.is_pooled_import(address) {
+                true => self.close(address),
+                false => self.free_unknown(address),
+            };
         };
         let ticket = Ticket::now();
         let result = match range.source {
@@ -397,11 +397,11 @@ impl DeviceMemory {
     ///
     /// As [`DeviceMemory::free`].
     pub fn free_idle(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
-        if self.is_pooled_import(address) {
-            return self.close_later(address);
-        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
-            return self.free_unknown(address);
+            return match self.is_pooled_import(address) {
+                true => self.close_later(address),
+                false => self.free_unknown(address),
+            };
         };
         if range.source == Source::Driver {
             let (start, bytes) = (range.start, range.bytes);

@@ -50,10 +50,7 @@ fn allocate(
         }
     };
     let device = client.pools.device(pool)?;
-    let sharing = client.pools.sharing(pool);
-    if matches!(sharing, Sharing::Imported(_)) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    client.pools.check_own(pool)?;
     let mut address = 0;
     let recorded = graph::record(client, hStream, |stream| {
         if bytesize == 0 {

@@ -417,10 +417,10 @@ impl DeviceMemory {
         raw: u64,
         address: CUdeviceptr,
     ) -> Result<(), CUresult> {
-        if self.is_pooled_import(address) {
-            return self.close_ordered(key, raw, address);
-        }
         let Some(range) = self.ranges.end(address, is_allocation) else {
+            if self.is_pooled_import(address) {
+                return self.close_ordered(key, raw, address);
+            }
             driver_info()?;
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
@@ -448,26 +448,27 @@ impl DeviceMemory {
         raw: u64,
         address: CUdeviceptr,
     ) -> Result<(), CUresult> {
-        let (range, number) = self.begin_close(address)?;
-        let block = Block {
-            number,
-            ..block(&range)
-        };
+        let block = self.closing_block(address)?;
         if let Err(code) = self.freed.push(key, raw, block) {
-            self.stay_open(address, number);
+            self.stay_open(address, block.number);
             return Err(code);
         }
         self.reaper.notice(self);
         Ok(())
     }
 
-    /// Closes memory of an imported pool that nothing uses any more, without waiting for that.
-    pub(super) fn close_later(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
+    /// Begins to close memory of an imported pool: what is to be closed once nothing uses it.
+    fn closing_block(&self, address: CUdeviceptr) -> Result<Block, CUresult> {
         let (range, number) = self.begin_close(address)?;
-        let block = Block {
+        Ok(Block {
             number,
             ..block(&range)
-        };
+        })
+    }
+
+    /// Closes memory of an imported pool that nothing uses any more, without waiting for that.
+    pub(super) fn close_later(&'static self, address: CUdeviceptr) -> Result<(), CUresult> {
+        let block = self.closing_block(address)?;
         self.reaper.slow().push(block);
         self.reaper.notice(self);
         Ok(())

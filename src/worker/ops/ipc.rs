@@ -29,6 +29,11 @@ fn ask(session: &Session, name: &Name) -> Result<(Given, OwnedFd), CUresult> {
     session.peers.ask(name)
 }
 
+/// A name as it travels.
+fn blob(name: &Name) -> Blob {
+    Blob(name.as_bytes().to_vec())
+}
+
 /// Shares the allocation that an address lies in.
 pub fn gpgpuIpcShare(
     session: &Session,
@@ -39,7 +44,7 @@ pub fn gpgpuIpcShare(
     let object = memory.shareable(request.dptr, request.bytes)?;
     let name = session.peers.share(object)?;
     Ok(reply::gpgpuIpcShare {
-        name: Blob(name.as_bytes().to_vec()),
+        name: blob(&name),
         ..Default::default()
     })
 }
@@ -86,7 +91,7 @@ pub fn gpgpuPhysicalShare(
     let object = session.device_memory.shareable_physical(request.handle)?;
     let name = session.peers.share(object)?;
     Ok(reply::gpgpuPhysicalShare {
-        name: Blob(name.as_bytes().to_vec()),
+        name: blob(&name),
         ..Default::default()
     })
 }
@@ -124,7 +129,7 @@ pub fn gpgpuPoolShare(
     let device = session.device_memory.shareable_pool(request.pool)?;
     let name = session.peers.name_pool(request.pool, device as u64)?;
     Ok(reply::gpgpuPoolShare {
-        name: Blob(name.as_bytes().to_vec()),
+        name: blob(&name),
         ..Default::default()
     })
 }
@@ -153,7 +158,7 @@ pub fn gpgpuPooledShare(
     let object = session.device_memory.shareable_pooled(request.dptr)?;
     let name = session.peers.share(object)?;
     Ok(reply::gpgpuPooledShare {
-        name: Blob(name.as_bytes().to_vec()),
+        name: blob(&name),
         ..Default::default()
     })
 }
@@ -202,7 +207,7 @@ pub fn gpgpuIpcEventShare(
     }
     let name = session.peers.share(Object::Event(request.event))?;
     Ok(reply::gpgpuIpcEventShare {
-        name: Blob(name.as_bytes().to_vec()),
+        name: blob(&name),
         ..Default::default()
     })
 }

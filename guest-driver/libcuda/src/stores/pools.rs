@@ -81,6 +81,9 @@ impl Pools {
 
     /// Whom a pool's memory is for; a device's own is for this process.
     pub fn sharing(&self, pool: u64) -> Sharing {
+        if device_of_default_pool(pool).is_some() {
+            return Sharing::Private;
+        }
         let table = self.table();
         let made = table.made.get(&pool).map(|pool| pool.sharing.clone());
         made.unwrap_or(Sharing::Private)
