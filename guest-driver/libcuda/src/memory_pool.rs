@@ -49,8 +49,7 @@ fn allocate(
                 .current(device.ok_or(CUDA_ERROR_INVALID_CONTEXT)?)
         }
     };
-    let device = client.pools.device(pool)?;
-    client.pools.check_own(pool)?;
+    let device = client.pools.own_device(pool)?;
     let mut address = 0;
     let recorded = graph::record(client, hStream, |stream| {
         if bytesize == 0 {
@@ -182,8 +181,10 @@ fn create(pool: OutPtr<CUmemoryPool>, properties: InPtr<CUmemPoolProps>) -> Resu
         dev,
         maxSize: properties.maxSize,
     })?;
-    let device = dev;
-    let made = Pool { device, sharing };
+    let made = Pool {
+        device: dev,
+        sharing,
+    };
     client.pools.table().made.insert(id, made);
     pool.set(MemPool::handle(id))
 }
@@ -209,8 +210,7 @@ fn set_current(dev: CUdevice, pool: CUmemoryPool) -> Result {
     let client = client()?;
     device(dev)?;
     let pool = MemPool::id(pool);
-    client.pools.check_own(pool)?;
-    if client.pools.device(pool)? != dev {
+    if client.pools.own_device(pool)? != dev {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     client.pools.table().current.insert(dev, pool);
@@ -323,8 +323,7 @@ cuda! {
     fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) {
         let client = client()?;
         let pool = MemPool::id(pool);
-        client.pools.device(pool)?;
-        client.pools.check_own(pool)?;
+        client.pools.own_device(pool)?;
         client.give_back_spare();
         client.call(&request::cuMemPoolTrimTo { pool, minBytesToKeep }).map(drop)
     }
@@ -332,8 +331,7 @@ cuda! {
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: OutPtr<c_void>) {
         let client = client()?;
         let pool = MemPool::id(pool);
-        client.pools.device(pool)?;
-        client.pools.check_own(pool)?;
+        client.pools.own_device(pool)?;
         let value = value.required()?.raw();
         let is_flag = is_flag(attr)?;
         client.give_back_spare();
@@ -348,8 +346,7 @@ cuda! {
     fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
         let client = client()?;
         let pool = MemPool::id(pool);
-        client.pools.device(pool)?;
-        client.pools.check_own(pool)?;
+        client.pools.own_device(pool)?;
         let value = if is_flag(attr)? {
             u64::from(InPtr::<i32>::nested(value).get()? != 0)
         } else {

@@ -341,8 +341,7 @@ pub fn usage(place: usize) -> Result<DeviceUsage> {
     })
 }
 
-/// Whether processes on two devices can reach each other's memory: not on a host that is older than their sharing it, for NCCL takes it that
-/// they can.
+/// Whether a device can reach another's memory. On a host on which processes cannot share memory it cannot: NCCL relies on both.
 ///
 /// # Errors
 ///

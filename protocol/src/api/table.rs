@@ -483,7 +483,7 @@ macro_rules! with_api {
             /// Gives the name of a memory pool that the client has made. It opens nothing: each allocation has a name of its own.
             0x0d26 call custom gpgpuPoolShare(pool: MemPool, name: Out<Blob>) memory;
             /// Imports a memory pool, of the memory of `dev`, under an id that the client chose. Nothing can be allocated from it, and it has
-            /// no attributes: operations that would fail with `CUDA_ERROR_INVALID_VALUE`. It ends as any other, but not while allocations of
+            /// no attributes: such operations fail with `CUDA_ERROR_INVALID_VALUE`. It ends as any other, but not while allocations of
             /// it are open.
             0x0d27 call custom gpgpuPoolImport(pool: New<MemPool>, name: Blob, dev: Out<i32>) memory;
             /// Gives the name of an allocation, which starts at `dptr`, of a memory pool that the client has made.

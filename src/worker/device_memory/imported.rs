@@ -215,7 +215,7 @@ impl DeviceMemory {
         at.map(|at| at as CUdevice).ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// `cuIpcOpenMemHandle` in a context, and with an imported memory pool or 0: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
+    /// `cuIpcOpenMemHandle` in a context: opens an allocation that a worker has given. Says where it is, and whose device's it is by the
     /// guest's number. The allocation that is open already in the context is the same, once more.
     ///
     /// # Errors
@@ -224,10 +224,21 @@ impl DeviceMemory {
     /// `CUDA_ERROR_OUT_OF_MEMORY`, also past the VM's limit; the driver's code.
     pub fn open(
         &self,
-        (context, mempool): (u64, u64),
+        context: u64,
         name: &peers::Name,
         given: &Given,
         file: &OwnedFd,
+    ) -> Result<(CUdeviceptr, u64, CUdevice), CUresult> {
+        self.open_for(&[], (context, 0), name, (given, file))
+    }
+
+    /// The same with an imported memory pool or 0, and for these other devices too.
+    fn open_for(
+        &self,
+        others: &[CUdevice],
+        (context, mempool): (u64, u64),
+        name: &peers::Name,
+        (given, file): (&Given, &OwnedFd),
     ) -> Result<(CUdeviceptr, u64, CUdevice), CUresult> {
         // Importing works on after a failure.
         driver_info()?;
@@ -244,7 +255,8 @@ impl DeviceMemory {
         let _turn = self.imports.turn();
         let start = self.reach_chunk(key, device, given.bytes, file)?;
         let at = start + given.offset;
-        let shared = self.share_chunk(key, user);
+        let mut users = std::iter::once(user).chain(others.iter().copied());
+        let shared = users.try_for_each(|user| self.share_chunk(key, user));
         let result = shared.and_then(|()| {
             let memory = (at, given.length);
             self.open_in((name, key), (context, mempool), memory, device)
@@ -293,20 +305,18 @@ impl DeviceMemory {
     /// As [`Self::open`]; `CUDA_ERROR_INVALID_VALUE` also for an allocation of another device than the pool's.
     pub fn open_pooled(
         &self,
-        (context, mempool): (u64, u64),
+        home: (u64, u64),
         name: &peers::Name,
         given: &Given,
         file: &OwnedFd,
     ) -> Result<(CUdeviceptr, u64), CUresult> {
+        let (_, mempool) = home;
         let (foreign, device) = self.mempools.foreign(mempool)?;
         if given.gpu as CUdevice != device {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let (address, bytes, _) = self.open((context, mempool), name, given, file)?;
-        for device in foreign.devices {
-            self.share_imported(address, device)?;
-        }
-        Ok((address, bytes))
+        let opened = self.open_for(&foreign.devices, home, name, (given, file));
+        opened.map(|(address, bytes, _)| (address, bytes))
     }
 
     /// Lets another device use what is open of an imported pool.

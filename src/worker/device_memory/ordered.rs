@@ -266,22 +266,19 @@ impl DeviceMemory {
     ) -> Result<(), CUresult> {
         let own = self.mempool(mempool)?;
         match flags {
-            CU_MEM_ACCESS_FLAGS_PROT_NONE if device != own => Ok(()),
             // As natively: a device's own access cannot be taken away.
-            CU_MEM_ACCESS_FLAGS_PROT_NONE => Err(CUDA_ERROR_INVALID_DEVICE),
+            CU_MEM_ACCESS_FLAGS_PROT_NONE if device == own => Err(CUDA_ERROR_INVALID_DEVICE),
+            CU_MEM_ACCESS_FLAGS_PROT_NONE => Ok(()),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device == own => Ok(()),
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE if self.mempools.check_own(mempool).is_err() => {
-                if device != own {
-                    self.mempools.let_in(mempool, device);
-                    self.share_opened(mempool, device)?;
-                }
-                Ok(())
+                self.mempools.let_in(mempool, device);
+                self.share_opened(mempool, device)
             }
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if device != own => match self.device(own) {
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => match self.device(own) {
                 Some(own) => own.pool.share(device),
                 // Memory of `cuMemAlloc` is let other devices use by contexts.
                 None => Err(CUDA_ERROR_INVALID_DEVICE),
             },
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Ok(()),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }

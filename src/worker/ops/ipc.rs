@@ -62,7 +62,7 @@ pub fn gpgpuIpcOpen(
     let (given, file) = ask(session, &name)?;
     let context = session.current();
     let memory = session.device_memory;
-    let opened = memory.open((context, 0), &name, &given, &file);
+    let opened = memory.open(context, &name, &given, &file);
     let (dptr, bytes, dev) = opened.inspect_err(|_| session.peers.returned(&name, 1))?;
     Ok(reply::gpgpuIpcOpen {
         dptr,

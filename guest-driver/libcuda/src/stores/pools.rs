@@ -89,15 +89,15 @@ impl Pools {
         made.unwrap_or(Sharing::Private)
     }
 
-    /// Requires that a pool was not imported.
+    /// The device of a pool that was not imported.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it was.
-    pub fn check_own(&self, pool: u64) -> Result {
+    /// `CUDA_ERROR_INVALID_VALUE` if it was, `CUDA_ERROR_INVALID_HANDLE` if there is no such pool.
+    pub fn own_device(&self, pool: u64) -> Result<CUdevice> {
         match self.sharing(pool) {
             Sharing::Imported(_) => Err(CUDA_ERROR_INVALID_VALUE),
-            _ => Ok(()),
+            _ => self.device(pool),
         }
     }
 
