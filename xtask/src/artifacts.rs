@@ -190,8 +190,15 @@ impl Stage {
 
 /// Builds all parts and the programs, and returns the stage.
 pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
+    compile(paths)?;
+    let stage = lay_out(paths)?;
+    programs::build(paths, cuda, &stage.dir)?;
+    Ok(stage)
+}
+
+/// Lays out what [`compile`] has made, and returns the stage.
+pub fn lay_out(paths: &Paths) -> Result<Stage> {
     let stage = Stage { dir: paths.stage() };
-    cargo_build(paths)?;
     let release = paths.cargo_target().join("release");
     let copies = [
         ("vhost-device-gpgpu", stage.backend()),
@@ -275,11 +282,11 @@ pub fn build(paths: &Paths, cuda: &Cuda) -> Result<Stage> {
             &stage.native_software().join(name),
         )?;
     }
-    programs::build(paths, cuda, &stage.dir)?;
     Ok(stage)
 }
 
-fn cargo_build(paths: &Paths) -> Result<()> {
+/// Compiles our parts.
+pub fn compile(paths: &Paths) -> Result<()> {
     let step = Step::new("cargo build --release");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command

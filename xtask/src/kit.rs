@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::artifacts::{self, Stage};
 use crate::cache::{Inputs, is_fresh, mark_fresh, unmark};
 use crate::initramfs;
 use crate::kernel::{self, Kernel};
 use crate::paths::Paths;
+use crate::process;
+use crate::programs;
 use crate::setup::{self, Environment, Part};
 use crate::ui::Step;
 use crate::vm::{Accel, Qemu, Spec};
@@ -63,8 +65,8 @@ impl Kit {
         if kernel.is_some() {
             parts.push(Part::Guest);
         }
-        let environment = setup::run(&parts)?;
-        let stage = artifacts::build(&environment.paths, environment.cuda()?)?;
+        let environment = fetch_and_compile(&parts, kernel)?;
+        let stage = artifacts::lay_out(&environment.paths)?;
         let logs = environment.paths.logs();
         let mut kit = Self {
             stage,
@@ -101,12 +103,7 @@ impl Kit {
         let guest = build_guest(paths, kernel, &self.stage)?;
         let accel = match self.vm.take() {
             Some((_, accel, _)) => accel,
-            None => Accel::probe(
-                &qemu,
-                &guest.kernel,
-                &busybox(kernel),
-                &paths.cache().join("kvm-probe"),
-            )?,
+            None => probe(paths, &qemu, kernel)?,
         };
         self.vm = Some((qemu, accel, guest));
         Ok(())
@@ -141,6 +138,38 @@ impl Kit {
         }
         Ok(Self { stage, vm, logs })
     }
+}
+
+/// Fetches `parts` while cargo compiles, since the one waits for the network and the other for the processor. Then, still beside
+/// cargo, builds the test programs and finds out how a VM of the kernel that `kernel` names is executed.
+fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment> {
+    let opened = setup::open()?;
+    let paths = opened.paths.clone();
+    std::thread::scope(|scope| {
+        let compiling = scope.spawn(|| artifacts::compile(&paths));
+        let beside = || -> Result<Environment> {
+            let environment = opened.fetch(parts)?;
+            if let Some(kernel) = kernel {
+                let kernel = environment.kernel(kernel)?;
+                probe(&paths, &Qemu::find(&kernel.root)?, kernel)?;
+            }
+            programs::build(&paths, environment.cuda()?, &paths.stage())?;
+            Ok(environment)
+        };
+        // A failure is not to wait for cargo.
+        let environment = beside().inspect_err(|_| process::end_all());
+        let compiled = compiling
+            .join()
+            .unwrap_or_else(|_| bail!("the thread that compiles panicked"));
+        let environment = environment?;
+        compiled.map(|()| environment)
+    })
+}
+
+/// Finds out how VMs are executed here; the answer is kept.
+fn probe(paths: &Paths, qemu: &Qemu, kernel: &Kernel) -> Result<Accel> {
+    let memory = paths.cache().join("kvm-probe");
+    Accel::probe(qemu, &kernel.image(), &busybox(kernel), &memory)
 }
 
 /// The static busybox of the root that `kernel` came in.

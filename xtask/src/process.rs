@@ -40,6 +40,13 @@ pub fn check_interrupted() -> Result<()> {
     Ok(())
 }
 
+/// Tells all children to end; the waits on them fail.
+pub fn end_all() {
+    for &group in live().iter() {
+        signal_group(group, libc::SIGTERM);
+    }
+}
+
 /// Installs the handler: children are told to end, the waits on them fail, and the ordinary unwinding then removes the
 /// temporary folders. A second Ctrl-C ends at once.
 pub fn install_interrupt_handler() -> Result<()> {

@@ -23,6 +23,8 @@ pub const LIST: &str = "programs.toml";
 #[derive(Debug, Deserialize)]
 pub struct Programs {
     gencode: Vec<String>,
+    /// Makes `{object}` of a program's source.
+    object: Vec<String>,
     kind: BTreeMap<String, Kind>,
     /// The programs in the order of the list.
     pub program: Vec<Program>,
@@ -113,8 +115,9 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     let out_dir = stage.join("programs");
     fs::create_dir_all(&out_dir)?;
     let shared = shared_inputs(&source_dir)?;
-    let mut stale = VecDeque::new();
+    let (mut stale, mut count) = (VecDeque::new(), 0);
     for program in &programs.program {
+        let mut executables = Vec::new();
         for kind_name in &program.kinds {
             let kind = programs
                 .kind
@@ -122,9 +125,12 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
                 .with_context(|| format!("{LIST}: unknown kind {kind_name}"))?;
             let output = out_dir.join(kind_name).join(&program.name);
             let inputs = Inputs::default()
-                .text("1")
+                .text("2")
                 .text(&shared)
-                .text(&format!("{:?}{:?}", kind.commands, programs.gencode))
+                .text(&format!(
+                    "{:?}{:?}{:?}",
+                    programs.object, kind.commands, programs.gencode
+                ))
                 .text(&cuda.home.to_string_lossy())
                 .file(&source_dir.join(&program.source))?;
             let inputs = match &program.kernel {
@@ -133,8 +139,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
             };
             let digest = inputs.digest();
             if !is_fresh(&output, &digest) {
-                stale.push_back(Job {
-                    program,
+                executables.push(Executable {
                     kind_name,
                     kind,
                     output,
@@ -142,18 +147,25 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
                 });
             }
         }
+        count += executables.len();
+        if !executables.is_empty() {
+            stale.push_back(Job {
+                program,
+                executables,
+            });
+        }
     }
     fs::copy(source_dir.join(LIST), out_dir.join(LIST))?;
     if stale.is_empty() {
         return Ok(());
     }
     let step = Step::new("test programs");
-    let count = stale.len();
     let queue = Mutex::new(stale);
     let builder = Builder {
         paths,
         cuda,
         source_dir: &source_dir,
+        object: &programs.object,
         gencode: &programs.gencode,
         step: &step,
     };
@@ -169,9 +181,7 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
             .map(|_| {
                 scope.spawn(|| -> Result<()> {
                     while let Some(job) = next() {
-                        builder.build(&job).with_context(|| {
-                            format!("cannot build {} ({})", job.program.name, job.kind_name)
-                        })?;
+                        builder.build(&job)?;
                     }
                     Ok(())
                 })
@@ -185,9 +195,14 @@ pub fn build(paths: &Paths, cuda: &Cuda, stage: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One executable to build.
+/// A program's executables that are to be built.
 struct Job<'a> {
     program: &'a Program,
+    executables: Vec<Executable<'a>>,
+}
+
+/// One of them.
+struct Executable<'a> {
     kind_name: &'a str,
     kind: &'a Kind,
     output: PathBuf,
@@ -199,6 +214,7 @@ struct Builder<'a> {
     paths: &'a Paths,
     cuda: &'a Cuda,
     source_dir: &'a Path,
+    object: &'a [String],
     gencode: &'a [String],
     step: &'a Step,
 }
@@ -223,50 +239,71 @@ fn shared_inputs(dir: &Path) -> Result<String> {
 }
 
 impl Builder<'_> {
-    /// Runs the commands of the job's kind in the sources' folder and installs what they make.
+    /// Builds a program's executables. Those that are linked from its object share one.
     fn build(&self, job: &Job) -> Result<()> {
-        unmark(&job.output);
+        let common = tempfile::tempdir().context("cannot create a scratch folder")?;
+        let object = common.path().join("object.o");
+        for of in &job.executables {
+            self.link(job.program, of, &object)
+                .with_context(|| format!("cannot build {} ({})", job.program.name, of.kind_name))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the commands of the executable's kind and installs what they make. The object is made for the first that needs it.
+    fn link(&self, program: &Program, of: &Executable, object: &Path) -> Result<()> {
+        unmark(&of.output);
         let work = tempfile::tempdir().context("cannot create a scratch folder")?;
-        let made = work.path().join(&job.program.name);
+        let made = work.path().join(&program.name);
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let replacements = [
             ("{nvcc}", text(&self.cuda.nvcc())),
-            ("{source}", job.program.source.clone()),
-            ("{kernel}", job.program.kernel.clone().unwrap_or_default()),
+            ("{source}", program.source.clone()),
+            ("{kernel}", program.kernel.clone().unwrap_or_default()),
+            ("{object}", text(object)),
             ("{output}", text(&made)),
             ("{work}", text(work.path())),
             ("{libcuda}", text(work.path())),
         ];
+        let run = |command: &[String], log: &str| {
+            let log = format!("program-{}-{}-{log}.log", program.name, of.kind_name);
+            self.run(command, &replacements, &log)
+        };
         self.step
-            .message(&format!("{} ({})", job.program.name, job.kind_name));
-        for (index, command) in job.kind.commands.iter().enumerate() {
-            let mut words = Vec::new();
-            for word in command {
-                if word == "{gencode}" {
-                    words.extend(self.gencode.iter().cloned());
-                    continue;
-                }
-                words.push(
-                    replacements
-                        .iter()
-                        .fold(word.clone(), |word, (from, to)| word.replace(from, to)),
-                );
+            .message(&format!("{} ({})", program.name, of.kind_name));
+        for (index, command) in of.kind.commands.iter().enumerate() {
+            if command.iter().any(|word| word == "{object}") && !object.exists() {
+                run(self.object, "object")?;
             }
-            let Some((first, args)) = words.split_first() else {
-                bail!("an empty command in {LIST}")
-            };
-            let log = self.paths.logs().join(format!(
-                "program-{}-{}-{index}.log",
-                job.program.name, job.kind_name
-            ));
-            run_logged(
-                Command::new(first).args(args).current_dir(self.source_dir),
-                None,
-                &log,
-            )?;
+            run(command, &index.to_string())?;
         }
-        install(&made, &job.output)?;
-        mark_fresh(&job.output, &job.digest)
+        install(&made, &of.output)?;
+        mark_fresh(&of.output, &of.digest)
+    }
+
+    /// Runs one command of the list in the sources' folder.
+    fn run(&self, command: &[String], replacements: &[(&str, String)], log: &str) -> Result<()> {
+        let mut words = Vec::new();
+        for word in command {
+            if word == "{gencode}" {
+                words.extend(self.gencode.iter().cloned());
+                continue;
+            }
+            words.push(
+                replacements
+                    .iter()
+                    .fold(word.clone(), |word, (from, to)| word.replace(from, to)),
+            );
+        }
+        let Some((first, args)) = words.split_first() else {
+            bail!("an empty command in {LIST}")
+        };
+        run_logged(
+            Command::new(first).args(args).current_dir(self.source_dir),
+            None,
+            &self.paths.logs().join(log),
+        )
+        .map(drop)
     }
 }
 
@@ -287,7 +324,7 @@ mod tests {
     #[test]
     fn every_kind_of_a_program_is_a_run() {
         let programs: Programs = toml::from_str(
-            "gencode = []\n[kind.shared]\ncommands = []\n[[program]]\nname = 'a'\nsource = 'a.cu'\n\
+            "gencode = []\nobject = []\n[kind.shared]\ncommands = []\n[[program]]\nname = 'a'\nsource = 'a.cu'\n\
              kinds = ['shared', 'static']\nquick = ['--size', 'small']\npaper = ['--size', 'paper']\n",
         )
         .unwrap();

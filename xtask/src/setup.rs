@@ -119,35 +119,55 @@ pub fn host_tools(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Sets up `parts`; what is there already is left alone.
-pub fn run(parts: &[Part]) -> Result<Environment> {
+/// The repository and its cache, before anything is fetched.
+pub struct Opened {
+    /// The repository.
+    pub paths: Paths,
+    cache: Cache,
+}
+
+/// Finds the host's tools, or installs them, and waits until no other run uses the cache.
+pub fn open() -> Result<Opened> {
     let paths = Paths::find()?;
     host_tools(&paths)?;
     let cache = Cache::open(&paths.cache())?;
-    let cuda = parts
-        .contains(&Part::Cuda)
-        .then(|| cuda::ensure(&paths, &cache))
-        .transpose()?;
-    let root = |spec: &RootSpec| -> Result<Vec<Kernel>> {
-        kernel::in_root(&cache.entry(spec.name, &spec.recipe(), |dir| {
-            debian::make_root(&paths, spec, dir)
-        })?)
-    };
-    let boot_kernels = if parts.contains(&Part::Guest) {
-        root(&TRIXIE)?
-    } else {
-        Vec::new()
-    };
-    let oldest_kernel = if parts.contains(&Part::Oldest) {
-        root(&BOOKWORM)?.into_iter().next()
-    } else {
-        None
-    };
-    Ok(Environment {
-        paths,
-        cuda,
-        boot_kernels,
-        oldest_kernel,
-        cache,
-    })
+    Ok(Opened { paths, cache })
+}
+
+/// Sets up `parts`; what is there already is left alone.
+pub fn run(parts: &[Part]) -> Result<Environment> {
+    open()?.fetch(parts)
+}
+
+impl Opened {
+    /// Sets up `parts`, as [`run`].
+    pub fn fetch(self, parts: &[Part]) -> Result<Environment> {
+        let Self { paths, cache } = self;
+        let cuda = parts
+            .contains(&Part::Cuda)
+            .then(|| cuda::ensure(&paths, &cache))
+            .transpose()?;
+        let root = |spec: &RootSpec| -> Result<Vec<Kernel>> {
+            kernel::in_root(&cache.entry(spec.name, &spec.recipe(), |dir| {
+                debian::make_root(&paths, spec, dir)
+            })?)
+        };
+        let boot_kernels = if parts.contains(&Part::Guest) {
+            root(&TRIXIE)?
+        } else {
+            Vec::new()
+        };
+        let oldest_kernel = if parts.contains(&Part::Oldest) {
+            root(&BOOKWORM)?.into_iter().next()
+        } else {
+            None
+        };
+        Ok(Environment {
+            paths,
+            cuda,
+            boot_kernels,
+            oldest_kernel,
+            cache,
+        })
+    }
 }
