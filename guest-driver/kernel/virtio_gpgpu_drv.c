@@ -465,12 +465,8 @@ static int gpgpu_probe(struct virtio_device *vdev)
 		return -ENOMEM;
 	kref_init(&device->ref);
 	device->vdev = vdev;
-	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
-		spin_lock_init(&device->queues[i].lock);
-		INIT_LIST_HEAD(&device->queues[i].pending);
-		INIT_LIST_HEAD(&device->queues[i].in_flight);
-		device->queues[i].stopped = true;
-	}
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
+		gpgpu_queue_init(&device->queues[i]);
 	spin_lock_init(&device->event_lock);
 	device->events_stopped = true;
 	xa_init_flags(&device->clients, XA_FLAGS_LOCK_IRQ);

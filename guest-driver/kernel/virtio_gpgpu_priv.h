@@ -42,12 +42,13 @@ struct mm_struct;
 
 /* A virtqueue that carries requests: control or command. */
 struct gpgpu_queue {
-	spinlock_t lock;		/* guards all of this but `size` */
+	spinlock_t lock;		/* guards all of this but `size` and `rest` */
 	struct virtqueue *vq;
 	struct list_head pending;	/* requests that wait for descriptors, oldest first */
 	struct list_head in_flight;	/* requests that the device holds */
 	unsigned int sleepers;		/* requests that want an interrupt */
 	unsigned int pollers;		/* threads that watch the virtqueue instead */
+	struct work_struct rest;	/* what was too much for one go */
 	bool stopped;
 	bool indirect;			/* a chain takes one descriptor */
 	unsigned int size;		/* descriptors: the longest chain */
@@ -250,6 +251,7 @@ void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages);
 void gpgpu_request_give_up(struct gpgpu_request *request);
 unsigned long gpgpu_request_pages(const struct gpgpu_request *request);
 void gpgpu_request_put(struct gpgpu_request *request);
+void gpgpu_queue_init(struct gpgpu_queue *queue);
 void gpgpu_queue_callback(struct virtqueue *vq);
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client);
 void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client);
