@@ -48,7 +48,7 @@ struct gpgpu_queue {
 	struct list_head in_flight;	/* requests that the device holds */
 	unsigned int sleepers;		/* requests that want an interrupt */
 	unsigned int pollers;		/* threads that watch the virtqueue instead */
-	struct work_struct rest;	/* what was too much for one go */
+	struct work_struct rest;	/* goes on when a pass has reached its limit */
 	bool stopped;
 	bool indirect;			/* a chain takes one descriptor */
 	unsigned int size;		/* descriptors: the longest chain */

@@ -12,8 +12,8 @@
  * interrupt. While they are on, that is left to the interrupt: Linux switches a
  * line off whose interrupts mostly find nothing.
  *
- * All of this runs with interrupts off. So that this never lasts long, one go takes
- * back a few requests and gives the device a few pages; a work does the rest.
+ * All of this runs with interrupts off. To bound that time, one pass over a queue
+ * handles a limited number of requests and segments; a work item does the rest.
  */
 #include <linux/freezer.h>
 #include <linux/ktime.h>
@@ -205,9 +205,9 @@ static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
 }
 
 /*
- * What one go does at most, with interrupts off: each request that is taken back
- * may wake a thread, some 6,000 instructions in 6.12 on x86-64, and each segment
- * that is given away costs 100. The last request may have as many as there are.
+ * The limits of one pass. A finished request wakes a thread, which takes about 6,000
+ * instructions in Linux 6.12 on x86-64; a segment that is added takes about 100. The
+ * last request that a pass adds may exceed the limit.
  */
 #define GPGPU_TAKE_REQUESTS 32
 #define GPGPU_GIVE_SEGMENTS 1024
@@ -311,10 +311,9 @@ static void gpgpu_queue_unlock(struct gpgpu_queue *queue, unsigned long flags,
 	rcu_read_unlock();
 }
 
-void gpgpu_queue_callback(struct virtqueue *vq)
+/* One pass over the queue, if it runs. Any context. */
+static void gpgpu_queue_pass(struct gpgpu_queue *queue)
 {
-	struct gpgpu_device *device = vq->vdev->priv;
-	struct gpgpu_queue *queue = &device->queues[vq->index];
 	bool notify = false;
 	unsigned long flags;
 
@@ -322,23 +321,21 @@ void gpgpu_queue_callback(struct virtqueue *vq)
 	if (!queue->stopped)
 		notify = gpgpu_queue_service(queue);
 	gpgpu_queue_unlock(queue, flags, notify);
+}
+
+void gpgpu_queue_callback(struct virtqueue *vq)
+{
+	struct gpgpu_device *device = vq->vdev->priv;
+
+	gpgpu_queue_pass(&device->queues[vq->index]);
 	if (!llist_empty(&gpgpu_dead) || !llist_empty(&gpgpu_left) ||
 	    !llist_empty(&gpgpu_dead_pinned))
 		queue_work(gpgpu_wq, &gpgpu_reaper);
 }
 
-/* What was too much for one go. */
 static void gpgpu_queue_rest(struct work_struct *work)
 {
-	struct gpgpu_queue *queue =
-		container_of(work, struct gpgpu_queue, rest);
-	bool notify = false;
-	unsigned long flags;
-
-	flags = gpgpu_queue_lock(queue);
-	if (!queue->stopped)
-		notify = gpgpu_queue_service(queue);
-	gpgpu_queue_unlock(queue, flags, notify);
+	gpgpu_queue_pass(container_of(work, struct gpgpu_queue, rest));
 	gpgpu_reap();
 }
 

@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::initramfs::{self, Job};
 use crate::kernel::{self, Kernel};
-use crate::kit::busybox;
+use crate::kit::{busybox, probe};
 use crate::paths::Paths;
 use crate::pitfalls::{Judged, Verdict};
 use crate::process::{self, Proc, capture, run_logged, tail};
 use crate::setup::{self, Environment, Part};
 use crate::ui::Step;
-use crate::vm::{self, Accel, Qemu, Spec};
+use crate::vm::{self, Qemu, Spec};
 
 const SOURCE: &str = "tests/kernel";
 const DEVICE: &str = "gpgpu-misbehaving-device";
@@ -146,7 +146,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     let qemu = Qemu::find(&tools.root)?;
     let busybox = busybox(tools);
     let image = kernel.image();
-    let accel = Accel::probe(&qemu, &image, &busybox, &paths.cache().join("kvm-probe"))?;
+    let accel = probe(paths, &qemu, &image, &busybox)?;
 
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut archive = initramfs::base(&busybox);

@@ -103,7 +103,7 @@ impl Kit {
         let guest = build_guest(paths, kernel, &self.stage)?;
         let accel = match self.vm.take() {
             Some((_, accel, _)) => accel,
-            None => probe(paths, &qemu, kernel)?,
+            None => probe(paths, &qemu, &guest.kernel, &busybox(kernel))?,
         };
         self.vm = Some((qemu, accel, guest));
         Ok(())
@@ -140,8 +140,8 @@ impl Kit {
     }
 }
 
-/// Fetches `parts` while cargo compiles, since the one waits for the network and the other for the processor. Then, still beside
-/// cargo, builds the test programs and finds out how a VM of the kernel that `kernel` names is executed.
+/// Fetches `parts` while cargo compiles: the fetch waits for the network, and cargo for the processor. Still beside cargo, finds out
+/// whether a VM of the kernel that `kernel` names runs under KVM, and builds the test programs.
 fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment> {
     let opened = setup::open()?;
     let paths = opened.paths.clone();
@@ -151,12 +151,13 @@ fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment
             let environment = opened.fetch(parts)?;
             if let Some(kernel) = kernel {
                 let kernel = environment.kernel(kernel)?;
-                probe(&paths, &Qemu::find(&kernel.root)?, kernel)?;
+                let qemu = Qemu::find(&kernel.root)?;
+                probe(&paths, &qemu, &kernel.image(), &busybox(kernel))?;
             }
             programs::build(&paths, environment.cuda()?, &paths.stage())?;
             Ok(environment)
         };
-        // A failure is not to wait for cargo.
+        // The error is shown at once, and not when cargo is done.
         let environment = beside().inspect_err(|_| process::end_all());
         let compiled = compiling
             .join()
@@ -166,10 +167,9 @@ fn fetch_and_compile(parts: &[Part], kernel: Option<&str>) -> Result<Environment
     })
 }
 
-/// Finds out how VMs are executed here; the answer is kept.
-fn probe(paths: &Paths, qemu: &Qemu, kernel: &Kernel) -> Result<Accel> {
-    let memory = paths.cache().join("kvm-probe");
-    Accel::probe(qemu, &kernel.image(), &busybox(kernel), &memory)
+/// Finds out whether VMs run under KVM here, by booting the image `kernel`. The cache keeps the answer.
+pub fn probe(paths: &Paths, qemu: &Qemu, kernel: &Path, busybox: &Path) -> Result<Accel> {
+    Accel::probe(qemu, kernel, busybox, &paths.cache().join("kvm-probe"))
 }
 
 /// The static busybox of the root that `kernel` came in.

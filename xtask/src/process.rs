@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use crate::ui::Step;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static ENDING: AtomicBool = AtomicBool::new(false);
 static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// How long a child may take to end by itself after SIGTERM.
@@ -40,10 +41,15 @@ pub fn check_interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Tells all children to end; the waits on them fail.
+/// Tells all children to end, and starts no more: the work has failed. The waits on them fail.
 pub fn end_all() {
+    ENDING.store(true, Ordering::SeqCst);
+    signal_all(libc::SIGTERM);
+}
+
+fn signal_all(signal: i32) {
     for &group in live().iter() {
-        signal_group(group, libc::SIGTERM);
+        signal_group(group, signal);
     }
 }
 
@@ -53,9 +59,7 @@ pub fn install_interrupt_handler() -> Result<()> {
     ctrlc::set_handler(|| {
         let again = INTERRUPTED.swap(true, Ordering::SeqCst);
         let signal = if again { libc::SIGKILL } else { libc::SIGTERM };
-        for &group in live().iter() {
-            signal_group(group, signal);
-        }
+        signal_all(signal);
         if again {
             std::process::exit(130);
         }
@@ -78,7 +82,6 @@ pub struct Proc {
 impl Proc {
     /// Starts `command` in its own process group. `last_signal` is what the kernel sends it if this program dies.
     pub fn spawn(command: &mut Command, last_signal: i32) -> Result<Self> {
-        check_interrupted()?;
         command.process_group(0);
         let parent = std::process::id();
         // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe, and no memory is
@@ -94,7 +97,12 @@ impl Proc {
             })
         };
         let program = command.get_program().to_string_lossy().into_owned();
+        // Checked with the lock: who has set a flag signals the children that are registered by then.
         let mut registry = live();
+        check_interrupted()?;
+        if ENDING.load(Ordering::SeqCst) {
+            bail!("{program} is not started: another part of the work has failed");
+        }
         let child = command.spawn().map_err(|error| {
             let remedy = remedy(&program);
             anyhow::anyhow!("cannot start {program}: {error}{remedy}")

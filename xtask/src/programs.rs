@@ -23,7 +23,7 @@ pub const LIST: &str = "programs.toml";
 #[derive(Debug, Deserialize)]
 pub struct Programs {
     gencode: Vec<String>,
-    /// Makes `{object}` of a program's source.
+    /// The command that makes `{object}` of a program's source.
     object: Vec<String>,
     kind: BTreeMap<String, Kind>,
     /// The programs in the order of the list.
@@ -201,7 +201,7 @@ struct Job<'a> {
     executables: Vec<Executable<'a>>,
 }
 
-/// One of them.
+/// One executable of a job.
 struct Executable<'a> {
     kind_name: &'a str,
     kind: &'a Kind,
@@ -239,7 +239,7 @@ fn shared_inputs(dir: &Path) -> Result<String> {
 }
 
 impl Builder<'_> {
-    /// Builds a program's executables. Those that are linked from its object share one.
+    /// Builds a program's executables. Kinds that name `{object}` share one object file.
     fn build(&self, job: &Job) -> Result<()> {
         let common = tempfile::tempdir().context("cannot create a scratch folder")?;
         let object = common.path().join("object.o");
