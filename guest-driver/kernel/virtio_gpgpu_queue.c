@@ -205,9 +205,9 @@ static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
 }
 
 /*
- * The limits of one pass. A finished request wakes a thread, which takes about 6,000
- * instructions in Linux 6.12 on x86-64; a segment that is added takes about 100. The
- * last request that a pass adds may exceed the limit.
+ * The limits of one pass. On Linux 6.12 (x86-64), a pass that took back 32 requests
+ * of 30 waiting threads executed 0.8 million instructions, and an added segment took
+ * 100. The last request that a pass adds may exceed the limit.
  */
 #define GPGPU_TAKE_REQUESTS 32
 #define GPGPU_GIVE_SEGMENTS 1024
