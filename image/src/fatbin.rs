@@ -4,9 +4,7 @@
 //! A header of 16 bytes (magic, version, header size, size of what follows), then entries: a header whose own size is its
 //! second word, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
 
-use std::io::Read;
-
-use super::{Broken, Source};
+use super::{Broken, Contents, Source};
 
 /// First word of the wrapper that `__cudaRegisterFatBinary` gets.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -45,6 +43,8 @@ pub struct Entry {
     flags: u64,
     compressed: usize,
     decompressed: usize,
+    /// Where its header begins.
+    start: usize,
     payload: usize,
     payload_bytes: usize,
 }
@@ -91,6 +91,7 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
             flags: u64::from_le_bytes(field(&entry, 40)),
             compressed: u32::from_le_bytes(field(&entry, 16)) as usize,
             decompressed: size(u64::from_le_bytes(field(&entry, 56)))?,
+            start: at,
             payload: at + header_bytes,
             payload_bytes,
         });
@@ -99,7 +100,45 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
     Ok(entries)
 }
 
+/// A container with only those entries that a device of one of these compute capabilities (times ten) can use: machine code of its major
+/// version and no higher minor one, and text for no higher one. `None` if that is all entries or none, and of what is broken: the driver
+/// says then what it says of the whole.
+pub fn useful(image: &[u8], capabilities: &[u32]) -> Option<Vec<u8>> {
+    let entries = entries(&Contents(image)).ok()?;
+    let is_useful = |entry: &&Entry| {
+        let can_run = |capability: &u32| match entry.kind {
+            Kind::Cubin => entry.is_code_for(*capability),
+            Kind::Ptx => entry.arch <= *capability,
+            Kind::Other => true,
+        };
+        capabilities.iter().any(can_run)
+    };
+    let kept: Vec<_> = entries.iter().filter(is_useful).collect();
+    if kept.is_empty() || kept.len() == entries.len() {
+        return None;
+    }
+    let header = image.get(..entries.first()?.start)?;
+    let parts = kept
+        .iter()
+        .map(|entry| image.get(entry.start..entry.payload + entry.payload_bytes));
+    let parts = parts.collect::<Option<Vec<_>>>()?;
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut container = Vec::with_capacity(header.len() + length);
+    container.extend_from_slice(header);
+    container[8..16].copy_from_slice(&(length as u64).to_le_bytes());
+    parts
+        .iter()
+        .for_each(|part| container.extend_from_slice(part));
+    Some(container)
+}
+
 impl Entry {
+    /// Whether it is machine code that a device of this compute capability (times ten) runs.
+    pub fn is_code_for(&self, capability: u32) -> bool {
+        let is_same = self.arch / 10 == capability / 10;
+        self.kind == Kind::Cubin && self.arch <= capability && is_same
+    }
+
     /// What it holds, decompressed.
     ///
     /// # Errors
@@ -127,13 +166,13 @@ impl Entry {
             return lz4_flex::block::decompress(packed, self.decompressed)
                 .map_err(|error| Broken(format!("LZ4: {error}")));
         }
-        let broken = |error: &dyn std::fmt::Display| Broken(format!("Zstandard: {error}"));
-        let mut plain = Vec::new();
-        ruzstd::decoding::StreamingDecoder::new(packed)
-            .map_err(|error| broken(&error))?
-            .take(self.decompressed as u64)
-            .read_to_end(&mut plain)
-            .map_err(|error| broken(&error))?;
+        let broken = |code| Broken(format!("Zstandard: {}", zstd_safe::get_error_name(code)));
+        // Some readers stop behind the first frame, and others do not.
+        if zstd_safe::find_frame_compressed_size(packed).map_err(broken)? != packed.len() {
+            return Err(Broken::new("a compressed entry is more than one frame"));
+        }
+        let mut plain = Vec::with_capacity(self.decompressed);
+        zstd_safe::decompress(&mut plain, packed).map_err(broken)?;
         Ok(plain)
     }
 }

@@ -39,10 +39,10 @@ impl Prints {
         let Ok(entries) = fatbin::entries(&source) else {
             return Self::Any;
         };
-        let has_code = |capability: u32| entries.iter().any(|entry| is_code(entry, capability));
+        let has_code = |capability: u32| entries.iter().any(|entry| entry.is_code_for(capability));
         let is_used = |entry: &&Entry| {
             capabilities.iter().any(|&capability| match entry.kind {
-                Kind::Cubin => is_code(entry, capability),
+                Kind::Cubin => entry.is_code_for(capability),
                 // Text is compiled where there is no machine code.
                 _ => entry.arch <= capability && !has_code(capability),
             })
@@ -110,11 +110,6 @@ impl Default for Prints {
     fn default() -> Self {
         Self::Kernels(BTreeSet::new())
     }
-}
-
-/// Whether it is machine code that a device of this compute capability runs.
-fn is_code(entry: &Entry, capability: u32) -> bool {
-    entry.kind == Kind::Cubin && entry.arch <= capability && entry.arch / 10 == capability / 10
 }
 
 #[cfg(test)]

@@ -475,3 +475,26 @@ fn a_second_frame_of_an_entry_is_not_overlooked() {
     put(&mut image, ENTRY + 56, whole.to_le_bytes());
     assert!(device_bytes(&image, 90).is_err());
 }
+
+#[test]
+fn of_a_fatbin_a_device_needs_what_it_can_run() {
+    let entries: [(u16, u32, &[u8]); 6] = [
+        (2, 75, b"code for 7.5"),
+        (2, 80, b"code for 8.0"),
+        (2, 90, b"code for 9.0"),
+        (1, 80, b"text for 8.0"),
+        (1, 100, b"text for 10.0"),
+        (9, 75, b"something else"),
+    ];
+    let whole = container(&entries);
+    let of = |kept: &[usize]| container(&kept.iter().map(|at| entries[*at]).collect::<Vec<_>>());
+    assert_eq!(fatbin::useful(&whole, &[90]), Some(of(&[2, 3, 5])));
+    assert_eq!(fatbin::useful(&whole, &[86]), Some(of(&[1, 3, 5])));
+    assert_eq!(fatbin::useful(&whole, &[75, 90]), Some(of(&[0, 2, 3, 5])));
+    assert_eq!(fatbin::useful(&whole, &[120]), Some(of(&[3, 4, 5])));
+    // Nothing is left out, or all would be: the driver says what it thinks of that.
+    assert_eq!(fatbin::useful(&of(&[2, 3]), &[90]), None);
+    assert_eq!(fatbin::useful(&of(&[0, 4]), &[90]), None);
+    assert_eq!(fatbin::useful(&whole[..whole.len() - 1], &[90]), None);
+    assert_eq!(fatbin::useful(b"text", &[90]), None);
+}

@@ -2,11 +2,13 @@
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     sync::{Mutex, OnceLock},
 };
 
 use gpgpu_client::{Connection, transport::Data};
+use gpgpu_image::fatbin;
 use gpgpu_protocol::{
     api::{JitLog, JitOption, Request, request},
     codec::Blob,
@@ -16,11 +18,9 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
+    client::Client,
     ffi::Result,
 };
-
-const WRAPPER_MAGIC: u32 = 0x4662_43b1;
-const FATBIN_MAGIC: u32 = 0xba55_ed50;
 
 fn word(image: HostPtr, offset: usize) -> u32 {
     let bytes = image.add(offset).bytes(4);
@@ -47,10 +47,10 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
             .enumerate()
             .all(|(i, byte)| image.add(i).bytes(1)[0] == *byte)
     };
-    if starts_with(WRAPPER_MAGIC) {
+    if starts_with(fatbin::WRAPPER_MAGIC) {
         return contents(HostPtr::at(long(image, 8)));
     }
-    if starts_with(FATBIN_MAGIC) {
+    if starts_with(fatbin::CONTAINER_MAGIC) {
         let header = (word(image, 4) >> 16) as usize;
         let length = usize::try_from(long(image, 8)).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
         return Ok(image.bytes(length.checked_add(header).ok_or(CUDA_ERROR_INVALID_IMAGE)?));
@@ -60,6 +60,22 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
         length += 1;
     }
     Ok(image.bytes(length + 1))
+}
+
+/// What of a module's or library's image the process's devices can use. A program's image holds code for every kind of GPU, of which
+/// only that of the host's has to travel.
+pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Cow<'a, [u8]> {
+    let number = |of: Option<i32>| of.and_then(|of| u32::try_from(of).ok()).unwrap_or(0);
+    let devices = client.hello.devices.iter().map(|device| {
+        let attribute = |which: CUdevice_attribute| {
+            let answer = device.attributes.get(which as usize);
+            number(answer.map(|answer| answer.value))
+        };
+        attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10
+            + attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+    });
+    let capabilities: Vec<_> = devices.collect();
+    fatbin::useful(image, &capabilities).map_or(Cow::Borrowed(image), Cow::Owned)
 }
 
 /// An ELF file in memory is as long as what its headers point at.

@@ -35,7 +35,7 @@ fn load<'a>(
 ) -> Result {
     let client = client()?;
     to.required()?;
-    let contents = contents()?;
+    let contents = image::useful(client, contents()?);
     let library = client.new_id::<Library>();
     // The host always keeps a copy of its own, so whether the program preserves its binary is all one.
     let request = |image| request::cuLibraryLoadData {
@@ -45,7 +45,7 @@ fn load<'a>(
         eager: image::is_eager(),
         log: true,
     };
-    let (result, reply) = image::load(client, contents, request)?;
+    let (result, reply) = image::load(client, &contents, request)?;
     jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
     if result != CUDA_SUCCESS {
         return Err(result);

@@ -27,7 +27,7 @@ fn load<'a>(
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let contents = contents()?;
+    let contents = image::useful(client, contents()?);
     let module = client.new_id::<Module>();
     let request = |image| request::cuModuleLoadDataEx {
         module,
@@ -36,7 +36,7 @@ fn load<'a>(
         eager: image::is_eager(),
         log: true,
     };
-    let (result, reply) = image::load(client, contents, request)?;
+    let (result, reply) = image::load(client, &contents, request)?;
     jit.raise(&reply.map_or_else(JitLog::default, |reply| reply.log));
     if result != CUDA_SUCCESS {
         return Err(result);
