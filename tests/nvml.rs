@@ -181,6 +181,50 @@ fn starts_are_counted_and_wrong_calls_refused() {
     assert_eq!(program.memory().1, 0);
 }
 
+/// A connection costs the host a process, and a program that has CUDA has one already.
+#[test]
+fn a_process_that_has_cuda_asks_by_its_own_connection() {
+    let Some(back_end) = start([None, None]) else {
+        return;
+    };
+    let from = back_end.log.count();
+    let mut program = Program::start(&back_end, 0, "nvml");
+    assert_eq!(program.ask("cuda"), [0, 0]);
+    assert_eq!(program.ask("init"), [0]);
+    let (_, used) = program.memory();
+    assert!(used >= CONTEXT * MIB, "{used}");
+    let pid = u64::from(program.0.pid());
+    assert_eq!(program.processes(), [(pid, used)]);
+    // What comes next in the log shows that nothing is still to come of that.
+    let mut other = Program::start(&back_end, 1, "nvml");
+    assert_eq!(other.ask("cuda"), [0, 0]);
+    back_end.worker(1, from);
+    let opened = back_end.log.since(from);
+    let opened = opened
+        .iter()
+        .filter(|line| line.contains(" opened (worker "));
+    assert_eq!(opened.count(), 2, "one worker for each program");
+    // A child of a fork cannot use its parent's.
+    assert_eq!(program.ask("forked")[..4], program.ask("memory")[..4]);
+    // One that asked before it had CUDA changes over.
+    let from = back_end.log.count();
+    let mut late = Program::start(&back_end, 1, "nvml");
+    assert_eq!(late.ask("init"), [0]);
+    late.memory();
+    assert_eq!(late.ask("cuda"), [0, 0]);
+    let (_, used) = late.memory();
+    assert!(used >= CONTEXT * MIB, "{used}");
+    let is_closed = |line: &String| line.contains(&pid_text(&late)) && line.contains(" closed");
+    wait_for("the end of the library's own connections", || {
+        let log = back_end.log.since(from);
+        (log.iter().filter(|line| is_closed(line)).count() >= 2).then_some(())
+    });
+}
+
+fn pid_text(program: &Program) -> String {
+    format!("guest process {})", program.0.pid())
+}
+
 #[test]
 fn gpgpu_smi_shows_the_vm() {
     let Some(back_end) = start([Some(limit()), None]) else {

@@ -4,9 +4,13 @@
 //! libcuda exports [`NAME`], a function that gives an [`Entry`]: a table of C functions. It is private to this project's
 //! libraries, and versioned: libraries of different age may meet in a process.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
-use gpgpu_protocol::{api::Operation, cuda::*};
+use gpgpu_protocol::{
+    api::{Operation, Request},
+    codec::{Reader, Writer},
+    cuda::*,
+};
 
 use crate::ffi::Result;
 
@@ -43,6 +47,10 @@ pub struct Entry {
         read: unsafe extern "C" fn(to: *mut c_void, reply: *const u8, bytes: usize),
         to: *mut c_void,
     ) -> CUresult,
+    /// `CUDA_SUCCESS` if the host has an operation, `CUDA_ERROR_NOT_SUPPORTED` if not.
+    pub has: unsafe extern "C" fn(op: u16) -> CUresult,
+    /// `CUDA_SUCCESS` if the program sees all devices, in the host's order, `CUDA_ERROR_INVALID_DEVICE` if it has selected some.
+    pub sees_all: unsafe extern "C" fn() -> CUresult,
 }
 
 /// libcuda, as a sister sees it.
@@ -52,9 +60,19 @@ pub struct Sister(&'static Entry);
 impl Sister {
     /// The libcuda of this process; `None` if the process has another one than this project's.
     pub fn find() -> Option<Self> {
-        // SAFETY: the name is a string; a libcuda that the program did not load itself is loaded now, as its runtime would.
+        // What the program did not load itself is loaded now, as its runtime would.
+        Self::open(0)
+    }
+
+    /// The same, but `None` too if the process has loaded none yet.
+    pub fn loaded() -> Option<Self> {
+        Self::open(libc::RTLD_NOLOAD)
+    }
+
+    fn open(flags: c_int) -> Option<Self> {
+        // SAFETY: the name is a string, and our libcuda may be loaded at any time.
         let found = unsafe {
-            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | flags);
             if library.is_null() {
                 return None;
             }
@@ -158,6 +176,44 @@ impl Sister {
         // SAFETY: the bytes and the value live across the call, and `read` is for a value of its type.
         check(unsafe { (self.0.call)(op, arguments.as_ptr(), bytes, read, to) })?;
         call.1.ok_or(CUDA_ERROR_UNKNOWN)
+    }
+    /// Sends a request and waits for its reply.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sister::call`]; `CUDA_ERROR_NOT_INITIALIZED` where the process has not initialised CUDA, and in a forked child.
+    pub fn ask<R: Request>(self, request: &R) -> Result<R::Reply> {
+        let mut writer = Writer::new();
+        request.put(&mut writer);
+        let read = |reply: &[u8]| Reader::new(reply).get::<R::Reply>();
+        let reply = self.call(R::OPERATION, &writer.into_bytes(), read)?;
+        reply.map_err(|_| CUDA_ERROR_UNKNOWN)
+    }
+
+    /// Whether the host has an operation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sister::ask`].
+    pub fn has(self, op: u16) -> Result<bool> {
+        // SAFETY: no pointers.
+        match check(unsafe { (self.0.has)(op) }) {
+            Err(CUDA_ERROR_NOT_SUPPORTED) => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Whether the program sees all devices, in the host's order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sister::ask`].
+    pub fn sees_all(self) -> Result<bool> {
+        // SAFETY: no pointers.
+        match check(unsafe { (self.0.sees_all)() }) {
+            Err(CUDA_ERROR_INVALID_DEVICE) => Ok(false),
+            other => other.map(|()| true),
+        }
     }
 }
 

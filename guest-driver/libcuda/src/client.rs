@@ -39,6 +39,8 @@ pub struct Client {
     pub connection: Connection,
     /// What does not change about the host.
     pub hello: Hello,
+    /// Whether `hello` has all devices, in the host's order.
+    pub sees_all: bool,
     /// The objects that live.
     pub objects: Objects,
     /// The memory that the device can reach.
@@ -113,11 +115,12 @@ impl Client {
     fn open() -> Result<Self> {
         let (connection, mut hello) = Connection::open()?;
         hello.driver_version = hello.driver_version.min(API_VERSION);
-        visible::select(&connection, &mut hello)?;
+        let sees_all = visible::select(&connection, &mut hello)?;
         let pools = Pools::new(hello.devices.len());
         Ok(Self {
             connection,
             hello,
+            sees_all,
             objects: Objects::default(),
             pointers: Pointers::default(),
             host: Host::default(),

@@ -25,6 +25,8 @@ static ENTRY: Entry = Entry {
     stream,
     post,
     call,
+    has,
+    sees_all,
 };
 
 /// Gives the table of functions. It has no other purpose than this project's own libraries.
@@ -69,6 +71,22 @@ unsafe extern "C" fn stream(stream: CUstream, to: *mut u64) -> CUresult {
         // SAFETY: as above.
         unsafe { *to = id };
         Ok(())
+    })
+}
+
+unsafe extern "C" fn has(op: u16) -> CUresult {
+    enter("whether the host has an operation", || {
+        let operation = operation(op).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
+        client()?.require(operation)
+    })
+}
+
+unsafe extern "C" fn sees_all() -> CUresult {
+    enter("whether all devices are seen", || {
+        match client()?.sees_all {
+            true => Ok(()),
+            false => Err(CUDA_ERROR_INVALID_DEVICE),
+        }
     })
 }
 

@@ -24,13 +24,13 @@ const ORDER: &str = "CUDA_DEVICE_ORDER";
 /// How the name of a device begins that is its UUID.
 const UUID: &str = "GPU-";
 
-/// Leaves the devices in the hello that the program is to see, and tells the host.
+/// Leaves the devices in the hello that the program is to see, and tells the host; whether that is all of them, in the host's order.
 ///
 /// # Errors
 ///
 /// `CUDA_ERROR_INVALID_DEVICE` where a variable makes no sense, `CUDA_ERROR_NOT_SUPPORTED` where the host is too old for this
 /// selection, or as [`Connection::call`].
-pub fn select(connection: &Connection, hello: &mut Hello) -> Result {
+pub fn select(connection: &Connection, hello: &mut Hello) -> Result<bool> {
     let (visible, order) = (std::env::var_os(VISIBLE), std::env::var_os(ORDER));
     let selected = selection(&hello.devices, visible.as_deref(), order.as_deref())?;
     let is_start = selected.iter().enumerate().all(|(at, &of)| at == of);
@@ -57,7 +57,7 @@ pub fn select(connection: &Connection, hello: &mut Hello) -> Result {
         .collect();
     let devices = selected.into_iter().filter_map(|device| all[device].take());
     hello.devices = devices.collect();
-    Ok(())
+    Ok(is_all)
 }
 
 /// The places of the devices that these values of the two variables let a program see, in the order in which it sees them.

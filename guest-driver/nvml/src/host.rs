@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the host says, and the connection by which it is asked.
 //!
-//! A connection costs the host a process. So there is one while [`initialise`] learns what GPUs there are, and again from the first
-//! question about what the VM does on them until the last [`shutdown`].
+//! A connection costs the host a process, and often a context. So the process's own, which is libcuda's, is asked by where CUDA is
+//! initialised. Where it is not, nor can be (a forked child), there is another while [`initialise`] learns what GPUs there are, and again from
+//! the first question about what the VM does on them until the last [`shutdown`].
 
 use std::{
     mem::ManuallyDrop,
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpgpu_client::Connection;
+use gpgpu_client::{Connection, sister::Sister};
 use gpgpu_protocol::{
     api::{DeviceInfo, DeviceUsage, Hello, Request, request},
     cuda::*,
@@ -156,11 +157,43 @@ impl Known {
     }
 }
 
+/// By what the host is asked.
+enum Way<'a> {
+    /// libcuda, and by it the process's connection.
+    Process(Sister),
+    /// A connection of this library's.
+    Own(&'a Connection),
+}
+
+type Answer<T> = std::result::Result<T, CUresult>;
+
+impl Way<'_> {
+    fn call<R: Request>(&self, request: &R) -> Answer<R::Reply> {
+        match self {
+            Self::Process(sister) => sister.ask(request),
+            Self::Own(connection) => connection.call(request),
+        }
+    }
+
+    fn has(&self, op: u16) -> Answer<bool> {
+        match self {
+            Self::Process(sister) => sister.has(op),
+            Self::Own(connection) => Ok(connection.has(op)),
+        }
+    }
+}
+
+/// The devices' UUIDs by the number that the host has for them on a connection.
+type Numbers = Vec<[u8; 16]>;
+
+fn numbers(hello: &Hello) -> Numbers {
+    hello.devices.iter().map(|device| device.uuid).collect()
+}
+
 /// A connection that is kept.
 struct Link {
     connection: ManuallyDrop<Connection>,
-    /// The devices' UUIDs by the number that the host has for them here.
-    devices: Vec<[u8; 16]>,
+    devices: Numbers,
     process: u32,
 }
 
@@ -188,6 +221,8 @@ struct State {
     initialised: u32,
     known: Option<Arc<Known>>,
     link: Option<Link>,
+    /// Those of the process's connection.
+    numbers: Option<Numbers>,
     samples: Vec<Option<Sample>>,
     /// [`is_linked`], once that was asked.
     is_linked: Option<bool>,
@@ -213,7 +248,21 @@ fn code(of: CUresult) -> Status {
     }
 }
 
+/// By the process's connection; `None` if there is none that knows all devices.
+fn learn_by(sister: Sister) -> Option<Known> {
+    if !sister.sees_all().ok()? {
+        return None;
+    }
+    let hello = sister.ask(&request::gpgpuHello { hello: true }).ok()?.hello;
+    let version = sister.ask(&request::gpgpuDriverVersion { version: true });
+    let version = version.map(|reply| reply.version).unwrap_or_default();
+    Some(Known::new(hello, version))
+}
+
 fn learn() -> Result<Known> {
+    if let Some(known) = Sister::loaded().and_then(learn_by) {
+        return Ok(known);
+    }
     let (connection, hello) = Connection::open_plain().map_err(code)?;
     // The host makes a context for a client ahead of its need, and counts it. This has it given up before the connection ends, so that
     // no later question finds it.
@@ -235,6 +284,7 @@ pub fn initialise() -> Result {
         if state.initialised == 0 {
             state.known = Some(Arc::new(learn()?));
             state.samples.clear();
+            state.numbers = None;
             state.is_linked = None;
         }
         state.initialised = state
@@ -287,7 +337,7 @@ impl State {
             let (connection, hello) = Connection::open_plain().map_err(code)?;
             self.link = Some(Link {
                 connection: ManuallyDrop::new(connection),
-                devices: hello.devices.iter().map(|device| device.uuid).collect(),
+                devices: numbers(&hello),
                 process,
             });
         }
@@ -295,25 +345,58 @@ impl State {
     }
 }
 
+/// The numbers of these devices.
+///
+/// # Errors
+///
+/// `NVML_ERROR_GPU_IS_LOST` if one is not there.
+fn numbered(known: &Known, places: &[usize], devices: &Numbers) -> Result<Vec<i32>> {
+    let number = |place: &usize| {
+        let uuid = known.device(*place)?.info.uuid;
+        let number = devices.iter().position(|of| *of == uuid);
+        number
+            .map(|number| number as i32)
+            .ok_or(status::GPU_IS_LOST)
+    };
+    places.iter().map(number).collect()
+}
+
+impl State {
+    /// Asks by the process's connection; `None` if there is none that works, or the program does not see all these devices.
+    fn ask_process<T>(
+        &mut self,
+        known: &Known,
+        places: &[usize],
+        question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>,
+    ) -> Option<T> {
+        let sister = Sister::loaded()?;
+        let devices = match &self.numbers {
+            Some(devices) => devices,
+            None => {
+                let hello = sister.ask(&request::gpgpuHello { hello: true }).ok()?.hello;
+                self.numbers.insert(numbers(&hello))
+            }
+        };
+        let numbers = numbered(known, places, devices).ok()?;
+        let answer = question(&Way::Process(sister), &numbers).ok()?;
+        // One of this library's own is not needed any more.
+        self.link = None;
+        Some(answer)
+    }
+}
+
 /// Asks the host about devices, which it knows by other numbers than NVML; once more where the connection was lost.
-fn ask<T>(
-    places: &[usize],
-    question: impl Fn(&Connection, &[i32]) -> std::result::Result<T, CUresult>,
-) -> Result<T> {
+fn ask<T>(places: &[usize], question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>) -> Result<T> {
     let known = known()?;
     with_state(|state| {
+        if let Some(answer) = state.ask_process(&known, places, &question) {
+            return Ok(answer);
+        }
         let mut last = status::UNKNOWN;
         for _ in 0..2 {
             let link = state.link()?;
-            let number = |place: &usize| {
-                let uuid = known.device(*place)?.info.uuid;
-                let number = link.devices.iter().position(|of| *of == uuid);
-                number
-                    .map(|number| number as i32)
-                    .ok_or(status::GPU_IS_LOST)
-            };
-            let numbers = places.iter().map(number).collect::<Result<Vec<_>>>()?;
-            last = match question(&link.connection, &numbers) {
+            let numbers = numbered(&known, places, &link.devices)?;
+            last = match question(&Way::Own(&link.connection), &numbers) {
                 Ok(answer) => return Ok(answer),
                 Err(of) => code(of),
             };
@@ -332,12 +415,12 @@ fn ask<T>(
 ///
 /// `NVML_ERROR_NOT_SUPPORTED` where the host is older than this.
 pub fn usage(place: usize) -> Result<DeviceUsage> {
-    ask(&[place], |connection, numbers| {
+    ask(&[place], |way, numbers| {
         let question = request::gpgpuDeviceUsage {
             dev: numbers[0],
             usage: true,
         };
-        Ok(connection.call(&question)?.usage)
+        Ok(way.call(&question)?.usage)
     })
 }
 
@@ -347,8 +430,8 @@ pub fn usage(place: usize) -> Result<DeviceUsage> {
 ///
 /// The host's.
 pub fn reaches(from: usize, to: usize) -> Result<bool> {
-    ask(&[from, to], |connection, numbers| {
-        if !connection.has(request::gpgpuIpcOpen::OP) {
+    ask(&[from, to], |way, numbers| {
+        if !way.has(request::gpgpuIpcOpen::OP)? {
             return Ok(false);
         }
         let question = request::cuDeviceCanAccessPeer {
@@ -356,7 +439,7 @@ pub fn reaches(from: usize, to: usize) -> Result<bool> {
             peerDev: numbers[1],
             canAccessPeer: true,
         };
-        Ok(connection.call(&question)?.canAccessPeer != 0)
+        Ok(way.call(&question)?.canAccessPeer != 0)
     })
 }
 
@@ -385,14 +468,14 @@ pub(crate) fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// Whether a device's atomic operations on another's memory are native.
 fn has_atomics(from: usize, to: usize) -> Result<bool> {
-    ask(&[from, to], |connection, numbers| {
+    ask(&[from, to], |way, numbers| {
         let question = request::cuDeviceGetP2PAttribute {
             value: true,
             attrib: CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
             srcDevice: numbers[0],
             dstDevice: numbers[1],
         };
-        Ok(connection.call(&question)?.value != 0)
+        Ok(way.call(&question)?.value != 0)
     })
 }
 

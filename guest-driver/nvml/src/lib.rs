@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! NVML in a virtio-gpgpu guest: what GPUs there are, and what the VM, and nobody else, has and does on them.
 //!
-//! It has a connection of its own ([`host`]), which needs no context, works in a forked child, and is there only while it is needed.
+//! It asks by libcuda's connection where the process has one. Otherwise it has one of its own ([`host`]), which needs no context, works in a forked
+//! child, and is there only while it is needed.
 //! What a VM cannot know or change of the host's GPUs, sensors and settings above all, is `NVML_ERROR_NOT_SUPPORTED`.
 
 #![allow(non_snake_case)]

@@ -9,11 +9,15 @@
 //   utilisation       the code, and the share in percent
 //   edges             the codes of calls that are wrong, each as NVML documents it
 //   refused           the codes of what a VM cannot have
+//   cuda              initialises CUDA and takes the first device's primary context; the codes
+//   forked            the code, all, free and used bytes as a forked child learns them
 #include <cstdint>
 #include <cstdio>
 #include <dlfcn.h>
 #include <iostream>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 // The structures as NVML documents them.
@@ -115,6 +119,32 @@ static std::string refused() {
     });
 }
 
+static std::string cuda() {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver == nullptr) return "none";
+    auto init = (unsigned (*)(unsigned))dlsym(driver, "cuInit");
+    auto retain = (unsigned (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+    void *context = nullptr;
+    unsigned one = init(0);
+    return join({one, retain(&context, 0)});
+}
+
+static std::string forked() {
+    int ends[2];
+    if (pipe(ends) != 0) return "none";
+    pid_t child = fork();
+    if (child == 0) {
+        std::string line = memory();
+        _exit(write(ends[1], line.data(), line.size()) != (ssize_t)line.size());
+    }
+    close(ends[1]);
+    char line[256] = {};
+    ssize_t length = read(ends[0], line, sizeof line - 1);
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+    return std::string(line, length < 0 ? 0 : length);
+}
+
 int main() {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     std::cout << "open " << (library == nullptr) << std::endl;
@@ -135,6 +165,8 @@ int main() {
             answer = join({code, share.gpu});
         } else if (line == "edges") answer = edges();
         else if (line == "refused") answer = refused();
+        else if (line == "cuda") answer = cuda();
+        else if (line == "forked") answer = forked();
         std::cout << line << " " << answer << std::endl;
     }
 }

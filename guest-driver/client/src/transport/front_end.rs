@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     fs::File,
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
     sync::{Mutex, MutexGuard, mpsc},
     time::Duration,
 };
@@ -162,6 +165,11 @@ impl FrontEnd {
         frontend.set_vring_call(index, call)?;
         frontend.set_vring_kick(index, kick)?;
         frontend.clone().set_vring_enable(index, true)
+    }
+
+    /// The connection's descriptor.
+    pub fn descriptor(&self) -> RawFd {
+        self.frontend.as_raw_fd()
     }
 
     /// Whether memory can be added.

@@ -31,11 +31,18 @@ pub struct Shared {
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-// SAFETY: the mapping lives as long as the process; `free` is locked, and who is given a part of the
+// SAFETY: the mapping lives as long as this; `free` is locked, and who is given a part of the
 // memory is the only one to use it.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's own, and nobody uses it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), RESERVED_BYTES as usize) };
+    }
+}
 
 impl Shared {
     /// Shared memory as large as the host's RAM; only what is used takes any.

@@ -5,13 +5,14 @@
 use std::{
     collections::VecDeque,
     ffi::c_void,
+    net::Shutdown,
     os::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, Mutex, Once,
         atomic::{AtomicI32, Ordering},
     },
 };
@@ -81,6 +82,18 @@ pub struct Socket {
     client: u32,
     // Kept open: the device process ends with the connection.
     front_end: FrontEnd,
+    /// The same socket, which the thread of the interrupts watches.
+    watched: Arc<UnixStream>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        for fd in self.descriptors() {
+            keep_in_children(fd);
+        }
+        // The thread's wait keeps the connection open: this ends both.
+        let _ = self.watched.shutdown(Shutdown::Both);
+    }
 }
 
 fn event_fd() -> Result<EventFd, String> {
@@ -93,7 +106,8 @@ impl Socket {
         let broken = |reason: String| OpenError::Socket(path.clone(), reason);
         let stream = UnixStream::connect(&path).map_err(|error| broken(error.to_string()))?;
         let patience = Patience::start(&stream).map_err(|error| broken(error.to_string()))?;
-        let fd = stream.as_raw_fd();
+        let watched = stream.try_clone().map(Arc::new);
+        let watched = watched.map_err(|error| broken(error.to_string()))?;
         let shared = Arc::new(Shared::new().map_err(|error| broken(error.to_string()))?);
         let (front_end, config) =
             FrontEnd::negotiate(stream, &shared).map_err(|error| broken(error.to_string()))?;
@@ -120,8 +134,6 @@ impl Socket {
             calls.push(call);
         }
         drop(patience);
-        close_in_children(fd);
-        watch(queues.clone(), calls, fd).map_err(|error| broken(error.to_string()))?;
         let mut socket = Self {
             shared,
             control: Arc::clone(&queues[CONTROL_QUEUE]),
@@ -134,9 +146,20 @@ impl Socket {
             returned: Condvar::new(),
             client: 0,
             front_end,
+            watched,
         };
+        for fd in socket.descriptors() {
+            close_in_children(fd);
+        }
+        watch(queues, calls, Arc::clone(&socket.watched))
+            .map_err(|error| broken(error.to_string()))?;
         socket.client = socket.open_client().map_err(OpenError::Refused)?;
         Ok(socket)
+    }
+
+    /// Those of the connection.
+    fn descriptors(&self) -> [RawFd; 2] {
+        [self.front_end.descriptor(), self.watched.as_raw_fd()]
     }
 
     fn open_client(&self) -> Result<u32, Failure> {
@@ -407,7 +430,11 @@ fn check(answered: u32) -> Result<(), Failure> {
 }
 
 /// The thread that takes the device's interrupts, and notices its end.
-fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io::Result<()> {
+fn watch(
+    queues: Vec<Arc<Queue>>,
+    calls: Vec<EventFd>,
+    socket: Arc<UnixStream>,
+) -> std::io::Result<()> {
     let run = move || {
         let poll = |fd: RawFd, events: libc::c_short| libc::pollfd {
             fd,
@@ -418,7 +445,7 @@ fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io
         let mut fds: Vec<_> = calls
             .iter()
             .map(|call| poll(call.as_raw_fd(), libc::POLLIN))
-            .chain([poll(socket, libc::POLLRDHUP)])
+            .chain([poll(socket.as_raw_fd(), libc::POLLRDHUP)])
             .collect();
         loop {
             // SAFETY: the array is as long as it is said to be.
@@ -444,17 +471,38 @@ fn watch(queues: Vec<Arc<Queue>>, calls: Vec<EventFd>, socket: RawFd) -> std::io
     signals::spawn("gpgpu-interrupts", run)
 }
 
-/// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copy.
+/// The descriptors that a forked child closes; -1 where there is none. A process has few connections at a time.
+static CLOSED_IN_CHILDREN: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
+
+/// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copies.
 fn close_in_children(fd: RawFd) {
-    static SOCKET: AtomicI32 = AtomicI32::new(-1);
+    static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
-        // SAFETY: closes the child's own copy of the descriptor, which nothing in the child uses.
-        unsafe { libc::close(SOCKET.load(Ordering::Relaxed)) };
+        for fd in &CLOSED_IN_CHILDREN {
+            let fd = fd.load(Ordering::Relaxed);
+            if fd >= 0 {
+                // SAFETY: closes the child's own copy of the descriptor, which nothing in the child uses.
+                unsafe { libc::close(fd) };
+            }
+        }
     }
-    if SOCKET.swap(fd, Ordering::Relaxed) == -1 {
-        // SAFETY: the handler only closes a descriptor, which a forked child may do.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    }
+    // SAFETY: the handler only closes descriptors, which a forked child may do.
+    WATCHING.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+    replace_descriptor(-1, fd);
+}
+
+/// The descriptor is about to be closed: its number becomes another's.
+fn keep_in_children(fd: RawFd) {
+    replace_descriptor(fd, -1);
+}
+
+fn replace_descriptor(from: RawFd, to: RawFd) {
+    CLOSED_IN_CHILDREN.iter().any(|place| {
+        let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        place.compare_exchange(from, to, set, failed).is_ok()
+    });
 }
 
 impl Transport for Socket {
