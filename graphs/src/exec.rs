@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Executable graphs: a list of steps, in an order in which they can be done. Graphs that are nodes lie in it flat.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpgpu_protocol::cuda::*;
+use smallvec::SmallVec;
 
 use crate::{
     Gpu, Result,
     abi::{AUTO_FREE_ON_LAUNCH, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
     conditional::check_bodies,
     node::Work,
-    store::{Inner, Tag},
+    store::{Inner, Map, Tag},
 };
 
 /// A step.
@@ -22,7 +20,7 @@ pub struct Step {
     /// The node that it was; 0 for the start of a graph that is a node.
     pub node: u64,
     /// The steps that it waits for, by number.
-    pub after: Vec<u32>,
+    pub after: SmallVec<[u32; 2]>,
     /// What it does.
     pub work: Work,
     /// `cuGraphNodeSetEnabled`.
@@ -34,7 +32,7 @@ impl Step {
     fn mark(work: Work) -> Self {
         Self {
             node: 0,
-            after: Vec::new(),
+            after: SmallVec::new(),
             work,
             enabled: true,
         }
@@ -69,15 +67,19 @@ pub struct Exec<G: Gpu> {
     /// What the driver keeps.
     pub of: G::Exec,
     /// The step of each node, those of nodes' own graphs included.
-    pub places: HashMap<u64, usize>,
+    pub(crate) places: Map<usize>,
+    /// Whether it allocates or frees memory.
+    has_memory: bool,
     state: Mutex<State>,
     objects: Option<Arc<Held<G>>>,
 }
 
 /// A graph's steps, and the step of each node.
-pub fn flatten<G: Gpu>(inner: &Inner<G>, graph: u64) -> Result<(Vec<Step>, HashMap<u64, usize>)> {
-    let (mut steps, mut places) = (Vec::new(), HashMap::new());
+pub(crate) fn flatten<G: Gpu>(inner: &Inner<G>, graph: u64) -> Result<(Vec<Step>, Map<usize>)> {
     let of = inner.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let (mut steps, mut places) = (Vec::new(), Map::default());
+    steps.reserve(of.nodes.len());
+    places.reserve(of.nodes.len());
     let conditions = of.conditions.iter();
     steps.extend(conditions.map(|of| Step::mark(Work::Condition(*of))));
     inner.lay(graph, &[], &mut steps, &mut places)?;
@@ -91,18 +93,18 @@ impl<G: Gpu> Inner<G> {
         graph: u64,
         before: &[u32],
         steps: &mut Vec<Step>,
-        places: &mut HashMap<u64, usize>,
+        places: &mut Map<usize>,
     ) -> Result<Vec<u32>> {
         let mut leaves = Vec::new();
         for handle in self.ordered(graph)? {
             let node = &self.nodes[&handle];
-            let mut after: Vec<u32> = node
+            let mut after: SmallVec<[u32; 2]> = node
                 .dependencies
                 .iter()
                 .map(|(of, _)| places[of] as u32)
                 .collect();
             if after.is_empty() {
-                after.extend(before);
+                after.extend_from_slice(before);
             }
             let mut work = node.work.clone();
             if let Work::Child(child) = work {
@@ -113,7 +115,7 @@ impl<G: Gpu> Inner<G> {
                     work: Work::Empty,
                     enabled: true,
                 });
-                after = self.lay(child, &[start], steps, places)?;
+                after = self.lay(child, &[start], steps, places)?.into();
                 if after.is_empty() {
                     after.push(start);
                 }
@@ -196,6 +198,8 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         inner.hold(graph, &mut held)?;
         let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
         let handle = inner.new_handle(Tag::Exec);
+        let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
+        let has_memory = steps.iter().any(is_memory);
         inner.graph(graph)?.exec = Some(handle);
         let state = State {
             steps: Arc::new(steps),
@@ -206,6 +210,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
                 flags,
                 of,
                 places,
+                has_memory,
                 state: Mutex::new(state),
                 objects,
             }),
@@ -224,8 +229,14 @@ impl<G: Gpu> Exec<G> {
     pub fn launch(&self, stream: CUstream, per_thread: bool) -> Result {
         let state = self.state();
         let steps = &state.steps;
+        // Steps keep their kinds.
+        let memory = if self.has_memory {
+            steps.as_slice()
+        } else {
+            &[]
+        };
         let allocated = || {
-            steps.iter().filter_map(|step| match &step.work {
+            memory.iter().filter_map(|step| match &step.work {
                 Work::Alloc(of) => Some(of),
                 _ => None,
             })
@@ -240,7 +251,7 @@ impl<G: Gpu> Exec<G> {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         G::launch(&self.of, steps, stream, per_thread)?;
-        for step in steps.iter() {
+        for step in memory {
             match &step.work {
                 Work::Alloc(of) => drop(of.begin()),
                 Work::Free(of) => drop(of.end()),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What graphs need of a driver.
 
+use std::sync::Arc;
+
 use gpgpu_protocol::cuda::*;
 
 use crate::{
@@ -28,7 +30,7 @@ pub struct Stream {
 #[derive(Debug, Clone, Default)]
 pub struct Signature {
     /// Each parameter's offset and bytes in the parameter buffer.
-    pub layout: Vec<(usize, usize)>,
+    pub layout: Arc<[(usize, usize)]>,
     /// Bytes of the parameter buffer.
     pub bytes: usize,
     /// The handle of the context that the function is in; 0 for a kernel of a library, which is in every context.
@@ -87,7 +89,7 @@ pub trait Gpu: Sized + 'static {
     /// Does what is in `steps` in a stream's order.
     fn launch(
         exec: &Self::Exec,
-        steps: &std::sync::Arc<Vec<Step>>,
+        steps: &Arc<Vec<Step>>,
         stream: CUstream,
         per_thread: bool,
     ) -> Result;

@@ -59,17 +59,30 @@ pub struct Shape {
 impl Kernel {
     /// A launch with these parameters, as they lie in the buffer.
     pub fn new(
-        (function, context): (u64, u64),
+        of: (u64, u64),
         shape: Shape,
         attributes: Vec<CUlaunchAttribute>,
         signature: Signature,
         bytes: &[u8],
     ) -> Self {
+        Self::with(of, shape, attributes, signature, |buffer| {
+            let length = bytes.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&bytes[..length]);
+        })
+    }
+
+    /// A launch whose parameters `write` writes to the buffer, which is zero.
+    pub fn with(
+        (function, context): (u64, u64),
+        shape: Shape,
+        attributes: Vec<CUlaunchAttribute>,
+        signature: Signature,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Self {
         let mut values = vec![0_u128; signature.bytes.div_ceil(16)].into_boxed_slice();
         let start = values.as_mut_ptr().cast::<u8>();
-        let length = bytes.len().min(signature.bytes);
-        // SAFETY: the buffer has at least `signature.bytes` bytes, and is this function's alone.
-        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        // SAFETY: the buffer has at least so many bytes, and is this function's alone.
+        write(unsafe { std::slice::from_raw_parts_mut(start, signature.bytes) });
         let pointers = signature.layout.iter();
         let pointers = pointers.map(|(offset, _)| start.wrapping_add(*offset).cast());
         Self {

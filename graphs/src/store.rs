@@ -3,14 +3,16 @@
 
 use std::{
     any::Any,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{
         Arc, LazyLock, Mutex, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use foldhash::fast::RandomState;
 use gpgpu_protocol::cuda::*;
+use smallvec::SmallVec;
 
 use crate::{
     Gpu, Result,
@@ -35,8 +37,13 @@ pub enum Tag {
     Object = 0x6704,
 }
 
+/// By handle or another number of the process's own: nobody chooses them to collide.
+pub(crate) type Map<T> = HashMap<u64, T, RandomState>;
+
 /// An edge: the other node's handle, and what CUDA says of the edge.
 pub type Edge = (u64, CUgraphEdgeData);
+/// Edges of a node, which has one as a rule.
+pub type Edges = SmallVec<[Edge; 1]>;
 
 /// A graph.
 #[derive(Debug, Default)]
@@ -67,9 +74,9 @@ pub struct Node {
     /// What it does.
     pub work: Work,
     /// What it waits for.
-    pub dependencies: Vec<Edge>,
+    pub dependencies: Edges,
     /// What waits for it.
-    pub dependents: Vec<Edge>,
+    pub dependents: Edges,
     /// The node that it was cloned from.
     pub origin: Option<u64>,
 }
@@ -77,12 +84,12 @@ pub struct Node {
 /// All of it.
 pub struct Inner<G: Gpu> {
     serial: u64,
-    pub(crate) graphs: HashMap<u64, Graph>,
-    pub(crate) nodes: HashMap<u64, Node>,
-    pub(crate) execs: HashMap<u64, Arc<Exec<G>>>,
-    pub(crate) objects: HashMap<u64, UserObject>,
+    pub(crate) graphs: Map<Graph>,
+    pub(crate) nodes: Map<Node>,
+    pub(crate) execs: Map<Arc<Exec<G>>>,
+    pub(crate) objects: Map<UserObject>,
     pub(crate) captures: capture::Captures,
-    allocations: HashMap<u64, Weak<Allocation>>,
+    allocations: Map<Weak<Allocation>>,
     /// What ends when the lock is gone.
     trash: Vec<Box<dyn Any + Send>>,
 }
@@ -91,12 +98,12 @@ impl<G: Gpu> Default for Inner<G> {
     fn default() -> Self {
         Self {
             serial: 0,
-            graphs: HashMap::new(),
-            nodes: HashMap::new(),
-            execs: HashMap::new(),
-            objects: HashMap::new(),
+            graphs: Map::default(),
+            nodes: Map::default(),
+            execs: Map::default(),
+            objects: Map::default(),
             captures: capture::Captures::default(),
-            allocations: HashMap::new(),
+            allocations: Map::default(),
             trash: Vec::new(),
         }
     }
@@ -217,8 +224,8 @@ impl<G: Gpu> Inner<G> {
             Node {
                 graph,
                 work,
-                dependencies: dependencies.to_vec(),
-                dependents: Vec::new(),
+                dependencies: dependencies.into(),
+                dependents: Edges::new(),
                 origin: None,
             },
         );
@@ -248,11 +255,16 @@ impl<G: Gpu> Inner<G> {
 
     /// Whether these can be edges from nodes of a graph: each is one of it, and none comes twice.
     fn check_edges(&mut self, graph: u64, edges: &[Edge]) -> Result {
-        let mut seen = HashSet::new();
-        for (node, data) in edges {
-            if self.node(*node)?.graph != graph
-                || !seen.insert((*node, data.from_port, data.to_port))
-            {
+        for (node, _) in edges {
+            if self.node(*node)?.graph != graph {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        if edges.len() > 1 {
+            let ends = edges.iter();
+            let ends = ends.map(|(node, data)| (*node, data.from_port, data.to_port));
+            let different: HashSet<_, RandomState> = ends.collect();
+            if different.len() != edges.len() {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
         }
@@ -260,8 +272,8 @@ impl<G: Gpu> Inner<G> {
     }
 
     /// These nodes, and all that they wait for.
-    pub fn ancestors(&self, of: &[u64]) -> HashSet<u64> {
-        let mut seen: HashSet<u64> = of.iter().copied().collect();
+    pub fn ancestors(&self, of: &[u64]) -> HashSet<u64, RandomState> {
+        let mut seen: HashSet<u64, _> = of.iter().copied().collect();
         let mut next: Vec<u64> = of.to_vec();
         while let Some(node) = next.pop() {
             let Some(node) = self.nodes.get(&node) else {
@@ -411,7 +423,7 @@ impl<G: Gpu> Inner<G> {
             (graph.nodes.clone(), graph.objects.clone())
         };
         let clone = self.create();
-        let mut map = HashMap::new();
+        let mut map = Map::default();
         for node in &nodes {
             map.insert(*node, self.new_handle(Tag::Node));
         }
@@ -449,8 +461,8 @@ impl<G: Gpu> Inner<G> {
     /// `CUDA_ERROR_INVALID_VALUE` if nodes wait for each other in a circle.
     pub fn ordered(&self, graph: u64) -> Result<Vec<u64>> {
         let graph = self.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let mut missing: HashMap<u64, usize> = HashMap::new();
-        let mut ready = std::collections::VecDeque::new();
+        let mut missing = Map::with_capacity_and_hasher(graph.nodes.len(), RandomState::default());
+        let mut ready = VecDeque::new();
         for handle in &graph.nodes {
             let count = self.nodes[handle].dependencies.len();
             missing.insert(*handle, count);

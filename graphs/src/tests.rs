@@ -161,7 +161,7 @@ fn pitfall_37_a_captured_stream_records_and_another_works() {
     let graph = capture::end::<Fake>(&stream(1)).unwrap();
     let (steps, _) = with(|inner| flatten(inner, graph)).unwrap();
     assert_eq!(steps.len(), 2);
-    assert_eq!(steps[1].after, [0]);
+    assert_eq!(steps[1].after.as_slice(), [0]);
     assert!(!capture::any::<Fake>() && !capture::any_event::<Fake>());
     with(|inner| inner.forget_graph(graph));
     assert!(with(
@@ -341,7 +341,7 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
         inner.add(graph, &edge(child), Work::Empty).unwrap();
         let (steps, places) = flatten(inner, graph).unwrap();
         // The first, the child's start, its two, its end, the last.
-        let after: Vec<_> = steps.iter().map(|step| step.after.clone()).collect();
+        let after: Vec<_> = steps.iter().map(|step| step.after.to_vec()).collect();
         assert_eq!(
             after,
             [vec![], vec![0], vec![1], vec![1], vec![2, 3], vec![4]]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `cuGraphExecUpdate`: whether a graph differs from an executable one in nothing but parameters.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use gpgpu_protocol::cuda::*;
 
 use crate::{
-    Gpu, Result,
+    Gpu,
     abi::updated,
     exec::{Exec, Step, flatten},
     node::{Copy3D, Kernel, MemOps, Work},
@@ -142,8 +142,7 @@ pub fn update<G: Gpu>(
     exec: &Exec<G>,
     graph: u64,
 ) -> std::result::Result<(), (CUresult, Option<Difference>)> {
-    let flat: Result<(Vec<Step>, HashMap<u64, usize>)> =
-        G::store().with(|inner| flatten(inner, graph));
+    let flat = G::store().with(|inner| flatten(inner, graph));
     let (mut steps, _) = flat.map_err(|code| (code, None))?;
     let mut state = exec.state();
     if let Some(difference) = compare_steps(&state.steps, &steps) {

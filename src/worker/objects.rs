@@ -422,14 +422,17 @@ impl Objects {
         Some(of.entry.context)
     }
 
-    /// Whether an object lives and has this handle of the driver's: a client may have ended one and made another under its id.
-    pub fn is_still(&self, id: u64, raw: u64) -> bool {
+    /// Whether objects, given by their ids, live and have these handles of the driver's: a client may have ended one and made another under
+    /// its id.
+    pub fn are_still<'a>(&self, mut objects: impl Iterator<Item = &'a (u64, u64)>) -> bool {
         let table = self
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found = table.entries.get(&id).filter(|of| of.ending == 0);
-        found.is_some_and(|of| of.entry.raw == raw)
+        objects.all(|(id, raw)| {
+            let found = table.entries.get(id).filter(|of| of.ending == 0);
+            found.is_some_and(|of| of.entry.raw == *raw)
+        })
     }
 
     /// The context of an object, even of one that is about to end; 0 if it is in none.

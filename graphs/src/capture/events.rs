@@ -7,7 +7,7 @@ use super::{Recording, any, any_event};
 use crate::{
     Gpu, Result, Stream,
     node::Work,
-    store::{Edge, Inner},
+    store::{Edge, Edges, Inner},
 };
 
 /// An event is about to be recorded in a stream. `true` if the stream records: the event stands for what it has recorded, or is
@@ -111,7 +111,7 @@ pub fn wait_event<G: Gpu>(stream: &Stream, event: u64, is_external: bool) -> Res
 }
 
 impl<G: Gpu> Inner<G> {
-    pub(super) fn begin_stream(&mut self, stream: &Stream, capture: u64, dependencies: Vec<Edge>) {
+    pub(super) fn begin_stream(&mut self, stream: &Stream, capture: u64, dependencies: Edges) {
         self.captures.streams.insert(
             stream.key,
             Recording {

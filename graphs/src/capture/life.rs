@@ -61,7 +61,7 @@ pub fn begin<G: Gpu>(
                 is_valid: true,
             },
         );
-        inner.begin_stream(stream, id, dependencies);
+        inner.begin_stream(stream, id, dependencies.into());
         Ok(())
     })
 }
@@ -220,7 +220,7 @@ pub fn set_dependencies<G: Gpu>(stream: &Stream, edges: &[Edge], adds: bool) -> 
         if adds {
             inner.join(stream.key, edges);
         } else if let Some(of) = inner.captures.streams.get_mut(&stream.key) {
-            of.dependencies = edges.to_vec();
+            of.dependencies = edges.into();
         }
         Ok(())
     })

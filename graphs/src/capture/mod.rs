@@ -10,7 +10,6 @@ mod unsafe_calls;
 
 use std::{
     cell::Cell,
-    collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -26,7 +25,7 @@ use crate::{
     Gpu, Result, Stream,
     abi::CUgraphEdgeData,
     node::Work,
-    store::{Edge, Inner},
+    store::{Edges, Inner, Map},
 };
 
 /// A capture.
@@ -48,7 +47,7 @@ pub(crate) struct Recording {
     context: u64,
     is_blocking: bool,
     /// What its next node waits for.
-    pub dependencies: Vec<Edge>,
+    pub dependencies: Edges,
     /// What `cuStreamGetCaptureInfo` last gave addresses of.
     pub shown: (Box<[CUgraphNodeShown]>, Box<[CUgraphEdgeData]>),
 }
@@ -60,10 +59,10 @@ pub(crate) type CUgraphNodeShown = u64;
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     serial: u64,
-    pub open: HashMap<u64, Capture>,
-    pub streams: HashMap<u64, Recording>,
+    pub open: Map<Capture>,
+    pub streams: Map<Recording>,
     /// Events that were recorded in a capture last: the capture, and what they stand for.
-    events: HashMap<u64, (u64, Vec<Edge>)>,
+    events: Map<(u64, Edges)>,
 }
 
 impl Captures {
@@ -239,13 +238,9 @@ impl<G: Gpu> Inner<G> {
         let graph = self.captures.open[&recording.capture].graph;
         let dependencies = recording.dependencies.clone();
         let node = self.add(graph, &dependencies, work)?;
-        self.captures
-            .streams
-            .get_mut(&stream.key)
-            .into_iter()
-            .for_each(|of| {
-                of.dependencies = vec![(node, CUgraphEdgeData::default())];
-            });
+        if let Some(of) = self.captures.streams.get_mut(&stream.key) {
+            of.dependencies = Edges::from_elem((node, CUgraphEdgeData::default()), 1);
+        }
         Ok(())
     }
 }

@@ -243,8 +243,6 @@ fn record(
     launch: &Launch<'_>,
 ) -> Result<bool> {
     let recorded = graph::record(client, config.stream, |stream| {
-        let mut bytes = vec![0; function.param_bytes];
-        launch.params.write(&mut bytes);
         let shape = Extents {
             grid: [config.grid_x, config.grid_y, config.grid_z],
             block: [config.block_x, config.block_y, config.block_z],
@@ -263,12 +261,12 @@ fn record(
                 CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION | CU_LAUNCH_ATTRIBUTE_IGNORE
             ) && !EVENT_ATTRIBUTES.contains(&of.id)
         });
-        let kernel = Kernel::new(
+        let kernel = Kernel::with(
             (func as u64, stream.context),
             shape,
             kept.map(attribute).collect(),
             graph::signature(function),
-            &bytes,
+            |buffer| launch.params.write(buffer),
         );
         check(client, &kernel)?;
         Ok(Work::Kernel(Arc::new(kernel)))
@@ -286,8 +284,7 @@ fn record(
 
 /// Whether a node's launch can be made: what the process knows to be good is, the rest the host says.
 pub fn check(client: &Client, kernel: &Kernel) -> Result {
-    let step = graph::launch_step(client, kernel)?;
-    let config = &step.launch;
+    let config = &graph::launch_config(kernel)?;
     let look = |object: &Known| match object {
         Known::Context(context) => Some((context.device, context.limits.hold(config))),
         _ => None,
@@ -305,7 +302,8 @@ pub fn check(client: &Client, kernel: &Kernel) -> Result {
         return Ok(());
     }
     let before = configuration();
-    client.call(&request::gpgpuGraphCheck { step: step.clone() })?;
+    let step = graph::launch_step(kernel)?;
+    client.call(&request::gpgpuGraphCheck { step })?;
     if let Some((device, _)) = place {
         function.accepted.note(device, config, before);
     }

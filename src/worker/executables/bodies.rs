@@ -6,6 +6,7 @@ use gpgpu_protocol::{
     api::{GraphStep, graph_step as kind},
     cuda::*,
 };
+use smallvec::SmallVec;
 
 use super::step::Made;
 use crate::cuda::driver;
@@ -77,7 +78,7 @@ impl Bodies {
                 let is_here = self.places.get(*of as usize) == Some(&place.number);
                 nodes.get(*of as usize).copied().filter(|_| is_here)
             });
-            let after: Vec<CUgraphNode> = after.collect::<Option<_>>().ok_or(bad)?;
+            let after: SmallVec<[CUgraphNode; 4]> = after.collect::<Option<_>>().ok_or(bad)?;
             let node = match *made {
                 Made::Conditional(value, [of, count], context) => {
                     self.conditional(&after, value, (of, count, left), context)?

@@ -128,12 +128,14 @@ impl Graph {
             counted,
         };
         let mut bodies = Bodies::new(raw);
+        let mut last = None;
         for (index, step) in steps.iter().enumerate() {
-            let (made, uses) = make(session, step)?;
-            if is_in_context(step.kind) {
-                let gpu = current_gpu()?;
+            let (made, uses) = make(session, step, &mut last)?;
+            if is_in_context(step.kind)
+                && let Some(at) = last
+            {
                 // A launch passes one GPU's gate.
-                if *graph.gpu.get_or_insert(gpu) != gpu {
+                if *graph.gpu.get_or_insert(at.gpu) != at.gpu {
                     return Err(CUDA_ERROR_NOT_SUPPORTED);
                 }
                 graph.contexts.insert(step.context);
@@ -205,16 +207,15 @@ impl Handles {
 
     /// Whether all that it uses is there.
     fn check(&self, session: &Session) -> Result<(), CUresult> {
-        let objects = &session.objects;
-        for step in &self.graph.steps {
-            let uses = &step.uses;
-            let is_there = |(id, raw): &(u64, u64)| objects.is_still(*id, *raw);
-            if !uses.objects.iter().all(is_there) {
-                return Err(CUDA_ERROR_INVALID_HANDLE);
-            }
-            for (address, bytes) in &uses.memory {
-                known(session, *address, *bytes)?;
-            }
+        let uses = || self.graph.steps.iter().map(|step| &step.uses);
+        if !session
+            .objects
+            .are_still(uses().flat_map(|uses| &uses.objects))
+        {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        for (address, bytes) in uses().flat_map(|uses| &uses.memory) {
+            known(session, *address, *bytes)?;
         }
         Ok(())
     }
@@ -291,7 +292,7 @@ impl Executable {
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; or the driver's.
     pub fn set(&self, session: &Session, index: usize, to: &GraphStep) -> Result<(), CUresult> {
-        let (made, uses) = make(session, to)?;
+        let (made, uses) = make(session, to, &mut None)?;
         let mut handles = self.handles();
         let of = handles.graph.steps.get(index);
         let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;

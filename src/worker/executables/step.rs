@@ -22,6 +22,7 @@ use super::part::Part;
 use crate::{
     cuda::driver,
     worker::{
+        lease::current_gpu,
         ops::{DEFAULT_STACK, box_copy, known, memop, reserve_stack},
         session::{Callbacks, Session},
     },
@@ -77,15 +78,38 @@ pub struct Uses {
     pub commands: u64,
 }
 
-/// The context of a step that is no launch: a green context's multiprocessors are for kernels, so it is the primary context then.
-fn home(session: &Session, step: &GraphStep) -> Result<CUcontext, CUresult> {
-    let home = session.objects.home(step.context);
-    Ok(session.objects.raw::<Context>(home)? as CUcontext)
+/// A context in which steps are, as the driver has it. Most steps of a list are in one.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its id.
+    id: u64,
+    /// What a launch is in.
+    raw: CUcontext,
+    /// The id of what else is in it: a green context's multiprocessors are for kernels, so it is the primary context then.
+    home: u64,
+    /// The driver's handle of that.
+    raw_home: CUcontext,
+    /// Its GPU.
+    pub gpu: usize,
 }
 
-fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+impl Place {
+    /// Of the current context, which has this id.
+    fn new(session: &Session, id: u64) -> Result<Self, CUresult> {
+        let home = session.objects.home(id);
+        Ok(Self {
+            id,
+            raw: session.objects.raw::<Context>(id)? as CUcontext,
+            home,
+            raw_home: session.objects.raw::<Context>(home)? as CUcontext,
+            gpu: current_gpu()?,
+        })
+    }
+}
+
+fn launch(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let function = session.function(step.object)?;
-    if function.context != 0 && function.context != session.objects.home(step.context) {
+    if function.context != 0 && function.context != at.home {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     if function.local > DEFAULT_STACK {
@@ -124,7 +148,7 @@ fn launch(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult>
         kernelParams: pointers.as_mut_ptr(),
         extra: std::ptr::null_mut(),
         kern: if is_kernel { raw } else { 0 } as CUkernel,
-        ctx: session.objects.raw::<Context>(step.context)? as CUcontext,
+        ctx: at.raw,
     };
     let made = Made::Launch {
         params,
@@ -158,7 +182,7 @@ fn extent(
     rows.checked_mul(pitch)?.checked_add(width)
 }
 
-fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+fn copy(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let [
         dst,
         src,
@@ -209,7 +233,7 @@ fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
         Height: height,
         Depth: depth,
     };
-    let context = home(session, step)?;
+    let context = at.raw_home;
     Ok((
         Made::Copy(copy, context),
         Uses {
@@ -221,7 +245,7 @@ fn copy(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
 }
 
 /// A copy of a box, of which an array is one end at least. The driver sees to it that the box lies in that.
-fn boxed(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+fn boxed(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let of = BoxCopy::of_numbers(&step.numbers).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let size = [of.width, of.height, of.depth];
     box_copy::volume(size)?;
@@ -246,10 +270,10 @@ fn boxed(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> 
             .collect(),
         commands: 1,
     };
-    Ok((Made::Copy(copy, home(session, step)?), uses))
+    Ok((Made::Copy(copy, at.raw_home), uses))
 }
 
-fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+fn fill(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let [dst, pitch, value, size, width, height] = numbers(step)?;
     let row = width.checked_mul(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let is_good = matches!(size, 1 | 2 | 4) && row > 0 && pitch >= row;
@@ -264,7 +288,7 @@ fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
         width,
         height,
     };
-    let context = home(session, step)?;
+    let context = at.raw_home;
     let memory = vec![(dst as u64, bytes)];
     Ok((
         Made::Fill(params, context),
@@ -276,7 +300,7 @@ fn fill(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
     ))
 }
 
-fn words(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+fn words(session: &Session, step: &GraphStep, at: &Place) -> Result<(Made, Uses), CUresult> {
     let bad = CUDA_ERROR_INVALID_VALUE;
     let (flags, ops) = step.numbers.split_first().ok_or(bad)?;
     let flags = u32::try_from(*flags).map_err(|_| bad)?;
@@ -299,7 +323,7 @@ fn words(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> 
         }
     }
     let params = CUDA_BATCH_MEM_OP_NODE_PARAMS {
-        ctx: home(session, step)?,
+        ctx: at.raw_home,
         count: lowered.len() as u32,
         paramArray: lowered.as_mut_ptr(),
         flags,
@@ -326,31 +350,31 @@ fn event(session: &Session, step: &GraphStep) -> Result<(CUevent, Uses), CUresul
     Ok((entry.raw as CUevent, uses))
 }
 
-/// Checks a step, in its own context, and gives it as the driver takes it.
-pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
-    if is_in_context(step.kind) {
-        if step.context == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
-        session.enter(step.context)?;
+/// Checks a step, in its own context, and gives it as the driver takes it. `last` is where the step before was, and becomes where this one is,
+/// if it is in a context.
+pub fn make(
+    session: &Session,
+    step: &GraphStep,
+    last: &mut Option<Place>,
+) -> Result<(Made, Uses), CUresult> {
+    if !is_in_context(step.kind) {
+        return elsewhere(session, step);
     }
+    if step.context == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    session.enter(step.context)?;
+    let at = match *last {
+        Some(at) if at.id == step.context => at,
+        _ => *last.insert(Place::new(session, step.context)?),
+    };
+    let at = &at;
     match step.kind {
-        kind::LAUNCH => launch(session, step),
-        kind::COPY => copy(session, step),
-        kind::BOX => boxed(session, step),
-        kind::FILL => fill(session, step),
-        kind::WORDS => words(session, step),
-        kind::CALL => {
-            let _ = CALLBACKS.set(session.callbacks);
-            let params = CUDA_HOST_NODE_PARAMS {
-                function: Some(call),
-                userData: step.object as *mut c_void,
-            };
-            Ok((Made::Call(params), Uses::default()))
-        }
-        kind::NOTHING => Ok((Made::Nothing, Uses::default())),
-        kind::RECORD => event(session, step).map(|(of, uses)| (Made::Record(of), uses)),
-        kind::WAIT => event(session, step).map(|(of, uses)| (Made::Wait(of), uses)),
+        kind::LAUNCH => launch(session, step, at),
+        kind::COPY => copy(session, step, at),
+        kind::BOX => boxed(session, step, at),
+        kind::FILL => fill(session, step, at),
+        kind::WORDS => words(session, step, at),
         kind::PART => {
             let part = session.executables.part(step.object)?;
             if part.context != step.context {
@@ -368,13 +392,31 @@ pub fn make(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresul
             let [first, second] = [first, second].map(u32::try_from);
             let bad = |_| CUDA_ERROR_INVALID_VALUE;
             let numbers = [first.map_err(bad)?, second.map_err(bad)?];
-            let context = home(session, step)?;
+            let context = at.raw_home;
             let made = match step.kind {
                 kind::VALUE => Made::Value(numbers, context),
                 _ => Made::Conditional(step.object, numbers, context),
             };
             Ok((made, Uses::default()))
         }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// The same of a step that is in no context.
+fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresult> {
+    match step.kind {
+        kind::CALL => {
+            let _ = CALLBACKS.set(session.callbacks);
+            let params = CUDA_HOST_NODE_PARAMS {
+                function: Some(call),
+                userData: step.object as *mut c_void,
+            };
+            Ok((Made::Call(params), Uses::default()))
+        }
+        kind::NOTHING => Ok((Made::Nothing, Uses::default())),
+        kind::RECORD => event(session, step).map(|(of, uses)| (Made::Record(of), uses)),
+        kind::WAIT => event(session, step).map(|(of, uses)| (Made::Wait(of), uses)),
         kind::BODY | kind::END => Ok((Made::Mark, Uses::default())),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }

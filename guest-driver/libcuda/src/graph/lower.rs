@@ -30,8 +30,11 @@ pub struct Lowered {
     places: Vec<(u32, bool)>,
     /// The calls of each of the graph's steps.
     calls: Vec<Vec<Call>>,
-    /// The event that each of the graph's steps records.
+    /// The event that each of the graph's steps records, or 0.
     events: Vec<u64>,
+    /// Whether there ever was a call, and an event.
+    has_calls: bool,
+    has_events: bool,
     /// Whether a kernel of it may print.
     prints: bool,
     /// What memory its copies, fills and operations with words name: addresses and bytes.
@@ -41,7 +44,8 @@ pub struct Lowered {
 impl Lowered {
     /// The events that a launch records.
     pub fn events(&self) -> impl Iterator<Item = u64> {
-        self.events.iter().copied().filter(|event| *event != 0)
+        let events: &[u64] = if self.has_events { &self.events } else { &[] };
+        events.iter().copied().filter(|event| *event != 0)
     }
 
     /// Whether a launch may print.
@@ -56,14 +60,26 @@ impl Lowered {
 
     /// Whether a launch calls anything.
     pub fn has_calls(&self) -> bool {
-        self.calls.iter().any(|calls| !calls.is_empty())
+        self.has_calls
     }
 
     /// A launch is under way, or, with -1, is not after all.
     pub fn expect_calls(&self, launches: i64) {
-        for call in self.calls.iter().flatten() {
-            call.expect(launches);
+        if self.has_calls {
+            for call in self.calls.iter().flatten() {
+                call.expect(launches);
+            }
         }
+    }
+
+    /// Notes what a step becomes beside what travels, and gives the event that it records.
+    fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<u64> {
+        let event = recorded(work);
+        self.has_calls |= !calls.is_empty();
+        self.has_events |= event != 0;
+        self.prints |= prints(client, work)?;
+        names(work, &mut self.names)?;
+        Ok(event)
     }
 
     /// The step that one of the graph's has to become, if it was one and is one: its number, what it is, and its calls.
@@ -92,11 +108,9 @@ impl Lowered {
         work: &Work,
         calls: Vec<Call>,
     ) -> Result {
+        self.events[index] = self.note(client, work, &calls)?;
         // What is under way may have the old ones to make still; then they stay until it has.
         self.calls[index] = calls;
-        self.events[index] = recorded(work);
-        self.prints |= prints(client, work)?;
-        self.names.extend(names(work)?);
         Ok(())
     }
 }
@@ -112,27 +126,26 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
     }
 }
 
-/// What memory a step names beside what kernels use.
-fn names(work: &Work) -> Result<Vec<(u64, usize)>> {
-    Ok(match work {
+/// Adds what memory a step names beside what kernels use.
+fn names(work: &Work, names: &mut Vec<(u64, usize)>) -> Result {
+    match work {
         Work::Copy(of) => {
-            let mut names = Vec::new();
             if of.dst_array == 0 {
                 names.push((of.dst, of.dst_extent()?));
             }
             if of.src_array == 0 {
                 names.push((of.src, of.src_extent()?));
             }
-            names
         }
-        Work::Fill(of) => vec![(of.given.dst, of.extent()?)],
+        Work::Fill(of) => names.push((of.given.dst, of.extent()?)),
         Work::MemOps(of) => {
             let ops = of.ops.iter().map(memop::read);
             // A word is 8 bytes at most, and those of 4 do not end with their block.
-            ops.map(|op| (op.address, 4)).collect()
+            names.extend(ops.map(|op| (op.address, 4)));
         }
-        _ => Vec::new(),
-    })
+        _ => {}
+    }
+    Ok(())
 }
 
 fn recorded(work: &Work) -> u64 {
@@ -154,17 +167,19 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
         one(client, step, after, &mut list, &mut calls)?;
         let is_single = list.len() - first == 1;
         lowered.places.push((list.len() as u32 - 1, is_single));
+        let event = lowered.note(client, &step.work, &calls)?;
+        lowered.events.push(event);
         lowered.calls.push(calls);
-        lowered.events.push(recorded(&step.work));
-        lowered.prints |= prints(client, &step.work)?;
-        lowered.names.extend(names(&step.work)?);
     }
     Ok((list, lowered))
 }
 
-/// A launch, as it travels; nobody waits for it.
-pub fn launch_step(client: &Client, kernel: &Kernel) -> Result<GraphStep> {
-    let function = client.objects.function(kernel.function)?;
+/// A launch's configuration, as it travels.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that a node cannot have.
+pub fn launch_config(kernel: &Kernel) -> Result<LaunchConfig> {
     let mut attributes = Vec::new();
     for of in &kernel.attributes {
         if !is_node_attribute(of.id) {
@@ -176,23 +191,32 @@ pub fn launch_step(client: &Client, kernel: &Kernel) -> Result<GraphStep> {
             value: unsafe { of.value.pad },
         });
     }
+    Ok(LaunchConfig {
+        grid_x: kernel.grid[0],
+        grid_y: kernel.grid[1],
+        grid_z: kernel.grid[2],
+        block_x: kernel.block[0],
+        block_y: kernel.block[1],
+        block_z: kernel.block[2],
+        shared_bytes: kernel.shared,
+        stream: 0,
+        attributes,
+    })
+}
+
+/// A launch, as it travels; nobody waits for it.
+///
+/// # Errors
+///
+/// As [`launch_config`].
+pub fn launch_step(kernel: &Kernel) -> Result<GraphStep> {
     Ok(GraphStep {
         kind: kind::LAUNCH,
         enabled: true,
         context: kernel.context,
         object: kernel.function,
-        launch: LaunchConfig {
-            grid_x: kernel.grid[0],
-            grid_y: kernel.grid[1],
-            grid_z: kernel.grid[2],
-            block_x: kernel.block[0],
-            block_y: kernel.block[1],
-            block_z: kernel.block[2],
-            shared_bytes: kernel.shared,
-            stream: 0,
-            attributes,
-        },
-        params: Blob(kernel.bytes()[..function.param_bytes].to_vec()),
+        launch: launch_config(kernel)?,
+        params: Blob(kernel.bytes().to_vec()),
         ..GraphStep::default()
     })
 }
@@ -503,7 +527,7 @@ fn one(
     calls: &mut Vec<Call>,
 ) -> Result {
     let made = match &step.work {
-        Work::Kernel(kernel) => launch_step(client, kernel)?,
+        Work::Kernel(kernel) => launch_step(kernel)?,
         Work::Fill(fill) => fill_step(fill),
         Work::MemOps(of) => words_step(client, of),
         // What does not happen calls nobody.

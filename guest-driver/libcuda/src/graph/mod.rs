@@ -42,8 +42,8 @@ use crate::{
     stream, thread,
 };
 
-pub use lower::launch_step;
 use lower::{Lowered, lower};
+pub use lower::{launch_config, launch_step};
 
 static STORE: Store<Guest> = Store::new();
 
@@ -214,11 +214,8 @@ pub fn free(address: u64) -> Option<Result> {
 
 /// The parameters of a function, as graphs know them.
 pub fn signature(function: &FunctionData) -> Signature {
-    let layout = function.params.iter();
     Signature {
-        layout: layout
-            .map(|of| (of.offset as usize, of.size as usize))
-            .collect(),
+        layout: Arc::clone(&function.layout),
         bytes: function.param_bytes,
         context: function.context,
     }

@@ -40,6 +40,8 @@ pub struct FunctionData {
     pub parent: u64,
     /// Where each parameter stands.
     pub params: Box<[ParamInfo]>,
+    /// The same, as graphs have it: offsets and bytes.
+    pub layout: Arc<[(usize, usize)]>,
     /// The bytes of all parameters together.
     pub param_bytes: usize,
     /// The kernel that it is in its context, if it is one.
@@ -84,6 +86,10 @@ impl FunctionData {
             context,
             parent,
             param_bytes: params.iter().map(end).max().unwrap_or(0),
+            layout: params
+                .iter()
+                .map(|of| (of.offset as usize, of.size as usize))
+                .collect(),
             params,
             base_sets: AtomicU64::new(base.as_ref().map_or(0, |base| base.sets())),
             base,
