@@ -145,7 +145,7 @@ mod tests {
         assert!(due > later, "not beside the client's own start");
         assert_eq!(pool.take(later), Some(2));
         assert_eq!(pool.take(later), None);
-        assert_eq!(pool.due(), Some(due), "more clients do not put it off");
+        assert!(pool.due() <= Some(due), "more clients do not put it off");
     }
 
     #[test]

@@ -3,10 +3,18 @@
 //!
 //! The guest thread that made such a call waits for it, so nothing of that thread comes after; other
 //! guest threads' commands go on in the meantime.
+//!
+//! Such calls often follow each other closely, and to wake a thread takes longer than many of them. So one thread that has nothing to do
+//! polls for a moment before it sleeps.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex},
+    hint,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use gpgpu_protocol::{layout::MAX_QUEUE_SIZE, ring::SLOTS};
@@ -17,15 +25,29 @@ type Job = Box<dyn FnOnce(bool) + Send>;
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Threads that sleep.
     idle: usize,
+    /// A thread polls.
+    is_polling: bool,
     threads: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    /// There may be a job, for who polls.
+    has_jobs: AtomicBool,
 }
 
 /// The threads.
 #[derive(Default, Clone)]
 pub struct Pool {
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<Shared>,
 }
+
+/// How long a thread polls: a few times as long as it takes to wake one.
+const POLL: Duration = Duration::from_micros(50);
 
 /// Bytes of a thread's stack, as many as a program's threads have: the just-in-time compiler goes deep.
 const STACK_BYTES: usize = 8 << 20;
@@ -41,13 +63,14 @@ impl Pool {
     /// Runs a job on an idle thread, or on a new one. Where the host has no thread to give, it runs here and now, and is told so: it
     /// must not block then.
     pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
-        let (state, work) = &*self.shared;
-        let mut locked = state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut locked = self.lock();
         locked.jobs.push_back(Box::new(job));
-        if locked.idle >= locked.jobs.len() || locked.threads >= MAX_THREADS {
-            work.notify_one();
+        self.shared.has_jobs.store(true, Ordering::Relaxed);
+        let polling = usize::from(locked.is_polling);
+        if locked.idle + polling >= locked.jobs.len() || locked.threads >= MAX_THREADS {
+            if locked.jobs.len() > polling {
+                self.shared.work.notify_one();
+            }
             return;
         }
         locked.threads += 1;
@@ -62,9 +85,7 @@ impl Pool {
                 tracing::warn!("Cannot start a thread: {error}");
             }
             // A thread that has become free may have taken it. Waiting for one to become free might be for ever.
-            let mut locked = state
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut locked = self.lock();
             locked.threads -= 1;
             let job = locked.jobs.pop_back();
             drop(locked);
@@ -74,28 +95,46 @@ impl Pool {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let state = &self.shared.state;
+        state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn serve(&self) {
-        let (state, work) = &*self.shared;
-        let mut locked = state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut locked = self.lock();
+        let mut may_poll = true;
         loop {
             if let Some(job) = locked.jobs.pop_front() {
+                let has_jobs = !locked.jobs.is_empty();
+                self.shared.has_jobs.store(has_jobs, Ordering::Relaxed);
                 drop(locked);
                 job(true);
-                locked = state
-                    .lock()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+                locked = self.lock();
+                may_poll = true;
+            } else if may_poll && !locked.is_polling {
+                locked.is_polling = true;
+                drop(locked);
+                self.poll();
+                locked = self.lock();
+                // Who has added a job since relies on this thread, which looks for it next.
+                (locked.is_polling, may_poll) = (false, false);
             } else if locked.idle >= MAX_IDLE {
                 locked.threads -= 1;
                 return;
             } else {
                 locked.idle += 1;
-                locked = work
-                    .wait(locked)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+                let woken = self.shared.work.wait(locked);
+                locked = woken.unwrap_or_else(PoisonError::into_inner);
                 locked.idle -= 1;
             }
+        }
+    }
+
+    /// Waits for a job, for a moment.
+    fn poll(&self) {
+        let start = Instant::now();
+        while !self.shared.has_jobs.load(Ordering::Relaxed) && start.elapsed() < POLL {
+            hint::spin_loop();
         }
     }
 }
@@ -105,6 +144,24 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn pitfall_27_each_of_many_jobs_is_done_whether_threads_poll_or_sleep() {
+        let pool = Pool::default();
+        let (finished, finish) = channel();
+        for round in 0..2000_u32 {
+            // Some rounds find a thread that polls, some one that is about to sleep, and some none.
+            let jobs = 1 + round % 3;
+            for _ in 0..jobs {
+                let finished = finished.clone();
+                pool.run(move |may_block| finished.send(may_block).unwrap());
+            }
+            (0..jobs).for_each(|_| assert!(finish.recv().unwrap()));
+            if round % 5 == 0 {
+                std::thread::sleep(POLL * (round % 3));
+            }
+        }
+    }
 
     #[test]
     fn pitfall_27_jobs_that_wait_do_not_hold_up_the_next() {
