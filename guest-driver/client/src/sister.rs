@@ -177,6 +177,7 @@ impl Sister {
         check(unsafe { (self.0.call)(op, arguments.as_ptr(), bytes, read, to) })?;
         call.1.ok_or(CUDA_ERROR_UNKNOWN)
     }
+
     /// Sends a request and waits for its reply.
     ///
     /// # Errors

@@ -92,8 +92,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until the back end's processes do nothing: workers that start ahead would disturb who is measured.
-    fn settle(&self) -> Result<()> {
+    /// Waits until the worker for the next client is there, beside those of so many clients, and the back end's processes do nothing: a worker
+    /// that starts would disturb who is measured.
+    fn settle(&self, clients: usize) -> Result<()> {
         let end = Instant::now() + SETTLE;
         let mut before = ticks(self.backend.id());
         // Twice in a row: a driver that comes up also waits now and then.
@@ -102,7 +103,8 @@ impl<'a> Bench<'a> {
             process::check_interrupted()?;
             std::thread::sleep(Duration::from_millis(100));
             let after = ticks(self.backend.id());
-            quiet = if after == before { quiet + 1 } else { 0 };
+            let is_quiet = after == before && workers(self.backend.id()) > clients;
+            quiet = if is_quiet { quiet + 1 } else { 0 };
             before = after;
         }
         Ok(())
@@ -110,7 +112,7 @@ impl<'a> Bench<'a> {
 
     /// Runs the suite's program once natively.
     pub fn natively(&self, suite: &Suite) -> Result<Said> {
-        self.settle()?;
+        self.settle(0)?;
         let kind = match &suite.source {
             Source::Bench(_, linkage) => linkage,
             Source::Whole(..) => "static",
@@ -123,7 +125,7 @@ impl<'a> Bench<'a> {
 
     /// Runs it once through us.
     pub fn ours(&mut self, suite: &Suite) -> Result<Said> {
-        self.settle()?;
+        self.settle(0)?;
         match suite.way {
             Way::Socket => {
                 let socket = &self.backend.sockets[0];
@@ -186,7 +188,9 @@ impl<'a> Bench<'a> {
     fn arguments(&self, suite: &Suite) -> Vec<String> {
         match &suite.source {
             Source::Whole(_, args) => args.clone(),
-            Source::Idle(seconds) => vec![(seconds + 2.0 * DOZE).to_string()],
+            Source::Idle(seconds) => {
+                vec![(seconds + 2.0 * DOZE + SETTLE.as_secs_f64()).to_string()]
+            }
             Source::Bench(..) => {
                 let mut args: Vec<String> = Vec::new();
                 if self.quick && suite.rows.iter().any(|row| !row.argument.is_empty()) {
@@ -214,7 +218,7 @@ impl<'a> Bench<'a> {
                 && ours
                 && line.contains(IDLE_BEGIN)
             {
-                host = Some(self.watch(seconds));
+                host = Some(self.watch(seconds)?);
             }
             Ok(())
         })?;
@@ -226,13 +230,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Percent of a processor that the back end's processes use while a client idles for `seconds`.
-    fn watch(&self, seconds: f64) -> f64 {
+    fn watch(&self, seconds: f64) -> Result<f64> {
         std::thread::sleep(Duration::from_secs_f64(DOZE));
+        self.settle(1)?;
         let (before, begin) = (ticks(self.backend.id()), Instant::now());
         std::thread::sleep(Duration::from_secs_f64(seconds));
         let used = ticks(self.backend.id()).saturating_sub(before);
         // A tick is a hundredth of a second on every x86-64 Linux.
-        used as f64 / begin.elapsed().as_secs_f64()
+        Ok(used as f64 / begin.elapsed().as_secs_f64())
     }
 
     fn understand(&self, suite: &Suite, output: &str, ms: f64) -> Result<Said> {
@@ -281,7 +286,7 @@ impl<'a> Bench<'a> {
         if let Source::Idle(seconds) = suite.source
             && machine.wait_for_output(&job, IDLE_BEGIN)?
         {
-            host = self.watch(seconds);
+            host = self.watch(seconds)?;
         }
         let report = machine.finish(&job)?;
         self.machine = Some(machine);
@@ -351,6 +356,17 @@ fn finished(
 /// Clock ticks that the process `root` and its descendants have used, in user and in kernel mode.
 fn ticks(root: u32) -> u64 {
     descendants(root).into_iter().map(|(_, used)| used).sum()
+}
+
+/// The workers among the descendants of the process `root`.
+fn workers(root: u32) -> usize {
+    let is_worker = |id: u32| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|of| of == b"worker-process")
+    };
+    let all = descendants(root).into_iter();
+    all.filter(|(id, _)| is_worker(*id)).count()
 }
 
 /// The process `root` and its descendants, each with the clock ticks that it has used.
