@@ -37,8 +37,9 @@ def close(got, want, tolerance):
         raise ArithmeticError(f"wrong by {error:.1e}")
 
 
-# How long a figure is measured at least, in seconds: longer than what the start of a process may still cost a service and a driver.
-LEAST = 0.2 if QUICK else 1.5
+# How long a figure is measured at least, in seconds: longer than what the start of a process, and that of the worker for the next one a
+# second later, may still cost a service and a driver.
+LEAST = 0.2 if QUICK else 3.0
 
 
 def call(act, times=200):
