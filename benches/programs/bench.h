@@ -65,13 +65,15 @@ inline void fact(const char* name, const std::string& value) {
   fflush(stdout);
 }
 
-// The command line: `--quick`, and what to measure; nothing named is everything.
+// The command line: `--quick`, `--settle=SECONDS`, and what to measure; nothing named is everything.
 class Wanted {
  public:
   Wanted(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
       if (strcmp(argv[i], "--quick") == 0) {
         quick_ = true;
+      } else if (strncmp(argv[i], "--settle=", 9) == 0) {
+        settle_ = atof(argv[i] + 9);
       } else if (argv[i][0] == '-') {
         stop(2, "%s: an unknown option", argv[i]);
       } else {
@@ -86,10 +88,17 @@ class Wanted {
   // How often to repeat what `times` is enough for.
   int repetitions(int times) const { return quick_ ? std::max(times / 5, 3) : times; }
   bool quick() const { return quick_; }
+  // Waits, with a context, until the worker for the next client has started behind this one.
+  void settle() const {
+    const time_t seconds = static_cast<time_t>(settle_);
+    const timespec time = {seconds, static_cast<long>((settle_ - seconds) * 1e9)};
+    nanosleep(&time, nullptr);
+  }
 
  private:
   std::vector<std::string> names_;
   bool quick_ = false;
+  double settle_ = 0;
 };
 
 // Nanoseconds that one of many equal calls takes: the median over batches, each long enough for the clock.

@@ -211,6 +211,7 @@ static void answered(const Wanted& wanted, Device& device) {
 int main(int argc, char** argv) {
   const Wanted wanted(argc, argv);
   Device device;
+  wanted.settle();
   char name[256] = "";
   int version = 0;
   CHECK(cuDeviceGetName(name, sizeof name, device.device));

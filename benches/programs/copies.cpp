@@ -175,6 +175,7 @@ class Copy {
 int main(int argc, char** argv) {
   const Wanted wanted(argc, argv);
   Device device;
+  wanted.settle();
   for (const std::string& name : wanted.names()) {
     const size_t first = name.find('-'), last = name.rfind('-');
     if (first == last) stop(2, "%s: not KIND-DIRECTION-MiB", name.c_str());

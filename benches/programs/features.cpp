@@ -186,6 +186,7 @@ static void managed(const Wanted& wanted, Device& device) {
 int main(int argc, char** argv) {
   const Wanted wanted(argc, argv);
   Device device;
+  wanted.settle();
   if (wanted("launch-varied-sustained")) varied(wanted, device);
   idle_stream(wanted, device);
   if (wanted("map-unmap-64MiB")) virtual_memory(wanted, device);

@@ -178,6 +178,7 @@ static void transforms(const Wanted& wanted) {
 int main(int argc, char** argv) {
   const Wanted wanted(argc, argv);
   Device device;
+  wanted.settle();
   if (wanted("cublas")) products(wanted);
   if (wanted("cublaslt")) light_products(wanted);
   if (wanted("cufft")) transforms(wanted);

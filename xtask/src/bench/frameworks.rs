@@ -244,6 +244,8 @@ impl Bench<'_> {
             }
             Way::Ours => over_socket(&self.kit.stage, &self.backend.sockets[0], &program),
         };
+        // Until the worker for the next client has loaded its libraries.
+        command.arg("--settle=5");
         if options.quick {
             command.arg("--quick");
         }

@@ -23,6 +23,9 @@ use crate::vm::Machine;
 const MEMORY_MIB: u32 = 2048;
 /// How long the back end may be busy with what a client left behind before the next run starts all the same.
 const SETTLE: Duration = Duration::from_secs(5);
+/// After how many seconds with a context the worker for the next client has started, which comes a second after a client. Programs that measure
+/// a start do not wait for that.
+pub const STARTED: f64 = 2.5;
 /// What an idling process and its worker may take until they sleep.
 const DOZE: f64 = 0.5;
 /// What `idle` prints when it starts to wait.
@@ -191,8 +194,11 @@ impl<'a> Bench<'a> {
             Source::Idle(seconds) => {
                 vec![(seconds + 2.0 * DOZE + SETTLE.as_secs_f64()).to_string()]
             }
-            Source::Bench(..) => {
+            Source::Bench(name, _) => {
                 let mut args: Vec<String> = Vec::new();
+                if self.gpu == Gpu::Cuda && !matches!(*name, "start" | "runtime") {
+                    args.push(format!("--settle={STARTED}"));
+                }
                 if self.quick && suite.rows.iter().any(|row| !row.argument.is_empty()) {
                     args.push("--quick".to_owned());
                 }
