@@ -13,9 +13,8 @@ use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 use zerocopy::FromBytes;
 
 use super::{
-    Host, dies, echoes, exists,
     guest::{Guest, Vmm},
-    pid_of, pids_of,
+    host::{Host, dies, echoes, exists, pid_of, pids_of},
     tracer_process::Tracer,
     worker::{ECHO, EXIT, HOLD, RELEASE},
 };

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Workers that are started before there is a client for them.
 
-use super::*;
+use gpgpu_protocol::layout::{CONTROL_QUEUE, status};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{
+    guest::{Guest, Vmm},
+    host::{Host, echoes, exists, pid_of},
+    worker,
+};
 
 /// The workers of a host that wait for a client, found by the mode that only its test uses.
 fn waiting(mode: &str) -> Vec<Pid> {

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The rings and the guest's memory: kicks, stops, resets and changes while commands are under way.
+
+use gpgpu_protocol::layout::{COMMAND_QUEUE, status};
+use nix::sys::signal::{Signal, kill};
+use vhost::vhost_user::VhostUserFrontend;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
+use zerocopy::IntoBytes;
+
+use super::{
+    guest::{Guest, Vmm},
+    host::{Host, echoes, exists, pid_of, pidfd},
+    worker::{ECHO, HOLD},
+};
+
+/// Making one descriptor available again and again does not make the device hold more than the
+/// ring has.
+/// GPGPU-DEV-47.
+#[test]
+fn pitfall_73_chains_under_way_are_bounded() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm {
+        queue_size: 16,
+        ..Vmm::qemu()
+    });
+    let client = guest.open();
+    let held = guest.post(client, &[HOLD], 8, &[], 0);
+    for _ in 0..14 {
+        guest.make_available(COMMAND_QUEUE, held);
+    }
+    // Once this has come back, the device has taken what was before it.
+    let header = Guest::header(99, 16, 8, 0, 0);
+    let refused = guest.post_sizes(&header, 56, 16);
+    assert_eq!(
+        guest.wait(COMMAND_QUEUE, refused).status(),
+        status::NO_CLIENT
+    );
+    for _ in 0..16 {
+        guest.make_available(COMMAND_QUEUE, held);
+    }
+    guest.kick(COMMAND_QUEUE);
+    // The control queue is served all the while, and ending the client gives everything back.
+    assert_eq!(guest.close(client), status::OK);
+    guest.wait_used(COMMAND_QUEUE, 32);
+}
+
+/// `EVENT_IDX`: a driver that kicks only where it is asked to is never left waiting.
+#[test]
+fn pitfall_79_no_kick_is_lost() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm {
+        queue_size: 8,
+        ..Vmm::qemu()
+    });
+    let client = guest.open();
+    let header = Guest::header(client, 16, 8, 0, 0);
+    let at = guest.alloc(64);
+    let answer = guest.alloc(64);
+    guest
+        .memory
+        .write_slice(header.as_bytes(), GuestAddress(at))
+        .unwrap();
+    guest
+        .memory
+        .write_slice(&[ECHO; 16], GuestAddress(at + 40))
+        .unwrap();
+    for round in 0..3000u32 {
+        let mut heads = Vec::new();
+        if round % 2 == 1 {
+            // The device finds nothing, and must not miss what comes while it looks.
+            guest.kick(COMMAND_QUEUE);
+        }
+        for _ in 0..1 + round % 4 {
+            let before = guest.avail(COMMAND_QUEUE);
+            heads.push(guest.push_parts(COMMAND_QUEUE, &[(at, 56)], &[(answer, 16)]));
+            guest.kick_if_wanted(COMMAND_QUEUE, before);
+        }
+        for head in heads {
+            assert_eq!(guest.wait(COMMAND_QUEUE, head).status(), status::OK);
+        }
+    }
+}
+
+/// Once a ring is stopped nothing is written to it, and what was under way comes when it goes on.
+#[test]
+fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::qemu());
+    let client = guest.open();
+    let held = guest.post(client, &[HOLD, 5], 8, b"before", 6);
+    let released = guest.post(client, &[HOLD, 6], 8, &[], 0);
+    let pid = pid_of(&mut guest, client);
+    let base = guest.stop_ring(COMMAND_QUEUE);
+    let written = guest.used_index(COMMAND_QUEUE);
+    assert_eq!(base, guest.avail(COMMAND_QUEUE));
+    // The worker dies, and that completes what is under way; the device is seen to have noticed.
+    kill(pid, Signal::SIGKILL).unwrap();
+    let event = guest.post_event_buffer(16);
+    assert_eq!(guest.event(event).client.get(), client);
+    assert_eq!(guest.used_index(COMMAND_QUEUE), written);
+    guest.start_ring(COMMAND_QUEUE, base);
+    assert_eq!(
+        guest.wait(COMMAND_QUEUE, held).status(),
+        status::CLIENT_DEAD
+    );
+    assert_eq!(
+        guest.wait(COMMAND_QUEUE, released).status(),
+        status::CLIENT_DEAD
+    );
+    let other = guest.open();
+    echoes(&mut guest, other);
+}
+
+/// A guest that is reset finds no clients of its former life, told of it or not.
+/// GPGPU-DEV-8.
+#[test]
+fn a_reset_ends_all_clients() {
+    for told in [true, false] {
+        let host = Host::new("normal");
+        let mut guest = host.boot(Vmm::qemu());
+        let client = guest.open();
+        let pid = pid_of(&mut guest, client);
+        guest.post(client, &[HOLD], 8, b"data", 4);
+        for queue in 0..3 {
+            guest.stop_ring(queue);
+        }
+        if told {
+            guest.frontend.reset_device().unwrap();
+            // The request has no answer of its own, but the next one has.
+            guest.frontend.get_queue_num().unwrap();
+            assert!(!exists(pid));
+        }
+        guest.reset_driver();
+        assert_eq!(guest.close(client), status::NO_CLIENT);
+        assert!(
+            !exists(pid),
+            "a request of the new driver was answered before the worker was gone"
+        );
+        assert_eq!(
+            guest.command(client, &[ECHO], 8, &[], 0).0,
+            status::NO_CLIENT
+        );
+        assert_eq!(
+            guest.used_index(COMMAND_QUEUE),
+            1,
+            "what was under way is forgotten"
+        );
+        let next = guest.open();
+        assert_ne!(next, client);
+        echoes(&mut guest, next);
+    }
+}
+
+/// The VM goes away in the middle of a command: its workers go too, and the socket serves the next.
+#[test]
+fn a_vm_that_disconnects_in_the_middle_of_a_command() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::qemu());
+    let client = guest.open();
+    let pid = pid_of(&mut guest, client);
+    let pidfd = pidfd(pid);
+    guest.post(client, &[HOLD], 8, b"data", 4);
+    drop(guest);
+    let mut fds = [nix::poll::PollFd::new(
+        std::os::fd::AsFd::as_fd(&pidfd),
+        nix::poll::PollFlags::POLLIN,
+    )];
+    assert_eq!(
+        nix::poll::poll(&mut fds, 60_000u16).unwrap(),
+        1,
+        "the worker does not end"
+    );
+    let mut guest = host.boot(Vmm::cloud_hypervisor());
+    let client = guest.open();
+    echoes(&mut guest, client);
+}
+
+/// Memory comes and goes while a command is under way; what was there when it came stays its own.
+#[test]
+fn memory_changes_while_a_command_is_under_way() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::cloud_hypervisor());
+    let client = guest.open();
+    let high = 1u64 << 32;
+    let header = Guest::header(client, 16, 8, 0, 4);
+    let at = guest.alloc(64);
+    guest
+        .memory
+        .write_slice(header.as_bytes(), GuestAddress(at))
+        .unwrap();
+    guest
+        .memory
+        .write_slice(&[HOLD; 16], GuestAddress(at + 40))
+        .unwrap();
+    let head = guest.push_parts(COMMAND_QUEUE, &[(at, 56)], &[(high, 20)]);
+    guest.kick(COMMAND_QUEUE);
+    let pid = pid_of(&mut guest, client);
+    let last = guest.memory.iter().last().unwrap();
+    let info = vhost::VhostUserMemoryRegionInfo::from_guest_region(last).unwrap();
+    guest.frontend.remove_mem_region(&info).unwrap();
+    // It cannot be named any more, neither to be registered nor as a buffer.
+    assert_eq!(
+        guest.register(client, 0, 4096, &[(high, 4096)]),
+        Err(status::BAD_ADDRESS)
+    );
+    kill(pid, Signal::SIGKILL).unwrap();
+    assert_eq!(
+        guest.wait(COMMAND_QUEUE, head).status(),
+        status::CLIENT_DEAD
+    );
+    guest.frontend.add_mem_region(&info).unwrap();
+    let client = guest.open();
+    guest
+        .register(client, 0x1000, 4096, &[(high, 4096)])
+        .unwrap();
+    echoes(&mut guest, client);
+}
