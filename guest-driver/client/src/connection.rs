@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The connection to the device: requests out, answers in, and what must be known to send them.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    time::Instant,
-};
+mod by_ring;
+mod open;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use gpgpu_protocol::{
-    api::{
-        Completion, Hello, Object, Operation, Property, Request, issued,
-        issued::{KNOWN_AT_ONCE, Shared},
-        object_id, request,
-    },
+    api::{Completion, Object, Operation, Property, Request, issued::Shared, object_id, request},
     cuda::*,
-    layout::{MAX_ANSWER_BYTES, status},
+    layout::MAX_ANSWER_BYTES,
 };
 
 use crate::{
@@ -22,17 +18,14 @@ use crate::{
     ffi::Result,
     log::{self, Level},
     output::{self, Output},
-    ring::{Ring, Ticket, Waited},
+    ring::{Ring, Ticket},
     thread,
-    transport::{self, Data, Failure, OpenError, Submission, Transport},
+    transport::{Data, Failure, Submission, Transport},
     work::{Given, Scope, Work},
 };
 
 /// Room for the answer to a transfer, which is little more than a code.
 const TRANSFER_ANSWER_BYTES: usize = 256;
-
-/// Set to 0, it keeps the connection from setting up a ring: all goes by the command queue.
-const RING_VARIABLE: &str = "VIRTIO_GPGPU_RING";
 
 /// A connection to the device, for all threads of the process.
 pub struct Connection {
@@ -51,100 +44,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the device that the environment names; with the connection comes what does not change about the host.
-    ///
-    /// # Errors
-    ///
-    /// What `cuInit` returns for it.
-    pub fn open() -> Result<(Self, Hello)> {
-        let wants_ring = std::env::var_os(RING_VARIABLE).is_none_or(|value| value != "0");
-        Self::open_with(wants_ring)
-    }
-
-    /// The same without a ring, for who asks little and gives the GPU nothing to do.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connection::open`].
-    pub fn open_plain() -> Result<(Self, Hello)> {
-        Self::open_with(false)
-    }
-
-    fn open_with(wants_ring: bool) -> Result<(Self, Hello)> {
-        let began = Instant::now();
-        let transport = transport::open().map_err(|problem| {
-            log::say(Level::Error, || problem.to_string());
-            problem.code()
-        })?;
-        let connected = began.elapsed();
-        let mut connection = Self {
-            transport,
-            shared: Shared::default(),
-            ring: None,
-            is_wide: false,
-            serial: AtomicU64::new(1),
-            corrupted: AtomicBool::new(false),
-            deferred: AtomicU32::new(CUDA_SUCCESS),
-            work: Work::default(),
-            output: Output::default(),
-        };
-        connection.shared = connection.ask_for_operations()?;
-        let hello = connection.call(&request::gpgpuHello { hello: true })?.hello;
-        if wants_ring {
-            connection.ring = connection.open_ring();
-            connection.is_wide = connection.ring.is_some()
-                && connection.shared.has(request::gpgpuRingWide::OP)
-                && connection.shared.has(request::gpgpuRingAnswer::OP)
-                && connection.call(&request::gpgpuRingWide {}).is_ok();
-        }
-        log::say(Level::Debug, || {
-            format!(
-                "Start: connected in {connected:?}, ready in {:?}",
-                began.elapsed()
-            )
-        });
-        Ok((connection, hello))
-    }
-
-    /// The operations that this library and the host share. The host may be older or newer.
-    fn ask_for_operations(&self) -> Result<Shared> {
-        let mut shared = Shared::default();
-        let mut answer = vec![0; MAX_ANSWER_BYTES];
-        let mut first = 0;
-        loop {
-            let question = request::gpgpuOperations {
-                first,
-                operations: true,
-            };
-            let length = match self.ask(&question, &mut answer) {
-                // It does not know the question.
-                Err(Failure::Status(status::MALFORMED)) => {
-                    shared.add(issued::first_table());
-                    break;
-                }
-                other => {
-                    other.map_err(|failure| failed(request::gpgpuOperations::NAME, &failure))?
-                }
-            };
-            let decoded = decode::<request::gpgpuOperations>(&answer[..length.min(answer.len())]);
-            let (CUDA_SUCCESS, Some(reply)) = decoded? else {
-                return Err(CUDA_ERROR_UNKNOWN);
-            };
-            let (count, last) = (reply.operations.len(), reply.operations.last());
-            let next = last.map_or(0, |last| u32::from(last.op) + 1);
-            shared.add(reply.operations);
-            if count < KNOWN_AT_ONCE || next <= first {
-                break;
-            }
-            first = next;
-        }
-        if shared.has(request::gpgpuHello::OP) {
-            return Ok(shared);
-        }
-        log::say(Level::Error, || OpenError::Version.to_string());
-        Err(OpenError::Version.code())
-    }
-
     /// Whether the host has an operation.
     #[inline]
     pub fn has(&self, op: u16) -> bool {
@@ -171,21 +70,6 @@ impl Connection {
             "is not supported by this host: its service is older than this library",
         );
         Err(CUDA_ERROR_NOT_SUPPORTED)
-    }
-
-    /// A ring, unless there is no memory that can be pinned for it: everything works without, slower.
-    fn open_ring(&self) -> Option<Ring> {
-        let ring = Ring::new(&*self.transport)
-            .inspect_err(|failure| log::say(Level::Info, || format!("No ring: {failure}")))
-            .ok()?;
-        let address = ring.address();
-        match self.call(&request::gpgpuRingSetup { address }) {
-            Ok(_) => Some(ring),
-            Err(code) => {
-                log::say(Level::Info, || format!("No ring: {code}"));
-                None
-            }
-        }
     }
 
     /// An id for a new object; none is given twice.
@@ -371,108 +255,6 @@ impl Connection {
         self.exchange_by_queue(operation, stream, input, output, answer)
     }
 
-    /// `false` if the command is to go by the command queue.
-    fn exchange_by_ring(
-        &self,
-        operation: &Operation,
-        ring: &Ring,
-        stream: &[u8],
-        answer: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let ticket = if operation.completion == Completion::Wait {
-            let (wake, ask) = (|| self.wake(), || self.is_served());
-            match ring.request_wait(thread::tag(), stream, wake, ask) {
-                Some(sent) => sent.map_err(|failure| failed(operation.name, &failure))?,
-                None => return Ok(false),
-            }
-        } else {
-            self.request_by_ring(operation, ring, stream)?
-        };
-        say_that_waits(operation, "ring");
-        match self.wait_by_ring(operation, ring, ticket, answer)? {
-            Waited::Over => Ok(true),
-            Waited::Elsewhere => Ok(false),
-            Waited::Kept => {
-                let fetched = self.fetch(ticket, answer);
-                ring.fetched(ticket);
-                fetched.map(|()| true)
-            }
-        }
-    }
-
-    /// Fetches an answer that does not fit its slot.
-    fn fetch(&self, ticket: Ticket, answer: &mut Vec<u8>) -> Result {
-        let question = request::gpgpuRingAnswer {
-            slot: ticket.slot,
-            sequence: ticket.sequence,
-            answer: true,
-        };
-        answer.resize(MAX_ANSWER_BYTES, 0);
-        let length = self
-            .ask(&question, answer)
-            .map_err(|failure| failed(request::gpgpuRingAnswer::NAME, &failure))?;
-        let decoded = decode::<request::gpgpuRingAnswer>(&answer[..length.min(answer.len())])?;
-        *answer = reply(decoded)?.answer.0;
-        Ok(())
-    }
-
-    fn request_by_ring(&self, operation: &Operation, ring: &Ring, stream: &[u8]) -> Result<Ticket> {
-        ring.request(thread::tag(), stream, || self.wake(), || self.is_served())
-            .map_err(|failure| failed(operation.name, &failure))
-    }
-
-    fn wait_by_ring(
-        &self,
-        operation: &Operation,
-        ring: &Ring,
-        ticket: Ticket,
-        answer: &mut Vec<u8>,
-    ) -> Result<Waited> {
-        ring.wait(ticket, answer, || self.is_done(ticket))
-            .inspect_err(|code| {
-                log::say(Level::Debug, || {
-                    format!("{}: {code} while waiting", operation.name)
-                });
-                self.note(*code);
-            })
-    }
-
-    /// Wakes the worker's end of the ring.
-    fn wake(&self) -> std::result::Result<(), Failure> {
-        if let Some(ring) = self
-            .ring
-            .as_ref()
-            .filter(|_| self.transport.is_on_this_machine())
-        {
-            ring.wake();
-            return Ok(());
-        }
-        let mut stream = Vec::new();
-        encode(&request::gpgpuRingWake {}, &mut stream);
-        self.transport.post(thread::tag(), &stream)
-    }
-
-    /// Whether the worker is done with what the ticket stands for; an error says that it is gone, or that it never will be.
-    fn is_done(&self, ticket: Ticket) -> Result<bool> {
-        let Ticket {
-            slot,
-            sequence,
-            position,
-        } = ticket;
-        let question = request::gpgpuFenceStatus {
-            slot,
-            sequence,
-            position,
-            over: true,
-        };
-        let mut answer = [0; 64];
-        let length = self
-            .ask(&question, &mut answer)
-            .map_err(|failure| failed(request::gpgpuFenceStatus::NAME, &failure))?;
-        let decoded = decode::<request::gpgpuFenceStatus>(&answer[..length.min(answer.len())])?;
-        reply(decoded).map(|reply| reply.over != 0)
-    }
-
     /// Asks by the command queue alone, ahead of all that the ring holds: the answer's length.
     fn ask<R: Request>(
         &self,
@@ -562,46 +344,6 @@ impl Connection {
             _ => {
                 self.follow_ring(operation, stream);
                 self.transport.post(thread::tag(), stream)
-            }
-        }
-    }
-
-    /// The ring, if there is one, the GPU is well, and its words tell enough: not while something may have been printed.
-    #[inline]
-    pub fn ring(&self) -> Option<&Ring> {
-        self.ring
-            .as_ref()
-            .filter(|_| !self.corrupted.load(Ordering::Relaxed) && !self.output.is_due())
-    }
-
-    /// Sends a `fence` request by the ring without waiting for its end.
-    pub fn begin<R: Request>(&self, ring: &Ring, request: &R) -> Result<Ticket> {
-        self.require(R::OPERATION)?;
-        before::sending(request);
-        let sent = thread::with_stream_buffer(|stream| {
-            encode(request, stream);
-            self.request_by_ring(R::OPERATION, ring, stream)
-        });
-        self.work.count(R::OPERATION);
-        sent
-    }
-
-    /// Waits for the end of what [`Connection::begin`] sent; `false` if the worker left it alone.
-    pub fn end<R: Request>(&self, ring: &Ring, ticket: Ticket) -> Result<bool> {
-        let mut answer = thread::take_answer_buffer();
-        let waited = self.wait_by_ring(R::OPERATION, ring, ticket, &mut answer);
-        if waited.is_ok() {
-            self.put_output(&answer);
-        }
-        let decoded = waited.and_then(|waited| Ok((waited, decode::<R>(&answer)?.0)));
-        thread::return_answer_buffer(answer);
-        match decoded? {
-            // The answer to a fence is never too long.
-            (Waited::Elsewhere | Waited::Kept, _) => Ok(false),
-            (Waited::Over, CUDA_SUCCESS) => Ok(true),
-            (Waited::Over, code) => {
-                self.note(code);
-                Err(code)
             }
         }
     }
