@@ -2,7 +2,6 @@
 //! The program itself: its options, its errors and its end.
 
 use std::{
-    io::Read,
     path::Path,
     process::{Command, Stdio},
 };
@@ -34,6 +33,13 @@ fn program(arguments: &[&str]) -> Command {
     command
 }
 
+/// What a program says that ends with an error.
+fn error_of(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
 #[test]
 fn help_names_every_option() {
     let output = program(&["--help"]).output().unwrap();
@@ -60,18 +66,9 @@ fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
     let socket = directory.path().join("vm");
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let output = program(&[
-        "--gpu",
-        "software",
-        "--software-gpu",
-        empty.to_str().unwrap(),
-        "-s",
-    ])
-    .arg(&socket)
-    .output()
-    .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let log = String::from_utf8(output.stderr).unwrap();
+    let empty = empty.to_str().unwrap();
+    let arguments = ["--gpu", "software", "--software-gpu", empty, "-s"];
+    let log = error_of(program(&arguments).arg(&socket));
     assert!(
         log.contains("--software-gpu") && log.contains("libcuda.so.1 is missing"),
         "{log}"
@@ -79,12 +76,7 @@ fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
     assert!(!socket.exists());
 
     if !Path::new("/dev/nvidiactl").exists() {
-        let output = program(&["--gpu", "cuda", "-s"])
-            .arg(&socket)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let log = String::from_utf8(output.stderr).unwrap();
+        let log = error_of(program(&["--gpu", "cuda", "-s"]).arg(&socket));
         assert!(
             log.contains("No usable NVIDIA GPU") && log.contains("--gpu software"),
             "{log}"
@@ -96,10 +88,7 @@ fn pitfall_83_no_gpu_and_no_software_gpu_is_an_error() {
 #[test]
 fn roles_are_not_for_hands() {
     for role in ["device-process", "worker-process"] {
-        let output = program(&[role]).stdin(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let mut log = String::new();
-        (&output.stderr[..]).read_to_string(&mut log).unwrap();
+        let log = error_of(program(&[role]).stdin(Stdio::null()));
         assert!(log.contains("supervisor"), "{log}");
     }
 }

@@ -108,7 +108,7 @@ pub struct Options {
     /// Only tests whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Seconds that each program of tests may take; the longest takes 300 on an H200.
+    /// Seconds that each program of tests may take; the longest takes about 300 on an H200.
     #[arg(long, default_value_t = 480)]
     limit: u64,
     /// The folders of NVIDIA's libraries on this machine, for the tests of libraries on an NVIDIA GPU.

@@ -19,6 +19,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
     client::Client,
+    device::attribute,
     ffi::Result,
 };
 
@@ -65,17 +66,14 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
 /// What of a module's or library's image the process's devices can use. A program's image holds code for every kind of GPU, of which
 /// only that of the host's has to travel.
 pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Cow<'a, [u8]> {
-    let number = |of: Option<i32>| of.and_then(|of| u32::try_from(of).ok()).unwrap_or(0);
-    let devices = client.hello.devices.iter().map(|device| {
-        let attribute = |which: CUdevice_attribute| {
-            let answer = device.attributes.get(which as usize);
-            number(answer.map(|answer| answer.value))
-        };
-        attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10
-            + attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
-    });
-    let capabilities: Vec<_> = devices.collect();
-    fatbin::useful(image, &capabilities).map_or(Cow::Borrowed(image), Cow::Owned)
+    let capability = |info| -> Result<u32> {
+        let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok((major * 10 + minor) as u32)
+    };
+    let capabilities: Result<Vec<_>> = client.hello.devices.iter().map(capability).collect();
+    let useful = capabilities.ok().and_then(|of| fatbin::useful(image, &of));
+    useful.map_or(Cow::Borrowed(image), Cow::Owned)
 }
 
 /// An ELF file in memory is as long as what its headers point at.

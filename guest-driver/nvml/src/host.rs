@@ -254,9 +254,13 @@ fn learn_by(sister: Sister) -> Option<Known> {
         return None;
     }
     let hello = sister.ask(&request::gpgpuHello { hello: true }).ok()?.hello;
-    let version = sister.ask(&request::gpgpuDriverVersion { version: true });
-    let version = version.map(|reply| reply.version).unwrap_or_default();
-    Some(Known::new(hello, version))
+    Some(Known::new(hello, driver_version(&Way::Process(sister))))
+}
+
+/// The version of the host's driver; an older host does not say.
+fn driver_version(way: &Way<'_>) -> String {
+    let version = way.call(&request::gpgpuDriverVersion { version: true });
+    version.map(|reply| reply.version).unwrap_or_default()
 }
 
 fn learn() -> Result<Known> {
@@ -268,10 +272,7 @@ fn learn() -> Result<Known> {
     // no later question finds it.
     let (dev, usage) = (0, true);
     let _ = connection.call(&request::gpgpuDeviceUsage { dev, usage });
-    // An older host does not say.
-    let version = connection.call(&request::gpgpuDriverVersion { version: true });
-    let version = version.map(|reply| reply.version).unwrap_or_default();
-    Ok(Known::new(hello, version))
+    Ok(Known::new(hello, driver_version(&Way::Own(&connection))))
 }
 
 /// `nvmlInit`: each needs its own [`shutdown`].

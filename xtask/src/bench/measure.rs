@@ -25,7 +25,7 @@ const MEMORY_MIB: u32 = 2048;
 const SETTLE: Duration = Duration::from_secs(5);
 /// After how many seconds with a context the worker for the next client has started, which comes a second after a client. Programs that measure
 /// a start do not wait for that.
-pub const STARTED: f64 = 2.5;
+const STARTED: f64 = 2.5;
 /// What an idling process and its worker may take until they sleep.
 const DOZE: f64 = 0.5;
 /// What `idle` prints when it starts to wait.
@@ -367,12 +367,21 @@ fn ticks(root: u32) -> u64 {
 /// The workers among the descendants of the process `root`.
 fn workers(root: u32) -> usize {
     let is_worker = |id: u32| {
-        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0)
-            .any(|of| of == b"worker-process")
+        let command = fs::read(format!("/proc/{id}/cmdline"));
+        command.is_ok_and(|command| role(&command) == "worker")
     };
     let all = descendants(root).into_iter();
     all.filter(|(id, _)| is_worker(*id)).count()
+}
+
+/// The role of a process, by its command line.
+pub fn role(command: &[u8]) -> String {
+    let mut words = command.split(|byte| *byte == 0);
+    let named = words.nth(1).and_then(|word| word.strip_suffix(b"-process"));
+    named.map_or_else(
+        || "supervisor".to_owned(),
+        |name| String::from_utf8_lossy(name).into_owned(),
+    )
 }
 
 /// The process `root` and its descendants, each with the clock ticks that it has used.

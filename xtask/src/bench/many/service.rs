@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::Stage;
+use crate::bench::measure::{descendants, role};
 use crate::process::capture;
 use crate::runner::{Backend, Gpu};
 
@@ -149,7 +150,7 @@ pub struct Usage {
 impl Usage {
     /// Now, of `root` and its descendants.
     pub fn now(root: u32) -> Self {
-        let all = crate::bench::measure::descendants(root);
+        let all = descendants(root);
         let processes = all
             .into_iter()
             .map(|(id, ticks)| {
@@ -187,16 +188,6 @@ impl Usage {
         }
         roles.into_values().collect()
     }
-}
-
-/// The role of a process, by its command line.
-fn role(command: &[u8]) -> String {
-    let mut words = command.split(|byte| *byte == 0);
-    let named = words.nth(1).and_then(|word| word.strip_suffix(b"-process"));
-    named.map_or_else(
-        || "supervisor".to_owned(),
-        |name| String::from_utf8_lossy(name).into_owned(),
-    )
 }
 
 /// The seconds of GPU time that each VM has had, out of what the service says.
