@@ -10,6 +10,8 @@
 //! on, and its processes find their data right.
 
 mod back_end;
+#[path = "still/callbacks.rs"]
+mod callbacks;
 #[path = "hostile/client.rs"]
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
@@ -32,7 +34,6 @@ use std::{ops::Range, path::PathBuf, time::Duration};
 
 use gpgpu_protocol::{
     api::request,
-    cuda::CUDA_SUCCESS,
     layout::{COMMAND_QUEUE, CONTROL_QUEUE, status},
 };
 use nix::{
@@ -425,26 +426,6 @@ fn pitfall_88_a_pause_ends_what_does_not_come_to_rest() {
     };
     assert_eq!(ask(&mut guest, endless), status::CLIENT_DEAD);
     assert_eq!(ask(&mut guest, other), status::OK);
-}
-
-/// The GPU waits for a callback that the guest runs, and the guest does not run.
-#[test]
-fn pitfall_88_a_callback_under_way_outlives_a_pause() {
-    let Some(host) = start() else {
-        return;
-    };
-    let mut guest = Guest::boot(&host.socket(0), qemu());
-    let at = guest.alloc(4096);
-    let mut client = Client::open(&mut guest);
-    let context = client.context();
-    let id = client.id();
-    let registered = client.guest().register(id, 1 << 44, 4096, &[(at, 4096)]);
-    registered.expect("not registered");
-    let callback = client.block(context);
-    let bases = client.guest().stop_rings();
-    client.guest().start_rings(bases);
-    client.unblock(callback);
-    assert_eq!(client.synchronize(0, context), CUDA_SUCCESS);
 }
 
 /// A VMM that goes away is not answered: what counts is the end of the device process.

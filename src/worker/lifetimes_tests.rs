@@ -359,7 +359,7 @@ fn what_no_other_thread_can_use_is_destroyed_at_once() {
     assert_eq!(waits.join().unwrap(), CUDA_SUCCESS);
     thread::spawn({
         let session = rig.session;
-        move || session.callbacks.run(7, CUDA_SUCCESS)
+        move || session.callbacks.run(7, 0, CUDA_SUCCESS)
     });
     assert_eq!(next.join().unwrap(), CUDA_SUCCESS);
     assert_eq!(double::wrong(), [""; 0]);

@@ -11,6 +11,7 @@
 
 mod argument;
 mod arrays;
+mod callbacks;
 mod captures;
 mod charges;
 mod common;

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -193,6 +193,8 @@ pub struct Objects {
     apart: Mutex<Vec<(u64, u64)>>,
     /// Contexts in which a stream was destroyed that had work left.
     unfinished: Mutex<Vec<u64>>,
+    /// See [`Self::has_threads_streams`].
+    threads_streams: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -451,15 +453,26 @@ impl Objects {
 
     /// The driver's handles of the streams of a context that ends, of those too that end by themselves.
     pub fn streams(&self, context: u64) -> Vec<u64> {
-        let is_one = |(id, of): &(&u64, &Place)| {
-            object_kind(**id) == Stream::KIND && of.entry.context == context
-        };
+        let streams = self.streams_of(context).into_iter();
+        streams.map(|(_, raw)| raw).collect()
+    }
+
+    /// The ids of a context's streams, and the driver's handles.
+    pub fn streams_of(&self, context: u64) -> Vec<(u64, u64)> {
         let table = self
             .table
             .read()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found = table.entries.iter().filter(is_one);
-        found.map(|(_, of)| of.entry.raw).collect()
+        let streams = table
+            .entries
+            .iter()
+            .filter(|(id, of)| object_kind(**id) == Stream::KIND && of.entry.context == context);
+        streams.map(|(id, of)| (*id, of.entry.raw)).collect()
+    }
+
+    /// Whether the client has used the streams that belong to threads of this process. Our libraries don't: they make a stream for each thread.
+    pub fn has_threads_streams(&self) -> bool {
+        self.threads_streams.load(Ordering::SeqCst)
     }
 
     /// The green contexts that are in a context.
@@ -489,6 +502,9 @@ impl Objects {
         if K::SPECIAL.contains(&id) {
             if K::KIND == Stream::KIND {
                 note_stream(id);
+                if id == CU_STREAM_PER_THREAD as u64 {
+                    self.threads_streams.store(true, Ordering::SeqCst);
+                }
             }
             return Ok(id);
         }

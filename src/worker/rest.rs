@@ -6,8 +6,8 @@
 //! the gates any more, the ring's thread stops between two commands or at a gate, other answers wait, and the GPU does what it was given. All
 //! else goes on: it reaches the staging area at most.
 //!
-//! A host callback runs in the guest. The GPU may be waiting for one until the VM goes on, so then it is waited for no longer than
-//! [`PATIENCE`]. The device process does not wait for ever either: it ends a worker that does not come to rest.
+//! A host callback runs in the guest. The GPU may be waiting for one until the VM goes on. So callbacks are held, and the worker is at rest as soon as
+//! every stream is idle or [waits for one](super::callbacks). The device process does not wait for ever: it ends a worker that does not come to rest.
 
 use std::{
     cell::Cell,
@@ -17,14 +17,12 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use super::session::Session;
 use crate::ipc;
 
-/// How long the GPU is waited for while the guest runs a host callback.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the rest is still wanted.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -156,6 +154,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
             session.writer.stop();
             session.answers.stop();
             session.gates.hold();
+            session.callbacks.hold();
             if comes_to_rest(session, &mut drain, || words.wanted() == number) {
                 words.reach(number);
             }
@@ -163,6 +162,7 @@ pub fn serve(session: &'static Session, words: &'static ipc::Rest) -> io::Result
                 words.sleep(number);
             }
             if words.wanted() == 0 {
+                session.callbacks.let_go();
                 session.gates.let_go();
                 session.answers.go_on();
                 session.writer.go_on();
@@ -182,7 +182,6 @@ fn comes_to_rest(
     drain: &mut Option<JoinHandle<()>>,
     is_wanted: impl Fn() -> bool,
 ) -> bool {
-    let began = Instant::now();
     while !session.writer.has_stopped(LOOK) {
         // It may have gone to sleep at a gate just before that was held.
         session.gates.nudge();
@@ -205,7 +204,8 @@ fn comes_to_rest(
             if !is_wanted() {
                 return false;
             }
-            if session.callbacks.are_under_way() && began.elapsed() > PATIENCE {
+            let blocked = session.callbacks.blocked();
+            if blocked.is_some_and(|blocked| session.gates.are_still(&blocked)) {
                 return true;
             }
             thread::sleep(LOOK);

@@ -2,11 +2,11 @@
 //! The state of the one client that a worker serves.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     ffi::c_void,
     ops::Deref,
     sync::{
-        Condvar, Mutex, MutexGuard, OnceLock,
+        Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 
 use super::{
     arrays::{Arrays, Textures},
+    callbacks::Callbacks,
     charges::Charges,
     common::Common,
     counts,
@@ -214,12 +215,6 @@ impl Data {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Session {
     /// A client with nothing; `end` is the channel to its device process, if there is one.
     pub fn new(end: Option<&'static WorkerEnd>) -> Self {
@@ -404,6 +399,7 @@ impl Session {
         self.shared_events.forget_context(context);
         self.charges.forget_context(context);
         self.links.forget_context(context);
+        self.callbacks.forget_context(context);
         if let Some(ring) = self.ring.get() {
             ring.forget_context(context);
         }
@@ -413,67 +409,6 @@ impl Session {
         self.handles.forget_ended(self);
         self.arrays.forget_ended(self);
         self.textures.forget_context(context);
-    }
-}
-
-/// Host callbacks on their way to the guest and back.
-#[derive(Debug, Default)]
-pub struct Callbacks {
-    state: Mutex<CallbackState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CallbackState {
-    due: VecDeque<(u64, CUresult)>,
-    /// Those that are due or that the guest runs, oldest first: a number of each one's own, and the callback's. Launches of a graph may come to
-    /// the same callback in several streams at once.
-    running: Vec<(u64, u64)>,
-    serial: u64,
-}
-
-impl Callbacks {
-    /// The stream has reached a callback: hands it to the guest and waits until it has run.
-    pub fn run(&self, callback: u64, status: CUresult) {
-        let mut state = locked(&self.state);
-        state.serial += 1;
-        let own = state.serial;
-        state.due.push_back((callback, status));
-        state.running.push((own, callback));
-        self.changed.notify_all();
-        while state.running.iter().any(|(of, _)| *of == own) {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-    }
-
-    /// Whether the guest runs one, or is to.
-    pub fn are_under_way(&self) -> bool {
-        !locked(&self.state).running.is_empty()
-    }
-
-    /// Waits for the next callback that is due.
-    pub fn next(&self) -> (u64, CUresult) {
-        let mut state = locked(&self.state);
-        loop {
-            if let Some(due) = state.due.pop_front() {
-                return due;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-    }
-
-    /// The guest has run a callback: the one that it was given first, of several with this number.
-    pub fn done(&self, callback: u64) {
-        let mut state = locked(&self.state);
-        let first = state.running.iter().position(|(_, of)| *of == callback);
-        first.map(|at| state.running.remove(at));
-        self.changed.notify_all();
     }
 }
 
@@ -488,44 +423,5 @@ mod tests {
         session.defer(CUDA_ERROR_INVALID_VALUE);
         assert_eq!(session.take_deferred(), CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(session.take_deferred(), CUDA_SUCCESS);
-    }
-
-    #[test]
-    fn pitfall_57_two_callbacks_run_one_after_the_other_and_are_told_apart() {
-        let session = std::sync::Arc::new(Session::new(None));
-        let stream = std::thread::spawn({
-            let session = std::sync::Arc::clone(&session);
-            move || {
-                session.callbacks.run(1, CUDA_SUCCESS);
-                session.callbacks.run(2, CUDA_ERROR_UNKNOWN);
-            }
-        });
-        assert_eq!(session.callbacks.next(), (1, CUDA_SUCCESS));
-        session.callbacks.done(1);
-        assert_eq!(session.callbacks.next(), (2, CUDA_ERROR_UNKNOWN));
-        session.callbacks.done(2);
-        stream.join().unwrap();
-    }
-
-    #[test]
-    fn pitfall_57_streams_that_come_to_one_callback_wait_for_a_run_each() {
-        let session: &'static Session = Box::leak(Box::new(Session::new(None)));
-        let (over, is_over) = std::sync::mpsc::channel();
-        for _ in 0..2 {
-            let over = over.clone();
-            std::thread::spawn(move || {
-                session.callbacks.run(7, CUDA_SUCCESS);
-                over.send(()).unwrap();
-            });
-        }
-        while locked(&session.callbacks.state).due.len() < 2 {
-            std::thread::yield_now();
-        }
-        for left in [1, 0] {
-            assert_eq!(session.callbacks.next(), (7, CUDA_SUCCESS));
-            session.callbacks.done(7);
-            is_over.recv().unwrap();
-            assert_eq!(locked(&session.callbacks.state).running.len(), left);
-        }
     }
 }

@@ -403,7 +403,7 @@ macro_rules! with_api {
             /// Waits for all work of a stream.
             0x0a05 fence guest cuStreamSynchronize cuStreamSynchronize_ptsz (hStream: Stream) observes;
             /// Has a stream wait for an event.
-            0x0a06 post guest cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order mark;
+            0x0a06 post custom cuStreamWaitEvent cuStreamWaitEvent_ptsz (hStream: Stream, hEvent: Event, Flags: u32) order mark;
             /// The flags of a stream.
             0x0a07 call guest cuStreamGetFlags cuStreamGetFlags_ptsz (hStream: Stream, flags: Out<u32>);
             /// The priority of a stream.
@@ -429,9 +429,9 @@ macro_rules! with_api {
             /// Ends an event.
             0x0b02 post custom cuEventDestroy_v2(hEvent: Gone<Event>);
             /// Records an event in a stream.
-            0x0b03 post guest cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order mark;
+            0x0b03 post custom cuEventRecord cuEventRecord_ptsz (hEvent: Event, hStream: Stream) order mark;
             /// Records an event in a stream, with flags.
-            0x0b04 post guest cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32) order mark;
+            0x0b04 post custom cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (hEvent: Event, hStream: Stream, flags: u32) order mark;
             /// Whether an event has come about: the result is `CUDA_ERROR_NOT_READY` as long as it has not.
             0x0b05 call guest cuEventQuery(hEvent: Event) observes;
             /// Waits until an event has come about.

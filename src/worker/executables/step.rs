@@ -22,9 +22,10 @@ use super::part::Part;
 use crate::{
     cuda::driver,
     worker::{
+        callbacks::Callbacks,
         lease::current_gpu,
         ops::{DEFAULT_STACK, box_copy, known, memop, reserve_stack},
-        session::{Callbacks, Session},
+        session::Session,
     },
 };
 
@@ -34,7 +35,7 @@ static CALLBACKS: OnceLock<&'static Callbacks> = OnceLock::new();
 /// A launch of a graph has come to a call of the program, whose number is in the place of its data.
 unsafe extern "C" fn call(number: *mut c_void) {
     if let Some(callbacks) = CALLBACKS.get() {
-        callbacks.run(number as u64, CUDA_SUCCESS);
+        callbacks.run(number as u64, 0, CUDA_SUCCESS);
     }
 }
 
@@ -415,7 +416,10 @@ fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresu
             Ok((Made::Call(params), Uses::default()))
         }
         kind::NOTHING => Ok((Made::Nothing, Uses::default())),
-        kind::RECORD => event(session, step).map(|(of, uses)| (Made::Record(of), uses)),
+        kind::RECORD => {
+            session.callbacks.distrust_events();
+            event(session, step).map(|(of, uses)| (Made::Record(of), uses))
+        }
         kind::WAIT => event(session, step).map(|(of, uses)| (Made::Wait(of), uses)),
         kind::BODY | kind::END => Ok((Made::Mark, Uses::default())),
         _ => Err(CUDA_ERROR_INVALID_VALUE),

@@ -283,8 +283,22 @@ impl<W: Work> Gate<W> {
     }
 
     /// Whether a thread has passed, or looks whether it may, and has not given the GPU its command yet.
-    fn is_inside(&self) -> bool {
+    pub fn is_inside(&self) -> bool {
         self.entered.load(SeqCst) != self.given.load(SeqCst)
+    }
+
+    /// Gives the GPU something by `give`, for a thread that is inside. Returns a mark that the GPU passes once it has done what came before:
+    /// none if another thread may have given it something between the two.
+    pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<W::Mark>) {
+        let entered = self.entered.load(SeqCst);
+        let is_alone = entered == self.given.load(SeqCst) + 1;
+        let mark = is_alone.then(|| self.work.mark()).flatten();
+        let given = give();
+        if self.entered.load(SeqCst) == entered {
+            return (given, mark);
+        }
+        mark.into_iter().for_each(|mark| self.work.release(mark));
+        (given, None)
     }
 
     fn pace_now(&self) -> MutexGuard<'_, Pace> {

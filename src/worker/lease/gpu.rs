@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use gpgpu_protocol::cuda::*;
@@ -11,6 +11,7 @@ use gpgpu_protocol::cuda::*;
 use super::gate::Work;
 use crate::cuda::driver;
 use crate::worker::{
+    callbacks::{Blocked, Place},
     captures,
     common::Common,
     grace::{self, Name},
@@ -34,7 +35,7 @@ struct Context {
 }
 
 /// An event behind commands of a context.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Mark {
     context: u64,
     event: u64,
@@ -84,6 +85,32 @@ impl Gpu {
     fn inside<T>(&self, id: u64, act: impl FnOnce() -> T) -> Option<T> {
         let _uses = grace::enter(id, false);
         self.common.enter(id).ok().map(|()| act())
+    }
+
+    /// Whether streams have nothing to do, but for those that wait for host callbacks. For a time in which the GPU is given nothing.
+    pub fn is_still(&self, blocked: &Blocked) -> bool {
+        let objects = &self.common.objects;
+        // Which streams of a green context others wait for, only the driver knows. Other threads' streams cannot be asked for.
+        if self.common.any_green.load(Ordering::SeqCst) || objects.has_threads_streams() {
+            return false;
+        }
+        let contexts: Vec<u64> = self.lock().contexts.iter().map(|of| of.id).collect();
+        contexts.into_iter().all(|context| {
+            let is_still = self.inside(context, || {
+                let Some(apart) = objects.streams_apart(context) else {
+                    return false;
+                };
+                let own = objects.streams_of(context).into_iter();
+                [(0, 0)].into_iter().chain(own).all(|(stream, raw)| {
+                    let place = Place { context, stream };
+                    // SAFETY: the stream is the driver's, and lives until this thread's command ends.
+                    let is_busy = || unsafe { driver::cuStreamQuery(raw as CUstream) };
+                    blocked.has(place, &apart) || is_busy() != Err(CUDA_ERROR_NOT_READY)
+                })
+            });
+            // In a context that is gone or has failed there is no work any more.
+            is_still.unwrap_or(true)
+        })
     }
 
     /// An event of the current context.

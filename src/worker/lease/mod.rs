@@ -24,11 +24,11 @@ pub use self::{
     place::{Named, Names, Naming, current_gpu, use_stream},
 };
 use self::{
-    gate::{Gate, Inside},
-    gpu::Gpu,
+    gate::{Gate, Inside, Work},
+    gpu::{Gpu, Mark},
     place::{place, set_placed},
 };
-use super::{common::Common, device_memory::DeviceMemory, grace};
+use super::{callbacks::Blocked, common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;
 
 /// The gates of the GPUs that this worker has used.
@@ -236,9 +236,44 @@ impl Gates {
         self.opened().into_iter().for_each(Gate::nudge);
     }
 
+    /// Gives a GPU something in the current context by `give`, for a thread that has passed. Returns a mark that the GPU passes once the stream has
+    /// done what came before, if that can be known.
+    pub fn behind_mark<T>(&self, give: impl FnOnce() -> T) -> (T, Option<Behind>) {
+        let Ok(Some(gate)) = self.gate(self.common.entered()) else {
+            return (give(), None);
+        };
+        let (given, mark) = gate.behind_mark(give);
+        (given, mark.map(|mark| Behind { gate, mark }))
+    }
+
+    /// Whether the GPUs do nothing, but for streams that wait for host callbacks. For gates that are held.
+    pub fn are_still(&self, blocked: &Blocked) -> bool {
+        let mut gates = self.opened().into_iter();
+        gates.all(|gate| !gate.is_inside() && gate.work.is_still(blocked))
+    }
+
     /// Waits until the GPUs have done what they were given. For gates that are held.
     pub fn drain(&self) {
         self.opened().into_iter().for_each(Gate::drain);
+    }
+}
+
+/// A mark before something that the GPU was given.
+#[derive(Debug, Clone, Copy)]
+pub struct Behind {
+    gate: &'static Gate<Gpu>,
+    mark: Mark,
+}
+
+impl Behind {
+    /// Whether the GPU has done what comes before.
+    pub fn has_passed(&self) -> bool {
+        self.gate.work.has_passed(&self.mark)
+    }
+
+    /// It is not needed any more.
+    pub fn release(self) {
+        self.gate.work.release(self.mark);
     }
 }
 

@@ -10,29 +10,54 @@ use gpgpu_protocol::{
 
 use crate::cuda::driver;
 use crate::worker::{
+    callbacks::{Callbacks, Place},
     dispatch::Outcome,
     grace,
-    session::{Callbacks, Data, Session},
+    session::{Data, Session},
 };
+
+const LEGACY: u64 = CU_STREAM_LEGACY as u64;
+const PER_THREAD: u64 = CU_STREAM_PER_THREAD as u64;
 
 struct Due {
     callbacks: &'static Callbacks,
     callback: u64,
+    serial: u64,
 }
 
-fn due(session: &Session, callback: u64) -> *mut c_void {
-    let callbacks = session.callbacks;
-    Box::into_raw(Box::new(Due {
-        callbacks,
-        callback,
-    }))
-    .cast()
+/// The place of a stream that the client names; none for those of this process's threads.
+pub fn place(session: &Session, stream: u64) -> Option<Place> {
+    let (context, stream) = match stream {
+        0 | LEGACY => (session.entered(), 0),
+        PER_THREAD => return None,
+        _ => (session.objects.context_of(stream), stream),
+    };
+    Some(Place { context, stream })
+}
+
+fn launch(
+    session: &Session,
+    stream: u64,
+    callback: u64,
+    launch: impl FnOnce(CUstream, *mut c_void) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let raw = session.objects.raw::<Stream>(stream)? as CUstream;
+    let place = place(session, stream);
+    session.callbacks.launch(&session.gates, place, |serial| {
+        let due = Box::into_raw(Box::new(Due {
+            callbacks: session.callbacks,
+            callback,
+            serial,
+        }));
+        // SAFETY: the driver refused the callback, so the box was not taken.
+        launch(raw, due.cast()).inspect_err(|_| drop(unsafe { Box::from_raw(due) }))
+    })
 }
 
 fn run(data: *mut c_void, status: CUresult) {
-    // SAFETY: the pointer is the box that `due` made, given to the driver for this one call.
+    // SAFETY: the pointer is the box that `launch` made, given to the driver for this one call.
     let due = unsafe { Box::from_raw(data.cast::<Due>()) };
-    due.callbacks.run(due.callback, status);
+    due.callbacks.run(due.callback, due.serial, status);
 }
 
 unsafe extern "C" fn on_host(data: *mut c_void) {
@@ -70,11 +95,15 @@ pub fn cuLaunchHostFunc(
     request: request::cuLaunchHostFunc,
     _: Data,
 ) -> Outcome<reply::cuLaunchHostFunc> {
-    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
-    let data = due(session, request.callback);
-    // SAFETY: the stream is the driver's; the driver calls the function at most once, with its box.
-    unsafe { driver::cuLaunchHostFunc(stream, Some(on_host), data) }
-        .inspect_err(|_| drop_due(data))?;
+    launch(
+        session,
+        request.hStream,
+        request.callback,
+        |stream, data| {
+            // SAFETY: the stream is the driver's; the driver calls the function at most once, with its box.
+            unsafe { driver::cuLaunchHostFunc(stream, Some(on_host), data) }
+        },
+    )?;
     Ok(reply::cuLaunchHostFunc::default())
 }
 
@@ -84,15 +113,14 @@ pub fn cuStreamAddCallback(
     request: request::cuStreamAddCallback,
     _: Data,
 ) -> Outcome<reply::cuStreamAddCallback> {
-    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
-    let data = due(session, request.callback);
-    // SAFETY: as above.
-    unsafe { driver::cuStreamAddCallback(stream, Some(on_stream), data, 0) }
-        .inspect_err(|_| drop_due(data))?;
+    launch(
+        session,
+        request.hStream,
+        request.callback,
+        |stream, data| {
+            // SAFETY: as above.
+            unsafe { driver::cuStreamAddCallback(stream, Some(on_stream), data, 0) }
+        },
+    )?;
     Ok(reply::cuStreamAddCallback::default())
-}
-
-fn drop_due(data: *mut c_void) {
-    // SAFETY: the driver refused the callback, so the box was not taken.
-    drop(unsafe { Box::from_raw(data.cast::<Due>()) });
 }

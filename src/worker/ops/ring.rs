@@ -2,12 +2,12 @@
 //! The ring, and the copies that go by it.
 
 use gpgpu_protocol::{
-    api::{Event, Stream, reply, request},
+    api::{Stream, reply, request},
     codec::Blob,
     cuda::*,
 };
 
-use super::copy::known;
+use super::{copy::known, stream::record};
 use crate::cuda::driver;
 use crate::worker::{
     counts::{self, Memory},
@@ -81,21 +81,18 @@ pub fn gpgpuEventMark(
     request: request::gpgpuEventMark,
     _: Data,
 ) -> Outcome<reply::gpgpuEventMark> {
-    let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
     let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
     let word = match ring(session)?.word(session, request.word) {
         Err(code) if code != CUDA_ERROR_NOT_SUPPORTED => return Err(code.into()),
         word => word,
     };
-    // SAFETY: event and stream are the driver's and live; the word is in the ring's registered memory.
-    unsafe {
-        driver::cuEventRecord(event, stream)?;
-        match word.and_then(|word| driver::cuStreamWriteValue32_v2(stream, word, request.value, 0))
-        {
-            // Without the word the guest asks, as for any other event.
-            Ok(()) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
-            Err(code) => return Err(code.into()),
-        }
+    record(session, request.hEvent, request.hStream)?;
+    // SAFETY: the stream is the driver's and lives; the word is in the ring's registered memory.
+    let write = |word| unsafe { driver::cuStreamWriteValue32_v2(stream, word, request.value, 0) };
+    match word.and_then(write) {
+        // Without the word the guest asks, as for any other event.
+        Ok(()) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
+        Err(code) => return Err(code.into()),
     }
     Ok(reply::gpgpuEventMark::default())
 }

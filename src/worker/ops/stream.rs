@@ -6,6 +6,7 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use super::callback::place;
 use crate::cuda::driver;
 use crate::worker::{
     dispatch::{Outcome, Until},
@@ -27,6 +28,73 @@ pub fn cuStreamDestroy_v2(
     }
     session.later.destroy::<Stream>(request.hStream, &entry)?;
     Ok(reply::cuStreamDestroy_v2::default())
+}
+
+/// `cuStreamWaitEvent`.
+pub fn cuStreamWaitEvent(
+    session: &Session,
+    request: request::cuStreamWaitEvent,
+    _: Data,
+) -> Outcome<reply::cuStreamWaitEvent> {
+    let stream = session.objects.raw::<Stream>(request.hStream)? as CUstream;
+    let event = session.objects.raw::<Event>(request.hEvent)? as CUevent;
+    let place = place(session, request.hStream);
+    let callbacks = session.callbacks;
+    callbacks.wait(&session.gates, request.hEvent, place, || {
+        // SAFETY: stream and event are the driver's and live.
+        unsafe { driver::cuStreamWaitEvent(stream, event, request.Flags) }
+    })?;
+    Ok(reply::cuStreamWaitEvent::default())
+}
+
+/// Records an event by `record`, which takes the driver's handles.
+fn record_by(
+    session: &Session,
+    event: u64,
+    stream: u64,
+    record: impl FnOnce(CUevent, CUstream) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let raw = session.objects.raw::<Event>(event)? as CUevent;
+    let raw_stream = session.objects.raw::<Stream>(stream)? as CUstream;
+    let place = place(session, stream);
+    session
+        .callbacks
+        .record(event, place, || record(raw, raw_stream))
+}
+
+/// Records an event in a stream, which callbacks may precede.
+///
+/// # Errors
+///
+/// The driver's.
+pub fn record(session: &Session, event: u64, stream: u64) -> Result<(), CUresult> {
+    record_by(session, event, stream, |event, stream| {
+        // SAFETY: stream and event are the driver's and live.
+        unsafe { driver::cuEventRecord(event, stream) }
+    })
+}
+
+/// `cuEventRecord`.
+pub fn cuEventRecord(
+    session: &Session,
+    request: request::cuEventRecord,
+    _: Data,
+) -> Outcome<reply::cuEventRecord> {
+    record(session, request.hEvent, request.hStream)?;
+    Ok(reply::cuEventRecord::default())
+}
+
+/// `cuEventRecordWithFlags`.
+pub fn cuEventRecordWithFlags(
+    session: &Session,
+    request: request::cuEventRecordWithFlags,
+    _: Data,
+) -> Outcome<reply::cuEventRecordWithFlags> {
+    record_by(session, request.hEvent, request.hStream, |event, stream| {
+        // SAFETY: as above.
+        unsafe { driver::cuEventRecordWithFlags(event, stream, request.flags) }
+    })?;
+    Ok(reply::cuEventRecordWithFlags::default())
 }
 
 /// `cuEventDestroy`.

@@ -469,3 +469,23 @@ fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
     }
     assert!(!setup.gate.enter().is_open());
 }
+
+#[test]
+fn pitfall_88_a_mark_tells_of_what_came_before_only_if_nobody_else_gave_anything() {
+    let setup = Setup::new();
+    let work = &setup.gate.work;
+    work.makes_marks.store(true, SeqCst);
+    // No mark of the gate's own.
+    setup.lease.grant.store(4 | grant::OPEN, SeqCst);
+    setup.gate.live.store(4 | grant::OPEN, SeqCst);
+    let inside = setup.gate.enter();
+    let (given, mark) = setup.gate.behind_mark(|| 5);
+    assert!(given == 5 && mark.is_some());
+    let (_, mark) = setup.gate.behind_mark(|| drop(setup.gate.enter()));
+    assert_eq!(mark, None);
+    let other = setup.gate.enter();
+    assert_eq!(setup.gate.behind_mark(|| ()).1, None);
+    drop(other);
+    assert!(setup.gate.behind_mark(|| ()).1.is_some());
+    drop(inside);
+}
