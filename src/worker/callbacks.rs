@@ -161,7 +161,8 @@ impl Callbacks {
             None if events.is_empty() => None,
             None => events.remove(&event),
         };
-        record()
+        // An event that was not recorded is where it was before, and that may be behind nothing.
+        record().inspect_err(|_| drop(events.remove(&event)))
     }
 
     /// Has a stream wait for an event by `wait`.
