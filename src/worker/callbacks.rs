@@ -162,7 +162,11 @@ impl Callbacks {
             None => events.remove(&event),
         };
         // An event that was not recorded is where it was before, and that may be behind nothing.
-        record().inspect_err(|_| drop(events.remove(&event)))
+        let recorded = record();
+        if recorded.is_err() {
+            events.remove(&event);
+        }
+        recorded
     }
 
     /// Has a stream wait for an event by `wait`.
