@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Host callbacks on their way to the guest and back, and the streams that wait for them.
 //!
-//! A paused guest runs no callback, so the GPU cannot finish its work. At [`rest`](super::rest) the worker must nevertheless know that
+//! A paused guest runs no callback, so the GPU cannot finish its work. At [`rest`] the worker must nevertheless know that
 //! the GPU does nothing else. For that it marks the points at which streams stop: before a callback, and before a wait for an event that was
 //! recorded behind one. A stream is blocked if the GPU has passed such a mark and the callback has not run. Other streams must be idle.
 
@@ -73,6 +73,8 @@ pub struct Callbacks {
     events: Mutex<HashMap<u64, u64>>,
     /// Whether events are recorded in ways that are not seen here.
     distrusts_events: AtomicBool,
+    /// Whether the client may have callbacks.
+    are_used: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -121,6 +123,7 @@ impl Callbacks {
         place: Option<Place>,
         launch: impl FnOnce(u64) -> Result<(), CUresult>,
     ) -> Result<(), CUresult> {
+        self.set_used();
         let Some(place) = place else {
             return launch(0);
         };
@@ -200,6 +203,16 @@ impl Callbacks {
         waited
     }
 
+    /// The client may have callbacks.
+    pub fn set_used(&self) {
+        self.are_used.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the client may have callbacks: what it gives a stream may then have to wait for one.
+    pub fn are_used(&self) -> bool {
+        self.are_used.load(Ordering::SeqCst)
+    }
+
     /// Events are recorded in ways that are not seen here, as by graphs: from now on none says what a stream waits for.
     pub fn distrust_events(&self) {
         self.distrusts_events.store(true, Ordering::SeqCst);
@@ -224,6 +237,7 @@ impl Callbacks {
 
     /// Waits for the next callback that is due.
     pub fn next(&self) -> (u64, CUresult) {
+        self.set_used();
         let mut state = locked(&self.state);
         loop {
             if let Some(due) = state.due.pop_front() {

@@ -4,7 +4,7 @@
 //! It takes command streams from its device process, carries them out on the host's driver API and
 //! answers. Commands run in the order in which they come. One that may block (`wait` in the API table)
 //! runs on a thread of its own ([`pool`]) while the stream goes on: the guest thread that made it waits for it, and what other
-//! guest threads send does not depend on it. Once the guest has set up a ring ([`ring`]), most commands come that way.
+//! guest threads send does not depend on it. So do, in their order, all commands of a client that has host callbacks. Once the guest has set up a ring ([`ring`]), most commands come that way.
 //!
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
@@ -69,7 +69,7 @@ use self::{
     dispatch::{Answer, Carried, Until, dispatch},
     lease::Passage,
     memory::Staging,
-    pool::Pool,
+    pool::{Ordered, Pool},
     session::{Data, Session, Way},
 };
 use crate::{
@@ -154,6 +154,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
         return Ok(());
     }
     let pool = Pool::default();
+    let ordered = Ordered::new(pool.clone());
     ring::serve(session, pool.clone()).map_err(Error::Ring)?;
     while let Some(message) = end.recv()? {
         match message {
@@ -186,7 +187,7 @@ pub fn run(end: WorkerEnd, options: Options) -> Result<(), Error> {
                     data_offset,
                     stream,
                 };
-                job.carry_out(&pool)?;
+                job.carry_out(&pool, &ordered)?;
             }
             ToWorker::Map {
                 seq,
@@ -225,27 +226,50 @@ struct Job {
 
 impl Job {
     /// Carries the stream out, here or, if a command of it may block, on a thread of the pool.
-    fn carry_out(self, pool: &Pool) -> Result<(), ipc::Error> {
+    ///
+    /// The driver blocks too if a stream's queue is full, and that may be so until a host callback has run. A client with callbacks says so by
+    /// this channel. So its commands go through `ordered`, and only those that are about the client itself are carried out here.
+    fn carry_out(self, pool: &Pool, ordered: &Ordered) -> Result<(), ipc::Error> {
         if Commands::check(&self.stream).is_err() {
             return self.end.answer(self.seq, status::MALFORMED, &[], 0);
         }
-        if self.external || Commands(&self.stream).any(|command| self.may_block(&command)) {
-            pool.run(move |may_block| {
-                // A channel that fails has ended the receiving thread too.
-                let _ = if !may_block {
-                    self.end.answer(self.seq, status::NO_RESOURCES, &[], 0)
-                } else if self.external {
-                    self.execute_external()
+        let may_block = self.external || self.commands().any(|command| self.may_block(&command));
+        let has_order = !self.commands().all(|of| is(of.op, Property::Client));
+        let is_behind = || ordered.is_busy() || !may_block && self.session.callbacks.are_used();
+        if has_order && is_behind() {
+            let pool = pool.clone();
+            ordered.run(move |is_aside| {
+                if may_block {
+                    pool.run(move |is_aside| self.carry_out_aside(is_aside));
                 } else {
-                    self.execute()
-                };
-                counts::flush(self.session);
+                    self.carry_out_aside(is_aside);
+                }
             });
-            return Ok(());
+        } else if may_block {
+            pool.run(move |is_aside| self.carry_out_aside(is_aside));
+        } else {
+            let done = self.execute();
+            counts::flush(self.session);
+            return done;
         }
-        let done = self.execute();
+        Ok(())
+    }
+
+    /// Carries out a stream that may block, if this thread may.
+    fn carry_out_aside(self, is_aside: bool) {
+        // A channel that fails has ended the receiving thread too.
+        let _ = if !is_aside {
+            self.end.answer(self.seq, status::NO_RESOURCES, &[], 0)
+        } else if self.external {
+            self.execute_external()
+        } else {
+            self.execute()
+        };
         counts::flush(self.session);
-        done
+    }
+
+    fn commands(&self) -> Commands<'_> {
+        Commands(&self.stream)
     }
 
     fn may_block(&self, command: &Command<'_>) -> bool {

@@ -139,6 +139,62 @@ impl Pool {
     }
 }
 
+#[derive(Default)]
+struct Line {
+    jobs: VecDeque<Job>,
+    is_running: bool,
+}
+
+/// Jobs that are done one after the other, in the order in which they came, by a thread of a pool.
+#[derive(Clone)]
+pub struct Ordered {
+    pool: Pool,
+    line: Arc<Mutex<Line>>,
+}
+
+impl Ordered {
+    /// None yet.
+    pub fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            line: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one is not done.
+    pub fn is_busy(&self) -> bool {
+        self.lock().is_running
+    }
+
+    /// Runs a job behind those that are not done. As with [`Pool::run`], it is told whether it may block.
+    pub fn run(&self, job: impl FnOnce(bool) + Send + 'static) {
+        let mut line = self.lock();
+        line.jobs.push_back(Box::new(job));
+        if std::mem::replace(&mut line.is_running, true) {
+            return;
+        }
+        drop(line);
+        let ordered = self.clone();
+        self.pool.run(move |may_block| ordered.serve(may_block));
+    }
+
+    fn serve(&self, may_block: bool) {
+        loop {
+            let mut line = self.lock();
+            let Some(job) = line.jobs.pop_front() else {
+                line.is_running = false;
+                return;
+            };
+            drop(line);
+            job(may_block);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
@@ -179,5 +235,20 @@ mod tests {
         for gate in gates {
             gate.send(()).unwrap();
         }
+    }
+
+    #[test]
+    fn ordered_jobs_are_done_one_after_the_other_beside_their_sender() {
+        let ordered = Ordered::new(Pool::default());
+        let (finished, finish) = channel();
+        let (open, gate) = channel::<()>();
+        ordered.run(move |_| gate.recv().unwrap());
+        for number in 0..1000 {
+            let finished = finished.clone();
+            ordered.run(move |may_block| finished.send((number, may_block)).unwrap());
+        }
+        assert!(ordered.is_busy() && finish.try_recv().is_err());
+        open.send(()).unwrap();
+        (0..1000).for_each(|number| assert_eq!(finish.recv().unwrap(), (number, true)));
     }
 }

@@ -78,6 +78,39 @@ PITFALL(56, callbacks_during_large_copies) {
     EXPECT(got == source, "the copy changed its bytes");
 }
 
+// A stream's queue is full before its callback is over: a launch waits for the callback, and keeps nobody else waiting.
+PITFALL(56, callback_before_more_than_a_stream_holds) {
+    Gpu gpu;
+    static std::atomic<int> launched{0};
+    static std::atomic<bool> stuck{false};
+    const unsigned launches = 4000;
+    CUstream stream = new_stream();
+    CUfunction step = gpu.function("step");
+    CUdeviceptr count = device_words(1, 0);
+    CK(cuLaunchHostFunc(
+        stream,
+        [](void *) {
+            double until = soon_enough();
+            while (launched < 500 && pitfall::seconds() < until)
+                std::this_thread::yield();
+            stuck = launched < 500;
+        },
+        nullptr));
+    std::thread launcher([&] {
+        CK(cuCtxSetCurrent(gpu.context));
+        for (unsigned i = 0; i < launches; i++) {
+            LAUNCH(step, 1, 1, stream, count, 1u, 1u);
+            launched++;
+        }
+    });
+    launcher.join();
+    unsigned got = 0;
+    CK(cuMemcpyDtoHAsync(&got, count, 4, stream));
+    CK(cuStreamSynchronize(stream));
+    EXPECT(!stuck, "%d launches", launched.load());
+    EXPECT(got == launches, "%u of %u kernels ran", got, launches);
+}
+
 PITFALL(57, callback_sees_the_copy_before_it) {
     Gpu gpu;
     const unsigned words = 64 * 1024;

@@ -409,6 +409,7 @@ fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresu
     match step.kind {
         kind::CALL => {
             let _ = CALLBACKS.set(session.callbacks);
+            session.callbacks.set_used();
             let params = CUDA_HOST_NODE_PARAMS {
                 function: Some(call),
                 userData: step.object as *mut c_void,
