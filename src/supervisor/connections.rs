@@ -71,12 +71,11 @@ impl Supervisor {
         }
     }
 
-    /// Watches sockets again that were left alone for long enough; when the next has been.
-    pub(super) fn go_on(&mut self, now: Instant, ops: &mut EventOps<'_>) -> Option<Instant> {
+    /// Ends the pause of sockets that were left alone for long enough; when the next has been.
+    pub(super) fn resume(&mut self, now: Instant) -> Option<Instant> {
         for vm in &mut self.vms {
             vm.paused.take_if(|until| *until <= now);
         }
-        self.arm(ops);
         self.vms.iter().filter_map(|vm| vm.paused).min()
     }
 
@@ -94,7 +93,7 @@ impl Supervisor {
                 Err(error)
             }
         };
-        let key = self.token(Source::Device(0));
+        let key = self.token(Source::Device);
         let started =
             accepted.and_then(|connection| self.start_device(key, index, connection, ops));
         let vm = &mut self.vms[index];
@@ -117,7 +116,6 @@ impl Supervisor {
                     vm.paused = Some(now + CONNECT_PERIOD);
                 }
                 self.devices.insert(key, device);
-                self.sources.insert(key, Source::Device(key));
             }
             Err(error) => {
                 if vm.may_log() {

@@ -34,11 +34,12 @@ use std::{
         unix::net::UnixStream,
     },
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
+use vmm_sys_util::{errno, timerfd::TimerFd};
 
 use crate::{
     ipc::device::ToDevice,
@@ -74,6 +75,9 @@ pub enum Error {
     /// What workers print cannot be listened to.
     #[error("Cannot watch workers: {0}")]
     ChildOutputs(#[source] io::Error),
+    /// The host is out of file descriptors.
+    #[error("Cannot make a timer: {0}")]
+    Timer(#[source] errno::Error),
     /// The event loop cannot go on.
     #[error("The event loop failed: {0}")]
     Events(event_manager::Error),
@@ -106,15 +110,21 @@ pub struct Config {
 }
 
 /// What a watched descriptor is.
+///
+/// The supervisor is one subscriber, not one for each source: event-manager lets a handler add descriptors to its own subscriber
+/// alone, and the handler of one source starts and ends others, as a device process's message does with workers.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Stop,
     Reload,
     Listener(usize),
+    /// Something is due.
+    Timer,
+    /// The link to the device process with this token.
     Link(u32),
-    Device(u32),
-    Worker(u32),
-    /// A worker's channel for meeting others.
+    Device,
+    Worker,
+    /// The channel of the worker with this token for meeting others.
     Peers(u32),
     /// The mover of a GPU.
     Mover(u32),
@@ -141,6 +151,8 @@ pub struct Supervisor {
     outputs: ChildOutputs,
     sources: HashMap<u32, Source>,
     last_token: u32,
+    /// Goes off when the next thing is due.
+    timer: TimerFd,
     /// The last worker's number for other workers.
     last_number: u64,
     stop: i32,
@@ -155,7 +167,7 @@ impl Supervisor {
     /// Listens at all sockets.
     ///
     /// # Errors
-    /// [`Error::Listen`]; those that were bound before are removed.
+    /// See [`Error`]; sockets that were bound before are removed.
     pub fn new(config: Config) -> Result<Self, Error> {
         let vms = config.vms.iter().map(|policy| {
             Vm::new(policy.clone(), config.cache.as_ref(), &config.context_costs)
@@ -184,6 +196,7 @@ impl Supervisor {
             outputs,
             sources: HashMap::new(),
             last_token: 0,
+            timer: TimerFd::new().map_err(Error::Timer)?,
             last_number: 0,
             stop: -1,
             stopped: false,
@@ -227,39 +240,37 @@ impl Supervisor {
     /// [`Error::Events`].
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), Error> {
         self.stop = stop.as_raw_fd();
-        let this = Arc::new(Mutex::new(self));
-        let mut events = EventManager::<Arc<Mutex<Self>>>::new().map_err(Error::Events)?;
-        let id = events.add_subscriber(Arc::clone(&this));
-        loop {
-            let timeout = {
-                let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
-                if this.stopped {
-                    break;
-                }
-                let now = Instant::now();
-                let mut ops = events.event_ops(id).map_err(Error::Events)?;
-                this.warm_up(now, &mut ops);
-                let (warm, movers) = (
-                    this.warm.iter_mut().count(),
-                    this.movers.processes().count(),
-                );
-                this.board.set_processes(warm, movers);
-                let paused = this.go_on(now, &mut ops);
-                let due = [this.warm.due(), this.spare.due(), paused]
-                    .into_iter()
-                    .flatten()
-                    .min();
-                let due = due.map(|due| due.saturating_duration_since(now).as_millis() as i32 + 1);
-                let timeouts = [Some(this.kill_late(now)), due].into_iter().flatten();
-                timeouts.filter(|timeout| *timeout >= 0).min().unwrap_or(-1)
-            };
-            events.run_with_timeout(timeout).map_err(Error::Events)?;
+        let mut events = EventManager::new().map_err(Error::Events)?;
+        let id = events.add_subscriber(self);
+        while !events.subscriber_mut(id).map_err(Error::Events)?.stopped {
+            events.run().map_err(Error::Events)?;
         }
+        let mut this = events.remove_subscriber(id).map_err(Error::Events)?;
         tracing::info!("Stopping");
-        this.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .end_all();
+        this.end_all();
         Ok(())
+    }
+
+    /// Does what is due, and sets the timer for what is due next.
+    fn go_on(&mut self, ops: &mut EventOps<'_>) {
+        let now = Instant::now();
+        self.warm_up(now, ops);
+        let warm = self.warm.iter_mut().count();
+        self.board
+            .set_processes(warm, self.movers.processes().count());
+        let resumed = self.resume(now);
+        self.arm(ops);
+        let late = self.kill_late(now);
+        let due = [self.warm.due(), self.spare.due(), resumed, late];
+        // Setting a timer fails only for times that are not valid. It also takes back that the timer has gone off.
+        let _ = match due.into_iter().flatten().min() {
+            // A time of zero would disarm it.
+            Some(due) => {
+                let left = due.saturating_duration_since(Instant::now());
+                self.timer.reset(left.max(Duration::from_nanos(1)), None)
+            }
+            None => self.timer.clear(),
+        };
     }
 
     fn token(&mut self, source: Source) -> u32 {
@@ -324,10 +335,17 @@ impl MutEventSubscriber for Supervisor {
         for index in 0..self.vms.len() {
             self.vms[index].token = self.token(Source::Listener(index));
         }
-        let token = self.token(Source::Stop);
-        if let Err(error) = ops.add(Events::with_data_raw(self.stop, token, EventSet::IN)) {
-            tracing::error!("Cannot watch for signals: {error}");
-            self.stopped = true;
+        let needed = [
+            (self.stop, Source::Stop, "for signals"),
+            (self.timer.as_raw_fd(), Source::Timer, "the timer"),
+            (self.leases.as_raw_fd(), Source::Leases, "the scheduler"),
+        ];
+        for (fd, source, what) in needed {
+            let token = self.token(source);
+            if let Err(error) = ops.add(Events::with_data_raw(fd, token, EventSet::IN)) {
+                tracing::error!("Cannot watch {what}: {error}");
+                self.stopped = true;
+            }
         }
         let token = self.token(Source::Reload);
         if let Some(reload) = &self.reload
@@ -335,32 +353,30 @@ impl MutEventSubscriber for Supervisor {
         {
             tracing::error!("Cannot watch for SIGHUP: {error}");
         }
-        let token = self.token(Source::Leases);
-        if let Err(error) = ops.add(Events::with_data(&self.leases, token, EventSet::IN)) {
-            tracing::error!("Cannot watch the scheduler: {error}");
-            self.stopped = true;
-        }
-        self.arm(ops);
+        self.go_on(ops);
     }
 
     fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
-        match self.sources.get(&events.data()) {
+        let token = events.data();
+        match self.sources.get(&token) {
             Some(Source::Stop) => self.stopped = true,
             Some(Source::Reload) => self.reload(ops),
             Some(&Source::Listener(index)) => self.connect(index, ops),
-            Some(&Source::Link(key)) => self.hear(key, ops),
-            Some(&Source::Device(key)) => {
+            Some(&Source::Link(device)) => self.hear(device, ops),
+            Some(Source::Device) => {
                 // What it said last comes first.
-                self.hear(key, ops);
-                self.device_ended(key, ops);
+                self.hear(token, ops);
+                self.device_ended(token, ops);
             }
-            Some(&Source::Worker(token)) => self.worker_ended(token, ops),
-            Some(&Source::Peers(key)) => self.hear_worker(key, ops),
+            Some(Source::Worker) => self.worker_ended(token, ops),
+            Some(&Source::Peers(worker)) => self.hear_worker(worker, ops),
             Some(Source::Leases) => self.end_expired(),
-            Some(Source::Left) => self.mover_left(events.data(), ops),
-            Some(&Source::Mover(gpu)) => self.mover_ended(gpu, events.data(), ops),
-            None => {}
+            Some(Source::Left) => self.mover_left(token, ops),
+            Some(&Source::Mover(gpu)) => self.mover_ended(gpu, token, ops),
+            Some(Source::Timer) | None => {}
         }
-        self.arm(ops);
+        if !self.stopped {
+            self.go_on(ops);
+        }
     }
 }

@@ -59,11 +59,10 @@ impl Supervisor {
         if !self.warm.is_due(now) {
             return;
         }
-        let token = self.token(Source::Worker(0));
+        let token = self.token(Source::Worker);
         match self.start_process(Path::new("warm"), token, None, ops) {
             Ok((process, channel)) => {
                 tracing::debug!("Worker {} waits for a client", process.id());
-                self.sources.insert(token, Source::Worker(token));
                 let worker = Warm {
                     process,
                     channel,
@@ -94,9 +93,8 @@ impl Supervisor {
             }
             self.forget_warm(&worker, ops);
         }
-        let token = self.token(Source::Worker(0));
-        let worker = self
-            .start_process(path, token, Some(&message), ops)
+        let token = self.token(Source::Worker);
+        self.start_process(path, token, Some(&message), ops)
             .map(|(process, channel)| Warm {
                 process,
                 channel,
@@ -104,9 +102,7 @@ impl Supervisor {
             })
             .inspect_err(|_| {
                 self.sources.remove(&token);
-            })?;
-        self.sources.insert(token, Source::Worker(token));
-        Ok(worker)
+            })
     }
 
     /// Ends the workers that have no client yet, because those that are started from now on see other files.
@@ -399,22 +395,17 @@ impl Supervisor {
         }
     }
 
-    /// Kills workers that had their time, says of which it cannot, and in how many milliseconds the next has had its own.
-    pub(super) fn kill_late(&mut self, now: Instant) -> i32 {
-        let mut timeout = -1;
+    /// Kills workers that had their time, and says of which it cannot; when the next has had its own.
+    pub(super) fn kill_late(&mut self, now: Instant) -> Option<Instant> {
         for worker in self.workers.values_mut() {
-            let Some(deadline) = worker.deadline else {
-                continue;
-            };
-            if deadline <= now {
+            if worker.deadline.is_some_and(|deadline| deadline <= now) {
                 worker.deadline_passed();
             }
-            if let Some(deadline) = worker.deadline {
-                let left = deadline.saturating_duration_since(now).as_millis() as i32 + 1;
-                timeout = if timeout < 0 { left } else { timeout.min(left) };
-            }
         }
-        timeout
+        self.workers
+            .values()
+            .filter_map(|worker| worker.deadline)
+            .min()
     }
 }
 
