@@ -109,7 +109,7 @@ impl Watch for Slots {
         Ok(())
     }
 
-    fn remove(&self, _: BorrowedFd<'_>, slot: usize, _: bool) {
+    fn remove(&self, _: BorrowedFd<'_>, slot: usize) {
         self.0.lock().expect("poisoned").remove(&slot);
     }
 

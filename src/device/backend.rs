@@ -208,6 +208,7 @@ pub fn config_bytes(config: &Config, offset: u32, size: u32) -> Vec<u8> {
 }
 
 impl VhostUserBackend for Backend {
+    // The device offers no LOG_ALL, as its state is on a GPU and cannot migrate. So no write to the guest's memory is to be noted.
     type Bitmap = ();
     type Vring = Ring;
 

@@ -3,6 +3,9 @@
 //!
 //! The guest can rewrite descriptors and buffers at any time. The descriptors are therefore read
 //! once, here, and what is read of a buffer is copied out before it is looked at.
+//!
+//! Not by virtio-queue's `Reader` and `Writer`: these borrow the guest's memory, while a chain is kept with it until its answer comes,
+//! and they hide where buffers lie, which a mover has to be told. So [`Segments`] are buffers as addresses.
 
 use std::sync::Arc;
 

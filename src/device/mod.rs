@@ -143,7 +143,7 @@ impl Watch for Nothing {
         Ok(())
     }
 
-    fn remove(&self, _: BorrowedFd<'_>, _: usize, _: bool) {}
+    fn remove(&self, _: BorrowedFd<'_>, _: usize) {}
 
     fn tick(&self, _: bool) {}
 

@@ -334,8 +334,7 @@ impl Vm {
         };
         let state = std::mem::replace(&mut mover.state, State::Closed);
         if let State::Open(link) | State::Leaving(link) = state {
-            self.watch
-                .remove(link.end.as_fd(), link.slot, link.wants_room);
+            self.watch.remove(link.end.as_fd(), link.slot);
             self.give_slot_back(link.slot);
         }
         self.stage_waiting(gpu);
@@ -536,10 +535,8 @@ impl Vm {
         if let Some(State::Open(link)) = mover.map(|mover| &mut mover.state)
             && link.wants_room != full
         {
-            self.watch
-                .remove(link.end.as_fd(), link.slot, link.wants_room);
             link.wants_room = full;
-            if let Err(error) = self.watch.add(link.end.as_fd(), link.slot, full) {
+            if let Err(error) = self.watch.set_room(link.end.as_fd(), link.slot, full) {
                 tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
                 self.give_up_mover(gpu);
             }
@@ -680,10 +677,8 @@ impl Vm {
             return;
         };
         link.end.leave();
-        self.watch
-            .remove(link.end.as_fd(), link.slot, link.wants_room);
         link.wants_room = false;
-        if let Err(error) = self.watch.add(link.end.as_fd(), link.slot, false) {
+        if let Err(error) = self.watch.set_room(link.end.as_fd(), link.slot, false) {
             // The clock looks at what it says.
             tracing::error!("GPU {gpu}: cannot watch its mover: {error}");
         }

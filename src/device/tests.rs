@@ -91,7 +91,7 @@ impl Watch for Arc<Mutex<Asked>> {
         Ok(())
     }
 
-    fn remove(&self, _: BorrowedFd<'_>, slot: usize, _: bool) {
+    fn remove(&self, _: BorrowedFd<'_>, slot: usize) {
         self.lock().unwrap().slots.remove(&slot);
     }
 

@@ -301,8 +301,7 @@ impl Vm {
     }
 
     pub(super) fn unwatch(&mut self, channel: Channel) {
-        self.watch
-            .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
+        self.watch.remove(channel.end.as_fd(), channel.slot);
         self.slots[channel.slot] = None;
     }
 
@@ -427,10 +426,8 @@ impl Vm {
         if let Some(channel) = &mut client.channel {
             let full = pumped == Pumped::Full;
             if channel.wants_room != full {
-                self.watch
-                    .remove(channel.end.as_fd(), channel.slot, channel.wants_room);
                 channel.wants_room = full;
-                if let Err(error) = self.watch.add(channel.end.as_fd(), channel.slot, full) {
+                if let Err(error) = self.watch.set_room(channel.end.as_fd(), channel.slot, full) {
                     if self.log.allow() {
                         tracing::error!("Client {id}: cannot watch its worker: {error}");
                     }

@@ -28,7 +28,16 @@ pub trait Watch: Send {
     /// The host is out of memory or watches.
     fn add(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()>;
     /// Undoes [`Self::add`].
-    fn remove(&self, channel: BorrowedFd<'_>, slot: usize, room: bool);
+    fn remove(&self, channel: BorrowedFd<'_>, slot: usize);
+    /// Changes what [`Self::add`] was told of room.
+    ///
+    /// # Errors
+    /// As for [`Self::add`]; nobody listens to the channel then.
+    fn set_room(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) -> io::Result<()> {
+        // The library's event loop has no call for a change.
+        self.remove(channel, slot);
+        self.add(channel, slot, room)
+    }
     /// Says whether the device's state wants to look at the clock from time to time.
     fn tick(&self, wanted: bool);
     /// Has the device's state go on with what it has left, once others have had their turn.
@@ -81,12 +90,12 @@ impl Watch for Loop {
             .register_listener(fd, Self::events(room), Self::data(slot))
     }
 
-    fn remove(&self, channel: BorrowedFd<'_>, slot: usize, room: bool) {
+    fn remove(&self, channel: BorrowedFd<'_>, slot: usize) {
         let fd = channel.as_raw_fd();
-        // This fails only for a channel that is not watched.
+        // This fails only for a channel that is not watched. It looks at no events.
         let _ = self
             .handler
-            .unregister_listener(fd, Self::events(room), Self::data(slot));
+            .unregister_listener(fd, EventSet::empty(), Self::data(slot));
     }
 
     fn tick(&self, wanted: bool) {
