@@ -342,6 +342,22 @@ impl Backend {
 mod tests {
     use super::*;
     use gpgpu_protocol::layout::CONFIG_SPACE_BYTES;
+    use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+
+    use crate::{device::Nothing, ipc::device::DeviceEnd};
+
+    /// A thread without one would never end, so it is not made where it is asked for, which may fail.
+    #[test]
+    fn the_event_that_ends_the_rings_thread_is_there_before_the_thread() {
+        let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+        let (_supervisor, link) = ipc::pair().unwrap();
+        let vm = Vm::new(memory, DeviceEnd::new(link), Box::new(Nothing));
+        let backend = Backend::new(vm, Config::current()).unwrap();
+        let (consumer, notifier) = backend.exit_event(0).unwrap();
+        notifier.notify().unwrap();
+        consumer.consume().unwrap();
+        assert!(backend.exit_event(0).is_none(), "one that was not there");
+    }
 
     #[test]
     fn config_reads_have_the_length_that_was_asked_for() {
