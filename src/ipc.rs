@@ -29,8 +29,8 @@ use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
-            AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, setsockopt,
-            socketpair, sockopt,
+            AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind,
+            connect, getsockname, listen, sendmsg, setsockopt, socket, socketpair, sockopt,
         },
     },
 };
@@ -89,6 +89,23 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         setsockopt(end, sockopt::SndBuf, &SOCKET_BUFFER_BYTES)?;
     }
     Ok((a, b))
+}
+
+/// A listener with one connection in its queue, and the other end of that connection.
+///
+/// # Errors
+/// The host is out of descriptors, or another process has connected before this one.
+pub fn queued_connection() -> io::Result<(OwnedFd, OwnedFd)> {
+    let stream = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None);
+    let listener = stream(SockFlag::SOCK_CLOEXEC)?;
+    // The kernel chooses an abstract name.
+    bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
+    let address: UnixAddr = getsockname(listener.as_raw_fd())?;
+    // There is room for one connection: who does not have to wait is the first and only one.
+    listen(&listener, Backlog::new(0)?)?;
+    let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
+    connect(inside.as_raw_fd(), &address)?;
+    Ok((listener, inside))
 }
 
 /// A memfd of `size` bytes that can neither shrink nor grow, so that no process that maps it can

@@ -36,7 +36,7 @@ use nix::sys::{
 
 use args::{Args, Config};
 use policy::{HostGpu, Policies};
-use sandbox::{Role, Sandbox};
+use sandbox::{Role, Sandbox, Seccomp};
 use supervisor::{Chosen, Gpu, Program, Reload, Supervisor, cache::Cache, metrics};
 
 /// The program: does what its command line says, and logs why it cannot.
@@ -243,6 +243,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         worker,
         warm_workers: config.warm_workers,
         cache,
+        may_hold: matches!(config.sandbox.seccomp, Seccomp::Kill | Seccomp::Trap),
         scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
         context_costs,

@@ -20,6 +20,8 @@ mod program;
 mod requests;
 #[path = "device/rings.rs"]
 mod rings;
+#[path = "device/service.rs"]
+mod service;
 #[path = "statements/tracer.rs"]
 // Some of it is for the tests of statements.
 #[allow(dead_code)]
@@ -36,6 +38,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_vhost-device-gpgpu");
 fn fake_worker() {
     if let Ok(mode) = std::env::var(worker::MODE) {
         worker::run(&mode);
+    }
+}
+
+/// Not a test of its own: a supervisor that can be killed.
+#[test]
+fn service() {
+    if let Ok(directory) = std::env::var(service::DIRECTORY) {
+        service::run(&directory);
     }
 }
 

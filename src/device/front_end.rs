@@ -17,13 +17,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
-use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, getsockname,
-    listen, socket,
-};
+use nix::sys::socket::MsgFlags;
 use vhost::vhost_user::Listener;
 
 use crate::ipc;
@@ -50,15 +47,7 @@ impl FrontEnd {
     /// # Errors
     /// The host is out of descriptors, or another process has connected before this one.
     pub fn new() -> io::Result<Self> {
-        let stream = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None);
-        let listener = stream(SockFlag::SOCK_CLOEXEC)?;
-        // The kernel chooses an abstract name.
-        bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
-        let address: UnixAddr = getsockname(listener.as_raw_fd())?;
-        // There is room for one connection: who does not have to wait is the first and only one.
-        listen(&listener, Backlog::new(0)?)?;
-        let inside = stream(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
-        connect(inside.as_raw_fd(), &address)?;
+        let (listener, inside) = ipc::queued_connection()?;
         let inside = UnixStream::from(inside);
         inside.set_nonblocking(false)?;
         Ok(Self {
@@ -70,37 +59,45 @@ impl FrontEnd {
     /// Forwards between the library and the VMM from now on, until one of them closes its end. `ends` is set when all clients are about
     /// to end, as the VMM resets the device or has gone away: the library disables the rings first, one by one.
     ///
+    /// The library is told of the end, and the VMM is not: its connection hangs up with the end of this process, for until then the
+    /// device may write to the guest's memory.
+    ///
     /// # Errors
     /// The host is out of descriptors or threads.
-    pub(super) fn forward(&self, vmm: OwnedFd, ends: Arc<AtomicBool>) -> io::Result<()> {
+    pub(super) fn forward(
+        &self,
+        vmm: OwnedFd,
+        ends: Arc<AtomicBool>,
+    ) -> io::Result<[JoinHandle<()>; 2]> {
         let vmm = UnixStream::from(vmm);
         let (from, to) = (vmm.try_clone()?, self.inside.try_clone()?);
-        start("from-vmm", move || {
+        let from_vmm = start("from-vmm", move || {
             forward_all(&from, &to, |request| {
                 if request == RESET_DEVICE {
                     ends.store(true, Ordering::SeqCst);
                 }
             });
             ends.store(true, Ordering::SeqCst);
+            let _ = to.shutdown(Shutdown::Both);
         })?;
         let from = self.inside.try_clone()?;
-        start("to-vmm", move || forward_all(&from, &vmm, |_| {}))
+        let to_vmm = start("to-vmm", move || {
+            forward_all(&from, &vmm, |_| {});
+            let _ = from.shutdown(Shutdown::Both);
+        })?;
+        Ok([from_vmm, to_vmm])
     }
 }
 
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let thread = thread::Builder::new().name(name.into());
-    thread.spawn(run).map(drop)
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(run)
 }
 
-/// Forwards messages until there are no more, and tells of the end.
+/// Forwards messages until there are no more, or no way to go on.
 fn forward_all(from: &UnixStream, to: &UnixStream, note: impl Fn(u32)) {
-    // However it ends, the other side is told of the end.
     if let Err(error) = forward(from, to, note) {
         tracing::debug!("The VMM's connection: {error}");
     }
-    let _ = from.shutdown(Shutdown::Read);
-    let _ = to.shutdown(Shutdown::Write);
 }
 
 /// Forwards messages until there are no more. `note` is called with the request of each before it is passed on.
@@ -168,6 +165,8 @@ mod tests {
         os::fd::BorrowedFd,
     };
 
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     fn message(body: &[u8]) -> Vec<u8> {
@@ -190,7 +189,7 @@ mod tests {
     fn messages_arrive_whole_with_their_own_descriptors() {
         let front_end = FrontEnd::new().unwrap();
         let (vmm, theirs) = UnixStream::pair().unwrap();
-        front_end.forward(theirs.into(), Arc::default()).unwrap();
+        let [_, to_vmm] = front_end.forward(theirs.into(), Arc::default()).unwrap();
         let library = front_end.listener.accept().unwrap().unwrap();
         let long = vec![3; 3 * PIECE_BYTES + 5];
         let fd = |file: BorrowedFd<'_>| file.as_raw_fd();
@@ -207,7 +206,10 @@ mod tests {
         (&library).write_all(&message(b"an answer")).unwrap();
         assert_eq!(receive(&vmm, HEAD_BYTES + 9).0, message(b"an answer"));
         drop(library);
-        assert_eq!((&vmm).read(&mut [0]).unwrap(), 0, "the VMM sees the end");
+        to_vmm.join().unwrap();
+        let mut polled = [PollFd::new(vmm.as_fd(), PollFlags::POLLIN)];
+        let seen = poll(&mut polled, PollTimeout::ZERO).unwrap();
+        assert_eq!(seen, 0, "the VMM sees the end before that of the process");
     }
 
     #[test]

@@ -171,6 +171,7 @@ impl WorkerEnd {
                     terms: next()?,
                     doorbell: next()?,
                     peers: next()?,
+                    hold: (header.count == 1).then(next).transpose()?,
                     number: header.seq,
                     cache: fds.next(),
                     slot: header.value,

@@ -65,7 +65,8 @@ pub(super) struct Header {
     pub(super) length: u64,
     pub(super) input: Span,
     pub(super) output: Span,
-    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out.
+    /// Wanted bytes of answer of a command, runs of a map, how much of a stream was carried out, 1 for a worker that is to serve and
+    /// to keep the VMM's connection open.
     pub(super) count: u32,
     /// Bytes that follow this header.
     pub(super) payload: u32,
@@ -123,6 +124,8 @@ pub struct Serving<F = OwnedFd> {
     pub doorbell: F,
     /// The worker's [`WorkerEnd`](super::peers::WorkerEnd), by which it meets others of its VM.
     pub peers: F,
+    /// What keeps the VMM's connection open as long as the worker has it, if it may: see `supervisor/hold.rs`.
+    pub hold: Option<F>,
     /// Its number for these: no other worker of the service has it, then or later.
     pub number: u64,
     /// The directory for what the driver compiles for the client's VM, if it may keep that.
@@ -300,6 +303,7 @@ impl Message {
             kind: kind::SERVE,
             value: serving.slot,
             seq: serving.number,
+            count: u32::from(serving.hold.is_some()),
             payload: size_of_val(&serving.gpus[..]) as u32,
             ..Header::default()
         };
@@ -310,7 +314,8 @@ impl Message {
             serving.doorbell,
             serving.peers,
         ];
-        let mut message = Self::new(header, files.into_iter().chain(serving.cache).collect());
+        let files = files.into_iter().chain(serving.hold).chain(serving.cache);
+        let mut message = Self::new(header, files.collect());
         message.bytes.extend_from_slice(serving.gpus.as_bytes());
         message
     }

@@ -133,13 +133,13 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
     // What comes by the channels may be of guests' making.
     sandbox::tighten(Role::Mover, settings)?;
     let mut number = 0;
-    let mut hold = None;
+    let mut holds = Vec::new();
     while let Some(order) = ipc::mover::take_order(link.as_fd())? {
         let Tenant { vm, weight } = match &order {
             Order::Serve(_, tenant) | Order::Weigh(tenant) => *tenant,
             Order::Hold(_) | Order::Report(_) => {
                 if let Order::Hold(file) = order {
-                    hold = Some(file);
+                    holds.push(file);
                 }
                 continue;
             }
@@ -151,11 +151,11 @@ pub fn run(link: OwnedFd, ordinal: i32, settings: Settings) -> Result<(), Error>
             number += 1;
             let device = (device, Arc::clone(&imported));
             let channel = Channel::new((vm, number), end, Arc::clone(&shared), device);
-            let hold = hold.take();
+            let holds = std::mem::take(&mut holds);
             start("channel", context, move || {
                 channel.serve();
                 // Nothing of it is under way any more.
-                drop(hold);
+                drop(holds);
             })?;
         }
     }

@@ -4,8 +4,9 @@
 use std::{
     collections::HashMap,
     fmt,
+    fs::File,
     io::PipeReader,
-    os::unix::{net::UnixStream, process::ExitStatusExt},
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::ExitStatus,
     sync::Arc,
@@ -41,8 +42,8 @@ pub struct Device {
     pub link: SupervisorEnd,
     /// What the link is watched under.
     pub link_token: u32,
-    /// The VMM's connection, which its workers hold too, see [`Worker`].
-    pub connection: Arc<UnixStream>,
+    /// Keeps the VMM's connection open, see [`super::hold`].
+    pub hold: Arc<File>,
     /// Of each channel to a mover that it was given: hangs up when the mover has left it.
     pub channels: Vec<PipeReader>,
     /// Its VM.
@@ -101,10 +102,9 @@ pub struct Worker {
     pub who: Arc<Who>,
     /// When it is killed, once its client is closed; then, when the log says that it does not end.
     pub deadline: Option<Instant>,
-    /// The VMM's connection, which so hangs up no sooner than the last process that can write to the VM's memory is gone. A
-    /// VMM connects anew when it does, and must find nothing of the old device.
-    #[expect(dead_code, reason = "it is held open")]
-    pub connection: Arc<UnixStream>,
+    /// Keeps the VMM's connection open until the worker is reaped, whether or not it has a hold itself.
+    #[expect(dead_code, reason = "it is held")]
+    pub hold: Arc<File>,
     /// Whether its client is closed.
     pub closed: bool,
     /// Whether it was killed because its client is closed.

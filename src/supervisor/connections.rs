@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    fs::File,
     io::{self, PipeReader},
     os::{fd::AsFd, unix::net::UnixStream},
     sync::Arc,
@@ -13,7 +14,7 @@ use event_manager::{EventOps, EventSet, Events};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{
-    Source, Supervisor, client::Device, new_token, process::reason, spare::Spare,
+    Source, Supervisor, client::Device, hold::hold, new_token, process::reason, spare::Spare,
     vm::CONNECT_PERIOD,
 };
 use crate::{
@@ -140,7 +141,7 @@ impl Supervisor {
         ops: &mut EventOps<'_>,
     ) -> io::Result<Device> {
         let vm = &self.vms[index];
-        let kept = Arc::new(connection.try_clone()?);
+        let hold = hold(&connection)?;
         let message = ToDevice::Serve {
             connection: connection.into(),
             max_clients: vm.policy.max_clients as u32,
@@ -175,7 +176,7 @@ impl Supervisor {
             process,
             link,
             link_token,
-            connection: kept,
+            hold,
             channels: Vec::new(),
             vm: index,
             workers: HashMap::new(),
@@ -236,9 +237,12 @@ impl Supervisor {
                 let token =
                     || new_token(&mut self.sources, &mut self.last_token, Source::Mover(gpu));
                 let user = (key, self.vms[device.vm].tenant(device.vm));
+                let hold = self.config.may_hold.then_some(&*device.hold);
                 let is_known = self.config.gpus == 0 || gpu < self.config.gpus;
                 let channel = match is_known {
-                    true => self.movers.connect(gpu, user, token, ops, &self.outputs),
+                    true => self
+                        .movers
+                        .connect(gpu, user, hold, token, ops, &self.outputs),
                     false => Err(io::ErrorKind::NotFound.into()),
                 };
                 let answer = match channel {
@@ -259,12 +263,12 @@ impl Supervisor {
     }
 
     /// Keeps a VMM's connection open until a mover has left a channel.
-    fn hold(&mut self, connection: Arc<UnixStream>, channel: PipeReader, ops: &mut EventOps<'_>) {
+    fn wait_for_mover(&mut self, hold: Arc<File>, channel: PipeReader, ops: &mut EventOps<'_>) {
         let token = self.token(Source::Left);
         let events = Events::with_data(&channel, token, EventSet::IN);
         match ops.add(events) {
             Ok(()) => {
-                self.held.insert(token, (channel, connection));
+                self.held.insert(token, (channel, hold));
             }
             Err(error) => {
                 self.sources.remove(&token);
@@ -303,7 +307,7 @@ impl Supervisor {
             device.link_token,
             EventSet::IN,
         ));
-        // One that ended in order has waited for its workers. They have the connection of one that failed until they are gone.
+        // One that ended in order has waited for its workers. Those of one that failed hold the connection until they are gone.
         for worker in device.workers.values() {
             if let Some(worker) = self.workers.get_mut(worker) {
                 worker.close(true);
@@ -311,7 +315,7 @@ impl Supervisor {
         }
         // So have movers that copy for it, as long as they do.
         for channel in device.channels {
-            self.hold(Arc::clone(&device.connection), channel, ops);
+            self.wait_for_mover(Arc::clone(&device.hold), channel, ops);
         }
         let vm = &mut self.vms[device.vm];
         vm.connections -= 1;

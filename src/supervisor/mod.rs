@@ -11,6 +11,7 @@ mod child_output;
 mod client;
 mod connections;
 mod gpu;
+mod hold;
 mod lease;
 pub mod measure;
 pub mod metrics;
@@ -28,11 +29,9 @@ mod workers;
 
 use std::{
     collections::HashMap,
+    fs::File,
     io::{self, PipeReader},
-    os::{
-        fd::{AsRawFd, BorrowedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsRawFd, BorrowedFd},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -60,8 +59,10 @@ pub use process::{Program, reason};
 pub use reload::Reload;
 pub use usage::Usage;
 
-/// How long all processes have to be gone once they were killed.
+/// How long all processes have to be gone once they were killed, before the log names those that are not.
 const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long they are waited for then. systemd waits for 90 s.
+const STUCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What cannot be done without.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +103,8 @@ pub struct Config {
     pub cache: Option<cache::Cache>,
     /// Whether VMs that want the same GPU take turns; if not, it is left to the driver.
     pub scheduler: bool,
+    /// Whether workers and movers keep VMMs' connections open, see `hold.rs`: those that make no other system calls than they may.
+    pub may_hold: bool,
     /// How movers are started, if there are to be any; the GPU's number follows, and their standard input
     /// is where [`crate::ipc::mover::take_order`] takes orders.
     pub mover: Option<Program>,
@@ -140,8 +143,8 @@ pub struct Supervisor {
     vms: Vec<Vm>,
     devices: HashMap<u32, Device>,
     workers: HashMap<u32, Worker>,
-    /// Connections whose device process has ended, while a mover may still copy for it.
-    held: HashMap<u32, (PipeReader, Arc<UnixStream>)>,
+    /// The holds of connections whose device process has ended, while a mover may still copy for it.
+    held: HashMap<u32, (PipeReader, Arc<File>)>,
     warm: Pool<Warm>,
     spare: Spares,
     movers: Movers,
@@ -290,7 +293,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends all processes, and waits until they are gone, but not for ever.
+    /// Ends all processes, and waits until they are gone, but not for ever. Until then connections stay open, see [`hold`].
     fn end_all(&mut self) {
         let devices = self.devices.values_mut().map(|device| &mut device.process);
         let workers = self.workers.values_mut().map(|worker| &mut worker.process);
@@ -303,12 +306,8 @@ impl Supervisor {
         for process in &mut processes {
             process.kill();
         }
-        let deadline = Instant::now() + END_LIMIT;
-        for process in &mut processes {
-            if !process.wait(deadline) {
-                tracing::error!("Process {} has not exited", process.id());
-            }
-        }
+        process::wait_for_all(processes, END_LIMIT, STUCK_LIMIT);
+        self.held.clear();
         self.devices.clear();
         self.warm.clear();
         self.spare.clear();

@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
+    fs::File,
     io::{self, PipeReader},
     os::fd::{AsFd, OwnedFd},
     process::ExitStatus,
@@ -82,7 +83,7 @@ impl Movers {
 
     /// A channel to the mover of a GPU for the device process with this key, which is a VM's; the mover is started if need
     /// be, watched under `token`, and listened to by `outputs`. With the channel comes a pipe that hangs up when the mover has left the channel,
-    /// and moves nothing more for it.
+    /// and moves nothing more for it. Until then the mover has `connection`, which keeps the VMM's open.
     ///
     /// # Errors
     /// There is no such mover now.
@@ -90,6 +91,7 @@ impl Movers {
         &mut self,
         gpu: u32,
         (key, tenant): (u32, Tenant),
+        connection: Option<&File>,
         token: impl FnOnce() -> u32,
         ops: &mut EventOps<'_>,
         outputs: &ChildOutputs,
@@ -107,9 +109,11 @@ impl Movers {
         let (ours, theirs) = ipc::pair()?;
         let (left, hold) = io::pipe()?;
         let link = mover.link.as_fd();
-        ipc::mover::pass_hold(link, hold.as_fd())
-            .and_then(|()| ipc::mover::pass_channel(link, tenant, theirs.as_fd()))
-            .map_err(io::Error::other)?;
+        let holds = [hold.as_fd()].into_iter();
+        for hold in holds.chain(connection.map(AsFd::as_fd)) {
+            ipc::mover::pass_hold(link, hold).map_err(io::Error::other)?;
+        }
+        ipc::mover::pass_channel(link, tenant, theirs.as_fd()).map_err(io::Error::other)?;
         Ok((ours, left))
     }
 

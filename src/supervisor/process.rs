@@ -13,7 +13,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -241,6 +241,25 @@ impl Drop for Process {
     }
 }
 
+/// Waits for processes that were killed. Those that are not gone `soon` are named in the log, and waited for until they are or it is
+/// `late`.
+pub fn wait_for_all(mut processes: Vec<&mut Process>, soon: Duration, late: Duration) {
+    let began = Instant::now();
+    processes.retain_mut(|process| !process.wait(began + soon));
+    for process in &processes {
+        tracing::error!(
+            "Process {} was killed but has not exited: {}. It may still write to its VM's memory, so the VMs' connections stay open \
+             until it has, for at most {late:?}",
+            process.id(),
+            process.held_by()
+        );
+    }
+    processes.retain_mut(|process| !process.wait(began + late));
+    for process in &processes {
+        tracing::error!("Process {} has still not exited, and is left", process.id());
+    }
+}
+
 /// Why a process ended, in words.
 pub fn reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
@@ -274,6 +293,21 @@ mod tests {
             os(&["--library-path", "/lib", "/bin/prog"])
         );
         assert!(loader_arguments(&os(&["/bin/prog", "-s", "x"]), 3).is_empty());
+    }
+
+    /// A process that takes longer to end than most: this one ends by itself.
+    #[test]
+    fn what_is_not_gone_soon_is_waited_for_all_the_same() {
+        let mut cat = Command::new("cat");
+        let mut child = cat.stdin(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        let mut process = Process::new(child).unwrap();
+        assert!(!process.wait(Instant::now()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(input));
+            wait_for_all(vec![&mut process], Duration::ZERO, Duration::from_secs(60));
+        });
+        assert!(process.ended().unwrap().success());
     }
 
     #[test]

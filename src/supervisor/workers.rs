@@ -127,6 +127,7 @@ impl Supervisor {
         vm: usize,
         slot: u32,
         path: &Path,
+        hold: Option<Arc<File>>,
         ops: &mut EventOps<'_>,
     ) -> io::Result<Served> {
         let gpus = self.gpus_for(vm);
@@ -144,6 +145,7 @@ impl Supervisor {
             terms: Arc::clone(self.vms[vm].terms.file()),
             doorbell: Arc::clone(&doorbell),
             peers: Arc::new(theirs.into()),
+            hold,
             number,
             cache: self.vms[vm].cache.clone(),
             slot,
@@ -234,12 +236,14 @@ impl Supervisor {
             guest_process: pid,
         });
         let vm = device.vm;
+        let hold = Arc::clone(&device.hold);
+        let hold = self.config.may_hold.then_some(hold);
         let is_new = device.workers.len() < MAX_CLIENTS
             && !device.workers.contains_key(&client)
             && device.starts.take(began);
         let slot = is_new.then(|| self.vms[vm].take_slot(pid)).flatten();
         let found = match slot {
-            Some(slot) => self.serve(vm, slot, &path, ops),
+            Some(slot) => self.serve(vm, slot, &path, hold, ops),
             None => Err(TooMany.into()),
         };
         if let (Err(_), Some(slot)) = (&found, slot) {
@@ -288,7 +292,7 @@ impl Supervisor {
                     gpu,
                     who,
                     deadline: None,
-                    connection: Arc::clone(&device.connection),
+                    hold: Arc::clone(&device.hold),
                     closed: false,
                     killed: false,
                     expired: None,

@@ -107,6 +107,9 @@ pub enum Error {
     /// The driver does not serve, and no client is there to be told.
     #[error("{0}")]
     Refused(Refusal),
+    /// The VMM's connection cannot be kept open.
+    #[error("Cannot hold the VMM's connection: {0}")]
+    Hold(#[source] std::io::Error),
     /// The descriptor of the driver's cache cannot be set up.
     #[error("Cannot set the driver's cache up: {0}")]
     Cache(#[source] std::io::Error),

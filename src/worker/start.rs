@@ -117,6 +117,10 @@ pub fn start(end: &WorkerEnd, options: &Options, session: &'static Session) -> R
             if let Some(cache) = serving.cache.take() {
                 place(cache)?;
             }
+            if let Some(hold) = serving.hold.take() {
+                // Linux lets go of a process's files from the last number to the first, so that of the GPU's before.
+                nix::unistd::dup2_stdin(hold).map_err(|error| Error::Hold(error.into()))?;
+            }
             session.printed.capture(pipes).map_err(Error::Printed)?;
             let shares = Shares::new(serving).map_err(Error::Shares)?;
             session.device_memory.limit_by(shares.quota.clone());

@@ -19,15 +19,23 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::{Guest, HEAP, RING_BYTES, Used};
 
 impl Guest {
-    /// Whether the back end ends the connection within this time; without one it waits for that.
+    /// Whether the back end ends the connection within this time; without one it waits for that. All answers have been read.
     pub fn has_hung_up(&self, within: Option<Duration>) -> bool {
         let within = within.map_or(PollTimeout::NONE, |time| time.try_into().unwrap());
         // SAFETY: the descriptor is the front end's, which lives across the call.
         let connection = unsafe { BorrowedFd::borrow_raw(self.frontend.as_raw_fd()) };
-        let mut polled = [PollFd::new(connection, PollFlags::empty())];
-        poll(&mut polled, within).unwrap();
-        let seen = polled[0].revents().unwrap();
-        seen.contains(PollFlags::POLLHUP)
+        let mut polled = [PollFd::new(connection, PollFlags::POLLIN)];
+        poll(&mut polled, within).unwrap() > 0
+    }
+
+    /// Sends what is not vhost-user.
+    pub fn send_nonsense(&self) {
+        // The head of a message that is not there, of no bytes.
+        let nonsense = [0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0];
+        // SAFETY: the descriptor is the front end's, which lives across the call.
+        let connection = unsafe { BorrowedFd::borrow_raw(self.frontend.as_raw_fd()) };
+        let sent = nix::unistd::write(connection, &nonsense).unwrap();
+        assert_eq!(sent, nonsense.len());
     }
 
     /// Connects anew as Cloud Hypervisor does when its back end goes away in the middle of a driver's life, and where it

@@ -2,13 +2,20 @@
 //! The supervisor with its device processes in the tests' own process, and workers that call no CUDA.
 
 use std::{
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    path::PathBuf,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::{Path, PathBuf},
     thread::JoinHandle,
 };
 
 use gpgpu_protocol::layout::status;
-use nix::{sys::signal::kill, unistd::Pid};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::kill,
+    unistd::Pid,
+};
 use vhost_device_gpgpu::{
     policy::VmPolicy,
     supervisor::{self, Program, Supervisor},
@@ -47,38 +54,16 @@ impl Host {
         policy: impl Fn(&mut VmPolicy),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = supervisor::Config {
-            vms: ["vm0", "vm1"]
-                .map(|name| {
-                    let mut vm = VmPolicy::new(directory.path().join(name));
-                    policy(&mut vm);
-                    vm
-                })
-                .to_vec(),
-            gpus: 0,
+        let config = config(
+            directory.path(),
+            mode,
             max_connections,
-            device: Program {
-                program: BINARY.into(),
-                arguments: vec!["device-process".into()],
-                ..Program::default()
-            },
-            worker: Program {
-                program: std::env::current_exe().unwrap(),
-                arguments: ["--exact", "fake_worker", "--nocapture", "--quiet"]
-                    .map(Into::into)
-                    .to_vec(),
-                environment: vec![(worker::MODE.into(), mode.into())],
-            },
             warm_workers,
-            cache: None,
-            scheduler: true,
-            mover: None,
-            context_costs: Vec::new(),
-        };
+            policy,
+        );
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || {
-            use std::os::fd::AsFd;
             supervisor.run(theirs.as_fd()).unwrap();
         });
         Self {
@@ -89,7 +74,7 @@ impl Host {
     }
 
     pub fn socket(&self, number: usize) -> PathBuf {
-        self.directory.path().join(format!("vm{number}"))
+        socket(self.directory.path(), number)
     }
 
     pub fn boot(&self, vmm: Vmm) -> Guest {
@@ -109,6 +94,49 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A supervisor of two VMs whose sockets are in a directory.
+pub fn config(
+    directory: &Path,
+    mode: &str,
+    max_connections: usize,
+    warm_workers: usize,
+    policy: impl Fn(&mut VmPolicy),
+) -> supervisor::Config {
+    supervisor::Config {
+        vms: [0, 1]
+            .map(|number| {
+                let mut vm = VmPolicy::new(socket(directory, number));
+                policy(&mut vm);
+                vm
+            })
+            .to_vec(),
+        gpus: 0,
+        max_connections,
+        device: Program {
+            program: BINARY.into(),
+            arguments: vec!["device-process".into()],
+            ..Program::default()
+        },
+        worker: Program {
+            program: std::env::current_exe().unwrap(),
+            arguments: ["--exact", "fake_worker", "--nocapture", "--quiet"]
+                .map(Into::into)
+                .to_vec(),
+            environment: vec![(worker::MODE.into(), mode.into())],
+        },
+        warm_workers,
+        cache: None,
+        may_hold: true,
+        scheduler: true,
+        mover: None,
+        context_costs: Vec::new(),
+    }
+}
+
+pub fn socket(directory: &Path, number: usize) -> PathBuf {
+    directory.join(format!("vm{number}"))
 }
 
 pub fn pid_of(guest: &mut Guest, client: u32) -> Pid {
@@ -136,24 +164,30 @@ pub fn dies(guest: &mut Guest, client: u32, how: u8) -> u32 {
 /// The worker of a client that cannot be asked, found by what the test's host has started.
 pub fn pid_of_worker(host: &Host, client: u32) -> Pid {
     // Workers are started in the order of their clients.
-    pids_of(host, b"fake_worker")[client as usize - 1]
+    pids_of(&host.socket(0), b"fake_worker")[client as usize - 1]
 }
 
-/// The processes of the first VM with this argument, oldest first.
-pub fn pids_of(host: &Host, argument: &[u8]) -> Vec<Pid> {
+/// The processes of the VM at a socket with this argument, oldest first.
+pub fn pids_of(socket: &Path, argument: &[u8]) -> Vec<Pid> {
     let mut found: Vec<i32> = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let arguments: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
-            let socket = host.socket(0);
             arguments.contains(&argument)
                 && arguments.contains(&socket.as_os_str().as_encoded_bytes())
         })
         .collect();
     found.sort_unstable();
     found.into_iter().map(Pid::from_raw).collect()
+}
+
+/// Waits until a process has ended, whether or not anybody has asked how.
+pub fn wait_for_end(process: &OwnedFd) {
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let ended = poll(&mut fds, PollTimeout::from(60_000u16)).unwrap();
+    assert_eq!(ended, 1, "the process does not end");
 }
 
 pub fn pidfd(pid: Pid) -> OwnedFd {

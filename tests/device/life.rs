@@ -14,7 +14,8 @@ use zerocopy::FromBytes;
 
 use super::{
     guest::{Guest, Vmm},
-    host::{Host, dies, echoes, exists, pid_of, pids_of},
+    host::{Host, dies, echoes, exists, pid_of, pidfd, pids_of, wait_for_end},
+    service::Service,
     tracer_process::Tracer,
     worker::{ECHO, EXIT, HOLD, RELEASE},
 };
@@ -142,7 +143,7 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
         eprintln!("skipped: this host lets no process trace another");
         return;
     };
-    let devices = pids_of(&host, b"device-process");
+    let devices = pids_of(&host.socket(0), b"device-process");
     assert_eq!(devices.len(), 1);
     kill(devices[0], Signal::SIGKILL).unwrap();
     // The worker has not ended, and the supervisor has seen the device process end.
@@ -155,6 +156,75 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     assert!(guest.has_hung_up(None));
     assert!(!exists(pid));
     guest.reconnect(&host.socket(0));
+    let client = guest.open();
+    echoes(&mut guest, client);
+}
+
+/// The same where the VMM sends what is not vhost-user, and the device leaves it.
+/// GPGPU-DEV-8.
+#[test]
+fn pitfall_88_a_vm_whose_vmm_is_not_understood_finds_no_old_worker() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::cloud_hypervisor());
+    let client = guest.open();
+    let pid = pid_of(&mut guest, client);
+    let Some(mut tracer) = Tracer::new(pid.as_raw() as u32, 0) else {
+        eprintln!("skipped: this host lets no process trace another");
+        return;
+    };
+    guest.send_nonsense();
+    // The device has closed its clients.
+    tracer.holds();
+    assert!(!guest.has_hung_up(Some(Duration::ZERO)));
+    tracer.let_go();
+    assert!(guest.has_hung_up(None));
+    assert!(!exists(pid));
+}
+
+/// The same where the service ends.
+/// GPGPU-DEV-8.
+#[test]
+fn pitfall_88_a_vm_whose_service_ends_finds_no_old_worker() {
+    let mut host = Host::new("normal");
+    let mut guest = host.boot(Vmm::cloud_hypervisor());
+    let client = guest.open();
+    let pid = pid_of(&mut guest, client);
+    let Some(mut tracer) = Tracer::new(pid.as_raw() as u32, 0) else {
+        eprintln!("skipped: this host lets no process trace another");
+        return;
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| host.stop());
+        tracer.holds();
+        assert!(!guest.has_hung_up(Some(Duration::ZERO)));
+        tracer.let_go();
+        assert!(guest.has_hung_up(None));
+        assert!(!exists(pid));
+    });
+}
+
+/// The same where the service is killed: nobody is left to wait for the worker, but the worker itself has a hold on the connection.
+/// GPGPU-DEV-8.
+#[test]
+fn pitfall_88_a_vm_whose_service_is_killed_finds_no_old_worker() {
+    let mut service = Service::start();
+    let mut guest = Guest::boot(&service.socket(), Vmm::cloud_hypervisor());
+    let client = guest.open();
+    let worker = pid_of(&mut guest, client);
+    let Some(mut tracer) = Tracer::new(worker.as_raw() as u32, 0) else {
+        eprintln!("skipped: this host lets no process trace another");
+        return;
+    };
+    let devices = pids_of(&service.socket(), b"device-process");
+    let device = pidfd(devices[0]);
+    service.kill();
+    wait_for_end(&device);
+    tracer.holds();
+    assert!(!guest.has_hung_up(Some(Duration::ZERO)));
+    tracer.let_go();
+    assert!(guest.has_hung_up(None));
+    service.start_again();
+    guest.reconnect(&service.socket());
     let client = guest.open();
     echoes(&mut guest, client);
 }

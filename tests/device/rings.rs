@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     guest::{Guest, Vmm},
-    host::{Host, echoes, exists, pid_of, pidfd},
+    host::{Host, echoes, exists, pid_of, pidfd, wait_for_end},
     worker::{ECHO, HOLD},
 };
 
@@ -161,15 +161,7 @@ fn a_vm_that_disconnects_in_the_middle_of_a_command() {
     let pidfd = pidfd(pid);
     guest.post(client, &[HOLD], 8, b"data", 4);
     drop(guest);
-    let mut fds = [nix::poll::PollFd::new(
-        std::os::fd::AsFd::as_fd(&pidfd),
-        nix::poll::PollFlags::POLLIN,
-    )];
-    assert_eq!(
-        nix::poll::poll(&mut fds, 60_000u16).unwrap(),
-        1,
-        "the worker does not end"
-    );
+    wait_for_end(&pidfd);
     let mut guest = host.boot(Vmm::cloud_hypervisor());
     let client = guest.open();
     echoes(&mut guest, client);

@@ -56,7 +56,8 @@ pub fn run(mode: &str) {
         std::process::exit(1);
     }
     match channel.recv().unwrap() {
-        Some(ToWorker::Serve(_)) => {}
+        // A worker has its hold on the connection until its process ends.
+        Some(ToWorker::Serve(serving)) => std::mem::forget(serving.hold),
         None => return,
         Some(_) => panic!("not served first"),
     }

@@ -120,6 +120,7 @@ impl Host {
             mover: Some(role(&program(), &["mover-process"], &[])),
             warm_workers: 0,
             cache: None,
+            may_hold: true,
             scheduler,
             context_costs: Vec::new(),
         };

@@ -94,6 +94,7 @@ fn supervise(attack: &str) {
         worker: program("worker"),
         warm_workers: 0,
         cache: None,
+        may_hold: true,
         scheduler: true,
         mover: Some(program("mover")),
         context_costs: Vec::new(),

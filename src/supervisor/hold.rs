@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Keeping a VMM's connection open as long as a process may write to its VM's memory.
+//!
+//! A VMM that sees the end of its connection takes the memory for its own, or connects anew. So each process that can write there
+//! keeps the connection open, and it stays open even where all processes are killed at once, and one of them takes long to end.
+//!
+//! A worker must not have the connection itself, for the descriptors of all of the guest's memory come by it. It has a hold instead: a
+//! listener in whose queue one connection waits, by which the VMM's was sent. The kernel closes what waits there with the last
+//! descriptor of the listener, and not before. To take it out takes `accept`, which is not in the list of system calls of a worker or
+//! a mover; so they have a hold only where they are killed for other calls.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+};
+
+use crate::ipc;
+
+/// A hold: the connection is open until the last descriptor of it is closed.
+///
+/// # Errors
+/// The host is out of descriptors.
+pub fn hold(connection: &UnixStream) -> io::Result<Arc<File>> {
+    let (listener, inside) = ipc::queued_connection()?;
+    ipc::send_some(inside.as_fd(), &[0], &[connection.as_raw_fd()]).map_err(io::Error::other)?;
+    Ok(Arc::new(listener.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use nix::{
+        errno::Errno,
+        poll::{PollFd, PollFlags, PollTimeout, poll},
+        sys::socket::{MsgFlags, recv},
+    };
+
+    use super::*;
+
+    fn has_hung_up(connection: &UnixStream) -> bool {
+        let mut polled = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).unwrap() > 0
+    }
+
+    #[test]
+    fn a_connection_is_open_as_long_as_anybody_has_a_hold_and_cannot_be_received_from_it() {
+        let (mut vmm, ours) = UnixStream::pair().unwrap();
+        let first = hold(&ours).unwrap();
+        drop(ours);
+        let second = first.try_clone().unwrap();
+        drop(first);
+        assert!(!has_hung_up(&vmm));
+        let received = recv(second.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno::EINVAL));
+        drop(second);
+        assert_eq!(vmm.read(&mut [0]).unwrap(), 0);
+    }
+}
