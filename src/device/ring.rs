@@ -8,7 +8,10 @@
 use std::{
     fs::File,
     io,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use vhost_user_backend::{VringRwLock, VringStateGuard, VringStateMutGuard, VringT};
@@ -23,6 +26,8 @@ type Switched = Box<dyn Fn(bool) + Send + Sync>;
 #[derive(Clone)]
 pub struct Ring {
     inner: VringRwLock,
+    /// Whether the last size that it was given is one that a ring can have.
+    has_size: Arc<AtomicBool>,
     switched: Arc<OnceLock<Switched>>,
 }
 
@@ -52,6 +57,7 @@ impl VringT<Memory> for Ring {
     fn new(memory: Memory, max_queue_size: u16) -> Result<Self> {
         Ok(Self {
             inner: VringRwLock::new(memory, max_queue_size)?,
+            has_size: Arc::new(AtomicBool::new(true)),
             switched: Arc::default(),
         })
     }
@@ -113,9 +119,11 @@ impl VringT<Memory> for Ring {
 
     fn set_queue_size(&self, entries: u16) {
         self.inner.set_queue_size(entries);
-        if self.get_ref().get_queue().size() != entries {
-            // The library goes on with the size from before. Nobody but the VMM can say this, once for each start of a ring.
-            tracing::error!("A virtqueue has {entries} entries, not a power of two");
+        let has_size = self.get_ref().get_queue().size() == entries;
+        self.has_size.store(has_size, Ordering::Relaxed);
+        if !has_size {
+            // The library would go on with the size from before, and write where the driver has something else.
+            tracing::error!("A virtqueue of {entries} entries is not served: not a power of two");
         }
     }
 
@@ -124,7 +132,8 @@ impl VringT<Memory> for Ring {
     }
 
     fn set_queue_ready(&self, ready: bool) {
-        self.inner.set_queue_ready(ready);
+        let has_size = self.has_size.load(Ordering::Relaxed);
+        self.inner.set_queue_ready(ready && has_size);
     }
 
     fn set_kick(&self, file: Option<File>) {

@@ -109,6 +109,14 @@ impl Guest {
         self.frontend.set_vring_enable(queue, true).unwrap();
     }
 
+    /// Starts a ring of which it says that it has so many entries.
+    pub fn start_ring_of(&mut self, queue: usize, entries: u16) {
+        let size = std::mem::replace(&mut self.rings[queue].size, entries);
+        self.set_up_ring(queue, 0);
+        self.frontend.set_vring_enable(queue, true).unwrap();
+        self.rings[queue].size = size;
+    }
+
     fn set_up_ring(&mut self, queue: usize, base: u16) {
         let ring = &self.rings[queue];
         let config = self.ring_config(queue);

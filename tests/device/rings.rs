@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The rings and the guest's memory: kicks, stops, resets and changes while commands are under way.
 
-use gpgpu_protocol::layout::{COMMAND_QUEUE, status};
+use gpgpu_protocol::layout::{COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE, status};
 use nix::sys::signal::{Signal, kill};
 use vhost::vhost_user::VhostUserFrontend;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::{
     guest::{Guest, Vmm},
     host::{Host, echoes, exists, pid_of, pidfd, wait_for_end},
-    worker::{ECHO, HOLD},
+    worker::{ECHO, HOLD, RELEASE},
 };
 
 /// Making one descriptor available again and again does not make the device hold more than the
@@ -109,6 +109,62 @@ fn pitfall_84_a_ring_that_is_stopped_and_goes_on() {
     );
     let other = guest.open();
     echoes(&mut guest, other);
+}
+
+/// A ring goes on where it was stopped, also where its index is 0 again: that is no new driver, whose ring would be empty.
+#[test]
+fn pitfall_84_a_ring_that_is_stopped_at_a_wrapped_index_goes_on() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::qemu());
+    let client = guest.open();
+    let held = guest.post(client, &[HOLD], 8, &[], 0);
+    let request = guest.alloc(64);
+    let answer = guest.alloc(64);
+    guest.write(request, Guest::header(99, 16, 8, 0, 0).as_bytes());
+    while guest.avail(COMMAND_QUEUE) != 0 {
+        let left = guest.avail(COMMAND_QUEUE).wrapping_neg();
+        let heads: Vec<u16> = (0..left.min(256))
+            .map(|_| guest.push_parts(COMMAND_QUEUE, &[(request, 56)], &[(answer, 16)]))
+            .collect();
+        guest.kick(COMMAND_QUEUE);
+        for head in heads {
+            let status = guest.wait(COMMAND_QUEUE, head).status();
+            assert_eq!(status, status::NO_CLIENT);
+        }
+    }
+    let bases = guest.stop_rings();
+    assert_eq!(bases[COMMAND_QUEUE], 0);
+    guest.start_rings(bases);
+    let (status, ..) = guest.command(client, &[RELEASE], 8, &[], 0);
+    assert_eq!(status, status::OK);
+    assert_eq!(guest.wait(COMMAND_QUEUE, held).status(), status::OK);
+    echoes(&mut guest, client);
+
+    // Nothing is under way, and the index is not 0: this is one.
+    guest.stop_rings();
+    guest.reset_driver();
+    assert_eq!(guest.close(client), status::NO_CLIENT);
+}
+
+/// QEMU passes on whatever size a driver chooses. With another size than the driver's, the device would write behind its ring.
+#[test]
+fn a_ring_whose_size_is_no_power_of_two_is_not_served() {
+    let host = Host::new("normal");
+    let mut guest = host.boot(Vmm::qemu());
+    guest.stop_rings();
+    guest.clear_driver();
+    guest.start_ring_of(COMMAND_QUEUE, 1000);
+    guest.start_ring(CONTROL_QUEUE, 0);
+    guest.start_ring(EVENT_QUEUE, 0);
+    let refused = Guest::header(99, 16, 8, 0, 0);
+    let head = guest.post_sizes(&refused, 56, 16);
+    // The control queue is served all the while.
+    let client = guest.open();
+    assert_eq!(guest.stop_ring(COMMAND_QUEUE), 0);
+    assert_eq!(guest.used_index(COMMAND_QUEUE), 0);
+    guest.start_ring(COMMAND_QUEUE, 0);
+    assert_eq!(guest.wait(COMMAND_QUEUE, head).status(), status::NO_CLIENT);
+    echoes(&mut guest, client);
 }
 
 /// A guest that is reset finds no clients of its former life, told of it or not.
