@@ -240,24 +240,29 @@ extern bool gpgpu_memlock;
 void gpgpu_device_put(struct gpgpu_device *device);
 int gpgpu_device_look(struct gpgpu_device *device);
 
-/* virtio_gpgpu_queue.c */
+/* virtio_gpgpu_request.c */
 struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
 					enum gpgpu_queue_index index,
 					size_t readable, size_t writable);
+unsigned long gpgpu_request_pages(const struct gpgpu_request *request);
+void gpgpu_request_unpin(struct gpgpu_request *request);
+void gpgpu_request_return(struct gpgpu_request *request);
+void gpgpu_request_put(struct gpgpu_request *request);
+void gpgpu_reap(void);
+void gpgpu_reap_later(void);
+
+/* virtio_gpgpu_queue.c */
 int gpgpu_request_submit(struct gpgpu_request *request, bool poll);
 int gpgpu_request_wait(struct gpgpu_request *request, bool interruptible);
 bool gpgpu_request_cancel(struct gpgpu_request *request);
 void gpgpu_request_leave(struct gpgpu_request *request, unsigned long pages);
 void gpgpu_request_give_up(struct gpgpu_request *request);
-unsigned long gpgpu_request_pages(const struct gpgpu_request *request);
-void gpgpu_request_put(struct gpgpu_request *request);
 void gpgpu_queue_init(struct gpgpu_queue *queue);
 void gpgpu_queue_callback(struct virtqueue *vq);
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client);
 void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client);
 void gpgpu_queue_stop(struct gpgpu_queue *queue);
 void gpgpu_queue_drop(struct gpgpu_queue *queue);
-void gpgpu_reap(void);
 
 /* virtio_gpgpu_client.c */
 struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests and the two virtqueues that carry them.
+ * The two virtqueues that carry requests.
  *
  * A request enters its queue's pending list and moves on into the virtqueue
  * when there are descriptors, always under the queue's lock and always oldest
@@ -22,141 +22,8 @@
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
 
 #include "virtio_gpgpu_priv.h"
-
-/*
- * Requests that nobody holds any more; freeing one may sleep, dropping it must
- * not. Letting go of pages can take long (they may be under writeback), so those
- * that have any pinned are the work's alone, and no caller's.
- */
-static LLIST_HEAD(gpgpu_dead);
-static LLIST_HEAD(gpgpu_dead_pinned);
-
-/* Requests that were left and are done, each with a reference. */
-static LLIST_HEAD(gpgpu_left);
-
-static bool gpgpu_request_has_pages(const struct gpgpu_request *request)
-{
-	return (request->pinned_in.sgl || request->pinned_out.sgl) &&
-	       !atomic_read(&request->unpinned);
-}
-
-/* Lets go of the user's pages, whoever comes first. May sleep. */
-static void gpgpu_request_unpin(struct gpgpu_request *request)
-{
-	if (atomic_xchg(&request->unpinned, 1))
-		return;
-	gpgpu_unpin(&request->pinned_in);
-	gpgpu_unpin(&request->pinned_out);
-	if (request->charged)
-		gpgpu_uncharge(request->client, request->charged);
-}
-
-static void gpgpu_request_free(struct gpgpu_request *request)
-{
-	gpgpu_request_unpin(request);
-	gpgpu_buffer_free(&request->readable);
-	gpgpu_buffer_free(&request->writable);
-	if (request->client)
-		gpgpu_client_put(request->client);
-	kfree(request);
-}
-
-static void gpgpu_request_release_now(struct kref *ref)
-{
-	gpgpu_request_free(container_of(ref, struct gpgpu_request, ref));
-}
-
-static void gpgpu_reap_list(struct llist_head *list)
-{
-	struct gpgpu_request *request, *next;
-
-	llist_for_each_entry_safe(request, next, llist_del_all(list), dead_node)
-		gpgpu_request_free(request);
-}
-
-static void gpgpu_reap_work(struct work_struct *work)
-{
-	struct gpgpu_request *request, *next;
-
-	llist_for_each_entry_safe(request, next, llist_del_all(&gpgpu_left),
-				  dead_node) {
-		gpgpu_request_unpin(request);
-		kref_put(&request->ref, gpgpu_request_release_now);
-	}
-	gpgpu_reap_list(&gpgpu_dead_pinned);
-	gpgpu_reap_list(&gpgpu_dead);
-}
-
-static DECLARE_WORK(gpgpu_reaper, gpgpu_reap_work);
-
-/* Frees the requests that were dropped, whoever dropped them. May sleep. */
-void gpgpu_reap(void)
-{
-	gpgpu_reap_list(&gpgpu_dead);
-	if (!llist_empty(&gpgpu_left) || !llist_empty(&gpgpu_dead_pinned))
-		queue_work(gpgpu_wq, &gpgpu_reaper);
-}
-
-/* Any context. */
-static void gpgpu_request_release(struct kref *ref)
-{
-	struct gpgpu_request *request =
-		container_of(ref, struct gpgpu_request, ref);
-
-	llist_add(&request->dead_node, gpgpu_request_has_pages(request) ?
-				       &gpgpu_dead_pinned : &gpgpu_dead);
-}
-
-/* May sleep. */
-void gpgpu_request_put(struct gpgpu_request *request)
-{
-	kref_put(&request->ref, gpgpu_request_release_now);
-	gpgpu_reap();
-}
-
-/* How many pages are pinned for a request that was not left. */
-unsigned long gpgpu_request_pages(const struct gpgpu_request *request)
-{
-	return gpgpu_pinned_pages(&request->pinned_in) +
-	       gpgpu_pinned_pages(&request->pinned_out);
-}
-
-/* A request with room for `readable` bytes to the device and `writable` bytes from it. */
-struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
-					enum gpgpu_queue_index index,
-					size_t readable, size_t writable)
-{
-	struct gpgpu_request *request;
-	int err;
-
-	request = kzalloc(sizeof(*request), GFP_KERNEL_ACCOUNT);
-	if (!request)
-		return ERR_PTR(-ENOMEM);
-	kref_init(&request->ref);
-	INIT_LIST_HEAD(&request->node);
-	init_completion(&request->done);
-	request->queue = &client->device->queues[index];
-
-	err = gpgpu_buffer_init(&request->readable, readable);
-	if (!err)
-		err = gpgpu_buffer_init(&request->writable, writable);
-	if (err) {
-		gpgpu_request_free(request);
-		return ERR_PTR(err);
-	}
-	request->sgs[0] = request->readable.sgl;
-	request->sgs[1] = request->writable.sgl;
-	request->num_readable = 1;
-	request->num_writable = 1;
-	request->segments = request->readable.nents + request->writable.nents;
-
-	gpgpu_client_get(client);
-	request->client = client;
-	return request;
-}
 
 /* Tells whoever waits for the request. Queue locked. */
 static void gpgpu_request_complete(struct gpgpu_request *request, int error)
@@ -191,10 +58,7 @@ static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 	if (status == GPGPU_STATUS_NO_CLIENT)
 		mod_delayed_work(gpgpu_wq, &request->client->device->look, 0);
 	gpgpu_request_complete(request, error);
-	if (request->left && gpgpu_request_has_pages(request))
-		llist_add(&request->dead_node, &gpgpu_left);
-	else
-		kref_put(&request->ref, gpgpu_request_release);
+	gpgpu_request_return(request);
 }
 
 /* Whether adding the request would not fail for want of descriptors. */
@@ -328,9 +192,7 @@ void gpgpu_queue_callback(struct virtqueue *vq)
 	struct gpgpu_device *device = vq->vdev->priv;
 
 	gpgpu_queue_pass(&device->queues[vq->index]);
-	if (!llist_empty(&gpgpu_dead) || !llist_empty(&gpgpu_left) ||
-	    !llist_empty(&gpgpu_dead_pinned))
-		queue_work(gpgpu_wq, &gpgpu_reaper);
+	gpgpu_reap_later();
 }
 
 static void gpgpu_queue_rest(struct work_struct *work)
