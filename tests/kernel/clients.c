@@ -106,6 +106,39 @@ void killed_while_opening(void)
 	write_file(SYSFS "close_timeout_ms", "3000");
 }
 
+static void opens_many(void)
+{
+	int i;
+
+	for (i = 0; i < 8; i++)
+		new_client();
+}
+
+/* The clients of a process that ends are closed at the same time, not one after another has been waited for. */
+void closed_by_an_exit(void)
+{
+	int status;
+	pid_t child;
+
+	write_file(SYSFS "close_timeout_ms", "600000");
+	tell(CLOSE_HOLD, 10);
+	fflush(stdout);
+	child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		opens_many();
+		_exit(0);
+	}
+	UNTIL(tell(HELD, 10) == 8);
+	/* It is not gone before its clients are. */
+	CHECK_EQ(waitpid(child, &status, WNOHANG), 0);
+	device_behaves();
+	CHECK_EQ(tell(RELEASE, 10), 8);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	write_file(SYSFS "close_timeout_ms", "3000");
+}
+
 /* ---- Whose client it is */
 
 static void wait_for_byte(int fd)

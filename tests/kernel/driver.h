@@ -31,9 +31,10 @@
 
 /* As in src/device.rs. */
 enum { RELEASE = 1, CLOSE_STATUS, CLOSE_BYTES, CLOSE_HOLD, CLOSES, NOTIFICATIONS, HELD, OPEN_HOLD, NO_MAGIC,
-       REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION };
+       REPLACE, STOPS, CLIENTS, REGIONS, NO_VERSION, SLOW_STOP };
 enum { ECHO, HOLD, USED };
 #define TOLD 0x01000000u
+#define LATE 0xa5
 
 #define CHECK(condition) ((condition) ? (void)0 : fail(__FILE_NAME__, __LINE__, "%s", #condition))
 #define CHECK_EQ(a, b)                                                                      \
@@ -83,6 +84,8 @@ unsigned int open_client(int fd, uint64_t family);
 int new_client(void);
 /* Tells the device something, over a file that never becomes a client. */
 unsigned int tell(unsigned int verb, uint32_t argument);
+/* The device was reset: orders need another file. */
+void end_orders(void);
 void device_behaves(void);
 void write_file(const char *path, const char *text);
 /* Pages that are pinned in the whole system. */
@@ -99,6 +102,15 @@ void start_call(struct call *made);
 /* SIGUSR1 interrupts calls from here on. */
 void catch_signals(void);
 char thread_state(pid_t tid);
+/* Gives a command to the module of module/. */
+void probe(const char *parameter, const char *command);
+/* What it says. */
+long probed(const char *parameter);
+/* Unbinds the driver from its device, and binds it again. */
+void unbind(void);
+void bind_again(void);
+/* Sleeps and is woken by the clock. */
+void suspend(void);
 void drop_privileges(size_t memlock);
 /* Runs `body` in a child, and gives what it ended with. */
 int in_child(void (*body)(void));
@@ -114,6 +126,7 @@ void close_short(void);
 void close_held(void);
 void close_held_many(void);
 void killed_while_opening(void);
+void closed_by_an_exit(void);
 void ends_with_exec(void);
 void ends_with_its_opener(void);
 void ends_though_passed_on(void);
@@ -131,8 +144,14 @@ void pollers_beside_a_sleeper(void);
 void interrupts_after_a_close(void);
 void full_virtqueue(void);
 void removed(void);
+void slow_to_reset(void);
 void suspended(void);
+void suspended_while_opening(void);
 void not_restored(void);
+void restored_with_short_queues(void);
+void restored_without_queues(void);
+void pins_without_memory(void);
+void pins_up_to_a_hole(void);
 void storm(void);
 void replaced_under_a_call(void);
 void replaced_between_calls(void);

@@ -247,3 +247,64 @@ void interrupt_call(struct call *made, unsigned int key, unsigned int chains)
 	CHECK_EQ(pthread_join(made->thread, NULL), 0);
 	CHECK_EQ(made->error, EINTR);
 }
+
+void end_orders(void)
+{
+	if (orders >= 0)
+		close(orders);
+	orders = -1;
+}
+
+#define PROBES "/sys/module/gpgpu_probes/parameters/"
+
+void probe(const char *parameter, const char *command)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), PROBES "%s", parameter);
+	write_file(path, command);
+}
+
+long probed(const char *parameter)
+{
+	char path[64];
+	long value;
+	FILE *file;
+
+	snprintf(path, sizeof(path), PROBES "%s", parameter);
+	file = fopen(path, "r");
+	CHECK(file);
+	CHECK_EQ(fscanf(file, "%ld", &value), 1);
+	fclose(file);
+	return value;
+}
+
+static char bound[64];
+
+void unbind(void)
+{
+	char target[256];
+	ssize_t length;
+
+	length = readlink("/sys/class/misc/virtio-gpgpu/device", target, sizeof(target) - 1);
+	CHECK(length > 0);
+	target[length] = 0;
+	snprintf(bound, sizeof(bound), "%s", strrchr(target, '/') + 1);
+	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/unbind", bound);
+}
+
+void bind_again(void)
+{
+	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/bind", bound);
+	end_orders();
+}
+
+void suspend(void)
+{
+	/* Init has to know: QEMU's power-off does not work after it. */
+	close(open("/tmp/suspended", O_CREAT, 0600));
+	write_file("/sys/class/rtc/rtc0/wakealarm", "0");
+	/* Long enough to be asleep by then, or nothing would wake it. */
+	write_file("/sys/class/rtc/rtc0/wakealarm", "+5");
+	write_file("/sys/power/state", "mem");
+}

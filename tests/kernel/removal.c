@@ -4,19 +4,6 @@
 
 /* ---- Removal */
 
-static char bound[64];
-
-static void find_device(void)
-{
-	char target[256];
-	ssize_t length;
-
-	length = readlink("/sys/class/misc/virtio-gpgpu/device", target, sizeof(target) - 1);
-	CHECK(length > 0);
-	target[length] = 0;
-	snprintf(bound, sizeof(bound), "%s", strrchr(target, '/') + 1);
-}
-
 /* A reset ends what the device would not end: with it, everything is let go. */
 void removed(void)
 {
@@ -26,7 +13,6 @@ void removed(void)
 	int fd = new_client();
 
 	catch_signals();
-	find_device();
 	CHECK_EQ(register_memory(fd, memory(16 * PAGE), 16 * PAGE), 0);
 	waiting.fd = new_client();
 	left.fd = new_client();
@@ -35,7 +21,7 @@ void removed(void)
 	UNTIL(tell(HELD, 40) == 1);
 	tell(CLOSE_STATUS, GPGPU_STATUS_MALFORMED);
 	write_file(SYSFS "close_timeout_ms", "100");
-	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/unbind", bound);
+	unbind();
 	CHECK_EQ(pthread_join(waiting.thread, NULL), 0);
 	CHECK_EQ(waiting.error, ENODEV);
 	UNTIL(pinned() == 0);
@@ -46,28 +32,59 @@ void removed(void)
 	CHECK_EQ(echo(fd), ENODEV);
 	CHECK(open(DEVICE, O_RDWR) < 0);
 
-	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/bind", bound);
+	bind_again();
 	write_file(SYSFS "close_timeout_ms", "3000");
 	CHECK_EQ(echo(fd), ENODEV);
 	fd = new_client();
 	CHECK_EQ(echo(fd), 0);
-	close(orders);
-	orders = -1;
 	device_behaves();
 }
 
-/* ---- Suspend */
+static unsigned char *written;
+static size_t not_late;
 
-/* Sleeps and is woken by the clock. */
-static void suspend(void)
+static void *waits_for_a_reset(void *arg)
 {
-	/* Init has to know: QEMU's power-off does not work after it. */
-	close(open("/tmp/suspended", O_CREAT, 0600));
-	write_file("/sys/class/rtc/rtc0/wakealarm", "0");
-	/* Long enough to be asleep by then, or nothing would wake it. */
-	write_file("/sys/class/rtc/rtc0/wakealarm", "+5");
-	write_file("/sys/power/state", "mem");
+	struct call *made = arg;
+	size_t i;
+
+	made->error = call(made);
+	for (i = 0; i < made->submit.out_bytes; i++)
+		not_late += written[i] != LATE;
+	return NULL;
 }
+
+/* The device writes for a while after it was told to stop: until then its chains' memory stays in place. */
+void slow_to_reset(void)
+{
+	struct call waiting = { .stream = { HOLD, 43 }, .answer_bytes = 64 };
+	struct call left = { .stream = { HOLD, 44 }, .in_bytes = 1 << 20, .answer_bytes = 64 };
+	int fd = new_client();
+
+	catch_signals();
+	CHECK_EQ(register_memory(fd, memory(16 * PAGE), 16 * PAGE), 0);
+	left.fd = new_client();
+	interrupt_call(&left, 44, 1);
+	waiting.fd = new_client();
+	waiting.submit.out_bytes = 1 << 20;
+	written = memory(waiting.submit.out_bytes);
+	waiting.submit.out_ptr = (uintptr_t)written;
+	CHECK_EQ(pthread_create(&waiting.thread, NULL, waits_for_a_reset, &waiting), 0);
+	UNTIL(tell(HELD, 43) == 1);
+	write_file(SYSFS "close_timeout_ms", "100");
+	tell(SLOW_STOP, 2000);
+	unbind();
+	write_file(SYSFS "close_timeout_ms", "3000");
+	CHECK_EQ(pthread_join(waiting.thread, NULL), 0);
+	CHECK_EQ(waiting.error, ENODEV);
+	CHECK_EQ(not_late, 0);
+	UNTIL(pinned() == 0);
+	CHECK_EQ(status_of("VmPin"), 0);
+	bind_again();
+	CHECK_EQ(echo(new_client()), 0);
+}
+
+/* ---- Suspend */
 
 void suspended(void)
 {
@@ -90,30 +107,103 @@ void suspended(void)
 	fd = new_client();
 	CHECK_EQ(echo(fd), 0);
 	/* Both were closed before the device was reset. */
-	close(orders);
-	orders = -1;
+	end_orders();
 	CHECK_EQ(tell(CLOSES, 0), closes + 2);
+}
+
+static void *opens_and_waits(void *arg)
+{
+	struct call *made = arg;
+	struct gpgpu_open open = { .api_family = 1, .version = 2 };
+
+	made->tid = gettid();
+	made->error = ioctl(made->fd, GPGPU_IOC_OPEN, &open) ? errno : 0;
+	return NULL;
+}
+
+/* A thread that only a fatal signal ends, for the device does not answer, does not keep the system awake. */
+void suspended_while_opening(void)
+{
+	struct call opening = { .fd = open_file() };
+
+	tell(OPEN_HOLD, 51);
+	CHECK_EQ(pthread_create(&opening.thread, NULL, opens_and_waits, &opening), 0);
+	UNTIL(tell(HELD, 51) == 1);
+	UNTIL(thread_state(opening.tid) == 'D');
+	write_file(SYSFS "close_timeout_ms", "100");
+	suspend();
+	write_file(SYSFS "close_timeout_ms", "3000");
+	CHECK_EQ(pthread_join(opening.thread, NULL), 0);
+	CHECK_EQ(opening.error, ENODEV);
+	end_orders();
+	device_behaves();
+	CHECK_EQ(echo(new_client()), 0);
+}
+
+/* The device is out of service, until the driver is bound to it anew. */
+static void check_out_of_service(void)
+{
+	struct gpgpu_open arg = { .api_family = 1, .version = 2 };
+	int fd = open_file();
+
+	CHECK_EQ(ioctl(fd, GPGPU_IOC_OPEN, &arg), -1);
+	CHECK_EQ(errno, ENODEV);
+	unbind();
+	CHECK(open(DEVICE, O_RDWR) < 0);
+	close(fd);
+	bind_again();
+	CHECK_EQ(echo(new_client()), 0);
 }
 
 /* The device that is there afterwards is none that the driver knows. */
 void not_restored(void)
 {
-	int fd;
-
-	find_device();
 	tell(NO_MAGIC, 1);
 	suspend();
-	fd = open_file();
-	{
-		struct gpgpu_open arg = { .api_family = 1, .version = 2 };
+	check_out_of_service();
+}
 
-		CHECK_EQ(ioctl(fd, GPGPU_IOC_OPEN, &arg), -1);
-		CHECK_EQ(errno, ENODEV);
-	}
-	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/unbind", bound);
-	CHECK(open(DEVICE, O_RDWR) < 0);
-	close(fd);
-	write_file("/sys/bus/virtio/drivers/virtio_gpgpu/bind", bound);
-	fd = new_client();
-	CHECK_EQ(echo(fd), 0);
+/* Its virtqueues are shorter afterwards: the driver takes them as they are. */
+void restored_with_short_queues(void)
+{
+	struct call moved = { .stream = { ECHO }, .in_bytes = 1 << 20, .answer_bytes = 64, .transfer = 1 };
+	struct call held = { .stream = { HOLD, 52 }, .flags = GPGPU_SUBMIT_NOWAIT };
+	struct gpgpu_info info;
+	int i;
+
+	probe("fail", "vp_modern_get_queue_size 16 3");
+	suspend();
+	CHECK_EQ(probed("fail"), 0);
+	end_orders();
+	moved.fd = new_client();
+	CHECK_EQ(ioctl(moved.fd, GPGPU_IOC_INFO, &info), 0);
+	CHECK_EQ(info.max_segments, 16);
+	CHECK_EQ(info.max_block_bytes, 8 * PAGE);
+	CHECK_EQ(call(&moved), 0);
+	CHECK_EQ(moved.move.status, GPGPU_STATUS_OK);
+	held.fd = moved.fd;
+	for (i = 0; i < 16; i++)
+		CHECK_EQ(call(&held), 0);
+	UNTIL(tell(HELD, 52) == 16);
+	CHECK_EQ(tell(RELEASE, 52), 16);
+	CHECK_EQ(echo(moved.fd), 0);
+
+	unbind();
+	bind_again();
+	moved.fd = new_client();
+	CHECK_EQ(ioctl(moved.fd, GPGPU_IOC_INFO, &info), 0);
+	CHECK_EQ(info.max_segments, 1024);
+}
+
+/* Its virtqueues are too short afterwards, or there are none. */
+void restored_without_queues(void)
+{
+	probe("fail", "vp_modern_get_queue_size 8 3");
+	suspend();
+	CHECK_EQ(probed("fail"), 0);
+	check_out_of_service();
+	probe("fail", "vp_modern_get_queue_size 0 1");
+	suspend();
+	CHECK_EQ(probed("fail"), 0);
+	check_out_of_service();
 }

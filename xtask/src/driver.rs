@@ -37,6 +37,8 @@ const MODULES: [&str; 6] = [
     "virtio/virtio_pci",
     "block/loop",
 ];
+/// The module that makes functions of the kernel fail, and counts and times them.
+const PROBES: &str = "gpgpu_probes.ko";
 /// The client that the guest leaves open when it powers off.
 const LEFT_OPEN: &str = "left_open";
 
@@ -105,12 +107,25 @@ pub struct Options {
     /// The guests' kernel: 6.12, newest or oldest; all, if not said.
     #[arg(long)]
     pub kernel: Option<String>,
+    /// Only the tests of these names.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
 }
 
 /// Builds what is needed, runs the tests and prints what failed; whether nothing did.
 pub fn run_alone(options: &Options) -> Result<bool> {
     let environment = setup::run(&[Part::Guest, Part::Oldest])?;
-    let programs = build(&environment.paths)?;
+    let mut programs = build(&environment.paths)?;
+    if let Some(unknown) = options
+        .only
+        .iter()
+        .find(|name| !programs.names.contains(name))
+    {
+        bail!("there is no test {unknown}");
+    }
+    if !options.only.is_empty() {
+        programs.names.retain(|name| options.only.contains(name));
+    }
     let all = kernels(&environment);
     let kernels = match options.kernel.as_deref() {
         Some("oldest") => all[..1].to_vec(),
@@ -139,6 +154,8 @@ pub fn kernels(environment: &Environment) -> Vec<Kernel> {
 pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> Result<Vec<Judged>> {
     let paths = &environment.paths;
     let module = kernel::build_module(paths, kernel, &paths.root.join("guest-driver/kernel"))?;
+    let probes = paths.root.join(SOURCE).join("module");
+    let probes = kernel::build_module_in(paths, kernel, &probes, &paths.modules().join("probes"))?;
     let step = Step::new(format!("kernel driver on {}", kernel.abi));
     // The oldest kernel's root has neither.
     let tools = environment.boot_kernels.first();
@@ -151,6 +168,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut archive = initramfs::base(&busybox);
     archive.file("lib/modules/virtio_gpgpu.ko", &module);
+    archive.file(&format!("lib/modules/{PROBES}"), &probes);
     archive.file("bin/driver-tests", &programs.tests);
     add_modules(&mut archive, kernel)?;
     let initramfs = work.path().join("initramfs");
@@ -241,6 +259,7 @@ fn add_modules(archive: &mut initramfs::Archive, kernel: &Kernel) -> Result<()> 
         archive.bytes(&format!("lib/modules/{name}"), 0o644, bytes);
         list.push_str(&format!("{name}\n"));
     }
+    list.push_str(&format!("{PROBES}\n"));
     archive.bytes("lib/modules/first", 0o644, list);
     Ok(())
 }

@@ -75,7 +75,17 @@ pub fn in_root(root: &Path) -> Result<Vec<Kernel>> {
 
 /// Builds the module whose sources are in `source` for `kernel` and returns the `.ko`. A warning is a failure.
 pub fn build_module(paths: &Paths, kernel: &Kernel, source: &Path) -> Result<PathBuf> {
-    let work = paths.modules().join(&kernel.abi);
+    build_module_in(paths, kernel, source, &paths.modules())
+}
+
+/// The same with the folder below which it is built, for a module that is not the driver.
+pub fn build_module_in(
+    paths: &Paths,
+    kernel: &Kernel,
+    source: &Path,
+    folder: &Path,
+) -> Result<PathBuf> {
+    let work = folder.join(&kernel.abi);
     if !source.join("Kbuild").is_file() {
         bail!("{} has no Kbuild", source.display());
     }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use gpgpu_protocol::layout::{
     COMMAND_QUEUE, CONTROL_QUEUE, CommandHeader, Config, MAX_QUEUE_SIZE, NUM_QUEUES, control,
@@ -33,6 +34,9 @@ use zerocopy::{FromBytes, IntoBytes, little_endian::U32};
 const ORDER: u64 = 0x0bad;
 /// What an order's answer adds to its number, to tell it from a status.
 const TOLD: u32 = 0x0100_0000;
+
+/// What the device writes to memory before it reports that a queue has stopped.
+const LATE: u8 = 0xa5;
 
 /// What the device can be told.
 mod order {
@@ -64,6 +68,9 @@ mod order {
     pub const REGIONS: u16 = 13;
     /// So many reads of the configuration show another version.
     pub const NO_VERSION: u16 = 14;
+    /// The next stop of the command queue takes so many milliseconds. At their end, the device writes [`super::LATE`] to
+    /// all that the chains that it holds let it write to.
+    pub const SLOW_STOP: u16 = 15;
 }
 
 /// What a stream's first word can say; the second is its argument. With any other word, 0 for instance, the chain is answered
@@ -105,6 +112,7 @@ pub struct Device {
     stops: u32,
     no_magic: AtomicU32,
     no_version: AtomicU32,
+    slow_stop: u32,
 }
 
 impl Device {
@@ -126,6 +134,7 @@ impl Device {
             stops: 0,
             no_magic: AtomicU32::new(0),
             no_version: AtomicU32::new(0),
+            slow_stop: 0,
         }
     }
 
@@ -152,9 +161,30 @@ impl Device {
             order::STOPS => return Ok(self.stops),
             order::NO_MAGIC => self.no_magic.store(argument, Ordering::Relaxed),
             order::NO_VERSION => self.no_version.store(argument, Ordering::Relaxed),
+            order::SLOW_STOP => self.slow_stop = argument,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         Ok(0)
+    }
+
+    /// Is slow to stop, and uses the memory of its chains until then.
+    fn stop_slowly(&mut self, queue: usize) -> io::Result<()> {
+        let delay = std::mem::take(&mut self.slow_stop);
+        if delay == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(delay.into()));
+        let memory = self.memory.memory();
+        for held in self.held.iter().filter(|held| held.queue == queue) {
+            let mut writer = held
+                .chain
+                .clone()
+                .writer(&memory)
+                .map_err(io::Error::other)?;
+            let bytes = vec![LATE; writer.available_bytes()];
+            writer.write_all(&bytes)?;
+        }
+        Ok(())
     }
 
     fn release(&mut self, key: u32, vrings: &[VringRwLock]) -> io::Result<u32> {
@@ -380,6 +410,9 @@ impl VhostUserBackendMut for Device {
             println!("stopped, {} clients open", self.clients.len());
             // Orders of how to answer outlive a reset, so that a test can have it go wrong.
             self.clients.clear();
+        }
+        if queue as usize == COMMAND_QUEUE {
+            self.stop_slowly(COMMAND_QUEUE)?;
         }
         self.held.retain(|held| held.queue != queue as usize);
         Ok(())

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+/* Functions of the kernel that fail, and how long interrupts are off. */
+#include "driver.h"
+
+/* A pin that fails for want of memory is no memory without pages: the call fails as well, and nothing is copied. */
+void pins_without_memory(void)
+{
+	struct call made = { .fd = new_client(), .stream = { ECHO }, .in_bytes = 1 << 20, .answer_bytes = 64 };
+	struct call moved = { .fd = made.fd, .stream = { ECHO }, .in_bytes = 1 << 20, .transfer = 1 };
+	void *address = memory(16 * PAGE);
+	long before = pinned();
+
+	probe("fail", "pin_user_pages_fast -12 1");
+	CHECK_EQ(register_memory(made.fd, address, 16 * PAGE), -1);
+	CHECK_EQ(errno, ENOMEM);
+	CHECK_EQ(probed("fail"), 0);
+	probe("fail", "pin_user_pages_fast -12 1");
+	CHECK_EQ(call(&made), ENOMEM);
+	CHECK_EQ(probed("fail"), 0);
+	probe("fail", "pin_user_pages_fast -12 1");
+	CHECK_EQ(call(&moved), ENOMEM);
+	CHECK_EQ(probed("fail"), 0);
+	CHECK_EQ(pinned(), before);
+	CHECK_EQ(status_of("VmPin"), 0);
+
+	CHECK_EQ(register_memory(made.fd, address, 16 * PAGE), 0);
+	CHECK_EQ(call(&made), 0);
+	CHECK_EQ(call(&moved), 0);
+	close(made.fd);
+	UNTIL(pinned() == before);
+}
+
+/* What lies before memory that is not there does not stay pinned. */
+void pins_up_to_a_hole(void)
+{
+	const size_t bytes = 4 << 20, hole = bytes - 8 * PAGE;
+	struct call made = { .fd = new_client(), .stream = { ECHO }, .in_bytes = bytes };
+	struct call moved = { .fd = made.fd, .stream = { ECHO }, .in_bytes = bytes, .transfer = 1 };
+	long before = pinned();
+
+	made.data = memory(bytes);
+	moved.data = made.data;
+	CHECK_EQ(munmap(made.data + hole, bytes - hole), 0);
+	CHECK_EQ(register_memory(made.fd, made.data, bytes), -1);
+	CHECK_EQ(errno, EFAULT);
+	CHECK_EQ(call(&made), EFAULT);
+	CHECK_EQ(call(&moved), EFAULT);
+	UNTIL(pinned() == before);
+	CHECK_EQ(status_of("VmPin"), 0);
+	CHECK_EQ(echo(made.fd), 0);
+}
