@@ -279,7 +279,7 @@ struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
 {
 	struct gpgpu_request *request;
 	struct gpgpu_client *client;
-	int err;
+	int i, err;
 
 	if (!current->mm)
 		return ERR_PTR(-EPERM);
@@ -291,6 +291,8 @@ struct gpgpu_client *gpgpu_client_new(struct gpgpu_device *device)
 	mutex_init(&client->lock);
 	INIT_LIST_HEAD(&client->node);
 	INIT_LIST_HEAD(&client->regions);
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
+		INIT_LIST_HEAD(&client->queued[i]);
 	xa_init(&client->regions_by_id);
 	xa_init_flags(&client->interrupted, XA_FLAGS_ALLOC1);
 	xa_init_flags(&client->paused, XA_FLAGS_ALLOC1);

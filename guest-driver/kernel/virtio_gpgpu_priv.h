@@ -46,7 +46,7 @@ struct gpgpu_queue {
 	struct virtqueue *vq;
 	struct list_head pending;	/* requests that wait for descriptors, oldest first */
 	struct list_head in_flight;	/* requests that the device holds */
-	unsigned int sleepers;		/* requests that want an interrupt */
+	unsigned int sleepers;		/* requests and clients that want an interrupt */
 	unsigned int pollers;		/* threads that watch the virtqueue instead */
 	struct work_struct rest;	/* goes on when a pass has reached its limit */
 	bool stopped;
@@ -102,6 +102,10 @@ struct gpgpu_client {
 	unsigned long flags;
 	u32 id;
 	wait_queue_head_t wait;		/* for poll() */
+
+	/* By queue, guarded by its lock. */
+	struct list_head queued[GPGPU_QUEUE_EVENT];	/* its requests there, oldest first */
+	bool collected[GPGPU_QUEUE_EVENT];	/* see gpgpu_queue_collect() */
 
 	struct mutex lock;		/* guards the next three */
 	struct list_head regions;	/* all registrations, confirmed or not */
@@ -183,6 +187,7 @@ struct gpgpu_request {
 
 	/* Guarded by the queue's lock until `done`. */
 	struct list_head node;		/* in one of the queue's lists */
+	struct list_head of_client;	/* in gpgpu_client.queued */
 	enum gpgpu_request_state state;
 	bool sleeper;
 	bool left;			/* by its thread: see gpgpu_request_leave() */

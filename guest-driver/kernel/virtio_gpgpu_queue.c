@@ -12,8 +12,10 @@
  * interrupt. While they are on, that is left to the interrupt: Linux switches a
  * line off whose interrupts mostly find nothing.
  *
- * All of this runs with interrupts off. To bound that time, one pass over a queue
- * handles a limited number of requests and segments; a work item does the rest.
+ * The lock is held with interrupts off. To bound that time, whoever holds it handles
+ * a limited number of requests and segments. A work item does the rest of a pass over
+ * the virtqueue; who ends the requests of a client or of a queue takes the lock again
+ * for the next ones.
  */
 #include <linux/freezer.h>
 #include <linux/ktime.h>
@@ -36,27 +38,40 @@ static void gpgpu_request_complete(struct gpgpu_request *request, int error)
 		gpgpu_client_go_on_closing(request->client);
 }
 
+static unsigned int gpgpu_queue_index(const struct gpgpu_queue *queue,
+				      const struct gpgpu_client *client)
+{
+	return queue - client->device->queues;
+}
+
 /* The device is done with the request, or never saw it. Queue locked. */
 static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 				 u32 used)
 {
 	struct gpgpu_wire_command_answer *answer = request->writable.data;
+	struct gpgpu_client *client = request->client;
 	struct gpgpu_queue *queue = request->queue;
+	unsigned int index = gpgpu_queue_index(queue, client);
 	u32 status = GPGPU_STATUS_OK;
 
 	list_del_init(&request->node);
+	list_del_init(&request->of_client);
 	if (request->sleeper)
 		queue->sleepers--;
 	request->sleeper = false;
+	if (client->collected[index] && list_empty(&client->queued[index])) {
+		client->collected[index] = false;
+		queue->sleepers--;
+	}
 	request->used = used;
 	/* Every answer of either queue starts with the status. */
 	if (!error && used >= sizeof(*answer))
 		status = le32_to_cpu(answer->status);
 	if (status == GPGPU_STATUS_CLIENT_DEAD)
-		gpgpu_client_died(request->client);
+		gpgpu_client_died(client);
 	/* A device that never had the client may be in the place of one that had. */
 	if (status == GPGPU_STATUS_NO_CLIENT)
-		mod_delayed_work(gpgpu_wq, &request->client->device->look, 0);
+		mod_delayed_work(gpgpu_wq, &client->device->look, 0);
 	gpgpu_request_complete(request, error);
 	gpgpu_request_return(request);
 }
@@ -75,13 +90,20 @@ static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
  */
 #define GPGPU_TAKE_REQUESTS 32
 #define GPGPU_GIVE_SEGMENTS 1024
+#define GPGPU_GIVE_REQUESTS 32
+
+/* What one pass has done so far. */
+struct gpgpu_pass {
+	unsigned int taken;
+	unsigned int given;
+	unsigned int segments;
+	bool added;
+};
 
 /* Moves pending requests into the virtqueue. Queue locked and running. */
-static bool gpgpu_queue_push(struct gpgpu_queue *queue)
+static void gpgpu_queue_push(struct gpgpu_queue *queue, struct gpgpu_pass *pass)
 {
 	struct gpgpu_request *request;
-	unsigned int segments = 0;
-	bool added = false;
 	int err;
 
 	while (!list_empty(&queue->pending)) {
@@ -91,11 +113,13 @@ static bool gpgpu_queue_push(struct gpgpu_queue *queue)
 		if (!list_empty(&queue->in_flight) &&
 		    !gpgpu_queue_has_room(queue, request))
 			break;
-		if (segments >= GPGPU_GIVE_SEGMENTS) {
+		if (pass->segments >= GPGPU_GIVE_SEGMENTS ||
+		    pass->given == GPGPU_GIVE_REQUESTS) {
 			queue_work(gpgpu_wq, &queue->rest);
 			break;
 		}
-		segments += request->segments;
+		pass->given++;
+		pass->segments += request->segments;
 		err = virtqueue_add_sgs(queue->vq, request->sgs,
 					request->num_readable,
 					request->num_writable, request,
@@ -108,11 +132,10 @@ static bool gpgpu_queue_push(struct gpgpu_queue *queue)
 		}
 		request->state = GPGPU_REQUEST_QUEUED;
 		list_move_tail(&request->node, &queue->in_flight);
-		added = true;
+		pass->added = true;
 		if (request->nowait)
 			complete_all(&request->done);
 	}
-	return added;
 }
 
 static bool gpgpu_queue_wants_interrupts(const struct gpgpu_queue *queue)
@@ -126,27 +149,26 @@ static bool gpgpu_queue_wants_interrupts(const struct gpgpu_queue *queue)
  */
 static bool gpgpu_queue_service(struct gpgpu_queue *queue)
 {
+	struct gpgpu_pass pass = {};
 	struct gpgpu_request *request;
-	unsigned int taken = 0;
-	bool added = false;
 	u32 used;
 
 	do {
 		virtqueue_disable_cb(queue->vq);
-		while (taken < GPGPU_TAKE_REQUESTS &&
+		while (pass.taken < GPGPU_TAKE_REQUESTS &&
 		       (request = virtqueue_get_buf(queue->vq, &used))) {
 			gpgpu_request_finish(request, 0, used);
-			taken++;
+			pass.taken++;
 		}
-		added |= gpgpu_queue_push(queue);
-		if (taken == GPGPU_TAKE_REQUESTS) {
+		gpgpu_queue_push(queue, &pass);
+		if (pass.taken == GPGPU_TAKE_REQUESTS) {
 			queue_work(gpgpu_wq, &queue->rest);
 			break;
 		}
 	} while (gpgpu_queue_wants_interrupts(queue) &&
 		 !virtqueue_enable_cb(queue->vq));
 
-	return added && virtqueue_kick_prepare(queue->vq);
+	return pass.added && virtqueue_kick_prepare(queue->vq);
 }
 
 /*
@@ -253,7 +275,9 @@ static void gpgpu_request_poll(struct gpgpu_request *request, bool polling)
  */
 int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 {
+	struct gpgpu_client *client = request->client;
 	struct gpgpu_queue *queue = request->queue;
+	struct gpgpu_pass pass = {};
 	bool notify = false;
 	unsigned long flags;
 	int err = 0;
@@ -268,7 +292,7 @@ int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 	 * the device may have given the client's number away by then.
 	 */
 	if (queue->stopped ||
-	    (test_bit(GPGPU_CLIENT_CLOSING, &request->client->flags) &&
+	    (test_bit(GPGPU_CLIENT_CLOSING, &client->flags) &&
 	     !request->is_close)) {
 		err = -ENODEV;
 		gpgpu_request_complete(request, err);
@@ -276,13 +300,16 @@ int gpgpu_request_submit(struct gpgpu_request *request, bool poll)
 		kref_get(&request->ref);
 		request->state = GPGPU_REQUEST_PENDING;
 		list_add_tail(&request->node, &queue->pending);
+		list_add_tail(&request->of_client,
+			      &client->queued[gpgpu_queue_index(queue, client)]);
 		/* Before the device could interrupt for it. */
 		queue->pollers += poll;
-		if (gpgpu_queue_wants_interrupts(queue))
-			notify = gpgpu_queue_push(queue) &&
-				 virtqueue_kick_prepare(queue->vq);
-		else
+		if (gpgpu_queue_wants_interrupts(queue)) {
+			gpgpu_queue_push(queue, &pass);
+			notify = pass.added && virtqueue_kick_prepare(queue->vq);
+		} else {
 			notify = gpgpu_queue_service(queue);
+		}
 	}
 	gpgpu_queue_unlock(queue, flags, notify);
 	if (poll) {
@@ -392,41 +419,65 @@ void gpgpu_request_give_up(struct gpgpu_request *request)
 	gpgpu_request_put(request);
 }
 
+/* Fails requests that the device does not have, the newest first. Queue locked. */
+static bool gpgpu_queue_purge_some(struct gpgpu_client *client,
+				   const struct list_head *queued)
+{
+	struct gpgpu_request *request;
+	unsigned int failed;
+
+	for (failed = 0; failed < GPGPU_TAKE_REQUESTS; failed++) {
+		if (list_empty(queued))
+			return false;
+		request = list_last_entry(queued, struct gpgpu_request,
+					  of_client);
+		/* What was queued before it got there before it. */
+		if (request->state != GPGPU_REQUEST_PENDING || request->is_close)
+			return false;
+		gpgpu_request_finish(request, -ENODEV, 0);
+	}
+	return true;
+}
+
 /*
  * Fails what a client that is closing has not got into the virtqueue. From
  * here on nothing of it enters but its CLOSE: whoever saw the client before
- * GPGPU_CLIENT_CLOSING was set has left the lock.
+ * GPGPU_CLIENT_CLOSING was set has left the lock. May sleep.
  */
 void gpgpu_queue_purge(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
-	struct gpgpu_request *request, *next;
+	const struct list_head *queued =
+		&client->queued[gpgpu_queue_index(queue, client)];
 	unsigned long flags;
+	bool more;
 
-	spin_lock_irqsave(&queue->lock, flags);
-	list_for_each_entry_safe(request, next, &queue->pending, node) {
-		if (request->client != client || request->is_close)
-			continue;
-		gpgpu_request_finish(request, -ENODEV, 0);
-	}
-	spin_unlock_irqrestore(&queue->lock, flags);
-	gpgpu_reap();
+	do {
+		spin_lock_irqsave(&queue->lock, flags);
+		more = gpgpu_queue_purge_some(client, queued);
+		spin_unlock_irqrestore(&queue->lock, flags);
+		gpgpu_reap();
+		cond_resched();
+	} while (more);
 }
 
-/* Takes back what there is of a client as soon as the device returns it. */
+/*
+ * Takes back what there is of a client as soon as the device returns it: the client
+ * wants an interrupt for as long as any of its requests is queued.
+ */
 void gpgpu_queue_collect(struct gpgpu_queue *queue, struct gpgpu_client *client)
 {
-	struct gpgpu_request *request;
+	unsigned int index = gpgpu_queue_index(queue, client);
 	bool notify = false;
 	unsigned long flags;
 
 	flags = gpgpu_queue_lock(queue);
 	if (!queue->stopped) {
-		list_for_each_entry(request, &queue->in_flight, node)
-			if (request->client == client)
-				gpgpu_request_want_interrupt(request);
-		list_for_each_entry(request, &queue->pending, node)
-			if (request->client == client)
-				gpgpu_request_want_interrupt(request);
+		if (!list_empty(&client->queued[index]) &&
+		    !client->collected[index]) {
+			client->collected[index] = true;
+			queue->sleepers++;
+			queue_delayed_work(gpgpu_wq, &client->device->look, HZ);
+		}
 		notify = gpgpu_queue_service(queue);
 	}
 	gpgpu_queue_unlock(queue, flags, notify);
@@ -445,18 +496,38 @@ void gpgpu_queue_stop(struct gpgpu_queue *queue)
 	cancel_work_sync(&queue->rest);
 }
 
-/* Fails all requests. The queue is stopped and the device reset. */
-void gpgpu_queue_drop(struct gpgpu_queue *queue)
+/* Fails requests of a list, the oldest first. Returns whether there are more. */
+static bool gpgpu_queue_drop_some(struct gpgpu_queue *queue,
+				  const struct list_head *list)
 {
-	struct gpgpu_request *request, *next;
+	struct gpgpu_request *request;
+	unsigned int dropped;
 	unsigned long flags;
 
 	spin_lock_irqsave(&queue->lock, flags);
-	while ((request = virtqueue_detach_unused_buf(queue->vq)))
+	for (dropped = 0; dropped < GPGPU_TAKE_REQUESTS && !list_empty(list);
+	     dropped++) {
+		request = list_first_entry(list, struct gpgpu_request, node);
 		gpgpu_request_finish(request, -ENODEV, 0);
-	list_for_each_entry_safe(request, next, &queue->pending, node)
-		gpgpu_request_finish(request, -ENODEV, 0);
-	queue->vq = NULL;
+	}
 	spin_unlock_irqrestore(&queue->lock, flags);
 	gpgpu_reap();
+	cond_resched();
+	return dropped == GPGPU_TAKE_REQUESTS;
+}
+
+/* Fails all requests. The queue is stopped and the device reset. May sleep. */
+void gpgpu_queue_drop(struct gpgpu_queue *queue)
+{
+	unsigned long flags;
+
+	/* Of a stopped queue, nobody else touches the virtqueue. */
+	while (virtqueue_detach_unused_buf(queue->vq))
+		cond_resched();
+	while (gpgpu_queue_drop_some(queue, &queue->in_flight) ||
+	       gpgpu_queue_drop_some(queue, &queue->pending))
+		;
+	spin_lock_irqsave(&queue->lock, flags);
+	queue->vq = NULL;
+	spin_unlock_irqrestore(&queue->lock, flags);
 }

@@ -143,6 +143,7 @@ struct gpgpu_request *gpgpu_request_new(struct gpgpu_client *client,
 		return ERR_PTR(-ENOMEM);
 	kref_init(&request->ref);
 	INIT_LIST_HEAD(&request->node);
+	INIT_LIST_HEAD(&request->of_client);
 	init_completion(&request->done);
 	request->queue = &client->device->queues[index];
 

@@ -49,3 +49,41 @@ void pins_up_to_a_hole(void)
 	CHECK_EQ(status_of("VmPin"), 0);
 	CHECK_EQ(echo(made.fd), 0);
 }
+
+#define MOVERS 16
+
+/* However many requests end together, interrupts are off for a few of them at a time alone. */
+void many_end_at_once(void)
+{
+	struct call held = { .fd = new_client(), .stream = { HOLD, 34 }, .flags = GPGPU_SUBMIT_NOWAIT };
+	struct call movers[MOVERS];
+	void *data = memory(32 << 20);
+	int i, fd = new_client();
+	long most;
+
+	for (i = 0; i < 1024; i++)
+		CHECK_EQ(call(&held), 0);
+	UNTIL(tell(HELD, 34) == 1024);
+	/* Each with as many blocks as can be, that wait for room. */
+	write_file(SYSFS "blocks", "16");
+	for (i = 0; i < MOVERS; i++) {
+		movers[i] = (struct call){ .fd = fd, .stream = { ECHO }, .in_bytes = 32 << 20, .data = data, .transfer = 1 };
+		start_call(&movers[i]);
+		UNTIL(movers[i].tid && thread_state(movers[i].tid) == 'S');
+	}
+	write_file(SYSFS "blocks", "8");
+	write_file(SYSFS "close_timeout_ms", "100");
+	probe("stretch", "complete_all");
+	unbind();
+	most = probed("stretch");
+	probe("stretch", "\n");
+	write_file(SYSFS "close_timeout_ms", "3000");
+	for (i = 0; i < MOVERS; i++) {
+		CHECK_EQ(pthread_join(movers[i].thread, NULL), 0);
+		CHECK_EQ(movers[i].error, ENODEV);
+	}
+	bind_again();
+	printf("at most %ld at a time\n", most);
+	CHECK(most >= 2 && most <= 64);
+	UNTIL(pinned() == 0);
+}
