@@ -51,6 +51,7 @@ struct gpgpu_queue {
 	struct work_struct rest;	/* goes on when a pass has reached its limit */
 	bool stopped;
 	bool indirect;			/* a chain takes one descriptor */
+	bool direct;			/* it did not, last time: there was no memory */
 	unsigned int size;		/* descriptors: the longest chain */
 };
 

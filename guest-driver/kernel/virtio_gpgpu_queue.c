@@ -76,11 +76,17 @@ static void gpgpu_request_finish(struct gpgpu_request *request, int error,
 	gpgpu_request_return(request);
 }
 
-/* Whether adding the request would not fail for want of descriptors. */
+/*
+ * Whether adding the request would not fail for want of descriptors. If there was no
+ * memory for an indirect table, this waits until the chain has room without one:
+ * virtqueue_add() would notify the device each time that it fails.
+ */
 static bool gpgpu_queue_has_room(const struct gpgpu_queue *queue,
 				 const struct gpgpu_request *request)
 {
-	return queue->vq->num_free >= (queue->indirect ? 1 : request->segments);
+	bool one = queue->indirect && !queue->direct;
+
+	return queue->vq->num_free >= (one ? 1 : request->segments);
 }
 
 /*
@@ -124,8 +130,11 @@ static void gpgpu_queue_push(struct gpgpu_queue *queue, struct gpgpu_pass *pass)
 					request->num_readable,
 					request->num_writable, request,
 					GFP_ATOMIC);
-		if (err == -ENOSPC && !list_empty(&queue->in_flight))
+		if (err == -ENOSPC && !list_empty(&queue->in_flight)) {
+			queue->direct = true;
 			break;
+		}
+		queue->direct = false;
 		if (err) {
 			gpgpu_request_finish(request, err, 0);
 			continue;
@@ -529,5 +538,6 @@ void gpgpu_queue_drop(struct gpgpu_queue *queue)
 		;
 	spin_lock_irqsave(&queue->lock, flags);
 	queue->vq = NULL;
+	queue->direct = false;
 	spin_unlock_irqrestore(&queue->lock, flags);
 }

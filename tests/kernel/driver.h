@@ -152,6 +152,7 @@ void restored_with_short_queues(void);
 void restored_without_queues(void);
 void pins_without_memory(void);
 void pins_up_to_a_hole(void);
+void chains_without_memory(void);
 void many_end_at_once(void);
 void storm(void);
 void replaced_under_a_call(void);

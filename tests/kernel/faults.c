@@ -50,6 +50,39 @@ void pins_up_to_a_hole(void)
 	CHECK_EQ(echo(made.fd), 0);
 }
 
+#define ADDS 1000000
+
+/*
+ * Without memory for an indirect table a chain has no room in a virtqueue that is almost full. The kernel would notify
+ * the device at each attempt to add it, so who waits for room does not attempt it over and over.
+ */
+void chains_without_memory(void)
+{
+	struct call held = { .fd = new_client(), .stream = { HOLD, 33 }, .flags = GPGPU_SUBMIT_NOWAIT };
+	struct call made = { .fd = new_client(), .stream = { ECHO }, .in_bytes = 1 << 20, .answer_bytes = 64 };
+	long adds;
+	int i;
+
+	for (i = 0; i < 1023; i++)
+		CHECK_EQ(call(&held), 0);
+	UNTIL(tell(HELD, 33) == 1023);
+	/* Who waits watches the virtqueue for a while. */
+	write_file(SYSFS "poll_us", "200000");
+	/* No memory for a table, and no room without one. */
+	probe("fail", "virtqueue_add_sgs -28 1000000");
+	start_call(&made);
+	UNTIL(made.tid && thread_state(made.tid) == 'S');
+	adds = ADDS - probed("fail");
+	probe("fail", "\n");
+	write_file(SYSFS "poll_us", "50");
+	printf("%ld attempts\n", adds);
+	CHECK(adds >= 1 && adds <= 2);
+	CHECK_EQ(tell(RELEASE, 33), 1023);
+	CHECK_EQ(pthread_join(made.thread, NULL), 0);
+	CHECK_EQ(made.error, 0);
+	CHECK_EQ(made.submit.status, GPGPU_STATUS_OK);
+}
+
 #define MOVERS 16
 
 /* However many requests end together, interrupts are off for a few of them at a time alone. */

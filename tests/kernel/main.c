@@ -33,6 +33,7 @@ static const struct {
 	TEST(full_virtqueue),
 	TEST(pins_without_memory),
 	TEST(pins_up_to_a_hole),
+	TEST(chains_without_memory),
 	TEST(many_end_at_once),
 	TEST(removed),
 	TEST(slow_to_reset),
