@@ -93,8 +93,11 @@ static void gpgpu_event_callback(struct virtqueue *vq)
 	struct gpgpu_device *device = vq->vdev->priv;
 	struct gpgpu_wire_event *event;
 	unsigned long flags;
+	bool notify = false;
 	u32 used;
 
+	/* As for the other queues: the device is notified without the lock. */
+	rcu_read_lock();
 	spin_lock_irqsave(&device->event_lock, flags);
 	if (device->events_stopped)
 		goto unlock;
@@ -106,15 +109,20 @@ static void gpgpu_event_callback(struct virtqueue *vq)
 			gpgpu_event_add(device, event);
 		}
 	} while (!virtqueue_enable_cb(vq));
-	virtqueue_kick(vq);
+	notify = virtqueue_kick_prepare(vq);
 unlock:
 	spin_unlock_irqrestore(&device->event_lock, flags);
+	if (notify)
+		virtqueue_notify(vq);
+	rcu_read_unlock();
 }
 
+/* The caller holds `life`, which keeps the virtqueue. */
 static void gpgpu_events_start(struct gpgpu_device *device)
 {
 	unsigned int i, count;
 	unsigned long flags;
+	bool notify;
 
 	count = min(GPGPU_NUM_EVENTS,
 		    virtqueue_get_vring_size(device->event_vq));
@@ -123,8 +131,10 @@ static void gpgpu_events_start(struct gpgpu_device *device)
 	for (i = 0; i < count; i++)
 		if (gpgpu_event_add(device, &device->events[i]))
 			break;
-	virtqueue_kick(device->event_vq);
+	notify = virtqueue_kick_prepare(device->event_vq);
 	spin_unlock_irqrestore(&device->event_lock, flags);
+	if (notify)
+		virtqueue_notify(device->event_vq);
 }
 
 /*
@@ -265,11 +275,12 @@ static void gpgpu_reset(struct gpgpu_device *device)
 	unsigned long flags;
 	int i;
 
-	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
-		gpgpu_queue_stop(&device->queues[i]);
 	spin_lock_irqsave(&device->event_lock, flags);
 	device->events_stopped = true;
 	spin_unlock_irqrestore(&device->event_lock, flags);
+	/* These wait for who still notifies the device of any queue. */
+	for (i = 0; i < GPGPU_QUEUE_EVENT; i++)
+		gpgpu_queue_stop(&device->queues[i]);
 
 	/* When this returns, the device has ended what wrote to memory (GPGPU-DEV-8). */
 	virtio_reset_device(device->vdev);
