@@ -132,9 +132,9 @@ bool gpgpu_client_is_open(struct gpgpu_client *client)
 }
 
 /*
- * Whether the device reaches the client's regions no more: it said so, or was
- * reset. Any other answer says nothing about them (GPGPU-DRV-15), NO_CLIENT
- * least of all: the device gave the client its number.
+ * Whether there is nothing more to wait for: the device has closed the client, or was
+ * reset. Any other answer says nothing about the client's regions (GPGPU-DRV-15),
+ * NO_CLIENT least of all: the device gave the client its number.
  */
 static bool gpgpu_client_is_let_go(struct gpgpu_client *client)
 {
@@ -154,6 +154,17 @@ static bool gpgpu_client_is_let_go(struct gpgpu_client *client)
 }
 
 /*
+ * Whether the device, which was reset, may still reach the client's regions. A transport
+ * may report a reset as stopped queues: the device then keeps a client whose CLOSE
+ * it never had, and the client may write once the queues run again (GPGPU-DEV-65).
+ */
+static bool gpgpu_client_is_in_reach(struct gpgpu_client *client)
+{
+	return !READ_ONCE(client->close_request->given) &&
+	       !READ_ONCE(client->device->is_replaced);
+}
+
+/*
  * Goes on with closing as far as it can without waiting: with OPEN, with CLOSE
  * and with a reset it is queued again. Returns whether the client is closed.
  */
@@ -165,7 +176,7 @@ static bool gpgpu_client_close(struct gpgpu_client *client)
 	struct gpgpu_request *request = client->close_request;
 	struct gpgpu_wire_control *header;
 	struct gpgpu_region *region, *next;
-	bool opening;
+	bool opening, in_reach = false;
 
 	gpgpu_queue_purge(control, client);
 	gpgpu_queue_purge(command, client);
@@ -191,6 +202,7 @@ static bool gpgpu_client_close(struct gpgpu_client *client)
 		if (!completion_done(&request->done) ||
 		    !gpgpu_client_is_let_go(client))
 			return false;
+		in_reach = gpgpu_client_is_in_reach(client);
 		xa_lock_irq(&device->clients);
 		if (xa_load(&device->clients, client->id) == client)
 			__xa_erase(&device->clients, client->id);
@@ -200,9 +212,14 @@ static bool gpgpu_client_close(struct gpgpu_client *client)
 	gpgpu_request_put(request);
 
 	mutex_lock(&client->lock);
+	if (in_reach && !list_empty(&client->regions))
+		pr_err("virtio_gpgpu: client %u of process %d could not be closed before the reset: its memory stays pinned until the guest restarts\n",
+		       client->id, client->pid);
 	list_for_each_entry_safe(region, next, &client->regions, node) {
 		list_del_init(&region->node);
-		gpgpu_region_put(region);
+		/* Memory that is lost is better than memory that is written to. */
+		if (!in_reach)
+			gpgpu_region_put(region);
 	}
 	mutex_unlock(&client->lock);
 

@@ -216,6 +216,7 @@ static int gpgpu_start(struct gpgpu_device *device)
 	/* From here on nothing fails: who may use the queues can rely on them. */
 	device->event_vq = vqs[GPGPU_QUEUE_EVENT];
 	WRITE_ONCE(device->is_reset, false);
+	WRITE_ONCE(device->is_replaced, false);
 	virtio_device_ready(device->vdev);
 	for (i = 0; i < GPGPU_QUEUE_EVENT; i++) {
 		queue = &device->queues[i];
@@ -398,6 +399,7 @@ int gpgpu_device_look(struct gpgpu_device *device)
 		if (device->is_reset || !gpgpu_is_replaced(device))
 			goto unlock;
 		dev_notice(dev, "another device has taken the place of this one: its clients end\n");
+		WRITE_ONCE(device->is_replaced, true);
 		gpgpu_reset(device);
 		gpgpu_start_closing(device, gpgpu_client_is_of_no_device);
 		gpgpu_finish_closing(device);

@@ -77,7 +77,8 @@ struct gpgpu_device {
 	struct mutex life;		/* held to start and to reset the device */
 	u64 instance;			/* which one was started; 0: it does not say */
 	bool is_out;			/* of service: removed, suspended or shut down */
-	bool is_reset;			/* the device reaches no memory any more */
+	bool is_reset;			/* the device reaches no chain's memory any more */
+	bool is_replaced;		/* nor any region: it is not the one that had clients */
 	bool is_lost;			/* it was reset, and could not be started anew */
 	struct delayed_work look;	/* gpgpu_device_look() */
 	struct notifier_block reboot;	/* gpgpu_reboot() */
@@ -201,6 +202,7 @@ struct gpgpu_request {
 	bool nowait;
 	bool is_close;
 	bool for_close;			/* OPEN or CLOSE: the closing work goes on with it */
+	bool given;			/* to the device: it was in the virtqueue */
 
 	struct gpgpu_buffer readable;
 	struct gpgpu_buffer writable;

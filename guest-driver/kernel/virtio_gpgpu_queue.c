@@ -140,6 +140,7 @@ static void gpgpu_queue_push(struct gpgpu_queue *queue, struct gpgpu_pass *pass)
 			continue;
 		}
 		request->state = GPGPU_REQUEST_QUEUED;
+		request->given = true;
 		list_move_tail(&request->node, &queue->in_flight);
 		pass->added = true;
 		if (request->nowait)

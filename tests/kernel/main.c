@@ -48,6 +48,8 @@ static const struct {
 	TEST(replaced_before_a_close),
 	TEST(replaced_and_not_ready),
 	TEST(replaced_and_says_nothing),
+	/* The last: memory stays pinned after it. */
+	TEST(not_closed_before_a_reset),
 };
 
 int main(int argc, char **argv)

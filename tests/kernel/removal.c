@@ -207,3 +207,29 @@ void restored_without_queues(void)
 	CHECK_EQ(probed("fail"), 0);
 	check_out_of_service();
 }
+
+/* ---- A client that could not be closed */
+
+/*
+ * Its CLOSE has not come to the device before the reset. The device may not have taken it for one (QEMU reports it as
+ * stopped queues), so the client may live on: its memory stays pinned.
+ */
+void not_closed_before_a_reset(void)
+{
+	long before = pinned();
+	int fd = new_client(), other = new_client();
+
+	CHECK_EQ(register_memory(fd, memory(16 * PAGE), 16 * PAGE), 0);
+	CHECK_EQ(register_memory(other, memory(3 * PAGE), 3 * PAGE), 0);
+	write_file(SYSFS "close_timeout_ms", "0");
+	probe("fail", "virtqueue_add_sgs -5 1");
+	close(fd);
+	UNTIL(probed("fail") == 0);
+	write_file(SYSFS "close_timeout_ms", "3000");
+	unbind();
+	UNTIL(pinned() - before == 16);
+	CHECK_EQ(status_of("VmPin"), 64);
+	bind_again();
+	CHECK_EQ(echo(new_client()), 0);
+	CHECK_EQ(pinned() - before, 16);
+}
