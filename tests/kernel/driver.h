@@ -154,6 +154,7 @@ void pins_without_memory(void);
 void pins_up_to_a_hole(void);
 void chains_without_memory(void);
 void many_end_at_once(void);
+void costs_of_pinning(void);
 void not_closed_before_a_reset(void);
 void storm(void);
 void replaced_under_a_call(void);

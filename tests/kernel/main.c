@@ -35,6 +35,7 @@ static const struct {
 	TEST(pins_up_to_a_hole),
 	TEST(chains_without_memory),
 	TEST(many_end_at_once),
+	TEST(costs_of_pinning),
 	TEST(removed),
 	TEST(slow_to_reset),
 	TEST(suspended),

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+/* How much a transfer pins at a time, and the time that the guest takes for it. */
+#include "driver.h"
+
+#define BYTES (32ul << 20)
+#define ROUNDS 8
+#define BATCH (512 * PAGE)
+#define THP "/sys/kernel/mm/transparent_hugepage/"
+
+/* Functions of the kernel and of the driver; each is in those before it that the driver calls it from. */
+enum { WHOLE, WAIT, PIECE, PIN, LET_GO, UNPIN, FUNCTIONS };
+static const char *const names[FUNCTIONS] = {
+	"gpgpu_ioctl_transfer", "gpgpu_request_wait", "gpgpu_pin_piece",
+	"pin_user_pages_fast", "gpgpu_unpin", "unpin_user_page_range_dirty_lock",
+};
+
+static struct {
+	long calls, ns;
+} costs[FUNCTIONS];
+
+static void watch_costs(void)
+{
+	char command[512] = "";
+	int i;
+
+	for (i = 0; i < FUNCTIONS; i++) {
+		strcat(command, names[i]);
+		strcat(command, i + 1 < FUNCTIONS ? " " : "\n");
+	}
+	probe("time", command);
+}
+
+static void read_costs(void)
+{
+	FILE *file = fopen("/sys/module/gpgpu_probes/parameters/time", "r");
+	char name[64];
+	int i;
+
+	CHECK(file);
+	for (i = 0; i < FUNCTIONS; i++) {
+		CHECK_EQ(fscanf(file, "%63s %ld %ld", name, &costs[i].calls, &costs[i].ns), 3);
+		CHECK_EQ(strcmp(name, names[i]), 0);
+	}
+	fclose(file);
+	probe("time", "\n");
+}
+
+/* Microseconds for 4 MiB. */
+static double for_4_mib(long ns)
+{
+	return ns / 1e3 / (ROUNDS * (BYTES >> 22));
+}
+
+/* Memory in pages, folios or huge pages, all of it there. */
+static void *memory_with(const char *kind, int advice)
+{
+	const size_t align = 2 << 20;
+	char *address = mmap(NULL, BYTES + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(address != MAP_FAILED);
+	address += align - (uintptr_t)address % align;
+	if (madvise(address, BYTES, advice)) {
+		printf("%s: not in this kernel\n", kind);
+		return NULL;
+	}
+	memset(address, 1, BYTES);
+	return address;
+}
+
+/* Moves the memory to the device several times, and gives the runs that each move had. */
+static long cost_of(const char *kind, void *data)
+{
+	struct call moved = { .fd = new_client(), .stream = { ECHO }, .transfer = 1, .data = data };
+	int i;
+
+	moved.in_bytes = BYTES;
+	CHECK_EQ(call(&moved), 0);
+	watch_costs();
+	for (i = 0; i < ROUNDS; i++)
+		CHECK_EQ(call(&moved), 0);
+	/* Pages of the last block may be let go a little later. */
+	UNTIL(pinned() == 0);
+	read_costs();
+	close(moved.fd);
+	printf("%-14s %6ld pins, %6ld runs; for 4 MiB: %7.1f us to pin, %7.1f to unpin, %7.1f else, %7.1f waiting\n", kind,
+	       costs[PIN].calls / ROUNDS, costs[UNPIN].calls / ROUNDS, for_4_mib(costs[PIECE].ns), for_4_mib(costs[LET_GO].ns),
+	       for_4_mib(costs[WHOLE].ns - costs[WAIT].ns - costs[PIECE].ns - costs[LET_GO].ns), for_4_mib(costs[WAIT].ns));
+	CHECK_EQ(costs[WHOLE].calls, ROUNDS);
+	/* The memory is pinned in batches, at the least of the pages of one page of pointers. */
+	CHECK(costs[PIN].calls <= ROUNDS * (long)(BYTES / BATCH));
+	/* A run is unpinned at once, and a block is a run at the least. */
+	CHECK(costs[UNPIN].calls >= ROUNDS * (long)(BYTES >> 22));
+	return costs[UNPIN].calls / ROUNDS;
+}
+
+/*
+ * A transfer pins pages in batches, and lets go of pages that lie side by side, as those of a huge page or of a large folio,
+ * together. It prints the time that the guest takes for a copy, apart from that which it waits for the device.
+ */
+void costs_of_pinning(void)
+{
+	const char *const folios = THP "hugepages-64kB/enabled";
+	void *data;
+
+	if ((data = memory_with("huge pages", MADV_HUGEPAGE)))
+		CHECK(cost_of("huge pages", data) <= (long)(BYTES >> 21));
+	if (!access(folios, W_OK)) {
+		write_file(THP "hugepages-2048kB/enabled", "never");
+		write_file(folios, "always");
+		if ((data = memory_with("64 KiB folios", MADV_HUGEPAGE)))
+			CHECK(cost_of("64 KiB folios", data) <= (long)(BYTES >> 16));
+		write_file(folios, "never");
+		write_file(THP "hugepages-2048kB/enabled", "inherit");
+	}
+	if ((data = memory_with("4 KiB pages", MADV_NOHUGEPAGE)))
+		cost_of("4 KiB pages", data);
+}
