@@ -274,7 +274,7 @@ impl<G: Gpu> Exec<G> {
         change(&mut step)?;
         let steps = Arc::make_mut(&mut state.steps);
         let before = std::mem::replace(&mut steps[place], step);
-        G::update(&self.of, steps, Some(place)).inspect_err(|_| steps[place] = before)
+        G::set(&self.of, steps, place).inspect_err(|_| steps[place] = before)
     }
 
     /// Has the steps of a node's graph, `own`, do what those of another graph like it do.

@@ -84,8 +84,10 @@ pub trait Gpu: Sized + 'static {
     fn free(address: u64);
     /// Makes steps executable. They come in an order in which they can be done.
     fn instantiate(steps: &[Step], flags: u64) -> Result<Self::Exec>;
-    /// Changes what an executable graph does; where `only` names one step, no other one changed.
-    fn update(exec: &Self::Exec, steps: &[Step], only: Option<usize>) -> Result;
+    /// Has the step with this number do what it says; no other one changed.
+    fn set(exec: &Self::Exec, steps: &[Step], index: usize) -> Result;
+    /// Has all steps do what they say. Where `changed` names some, no other one changed, and of launches among them no attribute.
+    fn update(exec: &Self::Exec, steps: &[Step], changed: Option<&[usize]>) -> Result;
     /// Does what is in `steps` in a stream's order.
     fn launch(
         exec: &Self::Exec,

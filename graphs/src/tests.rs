@@ -93,7 +93,10 @@ impl Gpu for Fake {
     fn instantiate(_: &[Step], _: u64) -> Result {
         Ok(())
     }
-    fn update(_: &(), _: &[Step], _: Option<usize>) -> Result {
+    fn set(_: &(), _: &[Step], _: usize) -> Result {
+        Ok(())
+    }
+    fn update(_: &(), _: &[Step], _: Option<&[usize]>) -> Result {
         Ok(())
     }
     fn launch(_: &(), _: &Arc<Vec<Step>>, _: CUstream, _: bool) -> Result {
@@ -356,6 +359,29 @@ fn pitfall_41_a_graph_in_a_graph_lies_flat_and_updates_are_compared() {
         (steps, other_steps)
     });
     assert_eq!(update::compare_steps(&steps, &other), None);
+    assert_eq!(update::changes(&steps, &other), Some(vec![]));
+    let mut changed = other.clone();
+    changed[0].work = kernel(4);
+    changed[3].work = kernel(5);
+    assert_eq!(update::compare_steps(&steps, &changed), None);
+    assert_eq!(update::changes(&steps, &changed), Some(vec![0, 3]));
+    // The driver sets what a launch does, and not its attributes.
+    let Work::Kernel(of) = &other[0].work else {
+        panic!("no launch");
+    };
+    let attribute = CUlaunchAttribute {
+        id: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { pad: [0; 64] },
+    };
+    let mut value = attribute;
+    value.value.words = [1; 8];
+    changed[0].work = Work::Kernel(Arc::new(of.with_attributes(vec![value])));
+    assert_eq!(update::compare_steps(&steps, &changed), None);
+    assert_eq!(update::changes(&steps, &changed), None);
+    // An attribute that is set to nothing is one that is not set.
+    changed[0].work = Work::Kernel(Arc::new(of.with_attributes(vec![attribute])));
+    assert_eq!(update::changes(&steps, &changed), Some(vec![3]));
     let mut changed = other.clone();
     changed[0].work = Work::Empty;
     let update::Difference(result, node, _) = update::compare_steps(&steps, &changed).unwrap();

@@ -9,7 +9,7 @@ use crate::{
     Gpu,
     abi::updated,
     exec::{Exec, Step, flatten},
-    node::{Copy3D, Kernel, MemOps, Work},
+    node::{Copy3D, Host, Kernel, MemOps, Work},
 };
 
 /// Why a graph cannot take an executable one's place: a `CUgraphExecUpdateResult`, the node, and the other node, 0 for none.
@@ -133,6 +133,74 @@ pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
     None
 }
 
+/// What has changed of a step that could take another one's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Nothing,
+    /// What it does.
+    Work,
+    /// More than that.
+    More,
+}
+
+fn changed_kernel(one: &Kernel, other: &Kernel) -> Changed {
+    let holds = |of: &CUlaunchAttribute| same_attribute(one, other, of.id);
+    if !one.attributes.iter().chain(&other.attributes).all(holds) {
+        return Changed::More;
+    }
+    let is_same = (one.function, one.shape()) == (other.function, other.shape())
+        && one.bytes() == other.bytes();
+    if is_same {
+        Changed::Nothing
+    } else {
+        Changed::Work
+    }
+}
+
+fn changed(one: &Work, other: &Work) -> Changed {
+    let is_same = match (one, other) {
+        (Work::Kernel(one), Work::Kernel(other)) => return changed_kernel(one, other),
+        (Work::Copy(one), Work::Copy(other)) => one.does_as(other),
+        (Work::Fill(one), Work::Fill(other)) => one == other,
+        (Work::MemOps(one), Work::MemOps(other)) => one == other,
+        (Work::Host(Host(one)), Work::Host(Host(other))) => {
+            one.function.map(|of| of as usize) == other.function.map(|of| of as usize)
+                && one.userData == other.userData
+        }
+        (Work::Record(one), Work::Record(other)) | (Work::Wait(one), Work::Wait(other)) => {
+            one == other
+        }
+        (Work::Own(one), Work::Own(other)) => Arc::ptr_eq(one, other),
+        // Of these, steps that match are the same.
+        (Work::Empty, Work::Empty)
+        | (Work::Alloc(_), Work::Alloc(_))
+        | (Work::Free(_), Work::Free(_))
+        | (Work::Conditional(_), Work::Conditional(_))
+        | (Work::Condition(_), Work::Condition(_))
+        | (Work::Body, Work::Body)
+        | (Work::EndBodies, Work::EndBodies) => true,
+        _ => return Changed::More,
+    };
+    if is_same {
+        Changed::Nothing
+    } else {
+        Changed::Work
+    }
+}
+
+/// The steps that differ, of two lists that match; `None` if one differs in more than what it does.
+pub fn changes(before: &[Step], after: &[Step]) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for (index, (one, other)) in before.iter().zip(after).enumerate() {
+        match changed(&one.work, &other.work) {
+            Changed::Nothing => {}
+            Changed::Work => all.push(index),
+            Changed::More => return None,
+        }
+    }
+    Some(all)
+}
+
 /// Has an executable graph do what a graph says.
 ///
 /// # Errors
@@ -152,7 +220,8 @@ pub fn update<G: Gpu>(
         step.enabled = before.enabled;
         step.node = before.node;
     }
-    G::update(&exec.of, &steps, None).map_err(|code| (code, None))?;
+    let changed = changes(&state.steps, &steps);
+    G::update(&exec.of, &steps, changed.as_deref()).map_err(|code| (code, None))?;
     state.steps = Arc::new(steps);
     Ok(())
 }

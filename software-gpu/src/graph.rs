@@ -426,7 +426,11 @@ impl Gpu for Soft {
         Ok(values.collect())
     }
 
-    fn update(_: &Values, _: &[Step], _: Option<usize>) -> Result {
+    fn set(_: &Values, _: &[Step], _: usize) -> Result {
+        Ok(())
+    }
+
+    fn update(_: &Values, _: &[Step], _: Option<&[usize]>) -> Result {
         Ok(())
     }
 

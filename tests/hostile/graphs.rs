@@ -4,7 +4,9 @@
 #![allow(non_snake_case)]
 
 use gpgpu_protocol::{
-    api::{Array, BoxCopy, BoxEnd, GraphExec, GraphStep, graph_step, object_id, request},
+    api::{
+        Array, BoxCopy, BoxEnd, GraphChange, GraphExec, GraphStep, graph_step, object_id, request,
+    },
     codec::{Blob, Writer},
 };
 
@@ -44,6 +46,10 @@ impl Attack<'_> {
             6 => {
                 let step = self.random.below(u64::from(steps)) as u32;
                 let to = self.step(place, step);
+                if self.random.below(2) == 0 {
+                    let changes = self.changes(place, steps);
+                    return Sent::new(&request::gpgpuGraphSetSteps { exec, changes }, context);
+                }
                 Sent {
                     words: Some(&[0]),
                     ..Sent::new(&request::gpgpuGraphSetStep { exec, step, to }, context)
@@ -74,6 +80,25 @@ impl Attack<'_> {
                 Sent::new(&end, context)
             }
         }
+    }
+
+    /// Changes of some of a graph's steps; the list may be cut short.
+    fn changes(&mut self, place: &Place, steps: u32) -> Blob {
+        let count = self.random.below(4);
+        let changes: Vec<GraphChange> = (0..count)
+            .map(|_| {
+                let step = self.random.below(u64::from(steps) + 1) as u32;
+                let to = self.step(place, step);
+                GraphChange { step, to }
+            })
+            .collect();
+        let mut writer = Writer::new();
+        writer.put(&changes);
+        let mut bytes = writer.into_bytes();
+        if self.random.below(8) == 0 {
+            bytes.truncate(self.random.below(bytes.len() as u64) as usize);
+        }
+        Blob(bytes)
     }
 
     /// A list of steps, some of which may be wrong: the list is cut short, or a byte of it is another one.

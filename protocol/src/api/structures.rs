@@ -191,6 +191,15 @@ wire_struct! {
         pub numbers: Vec<u64>,
     }
 
+    /// A step of an executable graph that becomes another one.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GraphChange {
+        /// Its number, from 0.
+        pub step: u32,
+        /// What it becomes.
+        pub to: GraphStep,
+    }
+
     /// Something that a stream does with a word in memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MemOp {

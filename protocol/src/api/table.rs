@@ -155,6 +155,9 @@ macro_rules! with_api {
             /// Frees device memory that nothing uses any more: the client has seen the end of the work of its context. That no
             /// allocation begins there is no error.
             0x030a post custom gpgpuFreeIdle(dptr: u64) memory;
+            /// Lets a device use device memory of another one, and what else the client has of it: `reaches` is 1 if the device can. It is
+            /// 0 if the devices have no way to each other.
+            0x030b call custom gpgpuMemoryReach(dptr: u64, dev: i32, reaches: Out<u32>) memory;
 
             // Memory in a stream's order, and pools. What the process can keep for itself (which pool a device has, what
             // was let in) it does.
@@ -546,6 +549,9 @@ macro_rules! with_api {
             /// Says whether graphs can have values that conditional steps depend on, in the current context: `flags` is 1 for one with a default,
             /// or 0. Older hosts have no such steps.
             0x0e0c call custom gpgpuGraphCondition(default: u32, flags: u32);
+            /// As `gpgpuGraphSetStep`, of several steps: `changes` is a count, then so many `GraphChange`. If it fails, it may have changed
+            /// some of them.
+            0x0e0d call custom gpgpuGraphSetSteps(exec: GraphExec, changes: Blob) memory;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

@@ -21,7 +21,7 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
+    api::{GraphChange, GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
     cuda::*,
 };
 
@@ -286,26 +286,34 @@ impl Executable {
         Ok(())
     }
 
-    /// Changes one step.
+    /// Changes steps. If the driver refuses one, those before it have changed.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_VALUE` if there is no such step, or it is of another kind or context; or the driver's.
-    pub fn set(&self, session: &Session, index: usize, to: &GraphStep) -> Result<(), CUresult> {
-        let (made, uses) = make(session, to, &mut None)?;
+    pub fn set(&self, session: &Session, changes: &[GraphChange]) -> Result<(), CUresult> {
+        let mut last = None;
+        let made = changes
+            .iter()
+            .map(|change| make(session, &change.to, &mut last))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut handles = self.handles();
-        let of = handles.graph.steps.get(index);
-        let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if of.kind != to.kind || of.context != to.context {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+        for GraphChange { step, to } in changes {
+            let of = handles.graph.steps.get(*step as usize);
+            let of = of.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if of.kind != to.kind || of.context != to.context {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
         }
-        let is_other = of.enabled != to.enabled;
-        made.set(handles.exec, handles.graph.nodes[index])?;
-        if is_other {
-            handles.enable(index, to.enabled)?;
+        for (GraphChange { step, to }, (made, uses)) in changes.iter().zip(made) {
+            let index = *step as usize;
+            made.set(handles.exec, handles.graph.nodes[index])?;
+            handles.graph.steps[index].uses = uses;
+            if handles.graph.steps[index].enabled != to.enabled {
+                handles.enable(index, to.enabled)?;
+                handles.graph.steps[index].enabled = to.enabled;
+            }
         }
-        let of = &mut handles.graph.steps[index];
-        (of.uses, of.enabled) = (uses, to.enabled);
         Ok(())
     }
 }

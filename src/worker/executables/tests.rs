@@ -5,8 +5,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use gpgpu_protocol::{
     api::{
-        Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphExec, GraphPart, GraphStep, LaunchAttribute,
-        Object, object_id, object_id_of, request,
+        Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart, GraphStep,
+        LaunchAttribute, Object, object_id, object_id_of, request,
     },
     cuda::*,
     libraries::{
@@ -214,11 +214,31 @@ fn what_a_step_names_is_checked_as_a_command_is() {
     // The same in place of a good one: refused, and that is as it was.
     let executable = rig.session.executables.find(id(1)).unwrap();
     let mut step = of(&rig, kind::LAUNCH);
-    assert_eq!(executable.set(rig.session, 0, &step), Ok(()));
-    assert_eq!(executable.set(rig.session, 1, &step), Err(BAD));
-    assert_eq!(executable.set(rig.session, all.len(), &step), Err(BAD));
+    let change = |step: usize, to: &GraphStep| GraphChange {
+        step: step as u32,
+        to: to.clone(),
+    };
+    let set = |changes: &[GraphChange]| executable.set(rig.session, changes);
+    let good = change(0, &step);
+    assert_eq!(set(&[good.clone()]), Ok(()));
+    assert_eq!(set(&[change(1, &step)]), Err(BAD));
+    assert_eq!(set(&[change(all.len(), &step)]), Err(BAD));
     step.object += 0x100;
-    assert_eq!(executable.set(rig.session, 0, &step), Err(GONE));
+    let gone = change(0, &step);
+    assert_eq!(set(std::slice::from_ref(&gone)), Err(GONE));
+    // Several, of which one is wrong: none is set.
+    let before = double::calls("cuGraphExecKernelNodeSetParams_v2");
+    assert_eq!(
+        set(&[good.clone(), change(1, &of(&rig, kind::LAUNCH))]),
+        Err(BAD)
+    );
+    assert_eq!(set(&[good.clone(), gone]), Err(GONE));
+    assert_eq!(double::calls("cuGraphExecKernelNodeSetParams_v2"), before);
+    assert_eq!(set(&[good.clone(), good]), Ok(()));
+    assert_eq!(
+        double::calls("cuGraphExecKernelNodeSetParams_v2"),
+        before + 2
+    );
     assert_eq!(executable.update(rig.session, &all[1..]), Err(BAD));
     assert_eq!(executable.update(rig.session, &all), Ok(()));
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
@@ -437,7 +457,11 @@ fn a_list_of_bodies_is_whole_or_refused() {
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     let executable = rig.session.executables.find(id(1)).unwrap();
     for index in [0, 2, 3, 11] {
-        assert_eq!(executable.set(rig.session, index, &all[index]), Err(BAD));
+        let change = GraphChange {
+            step: index as u32,
+            to: all[index].clone(),
+        };
+        assert_eq!(executable.set(rig.session, &[change]), Err(BAD));
     }
     drop(executable);
     let made = double::calls("cuGraphAddNode_v2");

@@ -3,8 +3,8 @@
 
 use gpgpu_graphs::abi::USE_NODE_PRIORITY;
 use gpgpu_protocol::{
-    api::{GraphStep, Stream, reply, request},
-    codec::{Blob, Reader},
+    api::{GraphChange, GraphStep, Stream, reply, request},
+    codec::{Blob, Reader, Wire},
     cuda::*,
 };
 
@@ -21,7 +21,7 @@ fn steps(session: &Session, id: u64, data: Data) -> Result<Vec<GraphStep>, CUres
     read(image(session, id, data)?.bytes())
 }
 
-fn read(list: &[u8]) -> Result<Vec<GraphStep>, CUresult> {
+fn read<T: Wire>(list: &[u8]) -> Result<Vec<T>, CUresult> {
     let mut reader = Reader::new(list);
     let bad = |_| CUDA_ERROR_INVALID_VALUE;
     let count: usize = reader.get().map_err(bad)?;
@@ -129,8 +129,20 @@ pub fn gpgpuGraphSetStep(
     _: Data,
 ) -> Outcome<reply::gpgpuGraphSetStep> {
     let executable = session.executables.find(request.exec)?;
-    executable.set(session, request.step as usize, &request.to)?;
+    let (step, to) = (request.step, request.to);
+    executable.set(session, &[GraphChange { step, to }])?;
     Ok(reply::gpgpuGraphSetStep::default())
+}
+
+/// Changes several.
+pub fn gpgpuGraphSetSteps(
+    session: &Session,
+    request: request::gpgpuGraphSetSteps,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphSetSteps> {
+    let executable = session.executables.find(request.exec)?;
+    executable.set(session, &read(&request.changes.0)?)?;
+    Ok(reply::gpgpuGraphSetSteps::default())
 }
 
 /// Says whether a step can be done.

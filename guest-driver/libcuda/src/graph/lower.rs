@@ -20,8 +20,13 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
+use smallvec::SmallVec;
+
 use super::{calls::Call, library::Part};
 use crate::{argument::HostPtr, client::Client, ffi::Result, memop, memory};
+
+/// Addresses and bytes.
+type Names = SmallVec<[(u64, usize); 2]>;
 
 /// What is known of a list that the host has.
 #[derive(Default)]
@@ -37,8 +42,8 @@ pub struct Lowered {
     has_events: bool,
     /// Whether a kernel of it may print.
     prints: bool,
-    /// What memory its copies, fills and operations with words name: addresses and bytes.
-    names: Vec<(u64, usize)>,
+    /// What memory each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and bytes.
+    names: Vec<Names>,
 }
 
 impl Lowered {
@@ -54,8 +59,8 @@ impl Lowered {
     }
 
     /// What memory a launch names beside what kernels use: addresses and bytes.
-    pub fn names(&self) -> &[(u64, usize)] {
-        &self.names
+    pub fn names(&self) -> impl Iterator<Item = &(u64, usize)> {
+        self.names.iter().flatten()
     }
 
     /// Whether a launch calls anything.
@@ -72,14 +77,13 @@ impl Lowered {
         }
     }
 
-    /// Notes what a step becomes beside what travels, and gives the event that it records.
-    fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<u64> {
+    /// Notes what a step becomes beside what travels, and gives the event that it records and the memory that it names.
+    fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<(u64, Names)> {
         let event = recorded(work);
         self.has_calls |= !calls.is_empty();
         self.has_events |= event != 0;
         self.prints |= prints(client, work)?;
-        names(work, &mut self.names)?;
-        Ok(event)
+        Ok((event, names(work)?))
     }
 
     /// The step that one of the graph's has to become, if it was one and is one: its number, what it is, and its calls.
@@ -108,7 +112,7 @@ impl Lowered {
         work: &Work,
         calls: Vec<Call>,
     ) -> Result {
-        self.events[index] = self.note(client, work, &calls)?;
+        (self.events[index], self.names[index]) = self.note(client, work, &calls)?;
         // What is under way may have the old ones to make still; then they stay until it has.
         self.calls[index] = calls;
         Ok(())
@@ -126,8 +130,9 @@ fn prints(client: &Client, work: &Work) -> Result<bool> {
     }
 }
 
-/// Adds what memory a step names beside what kernels use.
-fn names(work: &Work, names: &mut Vec<(u64, usize)>) -> Result {
+/// What memory a step names beside what kernels use.
+fn names(work: &Work) -> Result<Names> {
+    let mut names = Names::new();
     match work {
         Work::Copy(of) => {
             if of.dst_array == 0 {
@@ -145,7 +150,7 @@ fn names(work: &Work, names: &mut Vec<(u64, usize)>) -> Result {
         }
         _ => {}
     }
-    Ok(())
+    Ok(names)
 }
 
 fn recorded(work: &Work) -> u64 {
@@ -167,8 +172,9 @@ pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered
         one(client, step, after, &mut list, &mut calls)?;
         let is_single = list.len() - first == 1;
         lowered.places.push((list.len() as u32 - 1, is_single));
-        let event = lowered.note(client, &step.work, &calls)?;
+        let (event, names) = lowered.note(client, &step.work, &calls)?;
         lowered.events.push(event);
+        lowered.names.push(names);
         lowered.calls.push(calls);
     }
     Ok((list, lowered))

@@ -24,7 +24,7 @@ use gpgpu_graphs::{
     store::Store,
 };
 use gpgpu_protocol::{
-    api::{Event, GraphExec, GraphStep, Object, Request, Stream, request},
+    api::{Event, GraphChange, GraphExec, GraphStep, Object, Request, Stream, request},
     codec::{Blob, Writer},
     cuda::*,
     with_driver_api,
@@ -262,6 +262,56 @@ impl Exec {
         now.is_old = false;
         Ok(())
     }
+
+    /// Has the host change these steps alone, and says whether it has. If not, it may have changed some of them.
+    fn change(
+        &self,
+        client: &Client,
+        now: &mut Now,
+        steps: &[Step],
+        changed: &[usize],
+    ) -> Result<bool> {
+        if now.is_old || !client.has(request::gpgpuGraphSetSteps::OP) {
+            return Ok(false);
+        }
+        let mut all = Vec::with_capacity(changed.len());
+        for index in changed {
+            let Some((step, to, calls)) = now.lowered.single(client, steps, *index)? else {
+                return Ok(false);
+            };
+            let mut writer = Writer::new();
+            writer.put(&GraphChange { step, to });
+            all.push((writer.into_bytes(), *index, calls));
+        }
+        while !all.is_empty() {
+            let mut length = BESIDE;
+            let fits = all.iter().take_while(|(bytes, ..)| {
+                length += bytes.len();
+                client.rings_wide(length)
+            });
+            // One that does not fit a record travels by the queue.
+            let count = fits.count().max(1);
+            let mut writer = Writer::new();
+            writer.put(&count);
+            let mut list = writer.into_bytes();
+            all.iter()
+                .take(count)
+                .for_each(|(bytes, ..)| list.extend_from_slice(bytes));
+            let exec = self.id;
+            let changes = Blob(list);
+            if client
+                .call(&request::gpgpuGraphSetSteps { exec, changes })
+                .is_err()
+            {
+                return Ok(false);
+            }
+            for (_, index, calls) in all.drain(..count) {
+                now.lowered
+                    .replace(client, index, &steps[index].work, calls)?;
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl Drop for Exec {
@@ -420,15 +470,13 @@ impl Gpu for Guest {
         })
     }
 
-    fn update(exec: &Exec, steps: &[Step], only: Option<usize>) -> Result {
+    fn set(exec: &Exec, steps: &[Step], index: usize) -> Result {
         let client = client()?;
         let mut now = exec.now();
-        if only.is_some() && now.is_old {
+        if now.is_old {
             return Ok(());
         }
-        if let Some(index) = only
-            && let Some((step, to, call)) = now.lowered.single(client, steps, index)?
-        {
+        if let Some((step, to, call)) = now.lowered.single(client, steps, index)? {
             let set = client.call(&request::gpgpuGraphSetStep {
                 exec: exec.id,
                 step,
@@ -448,6 +496,19 @@ impl Gpu for Guest {
                 Err(code) => return Err(code),
             }
         }
+        exec.renew(client, &mut now, steps)
+    }
+
+    fn update(exec: &Exec, steps: &[Step], changed: Option<&[usize]>) -> Result {
+        let client = client()?;
+        let mut now = exec.now();
+        if let Some(changed) = changed
+            && exec.change(client, &mut now, steps, changed)?
+        {
+            return Ok(());
+        }
+        // Until all of it is made anew, the host may have some of both. If that fails, the next launch is to do what the graph did before.
+        now.is_old = true;
         exec.renew(client, &mut now, steps)
     }
 
