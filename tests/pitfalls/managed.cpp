@@ -629,6 +629,60 @@ PITFALL(12, managed_memory_is_prefetched_and_advised) {
 }
 
 // A child of fork leaves its parent's managed memory alone, and its parent's goes on.
+// Both devices use memory of either, wherever it is, and the program sees what they wrote.
+PITFALL(12, managed_memory_of_two_devices) {
+    Gpu gpu;
+    need_managed(gpu);
+    int count = 0;
+    CK(cuDeviceGetCount(&count));
+    if (count < 2)
+        pitfall::skip("one device");
+    struct Device {
+        CUcontext context;
+        CUfunction add;
+        CUstream stream;
+        unsigned *words;
+    } devices[2];
+    const unsigned length = 3 * MIB / 4 + 5;
+    for (int i = 0; i < 2; i++) {
+        CUmodule module = nullptr;
+        CK(cuDevicePrimaryCtxRetain(&devices[i].context, i));
+        CK(cuCtxSetCurrent(devices[i].context));
+        CK(cuModuleLoadData(&module, kernels_fatbin));
+        CK(cuModuleGetFunction(&devices[i].add, module, "add_words"));
+        devices[i].stream = new_stream();
+        devices[i].words = managed(length);
+        for (unsigned at = 0; at < length; at++)
+            devices[i].words[at] = at;
+    }
+    auto prefetch = optional<CUresult (*)(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)>("cuMemPrefetchAsync", 13000);
+    unsigned added = 0;
+    for (unsigned round = 0; round < 6; round++) {
+        for (int user = 0; user < 2; user++) {
+            CK(cuCtxSetCurrent(devices[user].context));
+            for (int owner = 0; owner < 2; owner++) {
+                unsigned *words = devices[owner].words;
+                CUmemLocation to = {CU_MEM_LOCATION_TYPE_DEVICE, {(int)(round % 2)}};
+                if (prefetch && round > 1)
+                    CK(prefetch(on_device(words), length * 4, to, 0, devices[user].stream));
+                LAUNCH(devices[user].add, 8, 64, devices[user].stream, words, round + user, length, 1u);
+            }
+            CK(cuStreamSynchronize(devices[user].stream));
+            added += round + user;
+            // Without this the other device would add to the memory where it is.
+            if (round % 3)
+                for (auto &device : devices)
+                    EXPECT(device.words[length - 1] == length - 1 + added, "round %u: %u", round, device.words[length - 1]);
+        }
+        for (auto &device : devices)
+            for (unsigned at = 0; at < length; at++)
+                EXPECT(device.words[at] == at + added, "round %u: word %u is %u", round, at, device.words[at]);
+    }
+    CK(cuCtxSetCurrent(devices[1].context));
+    CK(cuMemFree(on_device(devices[0].words)));
+    CK(cuMemFree(on_device(devices[1].words)));
+}
+
 PITFALL(60, managed_memory_is_the_parents) {
     Gpu gpu;
     need_managed(gpu);

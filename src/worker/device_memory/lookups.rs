@@ -63,6 +63,32 @@ impl DeviceMemory {
         }
     }
 
+    /// Lets a device use memory of the client's own on another device, with all that the client has there; whether it can.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if nothing is there; the driver's code.
+    pub fn let_reach(&self, address: CUdeviceptr, device: CUdevice) -> Result<bool, CUresult> {
+        let range = self.ranges.find(address);
+        let range = range.filter(|range| range.ending.is_none());
+        let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if range.device == device {
+            return Ok(true);
+        }
+        let Source::Pool { .. } = range.source else {
+            return Ok(false);
+        };
+        let mut can = 0;
+        // SAFETY: the pointer is to a value that lives across the call.
+        unsafe { cuda::cuDeviceCanAccessPeer(&mut can, device, range.device)? };
+        let owner = self.known_device(range.device);
+        let Some(owner) = owner.filter(|_| can != 0) else {
+            return Ok(false);
+        };
+        owner.pool.share(device)?;
+        Ok(true)
+    }
+
     /// Lets the thread's current context use the memory of another one's device, as `cuCtxEnablePeerAccess` has it.
     ///
     /// # Errors

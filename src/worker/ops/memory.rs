@@ -86,6 +86,20 @@ pub fn gpgpuFreeIdle(
     }
 }
 
+/// Lets a device use memory of another one.
+pub fn gpgpuMemoryReach(
+    session: &Session,
+    request: request::gpgpuMemoryReach,
+    _: Data,
+) -> Outcome<reply::gpgpuMemoryReach> {
+    let device = session.gpu(request.dev)?;
+    let reaches = session.device_memory.let_reach(request.dptr, device)?;
+    Ok(reply::gpgpuMemoryReach {
+        reaches: reaches.into(),
+        ..Default::default()
+    })
+}
+
 /// `cuMemGetInfo`.
 pub fn cuMemGetInfo_v2(
     session: &Session,

@@ -35,7 +35,7 @@ use gpgpu_client::{
     log::{self, Level},
 };
 use gpgpu_protocol::{
-    api::{Operation, Property, Stream, request},
+    api::{Operation, Property, Request, Stream, request},
     cuda::*,
 };
 
@@ -303,8 +303,33 @@ fn clear(client: &Client, start: u64, bytes: usize) -> Result {
     })
 }
 
+/// Whether each device can use device memory of one of them, and lets it. A host from before that lets none, and is not asked.
+fn is_reached(client: &Client, context: u64, dptr: u64) -> Result<bool> {
+    let count = client.hello.devices.len() as CUdevice;
+    if count < 2 || !client.has(request::gpgpuMemoryReach::OP) {
+        return Ok(true);
+    }
+    /// Devices whose memory all others use.
+    static REACHED: Mutex<Vec<CUdevice>> = Mutex::new(Vec::new());
+    let reached = || REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = client.objects.context_device(context);
+    let home = home.ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    if reached().contains(&home) {
+        return Ok(true);
+    }
+    for dev in (0..count).filter(|dev| *dev != home) {
+        let reaches = true;
+        let question = request::gpgpuMemoryReach { dptr, dev, reaches };
+        if client.call(&question)?.reaches == 0 {
+            return Ok(false);
+        }
+    }
+    reached().push(home);
+    Ok(true)
+}
+
 /// Allocates managed memory. Where pages of this process cannot be watched, it is pinned memory, which program and GPU reach at one address as
-/// well.
+/// well; and so it is where a device cannot reach another one's memory, as natively.
 pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result<u64> {
     let context = thread::home(client);
     let Some(service) = service::get(client) else {
@@ -313,6 +338,15 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
     let Some((base, start)) = place_anywhere(client, service, bytes)? else {
         return pinned(client, bytes, attach);
     };
+    let span = bytes.next_multiple_of(PAGE);
+    let reached = is_reached(client, context, base);
+    if reached != Ok(true) {
+        // SAFETY: the mapping was just made, and nobody has it.
+        unsafe { libc::munmap(start as *mut libc::c_void, span) };
+        client.post(&request::gpgpuFreeIdle { dptr: base })?;
+        reached?;
+        return pinned(client, bytes, attach);
+    }
     {
         let mut managed = managed();
         let of = Allocation::new(start, bytes as u64, base, context, attach);
@@ -320,7 +354,6 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
         ANY.store(true, Ordering::Relaxed);
         tell(&managed);
     }
-    let span = bytes.next_multiple_of(PAGE);
     if let Err(code) = clear(client, start, span) {
         drop(take_away(managed(), start));
         let _ = client.call(&request::cuMemFree_v2 { dptr: base });
@@ -338,7 +371,14 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
 
 /// Pinned memory that counts as managed.
 fn pinned(client: &Client, bytes: usize, attach: Attach) -> Result<u64> {
-    let start = memory::allocate_host(bytes, CU_MEMHOSTALLOC_PORTABLE)? as u64;
+    let start = memory::allocate_host(bytes, CU_MEMHOSTALLOC_PORTABLE).inspect_err(|code| {
+        if *code == CUDA_ERROR_OUT_OF_MEMORY && service::get_if_there().is_none() {
+            log::refuse(
+                "Managed memory",
+                "is pinned memory here, for which RLIMIT_MEMLOCK is too low: let this user open /dev/userfaultfd, or raise the limit",
+            );
+        }
+    })? as u64;
     if let Some(range) = client.pointers.remove(start) {
         client.pointers.insert(Range {
             origin: Origin::Managed,
