@@ -39,8 +39,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often it looks.
 const LOOK: Duration = Duration::from_micros(200);
 /// How often a question about a pool looks for what was freed. The program may have seen the end of a stream's work before the stream is
-/// idle for the driver: what it frees then is over a moment later, and is not to count.
-const LOOKS: usize = 10;
+/// idle for the driver: what it frees then is over a moment later, and is not to count. On a busy host the moment is some milliseconds.
+const LOOKS: usize = 100;
 
 /// Gives back what is over, where nobody else looks.
 #[derive(Debug, Default)]
