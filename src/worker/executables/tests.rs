@@ -220,7 +220,7 @@ fn what_a_step_names_is_checked_as_a_command_is() {
     };
     let set = |changes: &[GraphChange]| executable.set(rig.session, changes);
     let good = change(0, &step);
-    assert_eq!(set(&[good.clone()]), Ok(()));
+    assert_eq!(set(std::slice::from_ref(&good)), Ok(()));
     assert_eq!(set(&[change(1, &step)]), Err(BAD));
     assert_eq!(set(&[change(all.len(), &step)]), Err(BAD));
     step.object += 0x100;
