@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 /// An entry of a container.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// What it holds.
     pub kind: Kind,
@@ -100,20 +100,26 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
     Ok(entries)
 }
 
-/// A container with only those entries that a device of one of these compute capabilities (times ten) can use: machine code of its major
-/// version and no higher minor one, and text for no higher one. `None` if that is all entries or none, and of what is broken: the driver
-/// says then what it says of the whole.
-pub fn useful(image: &[u8], capabilities: &[u32]) -> Option<Vec<u8>> {
-    let entries = entries(&Contents(image)).ok()?;
-    let is_useful = |entry: &&Entry| {
+/// The entries that a device of one of these compute capabilities (times ten) can use: machine code of its major version and no higher
+/// minor one, text for no higher one, and what is neither. `None` if it is no container, or a broken one.
+pub fn code_for(image: &[u8], capabilities: &[u32]) -> Option<Vec<Entry>> {
+    let mut entries = entries(&Contents(image)).ok()?;
+    entries.retain(|entry| {
         let can_run = |capability: &u32| match entry.kind {
             Kind::Cubin => entry.is_code_for(*capability),
             Kind::Ptx => entry.arch <= *capability,
             Kind::Other => true,
         };
         capabilities.iter().any(can_run)
-    };
-    let kept: Vec<_> = entries.iter().filter(is_useful).collect();
+    });
+    Some(entries)
+}
+
+/// A container with only those entries for which `is_kept` holds. `None` if that is all entries or none, and of what is broken: the driver
+/// says then what it says of the whole.
+pub fn with(image: &[u8], is_kept: impl Fn(&Entry) -> bool) -> Option<Vec<u8>> {
+    let entries = entries(&Contents(image)).ok()?;
+    let kept: Vec<_> = entries.iter().filter(|entry| is_kept(entry)).collect();
     if kept.is_empty() || kept.len() == entries.len() {
         return None;
     }

@@ -24,4 +24,5 @@ pub mod transport;
 mod work;
 
 pub use connection::Connection;
+pub use output::put as put_out;
 pub use work::{Given, Scope};

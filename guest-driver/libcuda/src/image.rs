@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Module images: how long they are, which CUDA's functions do not say, and how they reach the host.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeSet,
-    sync::{Mutex, OnceLock},
-};
+use std::{borrow::Cow, collections::BTreeSet, sync::Mutex};
 
 use gpgpu_client::{Connection, transport::Data};
-use gpgpu_image::fatbin;
+use gpgpu_image::fatbin::{self, Entry, Kind};
 use gpgpu_protocol::{
     api::{JitLog, JitOption, Request, request},
     codec::Blob,
@@ -20,6 +16,7 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr},
     client::Client,
     device::attribute,
+    environment::{Environment, environment},
     ffi::Result,
 };
 
@@ -63,17 +60,52 @@ pub fn contents<'a>(image: HostPtr) -> Result<&'a [u8]> {
     Ok(image.bytes(length + 1))
 }
 
-/// What of a module's or library's image the process's devices can use. A program's image holds code for every kind of GPU, of which
-/// only that of the host's has to travel.
-pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Cow<'a, [u8]> {
+/// What of a module's or library's image the process's devices can use, and its variables let them use. A program's image holds code for
+/// every kind of GPU, of which only that of the host's has to travel.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_JIT_COMPILATION_DISABLED` if that is text alone, which is not to be compiled; `CUDA_ERROR_NO_BINARY_FOR_GPU` if it is
+/// nothing, as machine code is not to be used. NVIDIA's driver says so when a library's kernel is asked for.
+pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let capability = |info| -> Result<u32> {
         let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         Ok((major * 10 + minor) as u32)
     };
     let capabilities: Result<Vec<_>> = client.hello.devices.iter().map(capability).collect();
-    let useful = capabilities.ok().and_then(|of| fatbin::useful(image, &of));
-    useful.map_or(Cow::Borrowed(image), Cow::Owned)
+    match capabilities {
+        Ok(of) => allowed(image, &of, environment()),
+        Err(_) => Ok(Cow::Borrowed(image)),
+    }
+}
+
+fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Result<Cow<'a, [u8]>> {
+    let whole = Cow::Borrowed(image);
+    let Some(code) = fatbin::code_for(image, capabilities) else {
+        let is_text = !image.starts_with(b"\x7fELF");
+        let starts_with = |magic: u32| image.starts_with(&magic.to_ne_bytes());
+        // Of a container that is broken the driver says what it says of the whole.
+        if by.disables_jit && is_text && !starts_with(fatbin::CONTAINER_MAGIC) {
+            return Err(CUDA_ERROR_JIT_COMPILATION_DISABLED);
+        }
+        return Ok(whole);
+    };
+    let has = |kind| code.iter().any(|entry| entry.kind == kind);
+    let without = match (by.forces_jit, by.disables_jit) {
+        (true, _) => Some(Kind::Cubin),
+        (false, true) => Some(Kind::Ptx),
+        (false, false) => None,
+    };
+    let is_left = |kind| without != Some(kind) && has(kind);
+    if by.disables_jit && has(Kind::Ptx) && !is_left(Kind::Cubin) {
+        return Err(CUDA_ERROR_JIT_COMPILATION_DISABLED);
+    }
+    if by.forces_jit && !has(Kind::Ptx) {
+        return Err(CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
+    let kept = |entry: &Entry| code.contains(entry) && without != Some(entry.kind);
+    Ok(fatbin::with(image, kept).map_or(whole, Cow::Owned))
 }
 
 /// An ELF file in memory is as long as what its headers point at.
@@ -114,13 +146,6 @@ fn elf_length(image: HostPtr) -> Result<usize> {
         end = end.max(offset.checked_add(size).ok_or(invalid)?);
     }
     usize::try_from(end).map_err(|_| invalid)
-}
-
-/// Whether this process wants functions loaded with their image rather than at their first use, by the variable that
-/// CUDA has for it. The worker's driver has an environment of its own, so it is told with each image.
-pub fn is_eager() -> bool {
-    static EAGER: OnceLock<bool> = OnceLock::new();
-    *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|mode| mode == "EAGER"))
 }
 
 /// An image shorter than this is sent again sooner than it is asked for.
@@ -270,5 +295,64 @@ impl Jit {
             buffer.store(&text[..count]);
             buffer.add(count).store(&[0]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: u16 = 1;
+    const CUBIN: u16 = 2;
+
+    fn container(kinds: &[u16]) -> Vec<u8> {
+        let mut bytes = fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
+        bytes.extend([1, 0, 16, 0]);
+        bytes.extend((kinds.len() as u64 * 64).to_le_bytes());
+        for kind in kinds {
+            let mut entry = [0; 64];
+            entry[..2].copy_from_slice(&kind.to_le_bytes());
+            entry[4] = 64;
+            entry[28] = 90;
+            bytes.extend(entry);
+        }
+        bytes
+    }
+
+    /// What NVIDIA's driver (580) does on an H200, without anything in its cache.
+    #[test]
+    fn variables_say_which_code_of_a_fatbin_is_used() {
+        let by = |forces_jit, disables_jit| Environment {
+            forces_jit,
+            disables_jit,
+            ..Environment::default()
+        };
+        let (both, machine, text) = (
+            container(&[CUBIN, PTX]),
+            container(&[CUBIN]),
+            container(&[PTX]),
+        );
+        let of = |image: &[u8], by| allowed(image, &[90], &by).map(Cow::into_owned);
+        let disabled = Err(CUDA_ERROR_JIT_COMPILATION_DISABLED);
+        let nothing = Err(CUDA_ERROR_NO_BINARY_FOR_GPU);
+        for image in [&both, &machine, &text] {
+            assert_eq!(of(image, by(false, false)).as_ref(), Ok(image));
+        }
+        assert_eq!(of(&both, by(true, false)), Ok(text.clone()));
+        assert_eq!(of(&machine, by(true, false)), nothing);
+        assert_eq!(of(&text, by(true, false)), Ok(text.clone()));
+        assert_eq!(of(&both, by(false, true)), Ok(machine.clone()));
+        assert_eq!(of(&machine, by(false, true)), Ok(machine.clone()));
+        assert_eq!(of(&text, by(false, true)), disabled);
+        assert_eq!(of(&both, by(true, true)), disabled);
+        assert_eq!(of(&machine, by(true, true)), nothing);
+        // Machine code that is not in a container is used all the same.
+        let cubin = b"\x7fELF and so on".as_slice();
+        assert_eq!(of(cubin, by(true, true)), Ok(cubin.to_vec()));
+        assert_eq!(
+            of(b".version 8.0", by(true, false)),
+            Ok(b".version 8.0".to_vec())
+        );
+        assert_eq!(of(b".version 8.0", by(false, true)), disabled);
     }
 }

@@ -5,10 +5,7 @@
 //! goes wrong on the GPU surfaces later, as it does natively. Any other launch is put to the host's
 //! driver while the caller waits, so that a rejected launch is rejected with CUDA's own code.
 
-use std::{
-    ffi::c_void,
-    sync::{Arc, OnceLock},
-};
+use std::{ffi::c_void, sync::Arc};
 
 use gpgpu_graphs::{
     capture,
@@ -26,7 +23,9 @@ use gpgpu_protocol::{
 use crate::{
     argument::{HostPtr, InPtr},
     client::{Client, client},
-    cuda, event,
+    cuda,
+    environment::environment,
+    event,
     ffi::Result,
     graph::{self, Guest},
     green,
@@ -225,13 +224,9 @@ fn fits(
         && clusters.unwrap_or(0) == 0
 }
 
-/// Whether a launch is to wait for its kernel, by `CUDA_LAUNCH_BLOCKING`: then it returns the kernel's error too. The worker's
-/// driver has an environment of its own.
+/// Whether a launch is to wait for its kernel, by `CUDA_LAUNCH_BLOCKING`: then it returns the kernel's error too.
 pub fn is_blocking() -> bool {
-    static BLOCKING: OnceLock<bool> = OnceLock::new();
-    *BLOCKING.get_or_init(|| {
-        std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| !matches!(value.trim(), "" | "0"))
-    })
+    environment().waits_for_launches
 }
 
 /// Makes a launch a node, if its stream records.

@@ -24,6 +24,7 @@ mod copy_rows;
 mod coredump;
 mod device;
 mod entry;
+mod environment;
 mod error;
 mod event;
 mod exports;

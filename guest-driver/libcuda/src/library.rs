@@ -15,6 +15,7 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
     client::{Client, client},
     cuda,
+    environment::environment,
     ffi::Result,
     globals,
     image::{self, Jit},
@@ -35,14 +36,14 @@ fn load<'a>(
 ) -> Result {
     let client = client()?;
     to.required()?;
-    let contents = image::useful(client, contents()?);
+    let contents = image::useful(client, contents()?)?;
     let library = client.new_id::<Library>();
     // The host always keeps a copy of its own, so whether the program preserves its binary is all one.
     let request = |image| request::cuLibraryLoadData {
         library,
         image,
         options: jit.lower(),
-        eager: image::is_eager(),
+        eager: environment().is_eager,
         log: true,
     };
     let (result, reply) = image::load(client, &contents, request)?;

@@ -8,15 +8,18 @@ use std::{
     collections::VecDeque,
     ffi::{CString, c_char, c_void},
     fs,
+    io::Write,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use gpgpu_client::put_out;
 use gpgpu_protocol::cuda::*;
 
 use crate::{
     argument::{OutPtr, Text},
     cuda,
+    environment::environment,
     ffi::Result,
 };
 
@@ -130,14 +133,31 @@ fn head() -> String {
     )
 }
 
+/// Appends a line to a file, or writes it to the stream of this name, as `CUDA_LOG_FILE` has it. A line that cannot be written is lost.
+fn note(file: &str, line: &str) {
+    match file {
+        "stdout" => put_out(line.as_bytes(), &[]),
+        "stderr" => put_out(&[], line.as_bytes()),
+        path => {
+            let mut options = fs::OpenOptions::new();
+            let opened = options.append(true).create(true).open(path);
+            let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+    }
+}
+
 /// A call of the program failed: keeps that, and tells those who want to know.
 #[cold]
 pub fn failed(function: &str, code: CUresult) {
     let name = result_name(code).unwrap_or("CUDA_ERROR_UNKNOWN");
     let message = format!("Returning {code} ({name}) from {function}");
+    let line = format!("{}[CUDA][E] {message}\n", head());
+    if let Some(file) = &environment().log_file {
+        note(file, &line);
+    }
     let callbacks = {
         let mut log = log();
-        log.keep(format!("{}[CUDA][E] {message}\n", head()));
+        log.keep(line);
         log.callbacks.clone()
     };
     // A call that fails in such a function would call it for ever.

@@ -10,6 +10,7 @@ use crate::{
     argument::{HostPtr, InPtr, OutPtr, Text},
     client::{Client, client},
     cuda,
+    environment::environment,
     ffi::Result,
     globals,
     image::{self, Jit},
@@ -27,13 +28,13 @@ fn load<'a>(
     if thread::current_context() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let contents = image::useful(client, contents()?);
+    let contents = image::useful(client, contents()?)?;
     let module = client.new_id::<Module>();
     let request = |image| request::cuModuleLoadDataEx {
         module,
         image,
         options: jit.lower(),
-        eager: image::is_eager(),
+        eager: environment().is_eager,
         log: true,
     };
     let (result, reply) = image::load(client, &contents, request)?;
@@ -147,6 +148,6 @@ cuda! {
 
     fn cuModuleGetLoadingMode(mode: OutPtr<CUmoduleLoadingMode>) {
         client()?;
-        mode.set(if image::is_eager() { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING })
+        mode.set(if environment().is_eager { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING })
     }
 }

@@ -16,7 +16,9 @@ use std::{
 
 use gpgpu_graphs::{
     Gpu, Signature, Stream as Named,
-    abi::{CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams},
+    abi::{
+        CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUstreamBatchMemOpParams, USE_NODE_PRIORITY,
+    },
     api, capture,
     conditional::Condition,
     exec::Step,
@@ -33,6 +35,7 @@ use gpgpu_protocol::{
 use crate::{
     callback,
     client::{Client, client},
+    environment::environment,
     event,
     ffi::{Result, enter},
     image,
@@ -458,6 +461,8 @@ impl Gpu for Guest {
         let client = client()?;
         let (list, now) = lower(client, steps)?;
         let exec = client.new_id::<GraphExec>();
+        let priority = environment().uses_node_priority;
+        let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
         send(
             client,
             &list,

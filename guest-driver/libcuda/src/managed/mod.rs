@@ -43,6 +43,7 @@ use crate::{
     argument::HostPtr,
     client::{Client, client},
     copy,
+    environment::environment,
     ffi::Result,
     graph::library,
     memory,
@@ -345,6 +346,9 @@ pub fn allocate(client: &'static Client, bytes: usize, attach: Attach) -> Result
         unsafe { libc::munmap(start as *mut libc::c_void, span) };
         client.post(&request::gpgpuFreeIdle { dptr: base })?;
         reached?;
+        if environment().forces_device_memory {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
         return pinned(client, bytes, attach);
     }
     {
