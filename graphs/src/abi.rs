@@ -140,6 +140,8 @@ pub struct CUDA_CHILD_GRAPH_NODE_PARAMS {
 
 /// `CUgraphChildGraphNodeOwnership`: the node has the graph itself.
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: c_int = 1;
+/// The ownership that a query returns (CUDA 13.2): the graph belongs to the node.
+pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID: c_int = -1;
 
 /// `CUDA_CONDITIONAL_NODE_PARAMS`.
 #[repr(C)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A graph in the language of Graphviz.
+//! A graph in the language of Graphviz. Graphs and nodes have the ids of `cuGraphGetId` and `cuGraphNodeGetLocalId` in their names, and the
+//! labels of nodes have their handles.
 
 use std::fmt::Write;
 
@@ -41,12 +42,18 @@ fn label(work: &Work) -> String {
 }
 
 fn body<G: Gpu>(inner: &mut Inner<G>, graph: u64, text: &mut String) -> Result {
-    let nodes = inner.graph(graph)?.nodes.clone();
+    let (id, nodes) = {
+        let graph = inner.graph(graph)?;
+        (graph.id, graph.nodes.clone())
+    };
     for handle in nodes {
         let node = inner.node(handle)?.clone();
-        let _ = writeln!(text, "\"{handle:#x}\" [label=\"{}\"]", label(&node.work));
+        let name = format!("graph_{id}_node_{}", node.number);
+        let what = label(&node.work);
+        let _ = writeln!(text, "\"{name}\" [label=\"{what}\\nhandle {handle:#x}\"]");
         for (to, _) in &node.dependents {
-            let _ = writeln!(text, "\"{handle:#x}\" -> \"{to:#x}\"");
+            let to = inner.node(*to)?.number;
+            let _ = writeln!(text, "\"{name}\" -> \"graph_{id}_node_{to}\"");
         }
         let own = match &node.work {
             Work::Child(child) => vec![*child],
@@ -54,7 +61,8 @@ fn body<G: Gpu>(inner: &mut Inner<G>, graph: u64, text: &mut String) -> Result {
             _ => Vec::new(),
         };
         for child in own {
-            let _ = writeln!(text, "subgraph \"cluster_{child:#x}\" {{");
+            let id = inner.graph(child)?.id;
+            let _ = writeln!(text, "subgraph \"cluster_graph_{id}\" {{");
             body(inner, child, text)?;
             text.push_str("}\n");
         }
@@ -64,7 +72,8 @@ fn body<G: Gpu>(inner: &mut Inner<G>, graph: u64, text: &mut String) -> Result {
 
 /// The graph with this handle, as text.
 pub fn print<G: Gpu>(inner: &mut Inner<G>, graph: u64) -> Result<String> {
-    let mut text = format!("digraph \"{graph:#x}\" {{\nnode [shape=\"box\"]\n");
+    let id = inner.graph(graph)?.id;
+    let mut text = format!("digraph \"graph_{id}\" {{\nnode [shape=\"box\"]\n");
     body(inner, graph, &mut text)?;
     text.push_str("}\n");
     Ok(text)

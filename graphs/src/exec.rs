@@ -62,6 +62,8 @@ impl<G: Gpu> Drop for Held<G> {
 
 /// An executable graph.
 pub struct Exec<G: Gpu> {
+    /// Its id: see [`Inner::new_id`].
+    pub id: u32,
     /// What it was instantiated with.
     pub flags: u64,
     /// What the driver keeps.
@@ -198,6 +200,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         inner.hold(graph, &mut held)?;
         let objects = (!held.is_empty()).then(|| Arc::new(Held(held, std::marker::PhantomData)));
         let handle = inner.new_handle(Tag::Exec);
+        let id = inner.new_id();
         let is_memory = |step: &Step| matches!(step.work, Work::Alloc(_) | Work::Free(_));
         let has_memory = steps.iter().any(is_memory);
         inner.graph(graph)?.exec = Some(handle);
@@ -207,6 +210,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
         inner.execs.insert(
             handle,
             Arc::new(Exec {
+                id,
                 flags,
                 of,
                 places,

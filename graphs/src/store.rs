@@ -48,6 +48,10 @@ pub type Edges = SmallVec<[Edge; 1]>;
 /// A graph.
 #[derive(Debug, Default)]
 pub struct Graph {
+    /// Its id: see [`Inner::new_id`].
+    pub id: u32,
+    /// The number of its next node.
+    pub numbered: u32,
     /// Its nodes in the order of their making.
     pub nodes: Vec<u64>,
     /// The node that it belongs to: programs cannot destroy it then.
@@ -71,6 +75,8 @@ pub struct Graph {
 pub struct Node {
     /// Its graph.
     pub graph: u64,
+    /// Its number in the graph, counted from 0. A graph uses no number twice. A clone keeps the number of its original.
+    pub number: u32,
     /// What it does.
     pub work: Work,
     /// What it waits for.
@@ -84,6 +90,8 @@ pub struct Node {
 /// All of it.
 pub struct Inner<G: Gpu> {
     serial: u64,
+    /// The last id of a graph.
+    id: u32,
     pub(crate) graphs: Map<Graph>,
     pub(crate) nodes: Map<Node>,
     pub(crate) execs: Map<Arc<Exec<G>>>,
@@ -98,6 +106,7 @@ impl<G: Gpu> Default for Inner<G> {
     fn default() -> Self {
         Self {
             serial: 0,
+            id: 0,
             graphs: Map::default(),
             nodes: Map::default(),
             execs: Map::default(),
@@ -166,6 +175,12 @@ impl<G: Gpu> Inner<G> {
         (tag as u64) << 48 | self.serial << 4
     }
 
+    /// Makes an id for a graph or an executable graph. Ids are small numbers for tools and people, and none comes twice.
+    pub fn new_id(&mut self) -> u32 {
+        self.id = self.id.wrapping_add(1);
+        self.id
+    }
+
     /// Drops something once the lock is gone.
     pub fn discard(&mut self, what: impl Send + 'static) {
         self.trash.push(Box::new(what));
@@ -190,7 +205,14 @@ impl<G: Gpu> Inner<G> {
     /// A new graph.
     pub fn create(&mut self) -> u64 {
         let handle = self.new_handle(Tag::Graph);
-        self.graphs.insert(handle, Graph::default());
+        let id = self.new_id();
+        self.graphs.insert(
+            handle,
+            Graph {
+                id,
+                ..Graph::default()
+            },
+        );
         handle
     }
 
@@ -219,17 +241,21 @@ impl<G: Gpu> Inner<G> {
         {
             child.owner = Some(handle);
         }
+        let of = self.graph(graph)?;
+        let number = of.numbered;
+        of.numbered = number.wrapping_add(1);
+        of.nodes.push(handle);
         self.nodes.insert(
             handle,
             Node {
                 graph,
+                number,
                 work,
                 dependencies: dependencies.into(),
                 dependents: Edges::new(),
                 origin: None,
             },
         );
-        self.graph(graph)?.nodes.push(handle);
         Ok(handle)
     }
 
@@ -418,9 +444,9 @@ impl<G: Gpu> Inner<G> {
         if self.is_conditional(of)? {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let (nodes, objects) = {
+        let (nodes, objects, numbered) = {
             let graph = self.graph(of)?;
-            (graph.nodes.clone(), graph.objects.clone())
+            (graph.nodes.clone(), graph.objects.clone(), graph.numbered)
         };
         let clone = self.create();
         let mut map = Map::default();
@@ -450,6 +476,7 @@ impl<G: Gpu> Inner<G> {
         }
         let graph = self.graph(clone)?;
         graph.objects = objects;
+        graph.numbered = numbered;
         graph.origin = Some(of);
         Ok(clone)
     }

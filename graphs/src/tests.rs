@@ -13,9 +13,10 @@ use gpgpu_protocol::cuda::*;
 
 use crate::{
     Gpu, Result, Signature, Stream, abi, api, capture,
-    conditional::Condition,
+    conditional::{Condition, Conditional},
+    dot,
     exec::{self, Step, flatten},
-    node::{Copy3D, Fill, Kernel, MemOps, Shape, Work},
+    node::{Copy3D, Fill, Host, Kernel, MemOps, Shape, Work},
     objects::Allocation,
     store::{Inner, Store},
     update,
@@ -326,6 +327,235 @@ fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
         inner.forget_graph(other);
         assert!(inner.nodes.is_empty());
     });
+}
+
+/// What a function answers at a place that it is given.
+fn answer<T: Copy>(nothing: T, ask: impl FnOnce(*mut T) -> Result) -> T {
+    let mut to = nothing;
+    ask(&raw mut to).unwrap();
+    to
+}
+
+#[test]
+fn graphs_and_nodes_have_ids_that_stay() {
+    let _alone = alone();
+    let edge = abi::CUgraphEdgeData::default();
+    let (graph, other, nodes) = with(|inner| {
+        let (graph, other) = (inner.create(), inner.create());
+        let nodes = [(); 3].map(|()| inner.add(graph, &[], Work::Empty).unwrap());
+        inner.connect(graph, &[(nodes[0], nodes[2], edge)]).unwrap();
+        (graph, other, nodes)
+    });
+    let id = |graph: u64| {
+        // SAFETY: the places are valid for the calls.
+        answer(0, |to| unsafe {
+            api::cuGraphGetId::<Fake, false>(graph as _, to)
+        })
+    };
+    let number = |node: u64| {
+        // SAFETY: as above.
+        answer(9, |to| unsafe {
+            api::cuGraphNodeGetLocalId::<Fake, false>(node as _, to)
+        })
+    };
+    let tools = |node: u64| {
+        // SAFETY: as above.
+        answer(0, |to| unsafe {
+            api::cuGraphNodeGetToolsId::<Fake, false>(node as _, to)
+        })
+    };
+    let within = |node: u64| {
+        // SAFETY: as above.
+        answer(std::ptr::null_mut(), |to| unsafe {
+            api::cuGraphNodeGetContainingGraph::<Fake, false>(node as _, to)
+        }) as u64
+    };
+    assert_ne!(id(graph), id(other));
+    assert_eq!(nodes.map(number), [0, 1, 2]);
+    assert_eq!(nodes.map(within), [graph; 3]);
+    let above = u64::from(id(graph)) << 32;
+    assert_eq!(nodes.map(tools), [above, above | 1, above | 2]);
+    // What goes leaves its number behind, in clones, too.
+    let (last, clone) = with(|inner| {
+        inner.remove_node(nodes[1]).unwrap();
+        let last = inner.add(graph, &[], Work::Empty).unwrap();
+        (last, inner.clone_graph(graph).unwrap())
+    });
+    assert_eq!((number(nodes[2]), number(last)), (2, 3));
+    let (cloned, added) = with(|inner| {
+        let cloned = inner.graph(clone).unwrap().nodes.clone();
+        (cloned, inner.add(clone, &[], Work::Empty).unwrap())
+    });
+    let numbers: Vec<u32> = cloned.iter().map(|node| number(*node)).collect();
+    assert_eq!((numbers, number(added)), (vec![0, 2, 3], 4));
+    assert_eq!((within(cloned[0]), within(added)), (clone, clone));
+    assert_ne!(id(clone), id(graph));
+    // An executable graph has an id of its own.
+    let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
+    // SAFETY: as above.
+    let of_exec = answer(0, |to| unsafe {
+        api::cuGraphExecGetId::<Fake, false>(exec as _, to)
+    });
+    assert!(![id(graph), id(other), id(clone), 0].contains(&of_exec));
+    // The ids are those of the print.
+    let text = with(|inner| dot::print(inner, graph)).unwrap();
+    let number = id(graph);
+    let edge = format!("\"graph_{number}_node_0\" -> \"graph_{number}_node_2\"\n");
+    assert!(text.contains(&edge), "{text}");
+    assert!(text.contains(&format!("handle {last:#x}\"]")), "{text}");
+    let bad = Err(CUDA_ERROR_INVALID_VALUE);
+    // SAFETY: as above; NULL is refused, and a handle that ended is none.
+    unsafe {
+        assert_eq!(
+            api::cuGraphGetId::<Fake, false>(graph as _, std::ptr::null_mut()),
+            bad
+        );
+        assert_eq!(
+            api::cuGraphExecGetId::<Fake, false>(exec as _, std::ptr::null_mut()),
+            bad
+        );
+        let node = nodes[0] as CUgraphNode;
+        assert_eq!(
+            api::cuGraphNodeGetLocalId::<Fake, false>(node, std::ptr::null_mut()),
+            bad
+        );
+        assert_eq!(
+            api::cuGraphNodeGetToolsId::<Fake, false>(node, std::ptr::null_mut()),
+            bad
+        );
+        let gone = nodes[1] as CUgraphNode;
+        let mut to = std::ptr::null_mut();
+        let found = api::cuGraphNodeGetContainingGraph::<Fake, false>(gone, &raw mut to);
+        assert_eq!(found, bad);
+        api::cuGraphExecDestroy::<Fake, false>(exec as _).unwrap();
+    }
+    with(|inner| [graph, other, clone].map(|graph| inner.forget_graph(graph)));
+}
+
+#[test]
+fn a_nodes_parameters_come_back_by_its_type() {
+    let _alone = alone();
+    // SAFETY: all members are numbers and pointers, of which zero is a value.
+    let nothing: abi::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+    let of = |work: Work| {
+        let (graph, node) = with(|inner| {
+            let graph = inner.create();
+            (graph, inner.add(graph, &[], work).unwrap())
+        });
+        // SAFETY: the place is valid for the call.
+        let given = answer(nothing, |to| unsafe {
+            api::cuGraphNodeGetParams::<Fake, false>(node as _, to.cast())
+        });
+        with(|inner| inner.forget_graph(graph));
+        given
+    };
+    let bodies = [11, 12];
+    let conditional = Arc::new(Conditional {
+        condition: 3,
+        kind: 0,
+        context: 7,
+        bodies: bodies.into(),
+    });
+    let fill = abi::CUDA_MEMSET_NODE_PARAMS {
+        dst: 0x80,
+        pitch: 4,
+        value: 5,
+        elementSize: 1,
+        width: 4,
+        height: 1,
+    };
+    let line = Copy3D::line(
+        (CU_MEMORYTYPE_DEVICE, 0x20),
+        (CU_MEMORYTYPE_HOST, 0x10),
+        8,
+        7,
+    );
+    unsafe extern "C" fn called(_: *mut c_void) {}
+    let host = abi::CUDA_HOST_NODE_PARAMS {
+        function: Some(called),
+        userData: 0x99 as *mut c_void,
+    };
+    let allocation = Arc::new(Allocation::new::<Fake>(7, 64).unwrap());
+    let address = allocation.address;
+    let ops = MemOps {
+        context: 7,
+        flags: 0,
+        ops: [[1; 6], [2; 6]].into(),
+    };
+    // SAFETY: the type of each says which member was written.
+    unsafe {
+        let given = of(kernel(0x55));
+        assert_eq!(given.type_, abi::kind::KERNEL);
+        let launch = given.of.kernel;
+        assert_eq!((launch.func as u64, launch.gridDimX), (0x55, 1));
+        assert_eq!(launch.ctx as u64, 7);
+        let given = of(Work::Copy(Box::new(line.unwrap())));
+        assert_eq!(given.type_, abi::kind::MEMCPY);
+        let copy = given.of.memcpy;
+        assert_eq!((copy.flags, copy.copyCtx as u64), (0, 7));
+        let copy = copy.copyParams;
+        assert_eq!((copy.dstDevice, copy.WidthInBytes), (0x20, 8));
+        let given = of(Work::Fill(Fill::new(fill, 7).unwrap()));
+        assert_eq!(given.type_, abi::kind::MEMSET);
+        assert_eq!(given.of.memset.fill, fill);
+        assert_eq!(given.of.memset.ctx as u64, 7);
+        let given = of(Work::Host(Host(host)));
+        assert_eq!(given.type_, abi::kind::HOST);
+        assert_eq!(given.of.host.userData, host.userData);
+        // The word behind them is the mode, which is that of blocking.
+        assert_eq!(given.of.reserved[2], 0);
+        let given = of(Work::MemOps(Arc::new(ops)));
+        assert_eq!(given.type_, abi::kind::BATCH_MEM_OP);
+        assert_eq!(given.of.memOp.count, 2);
+        let given = of(Work::Conditional(conditional.clone()));
+        assert_eq!(given.type_, abi::kind::CONDITIONAL);
+        let condition = given.of.conditional;
+        assert_eq!((condition.handle, condition.size), (3, 2));
+        assert_eq!(
+            condition.phGraph_out as *const u64,
+            conditional.bodies.as_ptr()
+        );
+        for (work, kind) in [
+            (Work::Record(4), abi::kind::EVENT_RECORD),
+            (Work::Wait(4), abi::kind::WAIT_EVENT),
+        ] {
+            let given = of(work);
+            assert_eq!((given.type_, given.of.event as u64), (kind, 4));
+        }
+        let given = of(Work::Alloc(allocation.clone()));
+        assert_eq!(given.type_, abi::kind::MEM_ALLOC);
+        assert_eq!(
+            (given.of.alloc.dptr, given.of.alloc.bytesize),
+            (address, 64)
+        );
+        let given = of(Work::Free(allocation));
+        assert_eq!((given.type_, given.of.dptr), (abi::kind::MEM_FREE, address));
+        let child = with(|inner| inner.create());
+        let given = of(Work::Child(child));
+        assert_eq!(given.type_, abi::kind::GRAPH);
+        assert_eq!(
+            (given.of.child.graph as u64, given.of.child.ownership),
+            (child, -1)
+        );
+        let given = of(Work::Empty);
+        assert_eq!(
+            (given.type_, given.of.reserved),
+            (abi::kind::EMPTY, [0; 29])
+        );
+    }
+    // What a library's call came to is the host's.
+    let (graph, node) = with(|inner| {
+        let graph = inner.create();
+        (
+            graph,
+            inner.add(graph, &[], Work::Own(Arc::new(()))).unwrap(),
+        )
+    });
+    let mut to = nothing;
+    // SAFETY: the place is valid for the call.
+    let own = unsafe { api::cuGraphNodeGetParams::<Fake, false>(node as _, (&raw mut to).cast()) };
+    assert_eq!(own, Err(CUDA_ERROR_NOT_SUPPORTED));
+    with(|inner| inner.forget_graph(graph));
 }
 
 #[test]

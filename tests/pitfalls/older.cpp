@@ -374,4 +374,60 @@ PITFALL(82, batches_of_boxes) {
     IS(CUDA_ERROR_INVALID_VALUE, "cuMemcpy3DBatchAsync_v2", (size_t)2, (void *)both, 1ull, stream);
 }
 
+PITFALL(50, functions_of_later_versions) {
+    Gpu gpu;
+    if (!dlsym(RTLD_DEFAULT, "cuMemcpyWithAttributesAsync"))
+        pitfall::skip("the driver is of CUDA 13.1 or earlier");
+    CUstream stream = new_stream();
+    CUdeviceptr from = device_words(64, 3), to = device_words(64);
+    CUmemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    const char *copy = "cuMemcpyWithAttributesAsync";
+    IS(CUDA_SUCCESS, copy, to, from, (size_t)4, &attributes, stream);
+    CK(cuStreamSynchronize(stream));
+    EXPECT(word_at(to) == 3 && word_at(to + 4) == 0, "%u and %u", word_at(to), word_at(to + 4));
+    IS(CUDA_SUCCESS, "cuMemcpyWithAttributesAsync_ptsz", to + 4, from, (size_t)4, &attributes, (CUstream) nullptr);
+    CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    EXPECT(word_at(to + 4) == 3 && word_at(to + 8) == 0, "%u and %u", word_at(to + 4), word_at(to + 8));
+    IS(CUDA_ERROR_INVALID_VALUE, copy, to, from, (size_t)4, &attributes, (CUstream) nullptr);
+    IS(CUDA_ERROR_INVALID_VALUE, copy, to, from, (size_t)0, &attributes, stream);
+    IS(CUDA_ERROR_INVALID_VALUE, copy, to, from, (size_t)4, (CUmemcpyAttributes *)nullptr, stream);
+    attributes.flags = 2;
+    IS(CUDA_ERROR_INVALID_VALUE, copy, to, from, (size_t)4, &attributes, stream);
+    CUDA_MEMCPY3D_BATCH_OP rows = {};
+    rows.src.type = rows.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    rows.src.op.ptr.ptr = from;
+    rows.dst.op.ptr.ptr = to + 64;
+    rows.dst.op.ptr.rowLength = 8;
+    rows.extent = {4, 2, 1};
+    rows.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    const char *boxes = "cuMemcpy3DWithAttributesAsync";
+    IS(CUDA_SUCCESS, boxes, &rows, 0ull, stream);
+    CK(cuStreamSynchronize(stream));
+    EXPECT(word_at(to + 64) == 3 && word_at(to + 68) == 0 && word_at(to + 72) == 3, "the rows are not 8 bytes apart");
+    IS(CUDA_ERROR_INVALID_VALUE, boxes, &rows, 1ull, stream);
+    IS(CUDA_ERROR_INVALID_VALUE, boxes, (void *)nullptr, 0ull, stream);
+    IS(CUDA_ERROR_INVALID_VALUE, boxes, &rows, 0ull, (CUstream) nullptr);
+    rows.dst.op.ptr.ptr = to + 128;
+    IS(CUDA_SUCCESS, "cuMemcpy3DWithAttributesAsync_ptsz", &rows, 0ull, (CUstream) nullptr);
+    CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    EXPECT(word_at(to + 128) == 3, "%u", word_at(to + 128));
+    CUfunction function = gpu.function("step");
+    size_t count = 99, offset, size;
+    IS(CUDA_SUCCESS, "cuFuncGetParamCount", function, &count);
+    EXPECT(count > 0 && cuFuncGetParamInfo(function, count - 1, &offset, &size) == CUDA_SUCCESS, "%zu", count);
+    CK_IS(cuFuncGetParamInfo(function, count, &offset, &size), CUDA_ERROR_INVALID_VALUE);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuFuncGetParamCount", function, (size_t *)nullptr);
+    static int calls;
+    calls = 0;
+    CUhostFn call_back = [](void *) { calls++; };
+    for (unsigned mode : {0u, 1u})
+        IS(CUDA_SUCCESS, "cuLaunchHostFunc_v2", stream, call_back, (void *)nullptr, mode);
+    IS(CUDA_SUCCESS, "cuLaunchHostFunc_v2_ptsz", (CUstream) nullptr, call_back, (void *)nullptr, 1u);
+    IS(CUDA_ERROR_INVALID_VALUE, "cuLaunchHostFunc_v2", stream, call_back, (void *)nullptr, 2u);
+    CK(cuStreamSynchronize(stream));
+    CK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    EXPECT(calls == 3, "%d", calls);
+}
+
 PITFALL_MAIN

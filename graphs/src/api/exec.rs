@@ -118,6 +118,13 @@ pub unsafe fn cuGraphExecGetFlags<G: Gpu, const PT: bool>(
     unsafe { set(flags, exec.flags & AUTO_FREE_ON_LAUNCH) }
 }
 
+/// `cuGraphExecGetId`.
+pub unsafe fn cuGraphExecGetId<G: Gpu, const PT: bool>(exec: CUgraphExec, to: *mut u32) -> Result {
+    let exec = exec_of::<G>(exec)?;
+    // SAFETY: promised by the caller.
+    unsafe { set(to, exec.id) }
+}
+
 /// Refuses a stream that records, as the driver (580) does: an executable graph becomes no node. That ends the capture.
 fn refuse_capture<G: Gpu>(stream: CUstream, per_thread: bool) -> Result {
     if !crate::capture::any::<G>() {

@@ -10,7 +10,7 @@ use super::{
     exec::change,
     get, memory,
     nodes::{self, add, context_of, place, replace, work},
-    required,
+    required, set,
 };
 use crate::{Gpu, Result, abi::*, node::Work};
 
@@ -129,6 +129,69 @@ pub unsafe fn cuGraphAddNode<G: Gpu, const PT: bool>(
     let none = std::ptr::null();
     // SAFETY: promised by the caller.
     unsafe { cuGraphAddNode_v2::<G, PT>(node, graph, dependencies, none, count, params) }
+}
+
+/// A node's work in the union of CUDA's structure. Its pointers lead to memory of the work.
+fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
+    let mut of = CUgraphNodeParamsOf { reserved: [0; 29] };
+    match work {
+        Work::Kernel(kernel) => of.kernel = kernel.to_abi(),
+        Work::Copy(copy) => {
+            of.memcpy = CUDA_MEMCPY_NODE_PARAMS {
+                flags: 0,
+                reserved: 0,
+                copyCtx: copy.context as CUcontext,
+                copyParams: copy.given,
+            };
+        }
+        Work::Fill(fill) => {
+            of.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
+                fill: fill.given,
+                ctx: fill.context as CUcontext,
+            };
+        }
+        // The mode of CUDA 13.2 is not kept: the thread that makes the call always blocks, which is mode 0.
+        Work::Host(host) => of.host = host.0,
+        Work::MemOps(ops) => of.memOp = ops.to_abi(),
+        Work::Child(graph) => {
+            of.child = CUDA_CHILD_GRAPH_NODE_PARAMS {
+                graph: *graph as CUgraph,
+                ownership: CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID,
+            };
+        }
+        Work::Conditional(conditional) => {
+            of.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+                handle: conditional.condition,
+                type_: conditional.kind,
+                size: conditional.bodies.len() as u32,
+                phGraph_out: conditional.bodies.as_ptr() as *mut CUgraph,
+                ctx: conditional.context as CUcontext,
+            };
+        }
+        Work::Record(event) | Work::Wait(event) => of.event = *event as CUevent,
+        Work::Alloc(allocation) => of.alloc = memory::to_abi(allocation),
+        Work::Free(allocation) => of.dptr = allocation.address,
+        // Only the host knows the graph that a library's call came to.
+        Work::Own(_) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+        Work::Empty | Work::Condition(_) | Work::Body | Work::EndBodies => {}
+    }
+    Ok(of)
+}
+
+/// `cuGraphNodeGetParams`: what it points to is good until the node changes or ends.
+pub unsafe fn cuGraphNodeGetParams<G: Gpu, const PT: bool>(
+    node: CUgraphNode,
+    params: *mut c_void,
+) -> Result {
+    let work = work::<G>(node)?;
+    let given = CUgraphNodeParams {
+        type_: work.kind(),
+        reserved0: [0; 3],
+        of: to_abi(&work)?,
+        reserved2: 0,
+    };
+    // SAFETY: promised by the caller.
+    unsafe { set(params.cast(), given) }
 }
 
 /// `cuGraphNodeSetParams`.

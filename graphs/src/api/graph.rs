@@ -98,6 +98,50 @@ pub unsafe fn cuGraphNodeGetType<G: Gpu, const PT: bool>(
     unsafe { set(to, kind) }
 }
 
+/// `cuGraphNodeGetContainingGraph`: the graph that the node was added to, which can be a body or a child graph.
+pub unsafe fn cuGraphNodeGetContainingGraph<G: Gpu, const PT: bool>(
+    node: CUgraphNode,
+    to: *mut CUgraph,
+) -> Result {
+    G::ready()?;
+    let graph = G::store().with(|inner| inner.node(node as u64).map(|of| of.graph))?;
+    // SAFETY: promised by the caller.
+    unsafe { set(to, graph as CUgraph) }
+}
+
+/// `cuGraphNodeGetLocalId`: the number that [`cuGraphDebugDotPrint`] prints.
+pub unsafe fn cuGraphNodeGetLocalId<G: Gpu, const PT: bool>(
+    node: CUgraphNode,
+    to: *mut u32,
+) -> Result {
+    G::ready()?;
+    let number = G::store().with(|inner| inner.node(node as u64).map(|of| of.number))?;
+    // SAFETY: promised by the caller.
+    unsafe { set(to, number) }
+}
+
+/// `cuGraphNodeGetToolsId`: the graph's id in the upper half, and the node's in the lower.
+pub unsafe fn cuGraphNodeGetToolsId<G: Gpu, const PT: bool>(
+    node: CUgraphNode,
+    to: *mut u64,
+) -> Result {
+    G::ready()?;
+    let id = G::store().with(|inner| -> Result<_> {
+        let (graph, number) = inner.node(node as u64).map(|of| (of.graph, of.number))?;
+        Ok(u64::from(inner.graph(graph)?.id) << 32 | u64::from(number))
+    })?;
+    // SAFETY: promised by the caller.
+    unsafe { set(to, id) }
+}
+
+/// `cuGraphGetId`: the number that [`cuGraphDebugDotPrint`] prints.
+pub unsafe fn cuGraphGetId<G: Gpu, const PT: bool>(graph: CUgraph, to: *mut u32) -> Result {
+    G::ready()?;
+    let id = G::store().with(|inner| inner.graph(graph as u64).map(|of| of.id))?;
+    // SAFETY: promised by the caller.
+    unsafe { set(to, id) }
+}
+
 /// `cuGraphGetNodes`.
 pub unsafe fn cuGraphGetNodes<G: Gpu, const PT: bool>(
     graph: CUgraph,

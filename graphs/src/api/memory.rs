@@ -42,6 +42,19 @@ pub(super) unsafe fn allocation<G: Gpu>(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS)
     Ok(Work::Alloc(Arc::new(allocation)))
 }
 
+/// An allocation as CUDA's structure has it.
+pub(super) fn to_abi(of: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
+    // SAFETY: all members are numbers and pointers, of which zero is a value.
+    let mut given: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
+    given.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    given.poolProps.location = CUmemLocation {
+        type_: CU_MEM_LOCATION_TYPE_DEVICE,
+        id: of.device,
+    };
+    (given.bytesize, given.dptr) = (of.bytes, of.address);
+    given
+}
+
 /// The free of a graph's memory.
 pub(super) fn free<G: Gpu>(address: CUdeviceptr) -> Result<Work> {
     let found = G::store().with(|inner| inner.allocation(address));
@@ -71,16 +84,8 @@ pub unsafe fn cuGraphMemAllocNodeGetParams<G: Gpu, const PT: bool>(
     let Work::Alloc(of) = work::<G>(node)? else {
         return Err(CUDA_ERROR_INVALID_VALUE);
     };
-    // SAFETY: all members are numbers and pointers, of which zero is a value.
-    let mut given: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
-    given.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    given.poolProps.location = CUmemLocation {
-        type_: CU_MEM_LOCATION_TYPE_DEVICE,
-        id: of.device,
-    };
-    (given.bytesize, given.dptr) = (of.bytes, of.address);
     // SAFETY: promised by the caller.
-    unsafe { set(params.cast(), given) }
+    unsafe { set(params.cast(), to_abi(&of)) }
 }
 
 /// `cuGraphAddMemFreeNode`.

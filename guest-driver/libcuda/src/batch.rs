@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches of copies: each is made of single copies in the batch's stream.
+//! Batches of copies, and single copies with a batch's attributes: each is made of single copies in its stream.
 
 use gpgpu_graphs::capture;
 use gpgpu_protocol::cuda::*;
@@ -33,6 +33,40 @@ struct Operation {
     access: u32,
 }
 
+/// The order in which a source is read by copies with these attributes.
+fn access(attributes: &CUmemcpyAttributes) -> Result<u32> {
+    let access = attributes.srcAccessOrder;
+    if !(IN_STREAM..=ANY).contains(&access) || attributes.flags & !PREFER_OVERLAP != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(access)
+}
+
+impl Operation {
+    /// A copy, which needs both addresses and a length.
+    fn new(dst: u64, src: u64, bytes: usize, access: u32) -> Result<Self> {
+        if dst == 0 || src == 0 || bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Self {
+            dst,
+            src,
+            bytes,
+            access,
+        })
+    }
+
+    /// The copy of `cuMemcpyWithAttributesAsync`.
+    fn single(
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        attributes: InPtr<CUmemcpyAttributes>,
+    ) -> Result<Self> {
+        Self::new(dst, src, bytes, access(&attributes.get()?)?)
+    }
+}
+
 /// A batch's failure: the operation that it is of, if it is of one.
 pub type Failure = (CUresult, Option<usize>);
 
@@ -62,10 +96,8 @@ impl Batch {
             } else {
                 self.count
             };
-            let access = attributes.srcAccessOrder;
-            let known =
-                (IN_STREAM..=ANY).contains(&access) && attributes.flags & !PREFER_OVERLAP == 0;
-            if !known || start >= end || end > self.count {
+            let access = access(&attributes)?;
+            if start >= end || end > self.count {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
             accesses.resize(end, access);
@@ -79,55 +111,66 @@ impl Batch {
         let accesses = self.accesses().map_err(whole)?;
         let mut operations = Vec::with_capacity(accesses.len());
         for (index, access) in accesses.into_iter().enumerate() {
-            let operation = Operation {
-                dst: self.dsts.at(index).map_err(whole)?,
-                src: self.srcs.at(index).map_err(whole)?,
-                bytes: self.sizes.at(index).map_err(whole)?,
+            let operation = Operation::new(
+                self.dsts.at(index).map_err(whole)?,
+                self.srcs.at(index).map_err(whole)?,
+                self.sizes.at(index).map_err(whole)?,
                 access,
-            };
-            if operation.dst == 0 || operation.src == 0 || operation.bytes == 0 {
-                return Err((CUDA_ERROR_INVALID_VALUE, Some(index)));
-            }
-            operations.push(operation);
+            );
+            operations.push(operation.map_err(|code| (code, Some(index)))?);
         }
         Ok(operations)
     }
 
-    /// Issues the copies. The legacy default stream takes no batch, as with NVIDIA's driver.
+    /// Issues the copies.
     fn issue(&self, order: Order) -> std::result::Result<(), Failure> {
-        let whole = |code| (code, None);
-        if thread::current_context() == 0 {
-            return Err(whole(CUDA_ERROR_INVALID_CONTEXT));
-        }
-        if [0, CU_STREAM_LEGACY as u64].contains(&order.stream) {
-            return Err(whole(CUDA_ERROR_INVALID_VALUE));
-        }
-        let operations = self.operations()?;
-        let during_call = operations
-            .iter()
-            .any(|operation| operation.access == DURING_CALL);
-        if during_call && capture::any::<Guest>() {
-            // A node would read its source when the graph runs.
-            client()
-                .and_then(|client| graph::refuse(client, order.stream))
-                .map_err(whole)?;
-        }
-        for (index, operation) in operations.into_iter().enumerate() {
-            let Operation {
-                dst,
-                src,
-                bytes,
-                access,
-            } = operation;
-            let copy = if access == DURING_CALL {
-                at_once
-            } else {
-                unified
-            };
-            copy(dst, src, bytes, order).map_err(|code| (code, Some(index)))?;
-        }
-        Ok(())
+        issue(order, || self.operations())
     }
+}
+
+/// Issues copies. The legacy default stream accepts no copies with attributes, as with NVIDIA's driver.
+fn issue(
+    order: Order,
+    operations: impl FnOnce() -> std::result::Result<Vec<Operation>, Failure>,
+) -> std::result::Result<(), Failure> {
+    let whole = |code| (code, None);
+    if thread::current_context() == 0 {
+        return Err(whole(CUDA_ERROR_INVALID_CONTEXT));
+    }
+    if [0, CU_STREAM_LEGACY as u64].contains(&order.stream) {
+        return Err(whole(CUDA_ERROR_INVALID_VALUE));
+    }
+    let operations = operations()?;
+    let during_call = operations
+        .iter()
+        .any(|operation| operation.access == DURING_CALL);
+    if during_call && capture::any::<Guest>() {
+        // A node would read its source when the graph runs.
+        client()
+            .and_then(|client| graph::refuse(client, order.stream))
+            .map_err(whole)?;
+    }
+    for (index, operation) in operations.into_iter().enumerate() {
+        let Operation {
+            dst,
+            src,
+            bytes,
+            access,
+        } = operation;
+        let copy = if access == DURING_CALL {
+            at_once
+        } else {
+            unified
+        };
+        copy(dst, src, bytes, order).map_err(|code| (code, Some(index)))?;
+    }
+    Ok(())
+}
+
+/// Issues a copy with attributes.
+fn issue_single(operation: Result<Operation>, order: Order) -> Result {
+    let one = || operation.map(|one| vec![one]).map_err(|code| (code, None));
+    issue(order, one).map_err(|(code, _)| code)
 }
 
 /// The first version of the function also says which operation failed, and `usize::MAX` for none.
@@ -168,6 +211,12 @@ cuda! {
     fn cuMemcpyBatchAsync_v2_ptsz(dsts: InPtr<CUdeviceptr>, srcs: InPtr<CUdeviceptr>, sizes: InPtr<usize>, count: usize, attrs: InPtr<CUmemcpyAttributes>, attrsIdxs: InPtr<usize>, numAttrs: usize, hStream: CUstream) {
         let batch = batch!(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs);
         batch.issue(Order::on_per_thread(hStream)?).map_err(|(code, _)| code)
+    }
+    fn cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: InPtr<CUmemcpyAttributes>, hStream: CUstream) {
+        issue_single(Operation::single(dst, src, size, attr), Order::on(hStream)?)
+    }
+    fn cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: InPtr<CUmemcpyAttributes>, hStream: CUstream) {
+        issue_single(Operation::single(dst, src, size, attr), Order::on_per_thread(hStream)?)
     }
 }
 
@@ -241,6 +290,36 @@ mod tests {
         assert_eq!(plan(&[4], &[0], &[(0, 0)], 8), refused, "no order");
         assert_eq!(plan(&[4], &[0], &[(4, 0)], 8), refused, "an unknown order");
         assert_eq!(plan(&[4], &[0], &[(1, 2)], 8), refused, "an unknown flag");
+    }
+
+    #[test]
+    fn a_single_copy_has_a_batchs_rules() {
+        let nowhere = CUmemLocation { type_: 0, id: 0 };
+        let of = |dst, src, bytes, (srcAccessOrder, flags)| {
+            let attributes = CUmemcpyAttributes {
+                srcAccessOrder,
+                srcLocHint: nowhere,
+                dstLocHint: nowhere,
+                flags,
+            };
+            let attributes = InPtr::nested(std::ptr::from_ref(&attributes).cast());
+            Operation::single(dst, src, bytes, attributes)
+        };
+        let expected = Operation {
+            dst: 8,
+            src: 16,
+            bytes: 4,
+            access: DURING_CALL,
+        };
+        assert_eq!(of(8, 16, 4, (DURING_CALL, PREFER_OVERLAP)), Ok(expected));
+        let refused = Err(CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(of(0, 16, 4, (ANY, 0)), refused);
+        assert_eq!(of(8, 0, 4, (ANY, 0)), refused);
+        assert_eq!(of(8, 16, 0, (ANY, 0)), refused);
+        assert_eq!(of(8, 16, 4, (4, 0)), refused, "an unknown order");
+        assert_eq!(of(8, 16, 4, (ANY, 2)), refused, "an unknown flag");
+        let nothing = InPtr::nested(std::ptr::null());
+        assert_eq!(Operation::single(8, 16, 4, nothing), refused);
     }
 
     #[test]

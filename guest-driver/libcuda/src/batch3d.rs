@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Batches of copies in three dimensions: each is made of single copies in the batch's stream, as [`crate::batch`]'s are.
+//! Batches of copies in three dimensions: each is made of single copies in the batch's stream, as [`crate::batch`]'s are. A copy with
+//! attributes is a batch of one.
 
 use std::ffi::c_void;
 
@@ -174,6 +175,12 @@ cuda! {
     }
     fn cuMemcpy3DBatchAsync_v2(numOps: usize, opList: HostPtr, flags: u64, hStream: CUstream) {
         issue(numOps, opList, nowhere(), flags, Order::on(hStream)?)
+    }
+    fn cuMemcpy3DWithAttributesAsync(op: HostPtr, flags: u64, hStream: CUstream) {
+        issue(1, op, nowhere(), flags, Order::on(hStream)?)
+    }
+    fn cuMemcpy3DWithAttributesAsync_ptsz(op: HostPtr, flags: u64, hStream: CUstream) {
+        issue(1, op, nowhere(), flags, Order::on_per_thread(hStream)?)
     }
     fn cuMemcpy3DBatchAsync_v2_ptsz(numOps: usize, opList: HostPtr, flags: u64, hStream: CUstream) {
         issue(numOps, opList, nowhere(), flags, Order::on_per_thread(hStream)?)

@@ -151,6 +151,18 @@ fn host(shape: DefaultStream, stream: CUstream, function: CUhostFn, data: *mut c
     })
 }
 
+/// The greatest `CUhostTaskSyncMode`: `CU_HOST_TASK_SPINWAIT`. 0 is `CU_HOST_TASK_BLOCKING`.
+const SPIN_WAIT: u32 = 1;
+
+/// Checks a `CUhostTaskSyncMode`. The mode says how the thread that makes the calls waits for the next one: it blocks or spins. Here that
+/// thread waits for a message of the host, and always blocks. The second mode gives the same result, and is not faster.
+fn check_mode(mode: u32) -> Result {
+    if mode > SPIN_WAIT {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
 fn with_status(
     shape: DefaultStream,
     stream: CUstream,
@@ -187,11 +199,33 @@ cuda! {
         host(DefaultStream::PerThread, hStream, fnc, userData)
     }
 
+    fn cuLaunchHostFunc_v2(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void, syncMode: u32) {
+        check_mode(syncMode)?;
+        host(DefaultStream::Legacy, hStream, fnc, userData)
+    }
+
+    fn cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fnc: CUhostFn, userData: *mut c_void, syncMode: u32) {
+        check_mode(syncMode)?;
+        host(DefaultStream::PerThread, hStream, fnc, userData)
+    }
+
     fn cuStreamAddCallback(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
         with_status(DefaultStream::Legacy, hStream, callback, userData, flags)
     }
 
     fn cuStreamAddCallback_ptsz(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: u32) {
         with_status(DefaultStream::PerThread, hStream, callback, userData, flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_call_blocks_or_spins() {
+        assert_eq!([0, 1].map(check_mode), [Ok(()), Ok(())]);
+        let refused = Err(CUDA_ERROR_INVALID_VALUE);
+        assert_eq!([2, u32::MAX].map(check_mode), [refused; 2]);
     }
 }

@@ -38,6 +38,7 @@ fn page() -> String {
          How a call completes: *post* returns at once and an error of it surfaces later; *call* returns when the host has \
          issued it; *wait* returns when it is done, and other threads of the program go on meanwhile. *Guest* is answered \
          in the program's own process, or made of other functions.\n\n\
+         The library's version is 13.0. `cuGetProcAddress` finds no functions of later versions; programs find them by `dlsym`.\n\n\
          | function | since CUDA | symbol | completes |\n|---|---|---|---|\n",
     );
     let all = || ENTRY_POINTS.iter().filter(|entry| !entry.per_thread);

@@ -40,6 +40,20 @@ fn param(
     Ok(())
 }
 
+/// How many parameters a function or a kernel has.
+fn param_count(object: &Known) -> Option<usize> {
+    match object {
+        Known::Function(function) | Known::Kernel(function) => Some(function.params.len()),
+        _ => None,
+    }
+}
+
+/// Writes how many parameters the function or the kernel with this id has.
+fn count(client: &Client, id: u64, to: OutPtr<usize>) -> Result {
+    let found = client.objects.look(id, param_count).flatten();
+    to.set(found.ok_or(CUDA_ERROR_INVALID_HANDLE)?)
+}
+
 fn name_of(client: &Client, id: u64) -> Result<*const c_char> {
     let look = |object: &Known| match object {
         Known::Function(function) | Known::Kernel(function) => Some(function.name.as_ptr()),
@@ -64,6 +78,14 @@ cuda! {
 
     fn cuKernelGetName(name: OutPtr<*const c_char>, hfunc: CUkernel) {
         name.set(name_of(client()?, Kernel::id(hfunc))?)
+    }
+
+    fn cuFuncGetParamCount(func: CUfunction, paramCount: OutPtr<usize>) {
+        count(client()?, Function::id(func), paramCount)
+    }
+
+    fn cuKernelGetParamCount(kernel: CUkernel, paramCount: OutPtr<usize>) {
+        count(client()?, Kernel::id(kernel), paramCount)
     }
 
     fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: OutPtr<usize>, paramSize: OutPtr<usize>) {
@@ -174,5 +196,29 @@ cuda! {
         }
         state.offer(reply.state);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gpgpu_protocol::api::ParamInfo;
+
+    use super::*;
+    use crate::stores::function::FunctionData;
+
+    #[test]
+    fn the_parameters_of_functions_and_kernels_are_counted() {
+        let of = |count| {
+            let params = (0..count).map(|index| ParamInfo {
+                offset: index * 8,
+                size: 8,
+            });
+            Arc::new(FunctionData::with_params(params.collect()))
+        };
+        assert_eq!(param_count(&Known::Function(of(3))), Some(3));
+        assert_eq!(param_count(&Known::Kernel(of(0))), Some(0));
+        assert_eq!(param_count(&Known::Plain { context: 1 }), None);
     }
 }

@@ -123,6 +123,7 @@ macro_rules! with_driver_api {
             cuFuncGetAttribute 2020 guest cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction);
             cuFuncGetModule 11000 guest cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
             cuFuncGetName 12030 guest cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
+            cuFuncGetParamCount 13020 guest cuFuncGetParamCount(func: CUfunction, paramCount: *mut usize);
             cuFuncGetParamInfo 12040 guest cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
             cuFuncIsLoaded 12040 guest cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
             cuFuncLoad 12040 table cuFuncLoad(function: CUfunction);
@@ -175,6 +176,7 @@ macro_rules! with_driver_api {
             cuGraphExecExternalSemaphoresSignalNodeSetParams 11020 guest cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecExternalSemaphoresWaitNodeSetParams 11020 guest cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecGetFlags 12000 graph cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut u64);
+            cuGraphExecGetId 13010 graph cuGraphExecGetId(hGraphExec: CUgraphExec, graphId: *mut u32);
             cuGraphExecHostNodeSetParams 10020 graph cuGraphExecHostNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecKernelNodeSetParams 10010 graph cuGraphExecKernelNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphExecKernelNodeSetParams 12000 graph cuGraphExecKernelNodeSetParams_v2(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
@@ -189,6 +191,7 @@ macro_rules! with_driver_api {
             cuGraphExternalSemaphoresWaitNodeSetParams 11020 guest cuGraphExternalSemaphoresWaitNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphGetEdges 10000 graph cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize);
             cuGraphGetEdges 12030 graph cuGraphGetEdges_v2(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edgeData: *mut c_void, numEdges: *mut usize);
+            cuGraphGetId 13010 graph cuGraphGetId(hGraph: CUgraph, graphId: *mut u32);
             cuGraphGetNodes 10000 graph cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize);
             cuGraphGetRootNodes 10000 graph cuGraphGetRootNodes(hGraph: CUgraph, rootNodes: *mut CUgraphNode, numRootNodes: *mut usize);
             cuGraphHostNodeGetParams 10000 graph cuGraphHostNodeGetParams(hNode: CUgraphNode, nodeParams: *mut c_void);
@@ -212,11 +215,15 @@ macro_rules! with_driver_api {
             cuGraphMemsetNodeGetParams 10000 graph cuGraphMemsetNodeGetParams(hNode: CUgraphNode, nodeParams: *mut c_void);
             cuGraphMemsetNodeSetParams 10000 graph cuGraphMemsetNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void);
             cuGraphNodeFindInClone 10000 graph cuGraphNodeFindInClone(phNode: *mut CUgraphNode, hOriginalNode: CUgraphNode, hClonedGraph: CUgraph);
+            cuGraphNodeGetContainingGraph 13010 graph cuGraphNodeGetContainingGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
             cuGraphNodeGetDependencies 10000 graph cuGraphNodeGetDependencies(hNode: CUgraphNode, dependencies: *mut CUgraphNode, numDependencies: *mut usize);
             cuGraphNodeGetDependencies 12030 graph cuGraphNodeGetDependencies_v2(hNode: CUgraphNode, dependencies: *mut CUgraphNode, edgeData: *mut c_void, numDependencies: *mut usize);
             cuGraphNodeGetDependentNodes 10000 graph cuGraphNodeGetDependentNodes(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, numDependentNodes: *mut usize);
             cuGraphNodeGetDependentNodes 12030 graph cuGraphNodeGetDependentNodes_v2(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, edgeData: *mut c_void, numDependentNodes: *mut usize);
             cuGraphNodeGetEnabled 11060 graph cuGraphNodeGetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: *mut u32);
+            cuGraphNodeGetLocalId 13010 graph cuGraphNodeGetLocalId(hNode: CUgraphNode, nodeId: *mut u32);
+            cuGraphNodeGetParams 13020 graph cuGraphNodeGetParams(hNode: CUgraphNode, nodeParams: *mut c_void);
+            cuGraphNodeGetToolsId 13010 graph cuGraphNodeGetToolsId(hNode: CUgraphNode, toolsNodeId: *mut u64);
             cuGraphNodeGetType 10000 graph cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut u32);
             cuGraphNodeSetEnabled 11060 graph cuGraphNodeSetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: u32);
             cuGraphNodeSetParams 12020 graph cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut c_void);
@@ -256,6 +263,7 @@ macro_rules! with_driver_api {
             cuKernelGetFunction 12000 guest cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
             cuKernelGetLibrary 12050 guest cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
             cuKernelGetName 12030 guest cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel);
+            cuKernelGetParamCount 13020 guest cuKernelGetParamCount(kernel: CUkernel, paramCount: *mut usize);
             cuKernelGetParamInfo 12040 guest cuKernelGetParamInfo(kernel: CUkernel, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
             cuKernelSetAttribute 12000 guest cuKernelSetAttribute(attrib: CUfunction_attribute, val: i32, kernel: CUkernel, dev: CUdevice);
             cuKernelSetCacheConfig 12000 guest cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice);
@@ -265,6 +273,7 @@ macro_rules! with_driver_api {
             cuLaunchGrid 2000 guest cuLaunchGrid(f: CUfunction, grid_width: i32, grid_height: i32);
             cuLaunchGridAsync 2000 guest cuLaunchGridAsync(f: CUfunction, grid_width: i32, grid_height: i32, hStream: CUstream);
             cuLaunchHostFunc 10000 guest cuLaunchHostFunc cuLaunchHostFunc_ptsz (hStream: CUstream, fn_: CUhostFn, userData: *mut c_void);
+            cuLaunchHostFunc 13020 guest cuLaunchHostFunc_v2 cuLaunchHostFunc_v2_ptsz (hStream: CUstream, fn_: CUhostFn, userData: *mut c_void, syncMode: u32);
             cuLaunchKernel 4000 guest cuLaunchKernel cuLaunchKernel_ptsz (f: CUfunction, gridDimX: u32, gridDimY: u32, gridDimZ: u32, blockDimX: u32, blockDimY: u32, blockDimZ: u32, sharedMemBytes: u32, hStream: CUstream, kernelParams: *mut *mut c_void, extra: *mut *mut c_void);
             cuLaunchKernelEx 11060 guest cuLaunchKernelEx cuLaunchKernelEx_ptsz (config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void);
             cuLibraryEnumerateKernels 12040 guest cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary);
@@ -368,6 +377,7 @@ macro_rules! with_driver_api {
             cuMemcpy3DBatchAsync 13000 guest cuMemcpy3DBatchAsync_v2 cuMemcpy3DBatchAsync_v2_ptsz (numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream);
             cuMemcpy3DPeer 4000 guest cuMemcpy3DPeer cuMemcpy3DPeer_ptds (pCopy: *const CUDA_MEMCPY3D);
             cuMemcpy3DPeerAsync 4000 guest cuMemcpy3DPeerAsync cuMemcpy3DPeerAsync_ptsz (pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
+            cuMemcpy3DWithAttributesAsync 13020 guest cuMemcpy3DWithAttributesAsync cuMemcpy3DWithAttributesAsync_ptsz (op: *mut c_void, flags: u64, hStream: CUstream);
             cuMemcpyAsync 4000 guest cuMemcpyAsync cuMemcpyAsync_ptsz (dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream);
             cuMemcpyAtoA 2000 guest cuMemcpyAtoA(dstArray: CUarray, dstOffset: u32, srcArray: CUarray, srcOffset: u32, ByteCount: u32);
             cuMemcpyAtoA 3020 guest cuMemcpyAtoA_v2 cuMemcpyAtoA_v2_ptds (dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
@@ -399,6 +409,7 @@ macro_rules! with_driver_api {
             cuMemcpyHtoDAsync 3020 guest cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz (dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream);
             cuMemcpyPeer 4000 guest cuMemcpyPeer cuMemcpyPeer_ptds (dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize);
             cuMemcpyPeerAsync 4000 guest cuMemcpyPeerAsync cuMemcpyPeerAsync_ptsz (dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream);
+            cuMemcpyWithAttributesAsync 13020 guest cuMemcpyWithAttributesAsync cuMemcpyWithAttributesAsync_ptsz (dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, hStream: CUstream);
             cuMemsetD16 2000 guest cuMemsetD16(dstDevice: u32, us: u16, N: u32);
             cuMemsetD16 3020 guest cuMemsetD16_v2 cuMemsetD16_v2_ptds (dstDevice: CUdeviceptr, us: u16, N: usize);
             cuMemsetD16Async 3020 guest cuMemsetD16Async cuMemsetD16Async_ptsz (dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
