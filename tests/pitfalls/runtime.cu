@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 // The runtime API: last error, properties, symbols, launches by <<<>>>, both APIs on one stream
-// (pitfalls 1, 16, 20, 28, 30 to 32, 49, 55, 58, 68).
+// (pitfalls 1, 16, 20, 28, 30 to 32, 39, 46, 49, 55, 57, 58, 68, 82).
 #include "harness.h"
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -611,6 +611,189 @@ PITFALL(39, runtime_graphs_have_conditional_nodes) {
         CKR(cudaGraphDestroy(graph));
         CKR(cudaFree(words));
     }
+}
+
+// Whether a code says that the driver is too old for a function of the runtime.
+static bool too_old(int code) { return code == cudaErrorNotSupported || code == cudaErrorCallRequiresNewerDriver; }
+
+PITFALL(39, runtime_graphs_have_ids_and_say_their_parameters) {
+    // cudaGraphNodeParams of CUDA 13.2. A kernel's are: function, shape, lists of arguments, context, type of the function.
+    struct Node {
+        unsigned type, reserved[3];
+        void *function;
+        unsigned grid[3], block[3], shared;
+        void **arguments, **extra, *context;
+        unsigned long long rest[22];
+    } params;
+    static_assert(sizeof(Node) == 256);
+    unsigned *word, one = 1, five = 5, seven = 7, got = 0;
+    CKR(cudaMalloc(&word, 4));
+    cudaGraph_t graph, other, of = nullptr;
+    CKR(cudaGraphCreate(&graph, 0));
+    CKR(cudaGraphCreate(&other, 0));
+    cudaMemsetParams fill = {};
+    fill.dst = word;
+    fill.value = 2;
+    fill.elementSize = 4;
+    fill.width = fill.height = 1;
+    void *arguments[] = {&word, &one, &five}, *changed[] = {&word, &one, &seven};
+    cudaKernelNodeParams launch = {};
+    launch.func = (void *)step;
+    launch.gridDim = launch.blockDim = dim3(1);
+    launch.kernelParams = arguments;
+    cudaGraphNode_t nodes[2];
+    CKR(cudaGraphAddMemsetNode(&nodes[0], graph, nullptr, 0, &fill));
+    CKR(cudaGraphAddKernelNode(&nodes[1], graph, nodes, 1, &launch));
+    unsigned ids[3] = {}, numbers[2] = {9, 9};
+    unsigned long long tools[2] = {};
+    int code = newer("cudaGraphGetId", graph, &ids[0]);
+    if (too_old(code))
+        pitfall::skip("graphs have no ids");
+    EXPECT(code == 0 && newer("cudaGraphGetId", other, &ids[1]) == 0 && ids[0] != ids[1], "%d: %u and %u", code, ids[0], ids[1]);
+    for (int at = 0; at < 2; at++) {
+        EXPECT(newer("cudaGraphNodeGetLocalId", nodes[at], &numbers[at]) == 0 && (int)numbers[at] == at, "%u", numbers[at]);
+        EXPECT(newer("cudaGraphNodeGetToolsId", nodes[at], &tools[at]) == 0, "no id for tools");
+        EXPECT(newer("cudaGraphNodeGetContainingGraph", nodes[at], &of) == 0 && of == graph, "%p", (void *)of);
+    }
+    EXPECT(tools[0] != tools[1], "%llx and %llx", tools[0], tools[1]);
+    code = newer("cudaGraphGetId", graph, (unsigned *)nullptr);
+    EXPECT(code == cudaErrorInvalidValue, "%d", code);
+    memset(&params, 0x55, sizeof params);
+    code = newer("cudaGraphNodeGetParams", nodes[1], &params);
+    EXPECT(code == 0 && params.type == cudaGraphNodeTypeKernel && params.function == (void *)step && params.block[0] == 1, "%d", code);
+    EXPECT(*(unsigned *)params.arguments[2] == 5, "%u", *(unsigned *)params.arguments[2]);
+    // What comes back can be set again.
+    params.arguments = changed;
+    code = newer("cudaGraphNodeSetParams", nodes[1], &params);
+    EXPECT(code == 0, "%d", code);
+    memset(&params, 0x55, sizeof params);
+    code = newer("cudaGraphNodeGetParams", nodes[0], &params);
+    EXPECT(code == 0 && params.type == cudaGraphNodeTypeMemset && params.function == word, "%d", code);
+    cudaGraphExec_t exec;
+    CKR(cudaGraphInstantiate(&exec, graph, 0));
+    EXPECT(newer("cudaGraphExecGetId", exec, &ids[2]) == 0, "no id");
+    CKR(cudaGraphLaunch(exec, nullptr));
+    CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
+    EXPECT(got == 9, "%u", got);
+    // A condition in a context that is named.
+    void *context = nullptr;
+    cudaGraphConditionalHandle handle = 0;
+    EXPECT(newer("cudaDeviceGetExecutionCtx", &context, 0) == 0, "no context");
+    code = newer("cudaGraphConditionalHandleCreate_v2", &handle, other, context, 1u, (unsigned)cudaGraphCondAssignDefault);
+    EXPECT(code == 0 && handle, "%d", code);
+    cudaGraphNodeParams condition = {};
+    condition.type = cudaGraphNodeTypeConditional;
+    condition.conditional.handle = handle;
+    condition.conditional.type = cudaGraphCondTypeIf;
+    condition.conditional.size = 1;
+    CKR(cudaGraphAddNode(&nodes[0], other, nullptr, nullptr, 0, &condition));
+    CKR(cudaGraphAddMemsetNode(&nodes[1], condition.conditional.phGraph_out[0], nullptr, 0, &fill));
+    EXPECT(newer("cudaGraphNodeGetContainingGraph", nodes[1], &of) == 0 && of == condition.conditional.phGraph_out[0], "%p", (void *)of);
+    CKR(cudaGraphExecDestroy(exec));
+    CKR(cudaGraphInstantiate(&exec, other, 0));
+    CKR(cudaGraphLaunch(exec, nullptr));
+    CKR(cudaMemcpy(&got, word, 4, cudaMemcpyDeviceToHost));
+    EXPECT(got == 2, "%u", got);
+    CKR(cudaGraphExecDestroy(exec));
+    CKR(cudaGraphDestroy(graph));
+    CKR(cudaGraphDestroy(other));
+    CKR(cudaFree(word));
+}
+
+PITFALL(46, runtime_counts_parameters) {
+    size_t count = 99;
+    int code = newer("cudaFuncGetParamCount", (const void *)step, &count);
+    if (too_old(code))
+        pitfall::skip("parameters are not counted");
+    EXPECT(code == 0 && count == 3, "%d: %zu", code, count);
+    code = newer("cudaFuncGetParamCount", (const void *)step, (size_t *)nullptr);
+    EXPECT(code == cudaErrorInvalidValue, "%d", code);
+}
+
+PITFALL(57, runtime_host_calls_have_modes) {
+    cudaStream_t stream;
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    static int calls;
+    calls = 0;
+    cudaHostFn_t call = [](void *by) { calls = calls * 10 + *(int *)by; };
+    int numbers[] = {1, 2, 3};
+    int code = newer("cudaLaunchHostFunc_v2", stream, call, (void *)&numbers[0], 0u);
+    if (too_old(code))
+        pitfall::skip("host calls have no modes");
+    EXPECT(code == 0, "%d", code);
+    code = newer("cudaLaunchHostFunc_v2", stream, call, (void *)&numbers[1], 1u);
+    EXPECT(code == 0, "%d", code);
+    code = newer("cudaLaunchHostFunc_v2", stream, call, (void *)&numbers[2], 2u);
+    EXPECT(code == cudaErrorInvalidValue, "%d", code);
+    CKR(cudaStreamSynchronize(stream));
+    EXPECT(calls == 12, "%d", calls);
+    CKR(cudaStreamDestroy(stream));
+}
+
+PITFALL(82, runtime_copies_with_attributes) {
+    cudaStream_t stream;
+    CKR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    unsigned char *device, from[64], to[64] = {};
+    for (int at = 0; at < 64; at++)
+        from[at] = at * 3;
+    CKR(cudaMalloc(&device, 64));
+    cudaMemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
+    const char *name = "cudaMemcpyWithAttributesAsync";
+    int code = newer(name, (void *)device, (const void *)from, (size_t)64, &attributes, stream);
+    if (too_old(code))
+        pitfall::skip("copies have no attributes");
+    EXPECT(code == 0, "%d", code);
+    // The source was read.
+    memset(from, 0, sizeof from);
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    code = newer(name, (void *)to, (const void *)device, (size_t)64, &attributes, stream);
+    EXPECT(code == 0, "%d", code);
+    CKR(cudaStreamSynchronize(stream));
+    EXPECT(to[1] == 3 && to[63] == 63 * 3, "%u and %u", to[1], to[63]);
+    code = newer(name, (void *)to, (const void *)device, (size_t)64, &attributes, (cudaStream_t)nullptr);
+    EXPECT(code == cudaErrorInvalidValue, "in the legacy stream %d", code);
+    code = newer(name, (void *)to, (const void *)device, (size_t)64, (cudaMemcpyAttributes *)nullptr, stream);
+    EXPECT(code == cudaErrorInvalidValue, "without attributes %d", code);
+    // Two rows of four bytes, eight bytes from each other in the source.
+    cudaMemcpy3DBatchOp rows = {};
+    rows.src.type = rows.dst.type = cudaMemcpyOperandTypePointer;
+    rows.src.op.ptr.ptr = device;
+    rows.src.op.ptr.rowLength = 8;
+    rows.dst.op.ptr.ptr = to;
+    rows.extent = make_cudaExtent(4, 2, 1);
+    rows.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    code = newer("cudaMemcpy3DWithAttributesAsync", &rows, 0ull, stream);
+    if (!too_old(code)) {
+        EXPECT(code == 0, "%d", code);
+        CKR(cudaStreamSynchronize(stream));
+        EXPECT(to[3] == 9 && to[4] == 24 && to[7] == 33, "%u, %u and %u", to[3], to[4], to[7]);
+    }
+    CKR(cudaFree(device));
+    CKR(cudaStreamDestroy(stream));
+}
+
+PITFALL(82, runtime_copies_between_arrays) {
+    cudaChannelFormatDesc bytes = cudaCreateChannelDesc<unsigned char>();
+    cudaArray_t six, four;
+    CKR(cudaMallocArray(&six, &bytes, 6, 4));
+    CKR(cudaMallocArray(&four, &bytes, 4, 4));
+    unsigned char from[16], to[24] = {};
+    for (int at = 0; at < 16; at++)
+        from[at] = at + 1;
+    CKR(cudaMemcpy2DToArray(four, 0, 0, from, 4, 4, 4, cudaMemcpyHostToDevice));
+    CKR(cudaMemcpy2DToArray(six, 0, 0, to, 6, 6, 4, cudaMemcpyHostToDevice));
+    // From the second byte of the second row to the last byte of the first row, and on.
+    size_t at = 1, end = 5, none = 0, count = 9;
+    int code = newer("cudaMemcpyArrayToArray", six, end, none, (cudaArray_const_t)four, at, at, count, (int)cudaMemcpyDeviceToDevice);
+    EXPECT(code == 0, "%d", code);
+    CKR(cudaMemcpy2DFromArray(to, 6, six, 0, 0, 6, 4, cudaMemcpyDeviceToHost));
+    for (int byte = 0; byte < 24; byte++) {
+        int expected = byte >= 5 && byte < 14 ? byte + 1 : 0;
+        EXPECT(to[byte] == expected, "byte %d is %u, not %d", byte, to[byte], expected);
+    }
+    CKR(cudaFreeArray(six));
+    CKR(cudaFreeArray(four));
 }
 
 PITFALL_MAIN

@@ -417,6 +417,86 @@ unsafe fn out_of_array(
     Ok(())
 }
 
+/// A step of a copy between arrays: the place in the destination, the place in the source, bytes of a row, rows.
+type Step = ([(usize, usize); 2], usize, usize);
+
+/// Splits a run of bytes that starts inside two arrays, the destination and the source, into whole and partial rows. `sizes` has the bytes
+/// of a row and the number of rows of each array.
+fn steps(
+    sizes: [(usize, usize); 2],
+    starts: [(usize, usize); 2],
+    bytes: usize,
+) -> Result<Vec<Step>> {
+    for ((row, height), (x, y)) in sizes.into_iter().zip(starts) {
+        let start = y.checked_mul(row).and_then(|start| start.checked_add(x));
+        let end = start.and_then(|start| start.checked_add(bytes));
+        let is_inside = end.is_some_and(|end| Some(end) <= row.checked_mul(height));
+        if x > row || bytes > 0 && (x == row || !is_inside) {
+            return Err(error::INVALID_VALUE);
+        }
+    }
+    let [(to_row, _), (from_row, _)] = sizes;
+    let (mut at, mut left) = (starts, bytes);
+    let mut steps = Vec::new();
+    while left > 0 {
+        let [(to_x, _), (from_x, _)] = at;
+        let are_whole = to_x == 0 && from_x == 0 && to_row == from_row && left >= to_row;
+        let (width, height) = if are_whole {
+            (to_row, left / to_row)
+        } else {
+            (left.min(to_row - to_x).min(from_row - from_x), 1)
+        };
+        steps.push((at, width, height));
+        left -= width * height;
+        for ((x, y), row) in at.iter_mut().zip([to_row, from_row]) {
+            *x += width;
+            if *x == row {
+                (*x, *y) = (0, *y + height);
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// Copies a run of bytes from one array into another.
+fn between_arrays(
+    (to, to_at): (cudaArray_t, (usize, usize)),
+    (from, from_at): (cudaArray_t, (usize, usize)),
+    bytes: usize,
+    kind: cudaMemcpyKind,
+    order: Order,
+) -> Result<()> {
+    let driver = current()?;
+    check_kind(kind)?;
+    let size = |array| {
+        let description = describe(driver, array)?;
+        let row = description_of(&description)?
+            .1
+            .checked_mul(description.Width)
+            .ok_or(error::INVALID_VALUE)?;
+        Ok::<_, cudaError_t>((row, description.Height.max(1)))
+    };
+    let sizes = [size(to)?, size(from)?];
+    for ([to_at, from_at], width, height) in steps(sizes, [to_at, from_at], bytes)? {
+        // SAFETY: both sides are arrays of the driver's, so no address takes part.
+        unsafe {
+            array_rows(
+                (to, null_mut()),
+                to_at,
+                0,
+                (from, null_mut()),
+                from_at,
+                0,
+                width,
+                height,
+                kind,
+                order,
+            )
+        }?;
+    }
+    Ok(())
+}
+
 export! {
     fn(ds) cudaMemcpy3D, cudaMemcpy3D_ptds(parameters: *const cudaMemcpy3DParms) {
         copy(parameters, Order::Synchronous(ds))
@@ -456,6 +536,10 @@ export! {
 
     fn(ds) cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(to: cudaArray_t, to_x: usize, to_y: usize, from: cudaArray_t, from_x: usize, from_y: usize, width: usize, height: usize, kind: cudaMemcpyKind) {
         array_rows((to, null_mut()), (to_x, to_y), 0, (from, null_mut()), (from_x, from_y), 0, width, height, kind, Order::Synchronous(ds))
+    }
+
+    fn(ds) cudaMemcpyArrayToArray, cudaMemcpyArrayToArray_ptds(to: cudaArray_t, to_x: usize, to_y: usize, from: cudaArray_t, from_x: usize, from_y: usize, bytes: usize, kind: cudaMemcpyKind) {
+        between_arrays((to, (to_x, to_y)), (from, (from_x, from_y)), bytes, kind, Order::Synchronous(ds))
     }
 
     fn(ds) cudaMemcpyToArray, cudaMemcpyToArray_ptds(to: cudaArray_t, x: usize, y: usize, from: *const c_void, bytes: usize, kind: cudaMemcpyKind) {

@@ -78,6 +78,11 @@ export! {
         context::set_device(with_device(device)?, device)
     }
 
+    // Since CUDA 5.0 OpenGL needs no binding to a device, so this sets the device of the thread and nothing else.
+    fn cudaGLSetGLDevice(device: c_int) {
+        context::set_device(with_device(device)?, device)
+    }
+
     fn cudaInitDevice(device: c_int, device_flags: c_uint, flags: c_uint) {
         let driver = with_device(device)?;
         if flags & !INIT_DEVICE_FLAGS_ARE_VALID != 0 {

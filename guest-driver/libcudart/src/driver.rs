@@ -245,6 +245,7 @@ driver_table! {
     cuStreamWaitEvent;
     cuStreamAddCallback;
     cuLaunchHostFunc;
+    cuLaunchHostFuncIn = cuLaunchHostFunc_v2;
     cuStreamGetFlags;
     cuStreamGetPriority;
     cuStreamGetId;
@@ -288,6 +289,7 @@ driver_table! {
     cuKernelSetAttribute;
     cuKernelSetCacheConfig;
     cuKernelGetName;
+    cuKernelGetParamCount;
     cuKernelGetParamInfo;
 
     cuLibraryLoadData;
@@ -325,6 +327,8 @@ driver_table! {
     cuImportExternalSemaphore;
     cuExternalMemoryGetMappedBuffer;
     cuExternalMemoryGetMappedMipmappedArray;
+    cuSignalExternalSemaphoresAsync;
+    cuWaitExternalSemaphoresAsync;
     cuGraphicsGLRegisterBuffer;
     cuGraphicsGLRegisterImage;
     cuGraphicsMapResources;
@@ -342,6 +346,11 @@ driver_table! {
     cuGraphDestroyNode;
     cuGraphNodeGetType;
     cuGraphNodeFindInClone;
+    cuGraphNodeGetContainingGraph;
+    cuGraphNodeGetLocalId;
+    cuGraphNodeGetToolsId;
+    cuGraphGetId;
+    cuGraphExecGetId;
     cuGraphGetNodes;
     cuGraphGetRootNodes;
     cuGraphGetEdges;
@@ -375,6 +384,7 @@ driver_table! {
     cuGraphKernelNodeSetAttribute;
     cuGraphAddNode;
     cuGraphAddNode2 = cuGraphAddNode_v2;
+    cuGraphNodeGetParams;
     cuGraphNodeSetParams;
     cuGraphExecNodeSetParams;
     cuGraphAddExternalSemaphoresSignalNode;

@@ -23,7 +23,12 @@ pub unsafe fn kernel_node(
     let mut func = null_mut();
     // SAFETY: `func` outlives the call.
     unsafe { driver.cuKernelGetFunction(&mut func, launchable(driver, p.func)?.cast()) }?;
-    Ok(CUDA_KERNEL_NODE_PARAMS {
+    Ok(launch_of(func, p))
+}
+
+/// The driver's form of a launch of a function.
+pub fn launch_of(func: CUfunction, p: &cudaKernelNodeParams) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
         func,
         gridDimX: p.gridDim.x,
         gridDimY: p.gridDim.y,
@@ -36,7 +41,38 @@ pub unsafe fn kernel_node(
         extra: p.extra,
         kern: null_mut(),
         ctx: null_mut(),
-    })
+    }
+}
+
+/// The runtime's form of a launch that the driver tells of, and whether its function is the stub of a registered kernel. A program gets back
+/// the function that it knows.
+pub fn launch_from(
+    driver: &Driver,
+    native: &CUDA_KERNEL_NODE_PARAMS,
+) -> (cudaKernelNodeParams, bool) {
+    let stub = crate::registration::host_function(driver, native.func);
+    let own = if native.kern.is_null() {
+        native.func.cast()
+    } else {
+        native.kern.cast()
+    };
+    let parameters = cudaKernelNodeParams {
+        func: stub.unwrap_or(own),
+        gridDim: dim3 {
+            x: native.gridDimX,
+            y: native.gridDimY,
+            z: native.gridDimZ,
+        },
+        blockDim: dim3 {
+            x: native.blockDimX,
+            y: native.blockDimY,
+            z: native.blockDimZ,
+        },
+        sharedMemBytes: native.sharedMemBytes,
+        kernelParams: native.kernelParams,
+        extra: native.extra,
+    };
+    (parameters, stub.is_some())
 }
 
 /// The driver's form of a copy of `bytes` bytes in a row.
@@ -105,6 +141,11 @@ export! {
     pass fn cudaGraphDestroyNode(node: Node) => cuGraphDestroyNode;
     pass fn cudaGraphNodeGetType(node: Node, kind: *mut c_uint) => cuGraphNodeGetType;
     pass fn cudaGraphNodeFindInClone(node: *mut Node, original: Node, clone: Graph) => cuGraphNodeFindInClone;
+    pass fn cudaGraphNodeGetContainingGraph(node: Node, graph: *mut Graph) => cuGraphNodeGetContainingGraph;
+    pass fn cudaGraphNodeGetLocalId(node: Node, id: *mut c_uint) => cuGraphNodeGetLocalId;
+    pass fn cudaGraphNodeGetToolsId(node: Node, id: *mut u64) => cuGraphNodeGetToolsId;
+    pass fn cudaGraphGetId(graph: Graph, id: *mut c_uint) => cuGraphGetId;
+    pass fn cudaGraphExecGetId(exec: Exec, id: *mut c_uint) => cuGraphExecGetId;
     pass fn cudaGraphGetNodes(graph: Graph, nodes: *mut Node, count: *mut usize) => cuGraphGetNodes;
     pass fn cudaGraphGetRootNodes(graph: Graph, nodes: *mut Node, count: *mut usize) => cuGraphGetRootNodes;
     pass fn cudaGraphNodeGetEnabled(exec: Exec, node: Node, enabled: *mut c_uint) => cuGraphNodeGetEnabled;
@@ -153,6 +194,12 @@ export! {
         driver.cuGraphConditionalHandleCreate(handle, graph, context, value, flags)
     }
 
+    fn cudaGraphConditionalHandleCreate_v2(handle: *mut u64, graph: Graph, context: cudaExecutionContext_t, value: c_uint, flags: c_uint) {
+        let (driver, current) = current_context()?;
+        let context = if context.is_null() { current } else { context };
+        driver.cuGraphConditionalHandleCreate(handle, graph, context, value, flags)
+    }
+
     pass fn cudaGraphAddEmptyNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize) => cuGraphAddEmptyNode;
     pass fn cudaGraphAddChildGraphNode(node: *mut Node, graph: Graph, dependencies: *const Node, count: usize, child: Graph) => cuGraphAddChildGraphNode;
     pass fn cudaGraphChildGraphNodeGetGraph(node: Node, graph: *mut Graph) => cuGraphChildGraphNodeGetGraph;
@@ -180,17 +227,7 @@ export! {
         }
         let mut native: CUDA_KERNEL_NODE_PARAMS = std::mem::zeroed();
         driver.cuGraphKernelNodeGetParams(node, &mut native)?;
-        // The program gets back the function that it knows, where it was one of its own.
-        let func = crate::registration::host_function(driver, native.func)
-            .unwrap_or_else(|| if native.kern.is_null() { native.func.cast() } else { native.kern.cast() });
-        parameters.write(cudaKernelNodeParams {
-            func,
-            gridDim: dim3 { x: native.gridDimX, y: native.gridDimY, z: native.gridDimZ },
-            blockDim: dim3 { x: native.blockDimX, y: native.blockDimY, z: native.blockDimZ },
-            sharedMemBytes: native.sharedMemBytes,
-            kernelParams: native.kernelParams,
-            extra: native.extra,
-        });
+        parameters.write(launch_from(driver, &native).0);
         Ok(())
     }
 

@@ -110,6 +110,20 @@ pub unsafe fn driver_config(
     })
 }
 
+/// How many parameters a kernel has, from a driver before 13.2, which says of each index whether there is a parameter.
+fn count_parameters(driver: &Driver, kernel: CUkernel) -> Result<usize> {
+    let mut count = 0;
+    loop {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the locals outlive the call; the kernel is one of the driver's.
+        match unsafe { driver.cuKernelGetParamInfo(kernel, count, &mut offset, &mut size) } {
+            Ok(()) => count += 1,
+            Err(error::INVALID_VALUE) => return Ok(count),
+            Err(other) => return Err(other),
+        }
+    }
+}
+
 export! {
     fn(ds) cudaLaunchKernel, cudaLaunchKernel_ptsz(function: *const c_void, grid: dim3, block: dim3, parameters: *mut *mut c_void, shared: usize, stream: cudaStream_t) {
         launch(function, grid, block, parameters, shared, ds.of(stream))
@@ -235,6 +249,21 @@ export! {
             return Err(error::INVALID_VALUE);
         }
         driver.cuKernelGetName(name, crate::registration::kernel(driver, function)?)
+    }
+
+    fn cudaFuncGetParamCount(function: *const c_void, count: *mut usize) {
+        let driver = current()?;
+        if count.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        let kernel = crate::registration::kernel(driver, function)?;
+        match driver.cuKernelGetParamCount(kernel, count) {
+            Err(error::NOT_SUPPORTED) => {
+                count.write(count_parameters(driver, kernel)?);
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn cudaFuncGetParamInfo(function: *const c_void, index: usize, offset: *mut usize, size: *mut usize) {

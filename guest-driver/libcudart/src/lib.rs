@@ -10,7 +10,7 @@
 //! - [`context`]: which context a call runs in
 //! - [`error`], [`codes`]: last error, names, strings
 //! - [`registration`]: what nvcc's stubs call, and the way from a stub to a kernel
-//! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`graph`], [`library`],
+//! - [`launch`], [`memory`], [`copy`], [`mod@array`], [`texture`], [`stream`], [`event`], [`execution`], [`external`], [`graph`], [`library`],
 //!   [`device`], [`properties`]: the API, by area
 //! - [`unsupported`]: what is exported for programs to start, and not there
 //!
@@ -33,6 +33,7 @@ mod driver;
 mod error;
 mod event;
 mod execution;
+mod external;
 mod graph;
 mod graphics;
 mod launch;

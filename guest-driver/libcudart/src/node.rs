@@ -4,12 +4,14 @@
 //! The runtime's structure has the driver's size and types; what is in it of kernels, copies, fills and conditions is not the same.
 
 use crate::abi::*;
-use crate::context::current_context;
+use crate::context::{current, current_context};
 use crate::driver::Driver;
 use crate::error::{self, Result};
-use crate::graph::{copy_node, kernel_node};
+use crate::graph::{copy_node, kernel_node, launch_from, launch_of};
+use crate::registration::launchable;
 use gpgpu_protocol::cuda::*;
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
 
 /// `cudaGraphNodeTypeKernel`; a `CUgraphNodeType` is the same number.
 const KERNEL: c_uint = 0;
@@ -29,12 +31,28 @@ pub struct NodeParams {
 
 const _: () = assert!(size_of::<NodeParams>() == 256);
 
-/// `cudaMemcpyNodeParams`.
+/// `cudaKernelNodeParamsV2` of CUDA 13.1. Up to 13.0 it ends with the parameters, and zeros follow.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Kernel {
+    parameters: cudaKernelNodeParams,
+    context: cudaExecutionContext_t,
+    kind: c_uint,
+}
+
+/// `cudaKernelFunctionType`: not specified, the stub of a kernel, a `cudaKernel_t`, a `cudaFunction_t`.
+const UNSPECIFIED: c_uint = 0;
+const DEVICE_ENTRY: c_uint = 1;
+const HANDLE: c_uint = 2;
+const FUNCTION: c_uint = 3;
+
+/// `cudaMemcpyNodeParams`. Up to CUDA 13.0 two reserved words, which are zero, have the place of the context.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Copy {
     flags: c_int,
-    reserved: [c_int; 3],
+    reserved: c_int,
+    context: cudaExecutionContext_t,
     parameters: cudaMemcpy3DParms,
 }
 
@@ -48,9 +66,48 @@ struct NativeCopy {
     parameters: CUDA_MEMCPY3D,
 }
 
-/// The place of the context in `CUDA_MEMSET_NODE_PARAMS_v2`, in words; and in `CUDA_CONDITIONAL_NODE_PARAMS`.
+/// The place of the context in `CUDA_MEMSET_NODE_PARAMS_v2`, in words; and in `CUDA_CONDITIONAL_NODE_PARAMS`. From CUDA 13.1 on it is the
+/// same in the runtime's structures.
 const FILL_CONTEXT: usize = 5;
 const CONDITION_CONTEXT: usize = 3;
+
+const _: () = assert!(size_of::<Kernel>() == 72 && size_of::<Copy>() == 176);
+
+/// The context of a node: the one that its parameters name, which they can from CUDA 13.1 on, or the current one.
+fn context_of(named: cudaExecutionContext_t, current: CUcontext) -> CUcontext {
+    if named.is_null() || cudart_abi() < VERSION_13 {
+        current
+    } else {
+        named
+    }
+}
+
+/// The driver's form of a launch.
+///
+/// # Safety
+/// What the parameters refer to is readable.
+unsafe fn launch(driver: &Driver, given: &Kernel) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+    let parameters = &given.parameters;
+    let (kind, context) = match cudart_abi() {
+        VERSION_13.. => (given.kind, given.context),
+        _ => (UNSPECIFIED, null_mut()),
+    };
+    let native = match kind {
+        FUNCTION => launch_of(parameters.func.cast(), parameters),
+        // A kernel has a function for each context; the driver finds that of the node's.
+        UNSPECIFIED..=HANDLE if !context.is_null() => CUDA_KERNEL_NODE_PARAMS {
+            kern: launchable(driver, parameters.func)?.cast(),
+            ..launch_of(null_mut(), parameters)
+        },
+        // SAFETY: promised by the caller.
+        UNSPECIFIED..=HANDLE => unsafe { kernel_node(driver, parameters) }?,
+        _ => return Err(error::INVALID_VALUE),
+    };
+    Ok(CUDA_KERNEL_NODE_PARAMS {
+        ctx: context,
+        ..native
+    })
+}
 
 impl NodeParams {
     /// Puts a structure into the place of what belongs to the type.
@@ -74,13 +131,16 @@ unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, Node
     let from = given.of.as_ptr();
     match given.kind {
         KERNEL => {
-            // SAFETY: the type says that such a structure is there.
-            to.put(unsafe { kernel_node(driver, from.cast()) }?);
+            // SAFETY: the type says that such a structure is there, and the union is longer.
+            let kernel = unsafe { from.cast::<Kernel>().read() };
+            // SAFETY: promised by the caller.
+            to.put(unsafe { launch(driver, &kernel) }?);
         }
         COPY => {
             // SAFETY: as above.
             let copy = unsafe { from.cast::<Copy>().read() };
-            if copy.flags != 0 || copy.reserved != [0; 3] {
+            let is_older = cudart_abi() < VERSION_13;
+            if copy.flags != 0 || copy.reserved != 0 || is_older && !copy.context.is_null() {
                 return Err(error::INVALID_VALUE);
             }
             // SAFETY: as above.
@@ -88,15 +148,58 @@ unsafe fn native(parameters: *const NodeParams) -> Result<(&'static Driver, Node
             to.put(NativeCopy {
                 flags: 0,
                 reserved: 0,
-                context,
+                context: context_of(copy.context, context),
                 parameters,
             });
         }
-        FILL => to.of[FILL_CONTEXT] = context as u64,
-        CONDITIONAL => to.of[CONDITION_CONTEXT] = context as u64,
+        FILL | CONDITIONAL => {
+            let place = match given.kind {
+                FILL => FILL_CONTEXT,
+                _ => CONDITION_CONTEXT,
+            };
+            to.of[place] = context_of(to.of[place] as CUcontext, context) as u64;
+        }
         _ => {}
     }
     Ok((driver, to))
+}
+
+/// The runtime's form of parameters that the driver tells of, as CUDA 13.2 has it.
+///
+/// # Safety
+/// They are the driver's, with what they refer to.
+unsafe fn foreign(driver: &Driver, given: &NodeParams) -> Result<NodeParams> {
+    let mut to = *given;
+    let from = given.of.as_ptr();
+    match given.kind {
+        KERNEL => {
+            // SAFETY: the type says that such a structure is there.
+            let native = unsafe { from.cast::<CUDA_KERNEL_NODE_PARAMS>().read() };
+            let (parameters, is_stub) = launch_from(driver, &native);
+            let kind = match (is_stub, native.kern.is_null()) {
+                (true, _) => DEVICE_ENTRY,
+                (false, false) => HANDLE,
+                (false, true) => FUNCTION,
+            };
+            to.put(Kernel {
+                parameters,
+                context: native.ctx,
+                kind,
+            });
+        }
+        COPY => {
+            // SAFETY: as above.
+            let native = unsafe { from.cast::<NativeCopy>().read() };
+            to.put(Copy {
+                flags: native.flags,
+                reserved: 0,
+                context: native.context,
+                parameters: crate::array::foreign(driver, &native.parameters)?,
+            });
+        }
+        _ => {}
+    }
+    Ok(to)
 }
 
 /// Adds a node. `add` is given the parameters in the driver's form.
@@ -113,7 +216,12 @@ unsafe fn add(
     if !matches!(to.kind, KERNEL | COPY | FILL) {
         // An allocation's address, and the graphs of a condition, come back.
         // SAFETY: promised by the caller, and not NULL by now.
-        unsafe { (*parameters).of = to.of };
+        let given = unsafe { &mut *parameters };
+        if to.kind == CONDITIONAL {
+            // The program may use the structure again for a node in another context.
+            to.of[CONDITION_CONTEXT] = given.of[CONDITION_CONTEXT];
+        }
+        given.of = to.of;
     }
     Ok(())
 }
@@ -129,6 +237,17 @@ export! {
 
     fn cudaGraphAddNode_v2(node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, edges: *const c_void, count: usize, parameters: *mut NodeParams) {
         add(parameters, |driver, to| driver.cuGraphAddNode2(node, graph, dependencies, edges, count, to))
+    }
+
+    fn cudaGraphNodeGetParams(node: cudaGraphNode_t, parameters: *mut NodeParams) {
+        let driver = current()?;
+        if parameters.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        let mut native: NodeParams = std::mem::zeroed();
+        driver.cuGraphNodeGetParams(node, (&raw mut native).cast())?;
+        parameters.write(foreign(driver, &native)?);
+        Ok(())
     }
 
     fn cudaGraphNodeSetParams(node: cudaGraphNode_t, parameters: *const NodeParams) {

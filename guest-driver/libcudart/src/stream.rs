@@ -26,6 +26,9 @@ impl DefaultStream {
     }
 }
 
+/// `cudaHostTaskSpinWait`, the greatest mode of a host call; 0 is `cudaHostTaskBlocking`.
+const SPIN_WAIT: c_uint = 1;
+
 export! {
     fn cudaStreamCreate(stream: *mut cudaStream_t) {
         current()?.cuStreamCreate(stream, CU_STREAM_DEFAULT)
@@ -48,6 +51,20 @@ export! {
     // A cudaError_t and a CUresult are the same number, so the callback needs no wrapper.
     pass fn(stream) cudaStreamAddCallback, cudaStreamAddCallback_ptsz(stream: cudaStream_t, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) => cuStreamAddCallback;
     pass fn(stream) cudaLaunchHostFunc, cudaLaunchHostFunc_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void) => cuLaunchHostFunc;
+    // The mode says how the thread that makes the calls waits for the next one. A driver before 13.2 has one way to wait, and calls the
+    // function with the same result.
+    fn(ds) cudaLaunchHostFunc_v2, cudaLaunchHostFunc_v2_ptsz(stream: cudaStream_t, function: CUhostFn, data: *mut c_void, mode: c_uint) {
+        let driver = current()?;
+        if mode > SPIN_WAIT {
+            return Err(error::INVALID_VALUE);
+        }
+        let stream = ds.of(stream);
+        match driver.cuLaunchHostFuncIn(stream, function, data, mode) {
+            Err(error::NOT_SUPPORTED) => driver.cuLaunchHostFunc(stream, function, data),
+            result => result,
+        }
+    }
+
     pass fn(stream) cudaStreamGetFlags, cudaStreamGetFlags_ptsz(stream: cudaStream_t, flags: *mut c_uint) => cuStreamGetFlags;
     pass fn(stream) cudaStreamGetPriority, cudaStreamGetPriority_ptsz(stream: cudaStream_t, priority: *mut c_int) => cuStreamGetPriority;
     pass fn(stream) cudaStreamGetId, cudaStreamGetId_ptsz(stream: cudaStream_t, id: *mut u64) => cuStreamGetId;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Functions that programs may be linked against and that are not here: OpenGL's, EGL's and VDPAU's own, semaphores of other
-//! interfaces, and functions of CUDA 13.1 and later.
+//! Functions that programs may be linked against and that are not here.
 
+// OpenGL's, EGL's and VDPAU's own. They need driver functions of `cudaGL.h`, `cudaEGL.h` and `cudaVDPAU.h`. The guest's libcuda has none of
+// these: no display of a virtual machine draws with the GPU.
 unsupported! {
-    __cudaGetProcAddress
-    cudaDevSmResourceSplit
     cudaEGLStreamConsumerAcquireFrame
     cudaEGLStreamConsumerConnect
     cudaEGLStreamConsumerConnectWithFlags
@@ -15,44 +14,34 @@ unsupported! {
     cudaEGLStreamProducerPresentFrame
     cudaEGLStreamProducerReturnFrame
     cudaEventCreateFromEGLSync
-    cudaFuncGetParamCount
     cudaGLGetDevices
     cudaGLMapBufferObject
     cudaGLMapBufferObjectAsync
     cudaGLRegisterBufferObject
     cudaGLSetBufferObjectMapFlags
-    cudaGLSetGLDevice
     cudaGLUnmapBufferObject
     cudaGLUnmapBufferObjectAsync
     cudaGLUnregisterBufferObject
-    cudaGraphConditionalHandleCreate_v2
-    cudaGraphExecGetId
-    cudaGraphGetId
-    cudaGraphNodeGetContainingGraph
-    cudaGraphNodeGetLocalId
-    cudaGraphNodeGetParams
-    cudaGraphNodeGetToolsId
     cudaGraphicsEGLRegisterImage
     cudaGraphicsResourceGetMappedEglFrame
     cudaGraphicsVDPAURegisterOutputSurface
     cudaGraphicsVDPAURegisterVideoSurface
-    cudaLaunchCooperativeKernelMultiDevice
-    cudaLaunchHostFunc_v2
-    cudaLaunchHostFunc_v2_ptsz
-    cudaMemcpy3DWithAttributesAsync
-    cudaMemcpy3DWithAttributesAsync_ptsz
-    cudaMemcpyArrayToArray
-    cudaMemcpyArrayToArray_ptds
-    cudaMemcpyWithAttributesAsync
-    cudaMemcpyWithAttributesAsync_ptsz
-    cudaSignalExternalSemaphoresAsync
-    cudaSignalExternalSemaphoresAsync_ptsz
-    cudaSignalExternalSemaphoresAsync_v2
-    cudaSignalExternalSemaphoresAsync_v2_ptsz
     cudaVDPAUGetDevice
     cudaVDPAUSetVDPAUDevice
-    cudaWaitExternalSemaphoresAsync
-    cudaWaitExternalSemaphoresAsync_ptsz
-    cudaWaitExternalSemaphoresAsync_v2
-    cudaWaitExternalSemaphoresAsync_v2_ptsz
+}
+
+// It makes groups of different sizes, which a host's driver can do from CUDA 13.1 on. The driver API of 13.0 makes groups of one size
+// (`cudaDevSmResourceSplitByCount`), and does not split what was split before.
+unsupported! {
+    cudaDevSmResourceSplit
+}
+
+// CUDA 13 removed it. NVIDIA's driver of CUDA 13 refuses `cuLaunchCooperativeKernelMultiDevice`, and so does the guest's libcuda.
+unsupported! {
+    cudaLaunchCooperativeKernelMultiDevice
+}
+
+// NVIDIA's runtime exports this name, and no header declares it: its arguments are not known.
+unsupported! {
+    __cudaGetProcAddress
 }

@@ -14,6 +14,8 @@ thread_local! {
     /// What the next call that may fail answers.
     pub static NEXT: Cell<CUresult> = const { Cell::new(CUDA_SUCCESS) };
     static CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
+    /// The parameters of every node, as words of `CUgraphNodeParams`: what a query answers, and what was set last.
+    pub static NODE: Cell<[u64; 32]> = const { Cell::new([0; 32]) };
 }
 
 /// How often each device's primary context was made anew.
@@ -232,6 +234,214 @@ unsafe extern "C" fn pointer_attributes(
     CUDA_SUCCESS
 }
 
+/// A function of a context is this far behind its kernel.
+pub const FUNCTION: usize = 0x1000;
+/// So many parameters each kernel has.
+pub const PARAMETERS: usize = 3;
+
+unsafe extern "C" fn kernel_function(function: *mut CUfunction, kernel: CUkernel) -> CUresult {
+    // SAFETY: the library passes its own variable.
+    unsafe { function.write(without_provenance_mut(kernel.addr() + FUNCTION)) };
+    CUDA_SUCCESS
+}
+
+unsafe extern "C" fn param_count(kernel: CUkernel, count: *mut usize) -> CUresult {
+    // SAFETY: the test's own variable.
+    unsafe { count.write(PARAMETERS) };
+    say(format!("count {:#x}", kernel.addr()))
+}
+
+unsafe extern "C" fn param_info(
+    _kernel: CUkernel,
+    index: usize,
+    _offset: *mut usize,
+    _size: *mut usize,
+) -> CUresult {
+    match index < PARAMETERS {
+        true => say(format!("parameter {index}")),
+        false => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+unsafe extern "C" fn condition(
+    _handle: *mut u64,
+    graph: CUgraph,
+    context: CUcontext,
+    value: c_uint,
+    flags: c_uint,
+) -> CUresult {
+    let (graph, context) = (graph.addr(), context.addr());
+    say(format!("condition {graph:#x} {context:#x} {value} {flags}"))
+}
+
+unsafe extern "C" fn batch(
+    dsts: *mut CUdeviceptr,
+    srcs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    starts: *mut usize,
+    kinds: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: arrays with an entry each.
+    let (dst, src, size, order, start) = unsafe {
+        let order = attributes.as_ref().map(|of| of.srcAccessOrder);
+        (*dsts, *srcs, *sizes, order, *starts)
+    };
+    let stream = stream.addr();
+    say(format!(
+        "batch {count} {dst:#x} {src:#x} {size} {kinds} {start} {order:?} {stream:#x}"
+    ))
+}
+
+unsafe extern "C" fn batch3d(
+    count: usize,
+    list: *mut c_void,
+    flags: u64,
+    stream: CUstream,
+) -> CUresult {
+    let (list, stream) = (list.addr(), stream.addr());
+    say(format!("batch3d {count} {list:#x} {flags} {stream:#x}"))
+}
+
+unsafe extern "C" fn host(stream: CUstream, _function: CUhostFn, data: *mut c_void) -> CUresult {
+    say(format!("host {:#x} {:#x}", stream.addr(), data.addr()))
+}
+
+unsafe extern "C" fn host_in(
+    stream: CUstream,
+    _function: CUhostFn,
+    data: *mut c_void,
+    mode: c_uint,
+) -> CUresult {
+    let (stream, data) = (stream.addr(), data.addr());
+    say(format!("host {stream:#x} {data:#x} in mode {mode}"))
+}
+
+/// Arrays of bytes, with rows as long as the last digit of their handles says, and four rows.
+unsafe extern "C" fn describe(to: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) -> CUresult {
+    let description = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: array.addr() & 0xf,
+        Height: 4,
+        Depth: 0,
+        Format: CU_AD_FORMAT_UNSIGNED_INT8,
+        NumChannels: 1,
+        Flags: 0,
+    };
+    // SAFETY: the library passes its own variable.
+    unsafe { to.write(description) };
+    CUDA_SUCCESS
+}
+
+fn copy_rows(copy: &CUDA_MEMCPY2D) -> String {
+    let end = |kind, array: CUarray, x: usize, y: usize| match kind {
+        CU_MEMORYTYPE_ARRAY => format!("{:#x}[{x},{y}]", array.addr()),
+        other => format!("memory of type {other}"),
+    };
+    let to = end(
+        copy.dstMemoryType,
+        copy.dstArray,
+        copy.dstXInBytes,
+        copy.dstY,
+    );
+    let from = end(
+        copy.srcMemoryType,
+        copy.srcArray,
+        copy.srcXInBytes,
+        copy.srcY,
+    );
+    format!("{}x{} {to} from {from}", copy.WidthInBytes, copy.Height)
+}
+
+unsafe extern "C" fn copy2d(copy: *const CUDA_MEMCPY2D) -> CUresult {
+    // SAFETY: the library's own structure.
+    say(copy_rows(unsafe { &*copy }))
+}
+
+unsafe extern "C" fn copy2d_async(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> CUresult {
+    // SAFETY: as above.
+    let rows = copy_rows(unsafe { &*copy });
+    say(format!("{rows} {:#x}", stream.addr()))
+}
+
+/// An answer that is a number: its own, and the object's.
+macro_rules! numbers {
+    ($($name:ident $object:ty, $number:ty = $own:literal;)*) => {$(
+        unsafe extern "C" fn $name(object: $object, to: *mut $number) -> CUresult {
+            // SAFETY: the test's own variable.
+            unsafe { to.write(($own + object.addr()) as $number) };
+            say(stringify!($name).into())
+        }
+    )*};
+}
+
+numbers! {
+    containing_graph CUgraphNode, CUgraph = 0x100;
+    local_id CUgraphNode, c_uint = 0x200;
+    tools_id CUgraphNode, u64 = 0x300;
+    graph_id CUgraph, c_uint = 0x400;
+    exec_id CUgraphExec, c_uint = 0x500;
+}
+
+unsafe extern "C" fn node_get(_node: CUgraphNode, to: *mut c_void) -> CUresult {
+    // SAFETY: the library's own structure.
+    unsafe { to.cast::<[u64; 32]>().write(NODE.get()) };
+    say("get".into())
+}
+
+unsafe extern "C" fn node_set(_node: CUgraphNode, from: *mut c_void) -> CUresult {
+    // SAFETY: as above.
+    NODE.set(unsafe { from.cast::<[u64; 32]>().read() });
+    say("set".into())
+}
+
+unsafe extern "C" fn node_add(
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _dependencies: *const CUgraphNode,
+    _edges: *const c_void,
+    _count: usize,
+    parameters: *mut c_void,
+) -> CUresult {
+    // SAFETY: as above.
+    unsafe { node_set(null_mut(), parameters) }
+}
+
+/// Says the words of each semaphore's parameters that are not 0, with their places.
+fn semaphores(what: &str, parameters: *const c_void, count: c_uint, stream: CUstream) -> CUresult {
+    let mut text = format!("{what} {:#x}", stream.addr());
+    if parameters.is_null() {
+        text += " of nothing";
+    } else {
+        for index in 0..count as usize {
+            // SAFETY: so many structures of 36 words.
+            let words = unsafe { parameters.cast::<[u32; 36]>().add(index).read() };
+            let words = words.iter().enumerate().filter(|(_, word)| **word != 0);
+            text += &format!(" {:?}", words.collect::<Vec<_>>());
+        }
+    }
+    say(text)
+}
+
+unsafe extern "C" fn signal(
+    _semaphores: *const *mut c_void,
+    parameters: *const c_void,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    semaphores("signal", parameters, count, stream)
+}
+
+unsafe extern "C" fn wait(
+    _semaphores: *const *mut c_void,
+    parameters: *const c_void,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    semaphores("wait", parameters, count, stream)
+}
+
 /// The functions that this driver has.
 pub fn find(name: &CStr) -> *mut c_void {
     let address = match name.to_str().unwrap_or("") {
@@ -258,6 +468,27 @@ pub fn find(name: &CStr) -> *mut c_void {
         "cuLibraryGetGlobal" => get_global as *const (),
         "cuLaunchKernel" => launch as *const (),
         "cuPointerGetAttributes" => pointer_attributes as *const (),
+        "cuKernelGetFunction" => kernel_function as *const (),
+        "cuKernelGetParamCount" => param_count as *const (),
+        "cuKernelGetParamInfo" => param_info as *const (),
+        "cuGraphConditionalHandleCreate" => condition as *const (),
+        "cuMemcpyBatchAsync_v2" => batch as *const (),
+        "cuMemcpy3DBatchAsync_v2" => batch3d as *const (),
+        "cuLaunchHostFunc" => host as *const (),
+        "cuLaunchHostFunc_v2" => host_in as *const (),
+        "cuArray3DGetDescriptor_v2" => describe as *const (),
+        "cuMemcpy2DUnaligned_v2" => copy2d as *const (),
+        "cuMemcpy2DAsync_v2" => copy2d_async as *const (),
+        "cuGraphNodeGetContainingGraph" => containing_graph as *const (),
+        "cuGraphNodeGetLocalId" => local_id as *const (),
+        "cuGraphNodeGetToolsId" => tools_id as *const (),
+        "cuGraphGetId" => graph_id as *const (),
+        "cuGraphExecGetId" => exec_id as *const (),
+        "cuGraphNodeGetParams" => node_get as *const (),
+        "cuGraphNodeSetParams" => node_set as *const (),
+        "cuGraphAddNode_v2" => node_add as *const (),
+        "cuSignalExternalSemaphoresAsync" => signal as *const (),
+        "cuWaitExternalSemaphoresAsync" => wait as *const (),
         _ => std::ptr::null(),
     };
     address.cast_mut().cast()

@@ -3,6 +3,7 @@
 //! last error, a current context and a record of driver calls of its own.
 
 pub mod fake;
+mod newer;
 
 use crate::abi::*;
 use fake::{NEXT, asked};
