@@ -366,6 +366,36 @@ PITFALL(82, batches_of_boxes) {
     ask(CUDA_ERROR_INVALID_VALUE, 1, "no such flag");
     both[1].src.type = 5;
     ask(CUDA_ERROR_INVALID_VALUE, 1, "no such type");
+    // With an array all lengths are in its elements.
+    CUDA_ARRAY3D_DESCRIPTOR form = {8, 4, 0, CU_AD_FORMAT_UNSIGNED_INT16, 1, 0};
+    CUarray array;
+    CK(cuArray3DCreate(&array, &form));
+    unsigned short numbers[24], got[24] = {};
+    for (int at = 0; at < 24; at++)
+        numbers[at] = at + 1;
+    CUDA_MEMCPY3D_BATCH_OP boxes[2] = {};
+    // Two rows of three, five from each other, to the second element of the second row; then back without gaps.
+    boxes[0].src.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    boxes[0].src.op.ptr.ptr = (CUdeviceptr)numbers;
+    boxes[0].src.op.ptr.rowLength = 5;
+    boxes[0].dst.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    boxes[0].dst.op.array.array = array;
+    boxes[0].dst.op.array.offset = {1, 1, 0};
+    boxes[0].extent = {3, 2, 1};
+    boxes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    boxes[1] = boxes[0];
+    boxes[1].src = boxes[0].dst;
+    boxes[1].dst = boxes[0].src;
+    boxes[1].dst.op.ptr.ptr = (CUdeviceptr)got;
+    boxes[1].dst.op.ptr.rowLength = 0;
+    for (auto &box : boxes) {
+        IS(CUDA_SUCCESS, "cuMemcpy3DBatchAsync_v2", (size_t)1, (void *)&box, 0ull, stream);
+        CK(cuStreamSynchronize(stream));
+    }
+    EXPECT(got[0] == 1 && got[2] == 3 && got[3] == 6 && got[5] == 8 && got[6] == 0, "%u %u %u %u %u", got[0], got[2], got[3], got[5], got[6]);
+    boxes[0].dst.op.array.offset.x = 6;
+    IS(CUDA_ERROR_INVALID_VALUE, "cuMemcpy3DBatchAsync_v2", (size_t)1, (void *)boxes, 0ull, stream);
+    CK(cuArrayDestroy(array));
     size_t failed = 77;
     IS(CUDA_ERROR_INVALID_VALUE, "cuMemcpy3DBatchAsync", (size_t)2, (void *)both, &failed, 0ull, (CUstream) nullptr);
     EXPECT(failed == 77, "the legacy stream's batch failed at %zu", failed);

@@ -5,7 +5,10 @@
 use std::ffi::c_void;
 
 use gpgpu_graphs::capture;
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{
+    api::{Array, Object},
+    cuda::*,
+};
 
 use crate::{
     argument::{HostPtr, InPtr, OutPtr},
@@ -24,15 +27,16 @@ const POINTER: u32 = 1;
 /// `CU_MEMCPY_OPERAND_TYPE_ARRAY`.
 const ARRAY: u32 = 2;
 
-/// `CUmemcpy3DOperand` of a pointer: lengths are in bytes, and 0 for what lies without gaps.
+/// `CUmemcpy3DOperand`. All lengths are in elements.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Operand {
     type_: u32,
+    /// The pointer or the array.
     address: u64,
-    row: usize,
-    layer: usize,
-    _hint: [i32; 2],
+    /// Of a pointer: the length of a row, the rows of a layer, and a hint. A length is 0 where there are no gaps. Of an array: the
+    /// offset.
+    lengths: [usize; 3],
 }
 
 /// `CUDA_MEMCPY3D_BATCH_OP`.
@@ -50,14 +54,34 @@ struct Operation {
 
 const _: () = assert!(size_of::<Operand>() == 40 && size_of::<Operation>() == 112);
 
+/// An end of a copy, in bytes.
+struct End {
+    kind: CUmemorytype,
+    /// Of a pointer.
+    address: u64,
+    pitch: usize,
+    height: usize,
+    /// Of an array.
+    array: CUarray,
+    at: [usize; 3],
+}
+
+/// So many elements in bytes.
+fn in_bytes(count: usize, element: usize) -> Result<usize> {
+    count.checked_mul(element).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Bytes of an element of an array.
+fn element(array: u64) -> Result<usize> {
+    let known = client()?.arrays.array(Array::id(array as CUarray));
+    let known = known.map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    // An array of blocks has no single elements.
+    known.element().ok_or(CUDA_ERROR_NOT_SUPPORTED)
+}
+
 impl Operand {
-    /// The pitch, and the rows of a layer.
-    fn lengths(&self, width: usize, height: usize) -> Result<(usize, usize)> {
-        match self.type_ {
-            POINTER => {}
-            ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
-        }
+    /// The end that it is. `unit` is the bytes of an element.
+    fn end(&self, (width, height): (usize, usize), unit: usize) -> Result<End> {
         let or = |given: usize, least: usize| match given {
             0 => Ok(least),
             given if given < least => Err(CUDA_ERROR_INVALID_VALUE),
@@ -66,46 +90,77 @@ impl Operand {
         if self.address == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        Ok((or(self.row, width)?, or(self.layer, height)?))
+        let [first, second, third] = self.lengths;
+        match self.type_ {
+            POINTER => Ok(End {
+                kind: CU_MEMORYTYPE_UNIFIED,
+                address: self.address,
+                pitch: in_bytes(or(first, width)?, unit)?,
+                height: or(second, height)?,
+                array: std::ptr::null_mut(),
+                at: [0; 3],
+            }),
+            ARRAY => Ok(End {
+                kind: CU_MEMORYTYPE_ARRAY,
+                address: 0,
+                pitch: 0,
+                height: 0,
+                array: self.address as CUarray,
+                at: [in_bytes(first, unit)?, second, third],
+            }),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 }
 
 impl Operation {
-    /// The copy that it is.
-    fn copy(&self) -> Result<CUDA_MEMCPY3D> {
-        let (width, height) = (self.width, self.height);
+    /// The copy that it is. `element` says how many bytes an element of an array has; of memory it has one.
+    fn copy(&self, element: impl Fn(u64) -> Result<usize>) -> Result<CUDA_MEMCPY3D> {
+        let size = (self.width, self.height);
         let known = (IN_STREAM..=ANY).contains(&self.access) && self.flags & !PREFER_OVERLAP == 0;
-        if !known || width == 0 || height == 0 || self.depth == 0 {
+        if !known || self.width == 0 || self.height == 0 || self.depth == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let (src_pitch, src_height) = self.src.lengths(width, height)?;
-        let (dst_pitch, dst_height) = self.dst.lengths(width, height)?;
+        let unit = match (self.src.type_ == ARRAY, self.dst.type_ == ARRAY) {
+            (false, false) => 1,
+            (true, false) => element(self.src.address)?,
+            (false, true) => element(self.dst.address)?,
+            (true, true) => {
+                let unit = element(self.src.address)?;
+                if unit != element(self.dst.address)? {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
+                unit
+            }
+        };
+        let src = self.src.end(size, unit)?;
+        let dst = self.dst.end(size, unit)?;
         let nothing = std::ptr::null_mut();
         Ok(CUDA_MEMCPY3D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcZ: 0,
+            srcXInBytes: src.at[0],
+            srcY: src.at[1],
+            srcZ: src.at[2],
             srcLOD: 0,
-            srcMemoryType: CU_MEMORYTYPE_UNIFIED,
+            srcMemoryType: src.kind,
             srcHost: nothing,
-            srcDevice: self.src.address,
-            srcArray: std::ptr::null_mut(),
+            srcDevice: src.address,
+            srcArray: src.array,
             reserved0: nothing,
-            srcPitch: src_pitch,
-            srcHeight: src_height,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstZ: 0,
+            srcPitch: src.pitch,
+            srcHeight: src.height,
+            dstXInBytes: dst.at[0],
+            dstY: dst.at[1],
+            dstZ: dst.at[2],
             dstLOD: 0,
-            dstMemoryType: CU_MEMORYTYPE_UNIFIED,
+            dstMemoryType: dst.kind,
             dstHost: nothing,
-            dstDevice: self.dst.address,
-            dstArray: std::ptr::null_mut(),
+            dstDevice: dst.address,
+            dstArray: dst.array,
             reserved1: nothing,
-            dstPitch: dst_pitch,
-            dstHeight: dst_height,
-            WidthInBytes: width,
-            Height: height,
+            dstPitch: dst.pitch,
+            dstHeight: dst.height,
+            WidthInBytes: in_bytes(self.width, unit)?,
+            Height: self.height,
             Depth: self.depth,
         })
     }
@@ -122,7 +177,9 @@ fn operations(
     }
     let one = |index| {
         let operation = list.at(index).map_err(|code| (code, None))?;
-        let copy = operation.copy().map_err(|code| (code, Some(index)))?;
+        let copy = operation
+            .copy(element)
+            .map_err(|code| (code, Some(index)))?;
         Ok((operation, copy))
     };
     (0..count).map(one).collect()
@@ -194,9 +251,7 @@ mod tests {
     const END: Operand = Operand {
         type_: POINTER,
         address: 0x100,
-        row: 0,
-        layer: 0,
-        _hint: [0; 2],
+        lengths: [0; 3],
     };
     const GOOD: Operation = Operation {
         src: END,
@@ -224,9 +279,9 @@ mod tests {
             change(&mut of.src);
             second(of)
         };
-        assert_eq!(end(|src| src.row = 7), bad);
-        assert_eq!(end(|src| src.row = 8), Ok(2));
-        assert_eq!(end(|src| src.layer = 1), bad);
+        assert_eq!(end(|src| src.lengths[0] = 7), bad);
+        assert_eq!(end(|src| src.lengths[0] = 8), Ok(2));
+        assert_eq!(end(|src| src.lengths[1] = 1), bad);
         assert_eq!(end(|src| src.type_ = 0), bad);
         assert_eq!(end(|src| src.type_ = 5), bad);
         assert_eq!(end(|src| src.address = 0), bad);
@@ -248,16 +303,66 @@ mod tests {
         assert!(operations(1, list, 0).is_ok());
     }
 
+    /// The copy of an operation; arrays at 0x200 have elements of 2 bytes, and others of 4.
+    fn copy(of: Operation) -> Result<CUDA_MEMCPY3D> {
+        of.copy(|array| Ok(if array == 0x200 { 2 } else { 4 }))
+    }
+
     #[test]
     fn rows_and_layers_follow_each_other_unless_lengths_say_otherwise() {
-        let copy = GOOD.copy().unwrap();
-        assert_eq!((copy.srcPitch, copy.srcHeight), (8, 2));
+        let given = copy(GOOD).unwrap();
+        assert_eq!((given.srcPitch, given.srcHeight), (8, 2));
         let src = Operand {
-            row: 16,
-            layer: 4,
+            lengths: [16, 4, 0],
             ..END
         };
-        let copy = Operation { src, ..GOOD }.copy().unwrap();
-        assert_eq!((copy.srcPitch, copy.srcHeight), (16, 4));
+        let given = copy(Operation { src, ..GOOD }).unwrap();
+        assert_eq!((given.srcPitch, given.srcHeight), (16, 4));
+    }
+
+    #[test]
+    fn an_array_says_how_long_elements_are() {
+        let array = |address| Operand {
+            type_: ARRAY,
+            address,
+            lengths: [3, 1, 2],
+        };
+        let src = Operand {
+            lengths: [10, 0, 0],
+            ..END
+        };
+        let dst = array(0x200);
+        let into = copy(Operation { src, dst, ..GOOD }).unwrap();
+        assert_eq!((into.WidthInBytes, into.Height), (16, 2));
+        assert_eq!(
+            (into.srcDevice, into.srcPitch, into.srcHeight),
+            (0x100, 20, 2)
+        );
+        assert_eq!(into.dstMemoryType, CU_MEMORYTYPE_ARRAY);
+        assert_eq!(into.dstArray as u64, 0x200);
+        assert_eq!((into.dstXInBytes, into.dstY, into.dstZ), (6, 1, 2));
+        let src = array(0x400);
+        let out = copy(Operation { src, ..GOOD }).unwrap();
+        assert_eq!(
+            (out.srcXInBytes, out.WidthInBytes, out.dstPitch),
+            (12, 32, 32)
+        );
+        let between = copy(Operation {
+            src,
+            dst: src,
+            ..GOOD
+        })
+        .unwrap();
+        assert_eq!((between.srcXInBytes, between.dstXInBytes), (12, 12));
+        let bad = CUDA_ERROR_INVALID_VALUE;
+        let refused = |of| copy(of).err();
+        assert_eq!(refused(Operation { src, dst, ..GOOD }), Some(bad));
+        let src = array(0);
+        assert_eq!(refused(Operation { src, ..GOOD }), Some(bad));
+        let dst = Operand {
+            lengths: [usize::MAX, 0, 0],
+            ..array(0x200)
+        };
+        assert_eq!(refused(Operation { dst, ..GOOD }), Some(bad));
     }
 }

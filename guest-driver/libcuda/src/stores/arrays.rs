@@ -113,13 +113,18 @@ fn channel(format: CUarray_format) -> Option<usize> {
 }
 
 impl ArrayData {
+    /// Bytes of an element; `None` for an array of blocks or planes.
+    pub fn element(&self) -> Option<usize> {
+        Some(channel(self.form.format)? * self.form.channels as usize)
+    }
+
     /// Whether a box lies in the array, by its first byte, row and slice, and its sizes; the host judges arrays of blocks and planes.
     pub fn holds(&self, at: [usize; 3], size: [usize; 3]) -> bool {
         let form = &self.form;
-        let Some(channel) = channel(form.format) else {
+        let Some(element) = self.element() else {
             return true;
         };
-        let row = form.width * channel * form.channels as usize;
+        let row = form.width * element;
         let sizes = [row, form.height.max(1), form.depth.max(1)];
         let ends = at.iter().zip(size).map(|(at, size)| at.checked_add(size));
         ends.zip(sizes)
@@ -149,6 +154,10 @@ mod tests {
     #[test]
     fn pitfall_09_a_box_that_leaves_its_array_is_told() {
         let array = array(0, 0);
+        assert_eq!(
+            array.element().map(|bytes| bytes * array.form.width),
+            Some(64)
+        );
         assert!(array.holds([0; 3], [64, 4, 1]));
         assert!(array.holds([60, 3, 0], [4, 1, 1]));
         for (at, size) in [
