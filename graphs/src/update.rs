@@ -34,7 +34,8 @@ fn compare_kernels(one: &Kernel, other: &Kernel) -> u32 {
         CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
         CU_LAUNCH_ATTRIBUTE_PRIORITY,
     ];
-    if fixed.iter().all(|id| same_attribute(one, other, *id)) {
+    let has_none = one.attributes.is_empty() && other.attributes.is_empty();
+    if has_none || fixed.iter().all(|id| same_attribute(one, other, *id)) {
         updated::SUCCESS
     } else {
         updated::ATTRIBUTES_CHANGED
@@ -122,7 +123,7 @@ pub fn compare_steps(before: &[Step], after: &[Step]) -> Option<Difference> {
             after.sort_unstable();
             after
         };
-        if sorted(one) != sorted(other) {
+        if one.after != other.after && sorted(one) != sorted(other) {
             return Some(Difference(updated::TOPOLOGY_CHANGED, other.node, one.node));
         }
         match compare(&one.work, &other.work) {
