@@ -25,10 +25,18 @@ impl Attack<'_> {
                 let (list, steps) = self.list(place);
                 self.executables.push((exec, steps));
                 let (image, flags) = (0, 0);
-                if self.random.below(2) == 0 {
-                    let steps = Blob(list);
-                    let make = request::gpgpuGraphInstantiateHere { exec, steps, flags };
-                    return Sent::new(&make, context);
+                match self.random.below(3) {
+                    0 => {
+                        let steps = Blob(list);
+                        let make = request::gpgpuGraphInstantiateHere { exec, steps, flags };
+                        return Sent::new(&make, context);
+                    }
+                    1 => {
+                        let steps = Blob(list);
+                        let make = request::gpgpuGraphInstantiateFew { exec, steps, flags };
+                        return Sent::new(&make, context);
+                    }
+                    _ => {}
                 }
                 let make = request::gpgpuGraphInstantiate { exec, image, flags };
                 Sent::new(&make, context).with(&list, 0)

@@ -1804,4 +1804,5 @@ issued! {
     14 0x0d29 0xaf39ec795aeb102d gpgpuPooledOpen;
     15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
     15 0x030b 0xf1c054ca07c40065 gpgpuMemoryReach;
+    15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
 }

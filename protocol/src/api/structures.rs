@@ -489,6 +489,8 @@ pub mod graph_step {
     pub const END: u32 = 12;
     /// Devices that have `gpgpuModuleReference` have it too.
     pub const BOX: u32 = 13;
+    /// So many steps `gpgpuGraphInstantiateFew` takes.
+    pub const FEW: usize = 256;
 }
 
 impl BoxEnd {

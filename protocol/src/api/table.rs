@@ -552,6 +552,8 @@ macro_rules! with_api {
             /// As `gpgpuGraphSetStep`, of several steps: `changes` is a count, then so many `GraphChange`. If it fails, it may have changed
             /// some of them.
             0x0e0d call custom gpgpuGraphSetSteps(exec: GraphExec, changes: Blob) memory;
+            /// As `gpgpuGraphInstantiateHere`, of at most 256 steps: the device makes it before it goes on with what follows.
+            0x0e0e call custom gpgpuGraphInstantiateFew(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

@@ -8,6 +8,7 @@ use gpgpu_protocol::{
         Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart, GraphStep,
         LaunchAttribute, Object, object_id, object_id_of, request,
     },
+    codec::{Blob, Writer},
     cuda::*,
     libraries::{
         Library,
@@ -244,6 +245,28 @@ fn what_a_step_names_is_checked_as_a_command_is() {
     assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
     assert_eq!(counted(&rig), all.len());
     assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// Others wait for it.
+#[test]
+fn few_steps_are_few() {
+    let rig = Rig::new();
+    let nothing = of(&rig, kind::NOTHING);
+    let make = |serial, count: usize| {
+        let mut writer = Writer::new();
+        writer.put(&vec![nothing.clone(); count]);
+        let few = request::gpgpuGraphInstantiateFew {
+            exec: id(serial),
+            steps: Blob(writer.into_bytes()),
+            flags: 0,
+        };
+        run(rig.session, few, 0)
+    };
+    assert_eq!(make(1, kind::FEW), CUDA_SUCCESS);
+    assert_eq!(make(2, kind::FEW + 1), BAD);
+    assert_eq!(counted(&rig), kind::FEW);
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    assert_eq!(launch(&rig, id(2), rig.streams[0]), GONE);
 }
 
 #[test]

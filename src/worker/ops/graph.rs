@@ -3,7 +3,7 @@
 
 use gpgpu_graphs::abi::USE_NODE_PRIORITY;
 use gpgpu_protocol::{
-    api::{GraphChange, GraphStep, Stream, reply, request},
+    api::{GraphChange, GraphStep, Stream, graph_step, reply, request},
     codec::{Blob, Reader, Wire},
     cuda::*,
 };
@@ -57,6 +57,20 @@ pub fn gpgpuGraphInstantiateHere(
     let steps = read(&request.steps.0)?;
     make(session, request.exec, &steps, request.flags)?;
     Ok(reply::gpgpuGraphInstantiateHere::default())
+}
+
+/// The same, of so few steps that others can wait for it: no thread has to be woken, and the driver's code is where it was used last.
+pub fn gpgpuGraphInstantiateFew(
+    session: &Session,
+    request: request::gpgpuGraphInstantiateFew,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphInstantiateFew> {
+    let steps = read(&request.steps.0)?;
+    if steps.len() > graph_step::FEW {
+        return Err(CUDA_ERROR_INVALID_VALUE.into());
+    }
+    make(session, request.exec, &steps, request.flags)?;
+    Ok(reply::gpgpuGraphInstantiateFew::default())
 }
 
 fn make(session: &Session, exec: u64, steps: &[GraphStep], flags: u64) -> Result<(), CUresult> {

@@ -26,7 +26,7 @@ use gpgpu_graphs::{
     store::Store,
 };
 use gpgpu_protocol::{
-    api::{Event, GraphChange, GraphExec, GraphStep, Object, Request, Stream, request},
+    api::{Event, GraphChange, GraphExec, GraphStep, Object, Request, Stream, graph_step, request},
     codec::{Blob, Writer},
     cuda::*,
     with_driver_api,
@@ -463,12 +463,15 @@ impl Gpu for Guest {
         let exec = client.new_id::<GraphExec>();
         let priority = environment().uses_node_priority;
         let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
-        send(
-            client,
-            &list,
-            |steps| request::gpgpuGraphInstantiateHere { exec, steps, flags },
-            |image| request::gpgpuGraphInstantiate { exec, image, flags },
-        )?;
+        let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
+        let few = request::gpgpuGraphInstantiateFew::OP;
+        if list.len() <= graph_step::FEW && client.has(few) {
+            let few = |steps| request::gpgpuGraphInstantiateFew { exec, steps, flags };
+            send(client, &list, few, beside)?;
+        } else {
+            let here = |steps| request::gpgpuGraphInstantiateHere { exec, steps, flags };
+            send(client, &list, here, beside)?;
+        }
         Ok(Exec {
             id: exec,
             now: Now::new(now),
