@@ -5,9 +5,8 @@
 //! own, and finds no more after, is what one costs. Other programs that use the GPU meanwhile make the figure wrong.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    os::fd::AsFd,
-    process::{Child, ChildStdin, ChildStdout, ExitCode, Stdio},
+    io::BufRead,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -15,74 +14,18 @@ use gpgpu_protocol::{
     api::{Context, Object},
     cuda::*,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::process::Program;
+use super::{helper::Helper, process::Program};
 use crate::cuda::driver;
 
 /// How long all of it may take: drivers take their time to come up.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One of the two processes; it ends with this.
-struct Holder {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    deadline: Instant,
-}
-
-impl Holder {
-    fn start(program: &Program, deadline: Instant) -> Result<Self, String> {
-        let mut child = program
-            .command()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("{}: {error}", program.program.display()))?;
-        let pipes = (child.stdin.take(), child.stdout.take());
-        let (Some(input), Some(output)) = pipes else {
-            return Err("no pipes".to_owned());
-        };
-        Ok(Self {
-            child,
-            input,
-            output: BufReader::new(output),
-            deadline,
-        })
-    }
-
-    /// Has it carry an order out, and tell what is free of each GPU then, in bytes.
-    fn free(&mut self, order: Order) -> Result<Vec<u64>, String> {
-        let written = self.input.write_all(&[order as u8]);
-        written.map_err(|error| error.to_string())?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(
-            self.output.get_ref().as_fd(),
-            PollFlags::POLLIN,
-        )];
-        if poll(&mut fds, timeout) == Ok(0) {
-            return Err("the driver does not answer".to_owned());
-        }
-        let mut line = String::new();
-        // It writes a line at once.
-        let read = self.output.read_line(&mut line);
-        read.map_err(|error| error.to_string())?;
-        let free: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
-        free.map_err(|_| line.trim().to_owned())
-            .and_then(|free| match free.is_empty() {
-                true => Err("the driver failed".to_owned()),
-                false => Ok(free),
-            })
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Has one of the two processes carry an order out, and tell what is free of each GPU then, in bytes.
+fn free(process: &mut Helper, order: Order, deadline: Instant) -> Result<Vec<u64>, String> {
+    let line = process.ask(&[order as u8], deadline)?;
+    let free: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+    free.map_err(|_| line)
 }
 
 /// What one of the processes is told.
@@ -99,11 +42,11 @@ enum Order {
 /// Why that is not known.
 pub fn context_costs(program: &Program) -> Result<Vec<u64>, String> {
     let deadline = Instant::now() + LIMIT;
-    let mut first = Holder::start(program, deadline)?;
-    let alone = first.free(Order::Tell)?;
-    let mut second = Holder::start(program, deadline)?;
-    second.free(Order::Tell)?;
-    let beside = first.free(Order::Tell)?;
+    let mut first = Helper::start(program)?;
+    let alone = free(&mut first, Order::Tell, deadline)?;
+    let mut second = Helper::start(program)?;
+    free(&mut second, Order::Tell, deadline)?;
+    let beside = free(&mut first, Order::Tell, deadline)?;
     drop(second);
     let costs = |after: &[u64]| -> Vec<u64> {
         let pairs = alone.iter().zip(after);
@@ -116,7 +59,7 @@ pub fn context_costs(program: &Program) -> Result<Vec<u64>, String> {
         return Ok(found);
     }
     // The software GPU's memory is each process's own.
-    Ok(costs(&first.free(Order::MakeAnother)?))
+    Ok(costs(&free(&mut first, Order::MakeAnother, deadline)?))
 }
 
 /// One of the processes: holds contexts until its standard input ends.

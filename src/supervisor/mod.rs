@@ -11,6 +11,7 @@ mod child_output;
 mod client;
 mod connections;
 mod gpu;
+mod helper;
 mod hold;
 mod lease;
 pub mod measure;
