@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "pause_limit", "libraries", "libraries_ahead"]
+        conflicts_with_all = ["socket_path", "socket_count", "gpus", "memory_limit", "weight", "max_clients", "longest_kernel", "overrun_limit", "pause_limit", "sensors", "libraries", "libraries_ahead"]
     )]
     pub config: Option<PathBuf>,
 
@@ -79,6 +79,10 @@ pub struct Args {
     /// the GPU
     #[arg(long, value_name = "TIME", default_value_t)]
     pub pause_limit: PauseLimit,
+
+    /// Let each VM read temperature, power, energy and clocks of its GPUs, which tell of the load of other VMs too
+    #[arg(long)]
+    pub sensors: bool,
 
     /// The folders of the host's copies of NVIDIA's libraries (cuBLAS, cuDNN and others), for workers to load; separated
     /// by colons, or one for each flag [default: none; with the software GPU its own directory]
@@ -310,6 +314,7 @@ fn vms(args: &Args) -> Result<Vec<VmPolicy>, Error> {
         longest_kernel: args.longest_kernel.0,
         overrun_limit: args.overrun_limit.0,
         pause_limit: args.pause_limit.0,
+        sensors: args.sensors,
         ..VmPolicy::new(socket)
     };
     Ok(sockets.into_iter().map(vm).collect())
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn flags_say_what_every_vm_may_have_and_a_file_what_each() {
-        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s --pause-limit 1s";
+        let flags = "-s vm -c 2 --gpus 1,0 --memory-limit 8GiB --weight 7 --max-clients 3 --longest-kernel 10s --overrun-limit 2s --pause-limit 1s --sensors";
         let flags: Vec<&str> = flags.split(' ').collect();
         let flags = config(&flags).unwrap();
         for vm in &flags.policies.vms {
@@ -393,6 +398,7 @@ mod tests {
                 longest_kernel: Some(std::time::Duration::from_secs(10)),
                 overrun_limit: Some(std::time::Duration::from_secs(2)),
                 pause_limit: Some(std::time::Duration::from_secs(1)),
+                sensors: true,
                 ..VmPolicy::new(vm.socket.clone())
             };
             assert_eq!(*vm, expected);
@@ -491,6 +497,7 @@ mod tests {
             "--longest-kernel=5s",
             "--overrun-limit=5s",
             "--pause-limit=5s",
+            "--sensors",
             "--libraries=/lib",
             "--libraries-ahead=cublas",
         ] {

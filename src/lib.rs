@@ -114,6 +114,11 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
             role::confine(Role::Worker)?;
             return Ok(supervisor::measure::hold());
         }
+        Some(role::SENSORS) => {
+            role::settle()?;
+            role::confine(Role::Worker)?;
+            return Ok(supervisor::sensors::nvml::serve(&role::addresses()));
+        }
         Some(role::CHECK) => {
             role::settle()?;
             return Ok(role::check_sandbox());
@@ -179,19 +184,22 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // A mover loads the libcuda that workers load.
-    let mut mover = worker.clone();
-    for argument in &mut mover.arguments {
-        if argument == role::WORKER {
-            *argument = role::MOVER.into();
+    // Others load the driver's libraries that workers load.
+    let beside = |role: &str| {
+        let mut program = worker.clone();
+        for argument in &mut program.arguments {
+            if argument == role::WORKER {
+                *argument = role.into();
+            }
         }
-    }
-    let mut contexts = worker.clone();
-    for argument in &mut contexts.arguments {
-        if argument == role::WORKER {
-            *argument = role::CONTEXTS.into();
-        }
-    }
+        program
+    };
+    let mut mover = beside(role::MOVER);
+    let contexts = beside(role::CONTEXTS);
+    let mut sensors = beside(role::SENSORS);
+    let addresses: Vec<&str> = gpus.iter().map(|gpu| &*gpu.address).collect();
+    sensors.arguments.push(role::ADDRESSES.into());
+    sensors.arguments.push(addresses.join(",").into());
     let context_costs = supervisor::measure::context_costs(&contexts).unwrap_or_else(|reason| {
         tracing::warn!(
             "Cannot measure the size of contexts, so no VM is charged for them: {reason}"
@@ -247,6 +255,7 @@ fn supervise(config: Config) -> Result<ExitCode, Box<dyn Error>> {
         scheduler: config.scheduler,
         mover: config.mover.then_some(mover),
         context_costs,
+        sensors: Some(sensors),
     })?;
     supervisor.reload_by(reload);
     supervisor.offer_libraries(libraries, directory);

@@ -49,6 +49,8 @@ pub struct VmPolicy {
     /// How long a pause of the VM waits for a process's work on the GPU; one whose work is not over then ends with its worker. `None` for
     /// no limit.
     pub pause_limit: Option<Duration>,
+    /// Whether it may read the sensors of its GPUs, which tell of the load of others too.
+    pub sensors: bool,
 }
 
 impl VmPolicy {
@@ -64,6 +66,7 @@ impl VmPolicy {
             longest_kernel: None,
             overrun_limit: Some(DEFAULT_OVERRUN_LIMIT),
             pause_limit: Some(DEFAULT_PAUSE_LIMIT),
+            sensors: false,
         }
     }
 }
@@ -72,7 +75,7 @@ impl fmt::Display for VmPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}: socket {}, GPUs {}, memory {}, weight {}, max clients {}, longest kernel {}, overrun limit {}, pause limit {}",
+            "{:?}: socket {}, GPUs {}, memory {}, weight {}, max clients {}, longest kernel {}, overrun limit {}, pause limit {}, sensors {}",
             self.name,
             self.socket.display(),
             Gpus(self.gpus.clone()),
@@ -82,6 +85,7 @@ impl fmt::Display for VmPolicy {
             LongestKernel(self.longest_kernel),
             OverrunLimit(self.overrun_limit),
             PauseLimit(self.pause_limit),
+            self.sensors,
         )
     }
 }
@@ -113,6 +117,7 @@ impl VmPolicy {
         note!("longest kernel", longest_kernel, LongestKernel);
         note!("overrun limit", overrun_limit, OverrunLimit);
         note!("pause limit", pause_limit, PauseLimit);
+        note!("sensors", sensors);
         *self = Self {
             socket: self.socket.clone(),
             gpus: self.gpus.clone(),
@@ -129,6 +134,8 @@ pub struct HostGpu {
     pub name: String,
     /// Bytes of device memory.
     pub memory: u64,
+    /// Its address on the PCI bus, as in `0000:3B:00.0`; empty if the driver does not say.
+    pub address: String,
 }
 
 /// The policies of all VMs.

@@ -31,6 +31,8 @@ pub const MOVER: &str = "mover-process";
 pub const PROBE: &str = "gpu-probe";
 /// The first argument of a process that holds contexts, so that what they cost can be measured.
 pub const CONTEXTS: &str = "context-probe";
+/// The first argument of a process that reads the GPUs' sensors.
+pub const SENSORS: &str = "sensor-probe";
 
 /// The first argument of a process that finds out whether roles can have their sandbox.
 pub const CHECK: &str = "sandbox-check";
@@ -39,6 +41,9 @@ pub const DETACH: &str = "detach-directory";
 
 /// A worker's argument, before the directory of the drivers' caches.
 pub const CACHE: &str = "--driver-cache";
+
+/// An argument of a process that reads sensors, before the GPUs' addresses on the PCI bus, separated by commas.
+pub const ADDRESSES: &str = "--gpu-addresses";
 
 /// A worker's argument, and the supervisor's option.
 pub const ALLOW_PAGEABLE_ACCESS: &str = "--allow-pageable-access";
@@ -91,6 +96,16 @@ pub fn confine(role: Role) -> Result<Settings, sandbox::Error> {
         .map(PathBuf::from);
     sandbox::enter(role, settings, cache.as_deref(), &libraries().folders)?;
     Ok(settings)
+}
+
+/// The GPUs' addresses on the PCI bus, by the driver's numbers, as this process's arguments say.
+pub fn addresses() -> Vec<String> {
+    let mut arguments = std::env::args();
+    let list = arguments
+        .find(|argument| argument == ADDRESSES)
+        .and_then(|_| arguments.next());
+    let list = list.unwrap_or_default();
+    list.split(',').map(str::to_owned).collect()
 }
 
 /// NVIDIA's libraries, as this process's arguments say.

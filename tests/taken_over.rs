@@ -319,3 +319,22 @@ fn a_device_process_starts_few_workers_at_a_time() {
     assert!(started < 200, "{started} of 400 were started");
     neighbour.finish(host);
 }
+
+#[test]
+fn a_worker_learns_of_the_sensors_of_its_own_gpus_alone_and_only_if_its_vm_may() {
+    let host = Host::start("worker");
+    let mut neighbour = Neighbour::new(&host);
+    let mut guest = Guest::boot(&host.socket(0), vmm());
+    let client = guest.open();
+    let sense = |guest: &mut Guest, client| {
+        let (status, answer, _) = guest.command(client, &[worker::SENSE, 0], 16, &[], 0);
+        assert_eq!(status, status::OK);
+        answer[1]
+    };
+    assert_eq!(sense(&mut guest, client), 0, "its VM may not");
+    // Of all GPUs it has asked for, the one that its VM has.
+    assert_eq!(sense(&mut neighbour.guest, neighbour.client), 1);
+    assert_eq!(sense(&mut guest, client), 0, "another VM has asked");
+    drop(guest);
+    neighbour.finish(host);
+}

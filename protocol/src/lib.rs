@@ -9,4 +9,5 @@ pub mod driver_api;
 pub mod futex;
 pub mod layout;
 pub mod libraries;
+pub mod nvml;
 pub mod ring;

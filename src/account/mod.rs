@@ -9,6 +9,7 @@
 
 mod ledger;
 mod quota;
+mod readings;
 mod shared;
 mod terms;
 
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use ledger::{CLIENTS, GRANULE, Holding, Ledger};
 pub use quota::{Charge, Quota, Room};
+pub use readings::{SAMPLE_AGE, Sample};
 pub use shared::{Shared, Words};
 pub use terms::{Terms, TermsView};
 

@@ -195,6 +195,11 @@ impl Quota {
         self.ledger().busy_ns.get(gpu)
     }
 
+    /// What the VM's processes may have and know.
+    pub fn terms(&self) -> &TermsView {
+        &self.0.terms
+    }
+
     /// The limit, in bytes.
     pub fn limit(&self) -> Option<u64> {
         self.0.terms.limit()

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a VM's processes may have, as the supervisor says.
+//! What a VM's processes may have, as the supervisor says, and what they may know of their GPUs' sensors.
 //!
 //! Workers can read it and not write: one that was taken over must not raise the limit of the others. The memory is sealed so that nobody
-//! maps it to write any more once the supervisor has.
+//! maps it to write any more once the supervisor has. The values of sensors are here only while the VM may read them, because a worker
+//! that was taken over reads whatever is in this memory.
 
 use std::{
     fs::File,
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use super::{GPUS, GRANULE, Shared, Words};
+use super::{GPUS, GRANULE, Sample, Shared, Words, readings::Readings};
 
 #[derive(Debug)]
 #[repr(C)]
@@ -22,6 +24,10 @@ struct Raw {
     limit: AtomicU64,
     /// What a context costs, in bytes, as was measured on each GPU; 0 if it was not.
     context: [AtomicU64; GPUS],
+    /// Whether the VM may read sensors: 1 or 0.
+    sensors: AtomicU64,
+    /// By GPU, what its sensors said last.
+    readings: [Readings; GPUS],
 }
 
 // SAFETY: made of atomic integers alone.
@@ -29,35 +35,44 @@ unsafe impl Words for Raw {}
 
 /// The supervisor's end.
 #[derive(Debug)]
-pub struct Terms(Shared<Raw>);
+pub struct Terms {
+    words: Shared<Raw>,
+    /// Whether the VM may read sensors. Whoever writes readings holds the lock, so that none is left when the permission ends.
+    may_sense: Mutex<bool>,
+}
 
 impl Terms {
-    /// No limit, and contexts that cost nothing.
+    /// No limit, contexts that cost nothing, and no sensors.
     ///
     /// # Errors
     /// The host is out of memory or file descriptors, or its kernel is older than Linux 5.1.
     pub fn new() -> io::Result<Self> {
-        Shared::new_for_readers(c"gpgpu-terms").map(Self)
+        Ok(Self {
+            words: Shared::new_for_readers(c"gpgpu-terms")?,
+            may_sense: Mutex::new(false),
+        })
     }
 
     /// The memory, to be passed on.
     pub fn file(&self) -> &Arc<File> {
-        self.0.file()
+        self.words.file()
     }
 
     /// Sets the limit, in bytes.
     pub fn set_limit(&self, limit: Option<u64>) {
-        self.0.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        self.words
+            .limit
+            .store(limit.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// The limit, in bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
-        self.0.limit()
+        self.words.limit()
     }
 
     /// Says what a context costs, in bytes by GPU. None shares a granule with anything else.
     pub fn set_context_costs(&self, costs: &[u64]) {
-        for (word, cost) in self.0.context.iter().zip(costs) {
+        for (word, cost) in self.words.context.iter().zip(costs) {
             let cost = cost.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
             word.store(cost, Ordering::Relaxed);
         }
@@ -65,7 +80,33 @@ impl Terms {
 
     /// What a context on a GPU costs, in bytes.
     pub fn context_cost(&self, gpu: usize) -> u64 {
-        self.0.context_cost(gpu)
+        self.words.context_cost(gpu)
+    }
+
+    /// Says whether the VM may read sensors. If not, no value of any is left when this returns.
+    pub fn allow_sensors(&self, are_allowed: bool) {
+        let mut may_sense = self
+            .may_sense
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *may_sense = are_allowed;
+        let word = u64::from(are_allowed);
+        if self.words.sensors.swap(word, Ordering::Relaxed) > word {
+            for readings in &self.words.readings {
+                readings.write(None);
+            }
+        }
+    }
+
+    /// Shows the VM what a GPU's sensors say, if it may read them.
+    pub fn show(&self, gpu: usize, sample: &Sample) {
+        let may_sense = self
+            .may_sense
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *may_sense && let Some(readings) = self.words.readings.get(gpu) {
+            readings.write(Some(sample));
+        }
     }
 }
 
@@ -102,6 +143,24 @@ impl TermsView {
     pub fn context_cost(&self, gpu: usize) -> u64 {
         self.0.context_cost(gpu)
     }
+
+    /// Whether the VM may read sensors.
+    pub fn may_sense(&self) -> bool {
+        self.0.sensors.load(Ordering::Relaxed) > 0
+    }
+
+    /// What a GPU's sensors said last, if that is known, and a number for [`Self::wait_for_sample`].
+    pub fn sample(&self, gpu: usize) -> (u32, Option<Sample>) {
+        let readings = self.0.readings.get(gpu);
+        readings.map_or((0, None), Readings::read)
+    }
+
+    /// Sleeps until a GPU's sample is another one than when [`Self::sample`] gave this number, or for so long.
+    pub fn wait_for_sample(&self, gpu: usize, seen: u32, limit: Duration) {
+        if let Some(readings) = self.0.readings.get(gpu) {
+            readings.wait(seen, limit);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +190,53 @@ mod tests {
             assert!(Shared::<Raw>::map(file).is_err());
         }
         assert_eq!(view.limit(), Some(1 << 30));
+    }
+
+    fn sample(at: u64) -> Sample {
+        Sample::unknown(at)
+    }
+
+    #[test]
+    fn a_vm_without_the_permission_is_shown_no_sensors() {
+        let terms = Terms::new().unwrap();
+        let view = TermsView::map(Arc::clone(terms.file())).unwrap();
+        terms.show(3, &sample(7));
+        assert_eq!((view.may_sense(), view.sample(3).1), (false, None));
+        terms.allow_sensors(true);
+        terms.show(3, &sample(8));
+        terms.show(GPUS, &sample(8));
+        assert_eq!(
+            (view.may_sense(), view.sample(3).1),
+            (true, Some(sample(8)))
+        );
+        assert_eq!(view.sample(2).1, None);
+        assert_eq!(view.sample(GPUS).1, None);
+        // To say it again changes nothing, and to take it back leaves nothing.
+        terms.allow_sensors(true);
+        assert_eq!(view.sample(3).1, Some(sample(8)));
+        terms.allow_sensors(false);
+        terms.show(3, &sample(9));
+        assert_eq!((view.may_sense(), view.sample(3).1), (false, None));
+    }
+
+    #[test]
+    fn who_can_only_read_wakes_up_at_a_sample() {
+        let terms = Terms::new().unwrap();
+        terms.allow_sensors(true);
+        let view = TermsView::map(Arc::clone(terms.file())).unwrap();
+        let (seen, nothing) = view.sample(1);
+        assert_eq!(nothing, None);
+        let long = Duration::from_secs(3600);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                terms.show(1, &sample(5));
+            });
+            // It may also wake for no reason.
+            while view.sample(1).1.is_none() {
+                view.wait_for_sample(1, seen, long);
+            }
+        });
+        assert_eq!(view.sample(1).1, Some(sample(5)));
     }
 }

@@ -38,6 +38,7 @@ mod kind {
     pub const MEET: u32 = 65;
     pub const TAKEN: u32 = 66;
     pub const LISTEN: u32 = 67;
+    pub const SENSE: u32 = 68;
     pub const ASK: u32 = 129;
     pub const GIVE: u32 = 130;
     pub const REFUSE: u32 = 131;
@@ -68,6 +69,9 @@ pub enum ToSupervisor {
     Meet(u64),
     /// It has taken a descriptor that it was sent.
     Taken,
+    /// It wants to see a sample of a GPU's sensors, by the host's number, in its VM's [`Terms`](crate::account::Terms). There is no other
+    /// answer.
+    Sense(u64),
 }
 
 /// What a worker receives of the supervisor.
@@ -109,6 +113,7 @@ impl SupervisorEnd {
             kind::LISTEN => Ok(Some(ToSupervisor::Listen)),
             kind::MEET => Ok(Some(ToSupervisor::Meet(head.number))),
             kind::TAKEN => Ok(Some(ToSupervisor::Taken)),
+            kind::SENSE => Ok(Some(ToSupervisor::Sense(head.number))),
             _ => Err(Error::Malformed("unknown kind")),
         }
     }
@@ -158,6 +163,7 @@ impl WorkerEnd {
             ToSupervisor::Listen => (kind::LISTEN, 0),
             ToSupervisor::Meet(number) => (kind::MEET, number),
             ToSupervisor::Taken => (kind::TAKEN, 0),
+            ToSupervisor::Sense(gpu) => (kind::SENSE, gpu),
         };
         let head = Head {
             kind,

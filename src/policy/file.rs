@@ -60,6 +60,7 @@ struct Defaults {
     longest_kernel: Option<LongestKernel>,
     overrun_limit: Option<OverrunLimit>,
     pause_limit: Option<PauseLimit>,
+    sensors: Option<bool>,
 }
 
 /// One VM.
@@ -75,6 +76,7 @@ struct Section {
     longest_kernel: Option<LongestKernel>,
     overrun_limit: Option<OverrunLimit>,
     pause_limit: Option<PauseLimit>,
+    sensors: Option<bool>,
 }
 
 impl Policies {
@@ -183,6 +185,7 @@ impl Policies {
             let limit = section.pause_limit.or(defaults.pause_limit);
             let PauseLimit(limit) = limit.unwrap_or_default();
             vm.pause_limit = limit;
+            vm.sensors = section.sensors.or(defaults.sensors).unwrap_or_default();
             policies.vms.push(vm);
             policies.places.push(place(&gpus_at));
         }

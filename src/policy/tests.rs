@@ -23,6 +23,7 @@ max-clients = 64
 longest-kernel = "10s"
 overrun-limit = "5s"
 pause-limit = "3s"
+sensors = true
 
 [[vm]]
 name = "alice"
@@ -37,6 +38,7 @@ max-clients = 2
 longest-kernel = "unlimited"
 overrun-limit = "unlimited"
 pause-limit = "unlimited"
+sensors = false
 "#;
     let policies = parse(text).unwrap();
     let [alice, bob] = &policies.vms[..] else {
@@ -54,6 +56,7 @@ pause-limit = "unlimited"
             longest_kernel: Some(Duration::from_secs(10)),
             overrun_limit: Some(Duration::from_secs(5)),
             pause_limit: Some(Duration::from_secs(3)),
+            sensors: true,
         }
     );
     assert_eq!(
@@ -67,6 +70,8 @@ pause-limit = "unlimited"
         }
     );
     assert_eq!(bob.weight, DEFAULT_WEIGHT);
+    assert!(alice.to_string().ends_with(", sensors true"), "{alice}");
+    assert!(bob.to_string().ends_with(", sensors false"), "{bob}");
     assert_eq!(bob.name, "/tmp/bob.sock");
 }
 
@@ -107,6 +112,7 @@ fn every_error_names_its_line() {
         "a time needs a unit",
     );
     at(3, &format!("{vm}longest-kernel = \"0s\""), "1ms");
+    at(3, &format!("{vm}sensors = \"yes\""), "expected a boolean");
     at(3, &format!("{vm}gpus = []"), "empty list of GPUs");
     at(3, &format!("{vm}gpus = [0, 0]"), "twice");
     at(3, &format!("{vm}gpus = [64]"), "not a GPU number");
@@ -199,6 +205,7 @@ fn limits_that_a_gpu_cannot_hold_together_are_doubted() {
     let gpu = HostGpu {
         name: "G".to_owned(),
         memory: 10,
+        address: String::new(),
     };
     let doubts = policies.doubts(&[gpu.clone(), gpu]);
     assert_eq!(doubts.len(), 1);
@@ -216,11 +223,14 @@ fn a_running_vm_takes_over_all_but_its_socket_and_its_gpus() {
         gpus: Some(vec![1]),
         memory: Some(1 << 30),
         weight: 7,
+        sensors: true,
         ..VmPolicy::new("/tmp/b".into())
     };
     let changes = vm.renew(&new);
-    assert_eq!(changes.len(), 3, "{changes:?}");
+    assert_eq!(changes.len(), 4, "{changes:?}");
     assert!(changes.contains(&"weight 100 \u{2192} 7".to_owned()));
+    assert!(changes.contains(&"sensors false \u{2192} true".to_owned()));
+    assert!(vm.sensors);
     assert_eq!((vm.weight, vm.memory), (7, Some(1 << 30)));
     assert_eq!(vm.gpus, Some(vec![0]));
     assert_eq!(vm.socket, Path::new("/tmp/a"));

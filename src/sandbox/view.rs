@@ -98,7 +98,8 @@ pub fn of(role: Role, folders: &[PathBuf]) -> Vec<Entry> {
     }
     for path in library_path() {
         // A driver may be a link to where it is.
-        let linked = ["libcuda.so", "libcuda.so.1"].map(|name| path.join(name).canonicalize());
+        let linked = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"]
+            .map(|name| path.join(name).canonicalize());
         add(path, Kind::Libraries);
         for driver in linked.into_iter().flatten() {
             add(driver, Kind::Libraries);

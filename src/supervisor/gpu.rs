@@ -5,6 +5,7 @@
 //! does nothing else and is gone before any VM connects.
 
 use std::{
+    ffi::CStr,
     io::Read,
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -16,7 +17,10 @@ use cudarc::driver::{DriverError, result, sys};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::Program;
-use crate::policy::{HostGpu, values::Memory};
+use crate::{
+    cuda::driver,
+    policy::{HostGpu, values::Memory},
+};
 
 /// How long a driver may take to come up; on hosts with eight GPUs and no persistence daemon it
 /// takes some twenty seconds.
@@ -189,13 +193,15 @@ fn run(probe: &Program) -> Result<Vec<HostGpu>, String> {
     }
 }
 
-/// What a probe says: a line for each device, with the bytes of its memory and its name.
+/// What a probe says: a line for each device, with the bytes of its memory, its address on the PCI bus and its name.
 fn parse(said: &str) -> Option<Vec<HostGpu>> {
     let gpu = |line: &str| {
-        let (memory, name) = line.split_once(' ')?;
+        let (memory, rest) = line.split_once(' ')?;
+        let (address, name) = rest.split_once(' ')?;
         Some(HostGpu {
             name: name.to_owned(),
             memory: memory.parse().ok()?,
+            address: address.to_owned(),
         })
     };
     let gpus: Option<Vec<_>> = said.lines().map(gpu).collect();
@@ -207,7 +213,7 @@ pub fn probe() -> std::process::ExitCode {
     match devices() {
         Ok(devices) => {
             for gpu in devices {
-                println!("{} {}", gpu.memory, gpu.name);
+                println!("{} {} {}", gpu.memory, gpu.address, gpu.name);
             }
             std::process::ExitCode::SUCCESS
         }
@@ -238,10 +244,44 @@ fn devices() -> Result<Vec<HostGpu>, String> {
         devices.push(HostGpu {
             name: called.replace('\n', " "),
             memory: memory as u64,
+            address: address(device),
         });
     }
     if devices.is_empty() {
         return Err("no devices".to_owned());
     }
     Ok(devices)
+}
+
+/// A device's address on the PCI bus; empty if the driver does not say.
+fn address(device: sys::CUdevice) -> String {
+    let mut text = [0u8; 32];
+    // SAFETY: the buffer lives across the call, and its length leaves the last byte a NUL.
+    let told = unsafe {
+        driver::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32 - 1, device)
+    };
+    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+    match told {
+        Ok(()) => text.to_string_lossy().replace([' ', '\n', ','], ""),
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_tells_memory_address_and_name() {
+        let gpus = parse("7 0000:3B:00.0 NVIDIA H100\n8  GPU").unwrap();
+        let expected = HostGpu {
+            name: "NVIDIA H100".to_owned(),
+            memory: 7,
+            address: "0000:3B:00.0".to_owned(),
+        };
+        assert_eq!(gpus[0], expected);
+        assert_eq!((&*gpus[1].address, &*gpus[1].name), ("", "GPU"));
+        assert_eq!(parse("7 GPU"), None);
+        assert_eq!(parse(""), None);
+    }
 }

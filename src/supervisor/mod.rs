@@ -21,6 +21,7 @@ mod peers;
 mod placement;
 mod process;
 mod reload;
+pub mod sensors;
 mod socket;
 mod spare;
 mod usage;
@@ -51,6 +52,7 @@ use lease::Leases;
 use metrics::Board;
 use movers::Movers;
 use process::Process;
+use sensors::Sensors;
 use spare::Spares;
 use vm::Vm;
 use warm::Pool;
@@ -74,6 +76,9 @@ pub enum Error {
     /// The scheduler cannot be started.
     #[error("Cannot start the scheduler: {0}")]
     Leases(#[source] io::Error),
+    /// The thread for sensors cannot be started.
+    #[error("Cannot start to read sensors: {0}")]
+    Sensors(#[source] io::Error),
     /// What workers print cannot be listened to.
     #[error("Cannot watch workers: {0}")]
     ChildOutputs(#[source] io::Error),
@@ -111,6 +116,9 @@ pub struct Config {
     pub mover: Option<Program>,
     /// What a context costs on each GPU, in bytes, as [`measure`] found it: a VM's limit counts it.
     pub context_costs: Vec<u64>,
+    /// How the process that reads the GPUs' sensors is started, if there is to be one; its standard input is where [`sensors::nvml`]
+    /// takes questions.
+    pub sensors: Option<Program>,
 }
 
 /// What a watched descriptor is.
@@ -150,6 +158,7 @@ pub struct Supervisor {
     spare: Spares,
     movers: Movers,
     leases: Leases,
+    sensors: Sensors,
     /// Who is there, for the metrics.
     board: Arc<Board>,
     outputs: ChildOutputs,
@@ -185,6 +194,8 @@ impl Supervisor {
         let ledgers = vms.iter().map(|vm| (&vm.policy, &vm.ledger, &vm.terms));
         let board = Board::new(ledgers, config.gpus, Arc::clone(leases.usage()));
         let movers = Movers::new(config.mover.clone());
+        let terms = vms.iter().map(|vm| Arc::clone(&vm.terms)).collect();
+        let sensors = Sensors::start(config.sensors.clone(), terms).map_err(Error::Sensors)?;
         let outputs = ChildOutputs::new().map_err(Error::ChildOutputs)?;
         let supervisor = Self {
             warm: Pool::new(config.warm_workers, Instant::now()),
@@ -196,6 +207,7 @@ impl Supervisor {
             held: HashMap::new(),
             movers,
             leases,
+            sensors,
             board: Arc::new(board),
             outputs,
             sources: HashMap::new(),

@@ -16,7 +16,7 @@ use crate::{
 
 /// How many messages of a worker are handled before others get their turn.
 const BATCH: usize = 16;
-/// Messages that a worker may send at once, and how long until it may send one more. It takes half as many by itself.
+/// Messages that a worker may send at once, and how long until it may send one more. It sends three quarters as many by itself.
 const MESSAGE_BURST: u32 = 256;
 /// See [`MESSAGE_BURST`].
 const MESSAGE_PERIOD: Duration = Duration::from_millis(5);
@@ -32,7 +32,7 @@ pub struct Peers {
     listens: bool,
     /// Descriptors that it was sent and has not said to have taken.
     untaken: u32,
-    /// A bound for what it says. One that says more has been taken over.
+    /// A bound for what it says, sensors included. One that says more has been taken over.
     messages: Pace,
     /// Whether it is watched.
     is_watched: bool,
@@ -95,6 +95,7 @@ impl Supervisor {
                 return;
             };
             let peers = &mut worker.peers;
+            let vm = worker.vm;
             let message = match peers.end.recv() {
                 Ok(None) => return,
                 // Of these there are no more than what it was sent.
@@ -111,6 +112,7 @@ impl Supervisor {
             match message {
                 Ok(ToSupervisor::Listen) => peers.listens = true,
                 Ok(ToSupervisor::Meet(number)) => self.meet(key, number),
+                Ok(ToSupervisor::Sense(gpu)) => self.sense(vm, gpu),
                 Ok(ToSupervisor::Taken) => {}
                 Err(error) => {
                     // It goes on without others.

@@ -123,6 +123,7 @@ impl Vm {
     pub fn apply(&self) {
         let limit = self.policy.memory;
         self.terms.set_limit(limit);
+        self.terms.allow_sensors(self.policy.sensors);
         for (gpu, cost) in (0..GPUS).map(|gpu| (gpu, self.terms.context_cost(gpu))) {
             let is_used = self
                 .policy

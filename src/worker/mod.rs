@@ -49,6 +49,7 @@ mod printed;
 mod printing;
 mod rest;
 mod ring;
+mod sensors;
 mod session;
 mod shared_events;
 mod shares;

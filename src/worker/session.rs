@@ -41,6 +41,7 @@ use super::{
     printing::Printing,
     rest::{Answers, Writer},
     ring::Ring,
+    sensors::Sensors,
     shared_events::SharedEvents,
 };
 use crate::ipc::WorkerEnd;
@@ -77,6 +78,8 @@ pub struct Session {
     pub greens: Greens,
     /// The primary context that is made before it is asked for.
     pub prewarm: Prewarm,
+    /// Its questions for sensors.
+    pub sensors: Sensors,
     /// What the host is, once it was asked.
     pub hello: OnceLock<Hello>,
     /// Its host callbacks.
@@ -243,6 +246,7 @@ impl Session {
             primary: Mutex::default(),
             greens: Greens::default(),
             prewarm: Prewarm::default(),
+            sensors: Sensors::default(),
             hello: OnceLock::new(),
             callbacks: Box::leak(Box::default()),
             executables: Executables::default(),

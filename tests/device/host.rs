@@ -132,6 +132,7 @@ pub fn config(
         scheduler: true,
         mover: None,
         context_costs: Vec::new(),
+        sensors: None,
     }
 }
 

@@ -50,7 +50,7 @@ impl Attack<'_> {
             27 | 28 => self.pictured((context, hStream), dst),
             29 | 30 => self.shared((context, hStream), dst),
             31 | 32 => self.greened(),
-            18 => match self.random.below(5) {
+            18 => match self.random.below(6) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {
                         address: CLIENT + PINNED,
@@ -69,6 +69,10 @@ impl Attack<'_> {
                     Sent::new(&request::gpgpuDeviceUsage { dev, usage: true }, 0)
                 }
                 3 => Sent::new(&request::gpgpuDriverVersion { version: true }, 0),
+                4 => {
+                    let dev = self.random.below(3) as i32 - 1;
+                    Sent::new(&request::gpgpuDeviceSensors { dev, sensors: true }, 0)
+                }
                 _ => Sent::new(&request::cuMemFree_v2 { dptr: dst }, context),
             },
             _ => {

@@ -123,6 +123,7 @@ impl Host {
             may_hold: true,
             scheduler,
             context_costs: Vec::new(),
+            sensors: None,
         };
         let supervisor = Supervisor::new(config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gpgpu_protocol::api::Sensor;
 use vhost_device_gpgpu::{
     ipc::mover::take_order,
     log,
@@ -85,10 +86,15 @@ fn supervise(attack: &str) {
         ],
     };
     let config = supervisor::Config {
-        vms: ["vm0", "vm1"]
-            .map(|name| VmPolicy::new(PathBuf::from(&directory).join(name)))
+        // The second VM may read the sensors of the first GPU.
+        vms: [("vm0", false), ("vm1", true)]
+            .map(|(name, sensors)| VmPolicy {
+                gpus: Some(vec![0]),
+                sensors,
+                ..VmPolicy::new(PathBuf::from(&directory).join(name))
+            })
             .to_vec(),
-        gpus: 1,
+        gpus: 2,
         max_connections: 16,
         device: program("device"),
         worker: program("worker"),
@@ -98,9 +104,23 @@ fn supervise(attack: &str) {
         scheduler: true,
         mover: Some(program("mover")),
         context_costs: Vec::new(),
+        sensors: Some(sensors()),
     };
     let supervisor = Supervisor::new(config).unwrap();
     supervisor.run(std::io::stdin().as_fd()).unwrap();
+}
+
+/// What answers for the sensors of every GPU.
+fn sensors() -> Program {
+    let values = vec![crate::worker::VALUE.to_string(); Sensor::COUNT].join(" ");
+    Program {
+        program: "/bin/sh".into(),
+        arguments: vec![
+            "-c".into(),
+            format!("while read gpu; do echo {values}; done").into(),
+        ],
+        environment: Vec::new(),
+    }
 }
 
 /// A mover that moves nothing.

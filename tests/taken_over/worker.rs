@@ -3,14 +3,14 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::{Read, Seek, SeekFrom, Write},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{Arc, atomic::Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 
-use gpgpu_protocol::{futex, layout::status};
+use gpgpu_protocol::{api::Sensor, futex, layout::status};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown},
@@ -48,6 +48,13 @@ pub const FILES_FOR_OTHERS: u8 = 12;
 /// Takes visitors, wants to meet everybody, for ever, and never reads.
 pub const MEET: u8 = 13;
 
+/// Asks for the sensors of all GPUs, many times, and looks for values in all of its VM's terms: the answer's second byte is how many GPUs
+/// it has found values of.
+pub const SENSE: u8 = 14;
+
+/// What the sensors of the test say.
+pub const VALUE: u64 = 0x5ec2_e75e_c2e7;
+
 /// The size of a message's head, of which the first word says what it is.
 const HEAD: usize = 72;
 const DONE: u32 = 67;
@@ -55,6 +62,7 @@ const EXPORT: u32 = 68;
 const UNEXPORT: u32 = 69;
 const MEETING: u32 = 65;
 const LISTEN: u32 = 67;
+const ASKING: u32 = 68;
 
 /// How long who lures the supervisor waits for it.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -64,6 +72,8 @@ struct Shares {
     doorbell: File,
     /// The channel by which workers meet.
     peers: OwnedFd,
+    /// What the VM may have and know.
+    terms: File,
 }
 
 impl Shares {
@@ -190,6 +200,26 @@ fn attack(how: u8, channel: &Arc<WorkerEnd>, shares: &Arc<Shares>) -> bool {
     false
 }
 
+/// See [`SENSE`].
+fn sensed(shares: &Shares) -> u8 {
+    let numbers = (0..64).chain([1 << 32, u64::MAX]);
+    for gpu in numbers {
+        send(&shares.peers, &meeting(ASKING, gpu), &[]);
+    }
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let mut terms = Vec::new();
+        (&shares.terms).seek(SeekFrom::Start(0)).unwrap();
+        (&shares.terms).read_to_end(&mut terms).unwrap();
+        let words = terms.chunks_exact(8);
+        let found = words.filter(|word| **word == VALUE.to_ne_bytes()).count() / Sensor::COUNT;
+        if found > 0 || Instant::now() > deadline {
+            return found as u8;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// The worker's life: until its channel is closed.
 pub fn run(channel: OwnedFd) {
     let channel = Arc::new(WorkerEnd::new(channel));
@@ -200,6 +230,7 @@ pub fn run(channel: OwnedFd) {
         account: Shared::map(Arc::new(serving.account.into())).unwrap(),
         doorbell: serving.doorbell.into(),
         peers: serving.peers,
+        terms: serving.terms.into(),
     });
     if channel.ready(status::OK).is_err() {
         return;
@@ -236,7 +267,10 @@ pub fn run(channel: OwnedFd) {
         } else if !attack(stream[0], &channel, &shares) {
             continue;
         }
-        let (answer, bytes) = echo(&stream, answer_bytes, input, output);
+        let (mut answer, bytes) = echo(&stream, answer_bytes, input, output);
+        if stream[0] == SENSE {
+            answer[1] = sensed(&shares);
+        }
         let _ = channel.answer(seq, status::OK, &answer, bytes);
     }
 }

@@ -40,6 +40,7 @@ const PACKAGES: &[&str] = &[
     "gpgpu-software-cudnn",
     "gpgpu-software-cufft",
     "gpgpu-software-curand",
+    "gpgpu-software-nvml",
 ];
 
 /// The runtime libraries that we offer, by the major number in their names.
@@ -240,6 +241,10 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
         (
             "libsoftware_curand.so",
             stage.software_gpu().join("libcurand.so.10"),
+        ),
+        (
+            "libsoftware_nvml.so",
+            stage.software_gpu().join("libnvidia-ml.so.1"),
         ),
     ];
     for (name, target) in &copies {

@@ -1805,4 +1805,5 @@ issued! {
     15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
     15 0x030b 0xf1c054ca07c40065 gpgpuMemoryReach;
     15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
+    15 0x0d02 0x1c1e5ea8738fc825 gpgpuDeviceSensors;
 }

@@ -24,10 +24,12 @@
 
 mod arguments;
 pub mod issued;
+mod sensors;
 mod structures;
 mod table;
 
 pub use arguments::*;
+pub use sensors::Sensor;
 pub use structures::*;
 
 use crate::{

@@ -74,6 +74,15 @@ wire_struct! {
         pub bytes: u64,
     }
 
+    /// The value of one of a device's sensors.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct SensorValue {
+        /// The sensor's number.
+        pub sensor: u32,
+        /// The value, in the sensor's unit.
+        pub value: u64,
+    }
+
     /// An attribute's value, or why there is none.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct AttributeValue {

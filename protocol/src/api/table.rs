@@ -459,6 +459,10 @@ macro_rules! with_api {
             0x0d00 wait custom gpgpuDeviceUsage(dev: i32, usage: Out<DeviceUsage>) client;
             /// The version of the host's GPU driver, as in `580.65.06`; empty where it does not say.
             0x0d01 call custom gpgpuDriverVersion(version: Out<String>) client;
+            /// The sensors of the device `dev` whose values the host knows, in the order of their numbers. The values are of one time, and
+            /// up to 0.1 s old. It fails with `CUDA_ERROR_NOT_SUPPORTED` if the virtual machine may not read sensors. As
+            /// `gpgpuDeviceUsage`, it gives a context up that was made ahead of the client's need.
+            0x0d02 wait custom gpgpuDeviceSensors(dev: i32, sensors: Out<Vec<SensorValue>>) client;
 
             // What processes of one virtual machine share. A name has 64 bytes; whoever has it, in the same virtual machine, may open what it
             // names. Only the device reads what is in it.

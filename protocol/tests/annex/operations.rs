@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, fmt::Write};
 use gpgpu_protocol::{
     api::{
         Argument, Context, Event, KINDS, Kernel, LAUNCH_ATTRIBUTES, MemPool, OPERATIONS, Operation,
-        Property, default_pool, device_of_default_pool, issued::ISSUED, object_id, object_kind,
+        Property, Sensor, default_pool, device_of_default_pool, issued::ISSUED, object_id,
+        object_kind,
     },
     codec::{Field, Shape, Structure},
     libraries::Class,
@@ -375,6 +376,9 @@ pub fn write_structures(page: &mut String) {
             );
             let _ = writeln!(page, "| `{}` | {of} | {doc} |", field.name);
         }
+        if name == "SensorValue" {
+            write_sensors(page);
+        }
         if name == "LaunchAttribute" {
             let ids: Vec<_> = LAUNCH_ATTRIBUTES.iter().map(u32::to_string).collect();
             let _ = write!(
@@ -385,4 +389,13 @@ pub fn write_structures(page: &mut String) {
         }
     }
     page.push('\n');
+}
+
+fn write_sensors(page: &mut String) {
+    page.push_str("\nA client ignores a number that it does not know.\n\n| number | unit | sensor |\n|---|---|---|\n");
+    for sensor in Sensor::ALL {
+        let (number, unit, doc) = (sensor.number(), sensor.unit(), text(sensor.doc()));
+        assert!(!doc.is_empty(), "{sensor:?} has no documentation");
+        let _ = writeln!(page, "| {number} | {unit} | {doc} |");
+    }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What NVML asks: what the VM has and does on a GPU, whichever of its clients asks. Nothing here needs a context.
+//! What NVML asks: what the VM has and does on a GPU, whichever of its clients asks, and the GPU's sensors. Nothing here needs a context.
 
 use std::sync::atomic::Ordering;
 
-use gpgpu_protocol::api::{DeviceUsage, ProcessUsage, reply, request};
+use gpgpu_protocol::{
+    api::{DeviceUsage, ProcessUsage, reply, request},
+    cuda::CUDA_ERROR_NOT_SUPPORTED,
+};
 
 use crate::cuda::driver;
+use crate::ipc::peers::ToSupervisor;
 use crate::worker::{
     dispatch::Outcome,
     session::{Data, Session},
@@ -55,5 +59,27 @@ pub fn gpgpuDriverVersion(
 ) -> Outcome<reply::gpgpuDriverVersion> {
     Ok(reply::gpgpuDriverVersion {
         version: driver::version().to_owned(),
+    })
+}
+
+/// The sensors of a device, if the VM may read them.
+pub fn gpgpuDeviceSensors(
+    session: &Session,
+    request: request::gpgpuDeviceSensors,
+    _: Data,
+) -> Outcome<reply::gpgpuDeviceSensors> {
+    let gpu = session.gpu(request.dev)?;
+    let shares = session.shares.get().ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
+    // As for the usage.
+    session.prewarm.give_up();
+    session.prewarm.wait_over();
+    let ask = |gpu: usize| {
+        // Without the channel there is no sample, and the question ends with its time.
+        let _ = shares.peers.send(&ToSupervisor::Sense(gpu as u64));
+    };
+    let sensors = session.sensors.read(shares.quota.terms(), gpu, ask)?;
+    Ok(reply::gpgpuDeviceSensors {
+        sensors,
+        ..Default::default()
     })
 }

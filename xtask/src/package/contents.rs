@@ -190,6 +190,7 @@ fn host(from: &Source) -> Result<Package> {
         "gpgpu-software-cudnn",
         "gpgpu-software-cufft",
         "gpgpu-software-curand",
+        "gpgpu-software-nvml",
     ];
     Ok(Package {
         name: from.name,
