@@ -256,3 +256,175 @@ fn gpgpu_smi_shows_the_vm() {
     );
     assert!(!show(&["--query-gpu=colour", "--format=csv"]).0);
 }
+
+/// Values of sensors with their codes, by what `sensors` of the program asks for.
+struct Sensors(Vec<(u64, u64)>);
+
+impl Sensors {
+    /// How many values there are.
+    const COUNT: usize = 34;
+
+    fn of(program: &mut Program, device: u64) -> Self {
+        let answer = program.ask(&format!("sensors {device}"));
+        assert_eq!(answer[0], device);
+        let values = answer[1..].chunks(2).map(|pair| (pair[0], pair[1]));
+        let values: Vec<_> = values.collect();
+        assert_eq!(values.len(), Self::COUNT);
+        Self(values)
+    }
+
+    /// Whether none is told, and none leaks beside its code.
+    fn are_refused(&self) -> bool {
+        self.0.iter().all(|value| *value == (NOT_SUPPORTED, 0))
+    }
+
+    /// Those of the software GPU with a number, or of a real one.
+    fn check(&self, gpu: u64) {
+        let values: Vec<u64> = self.0.iter().map(|value| value.1).collect();
+        if on_gpu() {
+            // Not every GPU has every sensor.
+            let told = self.0.iter().filter(|value| value.0 == 0).count();
+            assert!(told > 15, "{:?}", self.0);
+            assert!((5..120).contains(&values[0]), "temperature {}", values[0]);
+            assert!(
+                (1_000..2_000_000).contains(&values[6]),
+                "power {}",
+                values[6]
+            );
+            assert!(values[16] <= values[20], "SM clock {}", values[16]);
+            return;
+        }
+        let temperature = 41 + gpu;
+        let mut expected = vec![temperature, temperature, 95, 90, 105, 87];
+        expected.extend([71_250, 300_000, 300_000, 350_000, 100_000, 400_000]);
+        expected.extend([2, 2, 123_456_789_012]);
+        expected.extend([1410, 1400, 1593, 1275]);
+        expected.extend([1980, 1970, 2619, 1545, 1400]);
+        expected.extend([47, 123_456_789_012, 71_250, 70_500, 100_000, 400_000]);
+        expected.extend([350_000, 300_000, 123_456_789_012, 300_000]);
+        assert_eq!(values, expected);
+        assert!(self.0.iter().all(|value| value.0 == 0), "{:?}", self.0);
+    }
+}
+
+/// Two VMs on GPUs of their own, of which the software GPU has three.
+fn sensing(may: [bool; 2]) -> String {
+    let vm = |number: usize| {
+        let gpu = if on_gpu() { 0 } else { number + 1 };
+        let may = may[number];
+        format!(
+            "[[vm]]\nname = \"vm{number}\"\nsocket = \"DIR/vm{number}\"\ngpus = [{gpu}]\nsensors = {may}\n"
+        )
+    };
+    vm(0) + &vm(1)
+}
+
+fn start_sensing(may: [bool; 2]) -> Option<BackEnd> {
+    let back_end = BackEnd::start_with(&Options {
+        config: Some(&sensing(may)),
+        prepare: &|command| {
+            command.env("VIRTIO_GPGPU_SOFTWARE_DEVICES", "3");
+        },
+        ..Options::default()
+    })?;
+    let needed = ["isolation/nvml", "software-gpu/libnvidia-ml.so.1"];
+    let is_there = |path: &&str| back_end.staged(path).exists();
+    if !needed.iter().all(is_there) {
+        eprintln!("skipped: the stage has no {needed:?}; run cargo xtask test");
+        return None;
+    }
+    Some(back_end)
+}
+
+#[test]
+fn a_vm_reads_the_sensors_of_its_own_gpu_if_it_may() {
+    let Some(back_end) = start_sensing([true, false]) else {
+        return;
+    };
+    assert_eq!(back_end.sensor_processes(), 0, "nobody has asked yet");
+    let mut other = Program::monitor(&back_end, 1);
+    assert!(Sensors::of(&mut other, 0).are_refused());
+    assert_eq!(
+        back_end.sensor_processes(),
+        0,
+        "who may not ask costs nothing"
+    );
+    let mut monitor = Program::monitor(&back_end, 0);
+    Sensors::of(&mut monitor, 0).check(1);
+    assert_eq!(back_end.sensor_processes(), 1);
+    // There is no second device, and no fan.
+    assert_eq!(monitor.ask("sensors 1")[1], 2);
+    let wrong = monitor.ask("wrong");
+    assert_eq!(wrong, [2, 2, 2, 2, 25, 2, 2, 2, 3, 2, 2, 3, 2, 3, 0, 3]);
+    assert!(Sensors::of(&mut other, 0).are_refused());
+    // To ask is not to use the GPU.
+    assert_eq!(monitor.processes(), []);
+}
+
+#[test]
+fn a_reload_gives_the_permission_and_takes_it_back() {
+    let Some(back_end) = start_sensing([false, true]) else {
+        return;
+    };
+    let mut monitors = [0, 1].map(|vm| Program::monitor(&back_end, vm));
+    for may in [[false, true], [true, false], [false, true]] {
+        let from = back_end.log.count();
+        back_end.reload(&sensing(may));
+        assert!(back_end.log.find(from, "Policy reloaded").is_some());
+        for (vm, monitor) in monitors.iter_mut().enumerate() {
+            let sensors = Sensors::of(monitor, 0);
+            match may[vm] {
+                true => sensors.check(vm as u64 + 1),
+                false => assert!(sensors.are_refused(), "{:?}", sensors.0),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_has_cuda_needs_no_other_connection_for_sensors() {
+    let Some(back_end) = start_sensing([true, false]) else {
+        return;
+    };
+    for (vm, may) in [(0, true), (1, false)] {
+        let from = back_end.log.count();
+        let mut program = Program::start(&back_end, vm, "nvml");
+        assert_eq!(program.ask("cuda"), [0, 0]);
+        assert_eq!(program.ask("init"), [0]);
+        let sensors = Sensors::of(&mut program, 0);
+        assert_ne!(sensors.are_refused(), may);
+        let log = back_end.log.since(from);
+        let opened = log.iter().filter(|line| line.contains(" opened (worker "));
+        assert_eq!(opened.count(), 1, "{log:?}");
+    }
+}
+
+#[test]
+fn gpgpu_smi_shows_sensors_if_there_are_any() {
+    let Some(back_end) = start_sensing([true, false]) else {
+        return;
+    };
+    let show = |vm: usize, arguments: &[&str]| {
+        let mut command = back_end.command(vm, &back_end.staged("bin/gpgpu-smi"));
+        command.args(arguments);
+        let (status, said) = Guest::spawn(command).end();
+        assert!(status.success(), "{said}");
+        said
+    };
+    let query = [
+        "--query-gpu=temperature.gpu,power.draw,pstate,clocks.sm,fan.speed",
+        "--format=csv,noheader",
+    ];
+    let refused = show(1, &query);
+    assert_eq!(refused, "[N/A], [N/A], [N/A], [N/A], [N/A]");
+    assert!(!show(1, &[]).contains("°C"));
+    let (told, table) = (show(0, &query), show(0, &[]));
+    if !on_gpu() {
+        assert_eq!(told, "42, 71.25 W, P2, 1400 MHz, [N/A]");
+        assert!(
+            table.contains(" 42 °C  P2  71.25 W  of 300.00 W "),
+            "{table}"
+        );
+    }
+    assert!(table.contains("°C"), "{table}");
+}

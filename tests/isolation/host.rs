@@ -195,9 +195,12 @@ impl BackEnd {
         // Links of its own: a test may take the library away.
         let library = dir.path().join("software-gpu");
         fs::create_dir(&library).unwrap();
-        let real = fs::canonicalize(stage.join("software-gpu/libcuda.so.1"));
-        for name in ["libcuda.so.1", "libcuda.so"] {
-            if let Ok(real) = &real {
+        for (name, file) in [
+            ("libcuda.so.1", "libcuda.so.1"),
+            ("libcuda.so", "libcuda.so.1"),
+            ("libnvidia-ml.so.1", "libnvidia-ml.so.1"),
+        ] {
+            if let Ok(real) = fs::canonicalize(stage.join("software-gpu").join(file)) {
                 symlink(real, library.join(name)).unwrap();
             }
         }
@@ -302,6 +305,17 @@ impl BackEnd {
             "{status}: {said}"
         );
         start.elapsed()
+    }
+
+    /// How many processes read sensors.
+    pub fn sensor_processes(&self) -> usize {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let is_one = |path: PathBuf| {
+            let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
+            let parent = format!("PPid:\t{}\n", self.supervisor());
+            read("cmdline").contains("sensor-probe") && read("status").contains(&parent)
+        };
+        all.filter(|entry| is_one(entry.path())).count()
     }
 
     /// The processes that it has started, by role.

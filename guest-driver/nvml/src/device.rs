@@ -4,6 +4,7 @@
 use std::{
     ffi::{CStr, c_char},
     sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use gpgpu_protocol::cuda::*;
@@ -11,7 +12,7 @@ use gpgpu_protocol::cuda::*;
 use crate::{
     Out, Result,
     host::{self, Address, Known},
-    links, nvml, status,
+    links, nvml, sensors, status,
     types::{FieldValue, Handle, PciInfo, PciInfoV1},
 };
 
@@ -135,6 +136,31 @@ pub(crate) fn cores_of_multiprocessor((major, minor): (i32, i32)) -> Result<u32>
         (5 | 6 | 8 | 9 | 10 | 12, _) => Ok(128),
         _ => Err(status::NOT_SUPPORTED),
     }
+}
+
+/// A field with its answer, or with the code that says why there is none.
+fn field(device: Handle, place: usize, asked: FieldValue) -> FieldValue {
+    let answer = links::field(device, asked);
+    match answer.unwrap_or_else(|| sensors::field(place, asked)) {
+        Ok((value, valueType)) => FieldValue {
+            timestamp: microseconds(),
+            latencyUsec: 0,
+            valueType,
+            nvmlReturn: status::SUCCESS,
+            value,
+            ..asked
+        },
+        Err(nvmlReturn) => FieldValue {
+            nvmlReturn,
+            ..asked
+        },
+    }
+}
+
+/// The time since 1970, in microseconds.
+fn microseconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
 nvml! {
@@ -312,14 +338,14 @@ nvml! {
         multi_gpu_bool.set(0)
     }
 
-    /// Each field but those of links says of itself that it is not supported.
+    /// Each field but those of links and sensors says of itself that it is not supported.
     fn nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) {
-        place(device)?;
+        let place = place(device)?;
         values.required()?;
         let count = usize::try_from(count).ok().filter(|count| *count > 0);
         for number in 0..count.ok_or(status::INVALID_ARGUMENT)? {
             let asked = values.nth(number);
-            asked.set(links::field(device, asked.get()?))?;
+            asked.set(field(device, place, asked.get()?))?;
         }
         Ok(())
     }

@@ -13,11 +13,11 @@ use std::{
 
 use gpgpu_client::{Connection, sister::Sister};
 use gpgpu_protocol::{
-    api::{DeviceInfo, DeviceUsage, Hello, Request, request},
+    api::{DeviceInfo, DeviceUsage, Hello, Request, reply, request},
     cuda::*,
 };
 
-use crate::{Result, Status, status};
+use crate::{Result, Status, sensors::Values, status};
 
 /// A share of the GPU's time is taken over as long as this at least.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -237,7 +237,7 @@ fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> T {
 }
 
 /// NVML's code for what a call of the host comes to.
-fn code(of: CUresult) -> Status {
+pub(crate) fn code(of: CUresult) -> Status {
     match of {
         CUDA_ERROR_NO_DEVICE => status::DRIVER_NOT_LOADED,
         CUDA_ERROR_OUT_OF_MEMORY => status::INSUFFICIENT_RESOURCES,
@@ -363,13 +363,14 @@ fn numbered(known: &Known, places: &[usize], devices: &Numbers) -> Result<Vec<i3
 }
 
 impl State {
-    /// Asks by the process's connection; `None` if there is none that works, or the program does not see all these devices.
+    /// Asks by the process's connection; `None` if there is none that works, or the program does not see all these devices. What the host
+    /// does not support it would not support on another connection either.
     fn ask_process<T>(
         &mut self,
         known: &Known,
         places: &[usize],
         question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>,
-    ) -> Option<T> {
+    ) -> Option<Result<T>> {
         let sister = Sister::loaded()?;
         let devices = match &self.numbers {
             Some(devices) => devices,
@@ -379,7 +380,10 @@ impl State {
             }
         };
         let numbers = numbered(known, places, devices).ok()?;
-        let answer = question(&Way::Process(sister), &numbers).ok()?;
+        let answer = match question(&Way::Process(sister), &numbers) {
+            Err(CUDA_ERROR_NOT_SUPPORTED) => Err(status::NOT_SUPPORTED),
+            answer => Ok(answer.ok()?),
+        };
         // One of this library's own is not needed any more.
         self.link = None;
         Some(answer)
@@ -391,7 +395,7 @@ fn ask<T>(places: &[usize], question: impl Fn(&Way<'_>, &[i32]) -> Answer<T>) ->
     let known = known()?;
     with_state(|state| {
         if let Some(answer) = state.ask_process(&known, places, &question) {
-            return Ok(answer);
+            return answer;
         }
         let mut last = status::UNKNOWN;
         for _ in 0..2 {
@@ -423,6 +427,31 @@ pub fn usage(place: usize) -> Result<DeviceUsage> {
         };
         Ok(way.call(&question)?.usage)
     })
+}
+
+/// The values of a device's sensors.
+///
+/// # Errors
+///
+/// `NVML_ERROR_NOT_SUPPORTED` where the VM may not read them, or the host is older than this.
+pub fn sensors(place: usize) -> Result<Values> {
+    ask(&[place], |way, numbers| {
+        ask_sensors(numbers[0], |op| way.has(op), |question| way.call(question))
+    })
+}
+
+/// Asks a host for the sensors of a device, if it has the operation: its own refusal would be logged, and monitors ask again and again.
+pub(crate) fn ask_sensors(
+    dev: i32,
+    has: impl FnOnce(u16) -> Answer<bool>,
+    call: impl FnOnce(&request::gpgpuDeviceSensors) -> Answer<reply::gpgpuDeviceSensors>,
+) -> Answer<Values> {
+    if !has(request::gpgpuDeviceSensors::OP)? {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let sensors = true;
+    let question = request::gpgpuDeviceSensors { dev, sensors };
+    Ok(call(&question)?.sensors.into())
 }
 
 /// Whether a device can reach another's memory. On a host on which processes cannot share memory it cannot: NCCL relies on both.

@@ -3,13 +3,15 @@
 //!
 //! It asks by libcuda's connection where the process has one. Otherwise it has one of its own ([`host`]), which needs no context, works in a forked
 //! child, and is there only while it is needed.
-//! What a VM cannot know or change of the host's GPUs, sensors and settings above all, is `NVML_ERROR_NOT_SUPPORTED`.
+//! What a VM cannot know or change of the host's GPUs, settings above all, is `NVML_ERROR_NOT_SUPPORTED`; [`sensors`] too, unless the
+//! host's operator lets the VM read them.
 
 #![allow(non_snake_case)]
 
 pub mod device;
 pub mod host;
 mod links;
+pub mod sensors;
 pub mod status;
 pub mod system;
 #[cfg(test)]

@@ -75,25 +75,14 @@ fn outside() -> PciInfo {
     }
 }
 
-/// The answer to a field: that it is not supported, for any other than those of links.
-pub(crate) fn field(handle: Handle, asked: FieldValue) -> FieldValue {
+/// The answer to a field: its value and the value's type; `None` if it is none of links.
+pub(crate) fn field(handle: Handle, asked: FieldValue) -> Option<Result<(u64, u32)>> {
     let answer = match asked.fieldId {
         LINK_COUNT => links(handle).map(|(count, _)| count),
         LINK_STATE => link(handle, asked.scopeId).map(|_| 1),
-        _ => Err(status::NOT_SUPPORTED),
+        _ => return None,
     };
-    match answer {
-        Ok(value) => FieldValue {
-            valueType: TYPE_UNSIGNED,
-            nvmlReturn: status::SUCCESS,
-            value: value.into(),
-            ..asked
-        },
-        Err(nvmlReturn) => FieldValue {
-            nvmlReturn,
-            ..asked
-        },
-    }
+    Some(answer.map(|value| (value.into(), TYPE_UNSIGNED)))
 }
 
 nvml! {

@@ -3,12 +3,21 @@
 
 use std::{ffi::c_char, ptr::null_mut, time::Duration};
 
-use gpgpu_protocol::api::{DeviceInfo, DeviceUsage, Hello, ProcessUsage};
+use gpgpu_protocol::{
+    api::{
+        DeviceInfo, DeviceUsage, Hello, KnownOperation, ProcessUsage, Sensor, SensorValue,
+        issued::{ISSUED, Shared},
+        reply,
+    },
+    cuda::CUDA_ERROR_NOT_SUPPORTED,
+};
 
 use crate::{
     Out, device,
     host::{self, Address, Known},
-    links, status, system, types, usage,
+    links,
+    sensors::{self, Values},
+    status, system, types, usage,
 };
 
 fn read(buffer: &[c_char]) -> String {
@@ -86,6 +95,8 @@ fn nothing_is_said_before_the_start() {
         let memory = Out(null_mut());
         let asked = usage::nvmlDeviceGetMemoryInfo(1, memory);
         assert_eq!(asked, status::UNINITIALIZED);
+        let asked = sensors::nvmlDeviceGetPowerUsage(1, Out(null_mut()));
+        assert_eq!(asked, status::UNINITIALIZED);
         assert_eq!(system::nvmlInitWithFlags(4), status::INVALID_ARGUMENT);
     }
 }
@@ -138,4 +149,76 @@ fn a_process_has_the_name_that_it_was_started_by() {
     let own = std::env::args().next();
     assert_eq!(system::process_name(std::process::id()), own);
     assert_eq!(system::process_name(u32::MAX), None);
+}
+
+/// The operations of a host that has those of a table and of all before it.
+fn host_of(table: u32) -> Shared {
+    let mut shared = Shared::default();
+    let issued = ISSUED.iter().filter(|issued| issued.table <= table);
+    shared.add(issued.map(|issued| KnownOperation {
+        op: issued.op,
+        layout: issued.layout,
+    }));
+    shared
+}
+
+#[test]
+fn an_older_host_is_not_asked_for_sensors() {
+    let mut issued = ISSUED.iter();
+    let issued = issued.find(|issued| issued.name == "gpgpuDeviceSensors");
+    let table = issued.unwrap().table;
+    let old = host_of(table - 1);
+    let call = |_: &_| panic!("the host does not know the question");
+    let answer = host::ask_sensors(0, |op| Ok(old.has(op)), call);
+    assert_eq!(answer.err(), Some(CUDA_ERROR_NOT_SUPPORTED));
+    assert_eq!(host::code(CUDA_ERROR_NOT_SUPPORTED), status::NOT_SUPPORTED);
+
+    let new = host_of(table);
+    let sensors = vec![SensorValue {
+        sensor: Sensor::Power.number(),
+        value: 7,
+    }];
+    let reply = reply::gpgpuDeviceSensors {
+        sensors,
+        ..Default::default()
+    };
+    let answer = host::ask_sensors(
+        3,
+        |op| Ok(new.has(op)),
+        |question| {
+            assert_eq!(question.dev, 3);
+            Ok(reply)
+        },
+    );
+    assert_eq!(answer.unwrap().get(Sensor::Power), Ok(7));
+}
+
+#[test]
+fn a_value_that_the_host_does_not_know_is_not_supported() {
+    let value = |sensor, value| SensorValue { sensor, value };
+    let values = Values::from(vec![
+        value(Sensor::Energy.number(), u64::MAX),
+        value(999, 1),
+    ]);
+    assert_eq!(values.get(Sensor::Energy), Ok(u64::MAX));
+    assert_eq!(values.get(Sensor::Power), Err(status::NOT_SUPPORTED));
+    assert!(values.are_known() && !Values::default().are_known());
+}
+
+#[test]
+fn parts_have_the_sensors_that_nvml_documents() {
+    assert_eq!(sensors::clock(1), Ok(Sensor::SmClock));
+    assert_eq!(sensors::max_clock(2), Ok(Sensor::MaxMemoryClock));
+    assert_eq!(sensors::threshold(3), Ok(Sensor::MaxTemperature));
+    assert_eq!(sensors::threshold(4), Err(status::NOT_SUPPORTED));
+    for wrong in [
+        sensors::clock(4),
+        sensors::max_clock(u32::MAX),
+        sensors::threshold(8),
+    ] {
+        assert_eq!(wrong, Err(status::INVALID_ARGUMENT));
+    }
+    assert_eq!(sensors::of_field(191), Some(Sensor::Energy));
+    assert_eq!(sensors::of_field(91), None);
+    assert_eq!(types::TEMPERATURE_V1, 0x0100_000c);
 }

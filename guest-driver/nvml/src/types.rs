@@ -3,6 +3,8 @@
 
 use std::ffi::c_char;
 
+pub use gpgpu_protocol::nvml::{FieldValue, TYPE_UNSIGNED};
+
 /// An `nvmlDevice_t`: the device's place, from 1.
 pub type Handle = usize;
 
@@ -122,28 +124,20 @@ pub struct Process {
 /// The id of an instance where a GPU is not divided.
 pub const NO_INSTANCE: u32 = u32::MAX;
 
-/// `NVML_VALUE_TYPE_UNSIGNED_INT`.
-pub const TYPE_UNSIGNED: u32 = 1;
-
-/// `nvmlFieldValue_t`.
-#[derive(Debug, Clone, Copy, Default)]
+/// `nvmlTemperature_v1_t`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct FieldValue {
-    /// The field that is asked for.
-    pub fieldId: u32,
-    /// Of which part.
-    pub scopeId: u32,
-    /// Microseconds since 1970.
-    pub timestamp: i64,
-    /// How long it took, in microseconds.
-    pub latencyUsec: i64,
-    /// The type of the value.
-    pub valueType: u32,
-    /// An `nvmlReturn_t` for this field.
-    pub nvmlReturn: u32,
-    /// The value.
-    pub value: u64,
+pub struct Temperature {
+    /// [`TEMPERATURE_V1`].
+    pub version: u32,
+    /// An `nvmlTemperatureSensors_t`.
+    pub sensorType: u32,
+    /// In degrees Celsius.
+    pub temperature: i32,
 }
+
+/// `nvmlTemperature_v1`: the structure's size, and its version in the highest byte.
+pub const TEMPERATURE_V1: u32 = size_of::<Temperature>() as u32 | 1 << 24;
 
 const _: () = assert!(
     size_of::<PciInfo>() == 68
@@ -152,5 +146,5 @@ const _: () = assert!(
         && size_of::<MemoryV2>() == 40
         && size_of::<ProcessV1>() == 16
         && size_of::<Process>() == 24
-        && size_of::<FieldValue>() == 40
+        && size_of::<Temperature>() == 12
 );

@@ -11,10 +11,12 @@ use clap::Parser;
 use gpgpu_nvml::{
     Status,
     host::{self, Device, Known},
+    sensors::Values,
     status,
     system::process_name,
     usage::processes,
 };
+use gpgpu_protocol::api::Sensor;
 
 /// What is not known in a VM.
 const NOT_AVAILABLE: &str = "[N/A]";
@@ -151,11 +153,61 @@ fn unit(field: &str) -> Option<&'static str> {
     match field {
         "memory.total" | "memory.used" | "memory.free" => Some("MiB"),
         "utilization.gpu" | "utilization.memory" | "fan.speed" => Some("%"),
-        "power.draw" | "power.limit" => Some("W"),
-        "clocks.sm" | "clocks.mem" | "clocks.gr" | "clocks.max.sm" | "clocks.max.mem" => {
-            Some("MHz")
+        _ => match sensor(field)?.unit() {
+            "mW" => Some("W"),
+            "MHz" => Some("MHz"),
+            // Monitors read temperatures without a unit.
+            _ => None,
+        },
+    }
+}
+
+/// The sensor that a field shows.
+fn sensor(field: &str) -> Option<Sensor> {
+    Some(match field {
+        "temperature.gpu" => Sensor::Temperature,
+        "temperature.memory" => Sensor::MemoryTemperature,
+        "power.draw" | "power.draw.average" => Sensor::Power,
+        "power.draw.instant" => Sensor::InstantPower,
+        "power.limit" => Sensor::PowerLimit,
+        "enforced.power.limit" => Sensor::EnforcedPowerLimit,
+        "power.default_limit" => Sensor::DefaultPowerLimit,
+        "power.min_limit" => Sensor::MinPowerLimit,
+        "power.max_limit" => Sensor::MaxPowerLimit,
+        "pstate" => Sensor::PerformanceState,
+        "clocks.gr" | "clocks.current.graphics" => Sensor::GraphicsClock,
+        "clocks.sm" | "clocks.current.sm" => Sensor::SmClock,
+        "clocks.mem" | "clocks.current.memory" => Sensor::MemoryClock,
+        "clocks.video" | "clocks.current.video" => Sensor::VideoClock,
+        "clocks.max.gr" | "clocks.max.graphics" => Sensor::MaxGraphicsClock,
+        "clocks.max.sm" => Sensor::MaxSmClock,
+        "clocks.max.mem" | "clocks.max.memory" => Sensor::MaxMemoryClock,
+        _ => return None,
+    })
+}
+
+/// A sensor's value as a field shows it; `None` if it is not known.
+fn shown(values: &Values, sensor: Sensor) -> Option<String> {
+    let value = values.get(sensor).ok()?;
+    Some(match sensor {
+        Sensor::PerformanceState => format!("P{value}"),
+        _ if sensor.unit() == "mW" => {
+            let hundredths = value.saturating_add(5) / 10;
+            format!("{}.{:02}", hundredths / 100, hundredths % 100)
         }
-        _ => None,
+        _ => value.to_string(),
+    })
+}
+
+/// The values of a GPU's sensors; none if the host gives none.
+///
+/// # Errors
+///
+/// As [`host::sensors`], but for `NVML_ERROR_NOT_SUPPORTED`.
+fn sensors(place: usize) -> Result<Values, Status> {
+    match host::sensors(place) {
+        Err(status::NOT_SUPPORTED) => Ok(Values::default()),
+        other => other,
     }
 }
 
@@ -172,6 +224,10 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
         false => 0,
     };
     let used = usage.used.min(usage.total);
+    let values = match fields.iter().any(|field| sensor(field).is_some()) {
+        true => sensors(place)?,
+        false => Values::default(),
+    };
     let value = |field: &&str| {
         let value = match *field {
             "index" => place.to_string(),
@@ -192,13 +248,17 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
             }
             "compute_mode" => "Default".to_owned(),
             "persistence_mode" | "display_active" | "display_mode" => "Disabled".to_owned(),
-            "utilization.memory" | "temperature.gpu" | "temperature.memory" | "power.draw"
-            | "power.limit" | "clocks.sm" | "clocks.mem" | "clocks.gr" | "clocks.max.sm"
-            | "clocks.max.mem" | "fan.speed" | "pstate" | "serial" | "gpu_serial"
-            | "mig.mode.current" | "ecc.mode.current" | "vbios_version" => {
+            "utilization.memory" | "fan.speed" | "serial" | "gpu_serial" | "mig.mode.current"
+            | "ecc.mode.current" | "vbios_version" => {
                 return Ok(NOT_AVAILABLE.to_owned());
             }
-            _ => return Err(Failure::Field((*field).to_owned())),
+            other => match sensor(other) {
+                None => return Err(Failure::Field(other.to_owned())),
+                Some(sensor) => match shown(&values, sensor) {
+                    None => return Ok(NOT_AVAILABLE.to_owned()),
+                    Some(value) => value,
+                },
+            },
         };
         Ok(match unit(field) {
             Some(unit) if has_units => format!("{value} {unit}"),
@@ -213,6 +273,23 @@ fn query(known: &Known, place: usize, fields: &[&str], has_units: bool) -> Resul
 fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().take(width).collect();
     format!("{text:width$}")
+}
+
+/// What the table shows of a GPU's sensors; empty if it knows no value.
+fn condition(values: &Values) -> String {
+    let parts = [
+        ("", Sensor::Temperature, " °C"),
+        ("", Sensor::PerformanceState, ""),
+        ("", Sensor::Power, " W"),
+        ("of ", Sensor::EnforcedPowerLimit, " W"),
+        ("SM ", Sensor::SmClock, " MHz"),
+        ("memory ", Sensor::MemoryClock, " MHz"),
+    ];
+    let parts = parts.iter().filter_map(|(before, sensor, unit)| {
+        let value = shown(values, *sensor)?;
+        Some(format!("{before}{value}{unit}"))
+    });
+    parts.collect::<Vec<_>>().join("  ")
 }
 
 /// The usual table.
@@ -245,6 +322,10 @@ fn table(known: &Known, places: &[usize]) -> Result<String, Failure> {
             &format!("{used}MiB / {}MiB", usage.total / MIB),
             &format!("{share}%"),
         ]);
+        let condition = condition(&sensors(place)?);
+        if !condition.is_empty() {
+            text += &format!("|      {} |\n", cut(&condition, 70));
+        }
         for process in processes(usage) {
             holders.push((place, process));
         }
@@ -267,6 +348,8 @@ fn table(known: &Known, places: &[usize]) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use gpgpu_protocol::api::SensorValue;
+
     use super::*;
 
     fn known() -> Known {
@@ -279,11 +362,42 @@ mod tests {
 
     #[test]
     fn fields_that_need_no_host_are_shown_and_unknown_ones_refused() {
-        let fields = ["index", "count", "driver_version", "power.draw"];
+        let fields = ["index", "count", "driver_version", "fan.speed"];
         let line = query(&known(), 0, &fields, true).ok();
         assert_eq!(line.as_deref(), Some("0, 1, 580.65.06, [N/A]\n"));
         let refused = query(&known(), 0, &["index", "colour"], true);
         assert!(matches!(refused, Err(Failure::Field(field)) if field == "colour"));
+    }
+
+    #[test]
+    fn sensors_are_shown_in_the_units_that_monitors_read() {
+        let value = |sensor: Sensor, value| SensorValue {
+            sensor: sensor.number(),
+            value,
+        };
+        let values = Values::from(vec![
+            value(Sensor::Temperature, 41),
+            value(Sensor::Power, 71_254),
+            value(Sensor::EnforcedPowerLimit, 300_000),
+            value(Sensor::PerformanceState, 2),
+            value(Sensor::SmClock, 1400),
+            // The host is newer.
+            SensorValue {
+                sensor: 9999,
+                value: 1,
+            },
+        ]);
+        let show = |sensor| shown(&values, sensor);
+        assert_eq!(show(Sensor::Temperature).as_deref(), Some("41"));
+        assert_eq!(show(Sensor::Power).as_deref(), Some("71.25"));
+        assert_eq!(show(Sensor::PerformanceState).as_deref(), Some("P2"));
+        assert_eq!(show(Sensor::MemoryClock), None);
+        assert_eq!(unit("power.draw"), Some("W"));
+        assert_eq!(unit("clocks.sm"), Some("MHz"));
+        assert_eq!(unit("temperature.gpu"), None);
+        let line = "41 °C  P2  71.25 W  of 300.00 W  SM 1400 MHz";
+        assert_eq!(condition(&values), line);
+        assert_eq!(condition(&Values::default()), "");
     }
 
     #[test]

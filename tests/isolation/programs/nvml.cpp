@@ -9,6 +9,8 @@
 //   utilisation       the code, and the share in percent
 //   edges             the codes of calls that are wrong, each as NVML documents it
 //   refused           the codes of what a VM cannot have
+//   sensors N         of the device with this number, the code and the value of each sensor, in the order of tests/nvml.rs
+//   wrong             the codes of calls about sensors that are wrong, each as NVML documents it
 //   cuda              initialises CUDA and takes the first device's primary context; the codes
 //   forked            the code, all, free and used bytes as a forked child learns them
 #include <cstdint>
@@ -25,6 +27,7 @@ struct Memory { uint64_t total, free, used; };
 struct MemoryV2 { uint32_t version; uint64_t total, reserved, free, used; };
 struct Process { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; };
 struct Utilisation { uint32_t gpu, memory; };
+struct Temperature { uint32_t version, sensor; int32_t degrees; };
 struct Field { uint32_t id, scope; int64_t timestamp, latency; uint32_t type, result; uint64_t value; };
 
 static void *library;
@@ -35,9 +38,9 @@ template <typename... Arguments> static unsigned call(const char *name, Argument
     return function(arguments...);
 }
 
-static void *device() {
+static void *device(unsigned number = 0) {
     void *handle = nullptr;
-    call("nvmlDeviceGetHandleByIndex_v2", 0u, &handle);
+    call("nvmlDeviceGetHandleByIndex_v2", number, &handle);
     return handle;
 }
 
@@ -119,6 +122,79 @@ static std::string refused() {
     });
 }
 
+static std::string sensors(unsigned number) {
+    void *handle = device(number);
+    std::string line = std::to_string(number);
+    auto add = [&](unsigned code, uint64_t value) { line += " " + std::to_string(code) + " " + std::to_string(value); };
+    auto simple = [&](const char *name) {
+        unsigned value = 0;
+        unsigned code = call(name, handle, &value);
+        add(code, value);
+    };
+    auto part = [&](const char *name, unsigned of) {
+        unsigned value = 0;
+        unsigned code = call(name, handle, of, &value);
+        add(code, value);
+    };
+    part("nvmlDeviceGetTemperature", 0);
+    Temperature temperature{sizeof(Temperature) | 1u << 24, 0, 0};
+    unsigned code = call("nvmlDeviceGetTemperatureV", handle, &temperature);
+    add(code, temperature.degrees);
+    for (unsigned of = 0; of < 4; of++) part("nvmlDeviceGetTemperatureThreshold", of);
+    simple("nvmlDeviceGetPowerUsage");
+    simple("nvmlDeviceGetEnforcedPowerLimit");
+    simple("nvmlDeviceGetPowerManagementLimit");
+    simple("nvmlDeviceGetPowerManagementDefaultLimit");
+    unsigned lowest = 0, highest = 0;
+    code = call("nvmlDeviceGetPowerManagementLimitConstraints", handle, &lowest, &highest);
+    add(code, lowest);
+    add(code, highest);
+    simple("nvmlDeviceGetPerformanceState");
+    simple("nvmlDeviceGetPowerState");
+    uint64_t energy = 0;
+    code = call("nvmlDeviceGetTotalEnergyConsumption", handle, &energy);
+    add(code, energy);
+    for (unsigned of = 0; of < 4; of++) part("nvmlDeviceGetClockInfo", of);
+    for (unsigned of = 0; of < 4; of++) part("nvmlDeviceGetMaxClockInfo", of);
+    unsigned clock = 0;
+    code = call("nvmlDeviceGetClock", handle, 1u, 0u, &clock);
+    add(code, clock);
+    Field fields[10]{};
+    unsigned ids[10] = {82, 83, 185, 186, 187, 188, 189, 190, 191, 192};
+    for (int at = 0; at < 10; at++) fields[at].id = ids[at];
+    call("nvmlDeviceGetFieldValues", handle, 10, (Field *)fields);
+    for (auto &field : fields) add(field.result, field.value);
+    return line;
+}
+
+static std::string wrong() {
+    void *handle = device();
+    unsigned value = 0;
+    Temperature other{1, 0, 0}, unknown{sizeof(Temperature) | 1u << 24, 7, 0};
+    Field part{};
+    part.id = 185;
+    part.scope = 1;
+    unsigned all = call("nvmlDeviceGetFieldValues", handle, 1, &part);
+    return join({
+        call("nvmlDeviceGetTemperature", handle, 1u, &value),
+        call("nvmlDeviceGetTemperature", handle, 0u, (unsigned *)nullptr),
+        call("nvmlDeviceGetTemperature", (void *)nullptr, 0u, &value),
+        call("nvmlDeviceGetTemperature", (void *)99, 0u, &value),
+        call("nvmlDeviceGetTemperatureV", handle, &other),
+        call("nvmlDeviceGetTemperatureV", handle, &unknown),
+        call("nvmlDeviceGetTemperatureV", handle, (Temperature *)nullptr),
+        call("nvmlDeviceGetTemperatureThreshold", handle, 8u, &value),
+        call("nvmlDeviceGetTemperatureThreshold", handle, 5u, &value),
+        call("nvmlDeviceGetClockInfo", handle, 4u, &value),
+        call("nvmlDeviceGetClock", handle, 1u, 4u, &value),
+        call("nvmlDeviceGetClock", handle, 1u, 1u, &value),
+        call("nvmlDeviceGetPowerManagementLimitConstraints", handle, &value, (unsigned *)nullptr),
+        call("nvmlDeviceGetFanSpeed", handle, &value),
+        all,
+        part.result,
+    });
+}
+
 static std::string cuda() {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (driver == nullptr) return "none";
@@ -165,8 +241,10 @@ int main() {
             answer = join({code, share.gpu});
         } else if (line == "edges") answer = edges();
         else if (line == "refused") answer = refused();
+        else if (line.rfind("sensors ", 0) == 0) answer = sensors(std::stoul(line.substr(8)));
+        else if (line == "wrong") answer = wrong();
         else if (line == "cuda") answer = cuda();
         else if (line == "forked") answer = forked();
-        std::cout << line << " " << answer << std::endl;
+        std::cout << line.substr(0, line.find(' ')) << " " << answer << std::endl;
     }
 }
