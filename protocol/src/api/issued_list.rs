@@ -1802,8 +1802,8 @@ issued! {
     14 0x0d27 0xd0cf4e958968d71c gpgpuPoolImport;
     14 0x0d28 0x7404a38924bdc01d gpgpuPooledShare;
     14 0x0d29 0xaf39ec795aeb102d gpgpuPooledOpen;
-    15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
     15 0x030b 0xf1c054ca07c40065 gpgpuMemoryReach;
-    15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
     15 0x0d02 0x1c1e5ea8738fc825 gpgpuDeviceSensors;
+    15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
+    15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
 }
