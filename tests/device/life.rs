@@ -7,7 +7,10 @@ use std::{
 };
 
 use gpgpu_protocol::layout::{COMMAND_QUEUE, Config, EVENT_QUEUE, event, status};
-use nix::sys::signal::{Signal, kill};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use vhost::{VhostUserMemoryRegionInfo, vhost_user::VhostUserFrontend};
 use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 use zerocopy::FromBytes;
@@ -130,6 +133,24 @@ fn pitfall_84_a_vm_that_connects_anew_in_the_middle_of_work() {
     assert_eq!(guest.event(buffer).client.get(), client);
 }
 
+/// The worker of a client, which is held as it ends; none if this host does not allow that.
+fn traced(guest: &mut Guest, client: u32) -> Option<(Pid, Tracer)> {
+    let pid = pid_of(guest, client);
+    let tracer = Tracer::new(pid.as_raw() as u32, 0);
+    if tracer.is_none() {
+        eprintln!("skipped: this host lets no process trace another");
+    }
+    Some((pid, tracer?))
+}
+
+/// The worker ends, and the connection hangs up then and not before.
+fn hangs_up_behind(guest: &Guest, mut tracer: Tracer) {
+    tracer.holds();
+    assert!(!guest.has_hung_up(Some(Duration::ZERO)));
+    tracer.let_go();
+    assert!(guest.has_hung_up(None));
+}
+
 /// Where a device process has crashed, the VMM's connection hangs up once the old workers have ended: they may write to the VM's
 /// memory until then, and a VMM that sees the end of its connection connects anew.
 /// GPGPU-DEV-8.
@@ -138,9 +159,7 @@ fn pitfall_88_a_vm_whose_device_process_has_crashed_finds_no_old_worker() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::cloud_hypervisor());
     let client = guest.open();
-    let pid = pid_of(&mut guest, client);
-    let Some(mut tracer) = Tracer::new(pid.as_raw() as u32, 0) else {
-        eprintln!("skipped: this host lets no process trace another");
+    let Some((pid, mut tracer)) = traced(&mut guest, client) else {
         return;
     };
     let devices = pids_of(&host.socket(0), b"device-process");
@@ -167,17 +186,12 @@ fn pitfall_88_a_vm_whose_vmm_is_not_understood_finds_no_old_worker() {
     let host = Host::new("normal");
     let mut guest = host.boot(Vmm::cloud_hypervisor());
     let client = guest.open();
-    let pid = pid_of(&mut guest, client);
-    let Some(mut tracer) = Tracer::new(pid.as_raw() as u32, 0) else {
-        eprintln!("skipped: this host lets no process trace another");
+    let Some((pid, tracer)) = traced(&mut guest, client) else {
         return;
     };
     guest.send_nonsense();
     // The device has closed its clients.
-    tracer.holds();
-    assert!(!guest.has_hung_up(Some(Duration::ZERO)));
-    tracer.let_go();
-    assert!(guest.has_hung_up(None));
+    hangs_up_behind(&guest, tracer);
     assert!(!exists(pid));
 }
 
@@ -188,17 +202,12 @@ fn pitfall_88_a_vm_whose_service_ends_finds_no_old_worker() {
     let mut host = Host::new("normal");
     let mut guest = host.boot(Vmm::cloud_hypervisor());
     let client = guest.open();
-    let pid = pid_of(&mut guest, client);
-    let Some(mut tracer) = Tracer::new(pid.as_raw() as u32, 0) else {
-        eprintln!("skipped: this host lets no process trace another");
+    let Some((pid, tracer)) = traced(&mut guest, client) else {
         return;
     };
     std::thread::scope(|scope| {
         scope.spawn(|| host.stop());
-        tracer.holds();
-        assert!(!guest.has_hung_up(Some(Duration::ZERO)));
-        tracer.let_go();
-        assert!(guest.has_hung_up(None));
+        hangs_up_behind(&guest, tracer);
         assert!(!exists(pid));
     });
 }
@@ -210,19 +219,14 @@ fn pitfall_88_a_vm_whose_service_is_killed_finds_no_old_worker() {
     let mut service = Service::start();
     let mut guest = Guest::boot(&service.socket(), Vmm::cloud_hypervisor());
     let client = guest.open();
-    let worker = pid_of(&mut guest, client);
-    let Some(mut tracer) = Tracer::new(worker.as_raw() as u32, 0) else {
-        eprintln!("skipped: this host lets no process trace another");
+    let Some((_, tracer)) = traced(&mut guest, client) else {
         return;
     };
     let devices = pids_of(&service.socket(), b"device-process");
     let device = pidfd(devices[0]);
     service.kill();
     wait_for_end(&device);
-    tracer.holds();
-    assert!(!guest.has_hung_up(Some(Duration::ZERO)));
-    tracer.let_go();
-    assert!(guest.has_hung_up(None));
+    hangs_up_behind(&guest, tracer);
     service.start_again();
     guest.reconnect(&service.socket());
     let client = guest.open();
