@@ -4,7 +4,7 @@
 //! A header of 16 bytes (magic, version, header size, size of what follows), then entries: a header whose own size is its
 //! second word, then the payload. PTX is kind 1, a cubin kind 2; the payload may be compressed with LZ4 or Zstandard.
 
-use super::{Broken, Contents, Source};
+use super::{Broken, Source};
 
 /// First word of the wrapper that `__cudaRegisterFatBinary` gets.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 /// An entry of a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Entry {
     /// What it holds.
     pub kind: Kind,
@@ -100,25 +100,8 @@ pub fn entries<S: Source>(source: &S) -> Result<Vec<Entry>, S::Error> {
     Ok(entries)
 }
 
-/// The entries that a device of one of these compute capabilities (times ten) can use: machine code of its major version and no higher
-/// minor one, text for no higher one, and what is neither. `None` if it is no container, or a broken one.
-pub fn code_for(image: &[u8], capabilities: &[u32]) -> Option<Vec<Entry>> {
-    let mut entries = entries(&Contents(image)).ok()?;
-    entries.retain(|entry| {
-        let can_run = |capability: &u32| match entry.kind {
-            Kind::Cubin => entry.is_code_for(*capability),
-            Kind::Ptx => entry.arch <= *capability,
-            Kind::Other => true,
-        };
-        capabilities.iter().any(can_run)
-    });
-    Some(entries)
-}
-
-/// A container with only those entries for which `is_kept` holds. `None` if that is all entries or none, and of what is broken: the driver
-/// says then what it says of the whole.
-pub fn with(image: &[u8], is_kept: impl Fn(&Entry) -> bool) -> Option<Vec<u8>> {
-    let entries = entries(&Contents(image)).ok()?;
+/// A container with only those of its entries for which `is_kept` holds. `None` if that is all or none.
+pub fn with(image: &[u8], entries: &[Entry], is_kept: impl Fn(&Entry) -> bool) -> Option<Vec<u8>> {
     let kept: Vec<_> = entries.iter().filter(|entry| is_kept(entry)).collect();
     if kept.is_empty() || kept.len() == entries.len() {
         return None;
@@ -139,6 +122,17 @@ pub fn with(image: &[u8], is_kept: impl Fn(&Entry) -> bool) -> Option<Vec<u8>> {
 }
 
 impl Entry {
+    /// Whether a device of one of these compute capabilities (times ten) can use it: machine code of its major version and no higher minor
+    /// one, text for no higher one, and what is neither.
+    pub fn is_useful(&self, capabilities: &[u32]) -> bool {
+        let can_run = |capability: &u32| match self.kind {
+            Kind::Cubin => self.is_code_for(*capability),
+            Kind::Ptx => self.arch <= *capability,
+            Kind::Other => true,
+        };
+        capabilities.iter().any(can_run)
+    }
+
     /// Whether it is machine code that a device of this compute capability (times ten) runs.
     pub fn is_code_for(&self, capability: u32) -> bool {
         let is_same = self.arch / 10 == capability / 10;

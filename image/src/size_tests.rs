@@ -489,8 +489,8 @@ fn of_a_fatbin_a_device_needs_what_it_can_run() {
     let whole = container(&entries);
     let of = |kept: &[usize]| container(&kept.iter().map(|at| entries[*at]).collect::<Vec<_>>());
     let useful = |image: &[u8], capabilities: &[u32]| {
-        let code = fatbin::code_for(image, capabilities)?;
-        fatbin::with(image, |entry| code.contains(entry))
+        let entries = fatbin::entries(&Contents(image)).ok()?;
+        fatbin::with(image, &entries, |entry| entry.is_useful(capabilities))
     };
     assert_eq!(useful(&whole, &[90]), Some(of(&[2, 3, 5])));
     assert_eq!(useful(&whole, &[86]), Some(of(&[1, 3, 5])));

@@ -4,7 +4,10 @@
 use std::{borrow::Cow, collections::BTreeSet, sync::Mutex};
 
 use gpgpu_client::{Connection, transport::Data};
-use gpgpu_image::fatbin::{self, Entry, Kind};
+use gpgpu_image::{
+    Contents,
+    fatbin::{self, Entry, Kind},
+};
 use gpgpu_protocol::{
     api::{JitLog, JitOption, Request, request},
     codec::Blob,
@@ -82,7 +85,7 @@ pub fn useful<'a>(client: &Client, image: &'a [u8]) -> Result<Cow<'a, [u8]>> {
 
 fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Result<Cow<'a, [u8]>> {
     let whole = Cow::Borrowed(image);
-    let Some(code) = fatbin::code_for(image, capabilities) else {
+    let Ok(entries) = fatbin::entries(&Contents(image)) else {
         let is_text = !image.starts_with(b"\x7fELF");
         let starts_with = |magic: u32| image.starts_with(&magic.to_ne_bytes());
         // Of a container that is broken the driver says what it says of the whole.
@@ -91,7 +94,11 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
         }
         return Ok(whole);
     };
-    let has = |kind| code.iter().any(|entry| entry.kind == kind);
+    let is_useful = |entry: &Entry| entry.is_useful(capabilities);
+    let has = |kind| {
+        let mut code = entries.iter().filter(|entry| is_useful(entry));
+        code.any(|entry| entry.kind == kind)
+    };
     let without = match (by.forces_jit, by.disables_jit) {
         (true, _) => Some(Kind::Cubin),
         (false, true) => Some(Kind::Ptx),
@@ -104,8 +111,8 @@ fn allowed<'a>(image: &'a [u8], capabilities: &[u32], by: &Environment) -> Resul
     if by.forces_jit && !has(Kind::Ptx) {
         return Err(CUDA_ERROR_NO_BINARY_FOR_GPU);
     }
-    let kept = |entry: &Entry| code.contains(entry) && without != Some(entry.kind);
-    Ok(fatbin::with(image, kept).map_or(whole, Cow::Owned))
+    let is_kept = |entry: &Entry| is_useful(entry) && without != Some(entry.kind);
+    Ok(fatbin::with(image, &entries, is_kept).map_or(whole, Cow::Owned))
 }
 
 /// An ELF file in memory is as long as what its headers point at.
