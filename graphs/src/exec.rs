@@ -297,7 +297,8 @@ impl<G: Gpu> Exec<G> {
             }
             steps[own].work = after[place].work.clone();
         }
-        G::update(&self.of, &steps, None)?;
+        let changed = crate::update::changes(&state.steps, &steps);
+        G::update(&self.of, &steps, changed.as_deref())?;
         state.steps = Arc::new(steps);
         Ok(())
     }
