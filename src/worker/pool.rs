@@ -56,8 +56,8 @@ const STACK_BYTES: usize = 8 << 20;
 const MAX_IDLE: usize = 8;
 
 /// The most threads. A VM has no more chains under way on its control and its command queue together, and a client no more requests in
-/// its ring, so a job never waits for another one to end, of which it might be the condition.
-const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE + SLOTS;
+/// its ring, so a job never waits for another one to end, of which it might be the condition. One more is for [`Ordered`].
+const MAX_THREADS: usize = 2 * MAX_QUEUE_SIZE + SLOTS + 1;
 
 impl Pool {
     /// Runs a job on an idle thread, or on a new one. Where the host has no thread to give, it runs here and now, and is told so: it
