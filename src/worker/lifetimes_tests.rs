@@ -628,3 +628,18 @@ fn memory_is_unmapped_after_the_fill_that_has_found_it_and_released_after_both()
     assert_eq!(double::calls("cuMemsetD8_v2"), fills);
     assert_eq!(double::wrong(), [""; 0]);
 }
+
+#[test]
+fn memory_that_is_not_there_is_opened_to_no_device() {
+    let rig = Rig::new();
+    let reach = |dptr, dev| {
+        let reaches = true;
+        let question = request::gpgpuMemoryReach { dptr, dev, reaches };
+        run(rig.session, question, rig.contexts[0])
+    };
+    let before = double::calls("cuMemSetAccess");
+    for (dptr, dev) in [(0, 0), (1 << 20, 1), (u64::MAX, 0), (0, -1)] {
+        assert_eq!(reach(dptr, dev), CUDA_ERROR_INVALID_VALUE, "{dptr:#x}");
+    }
+    assert_eq!(double::calls("cuMemSetAccess"), before);
+}

@@ -50,7 +50,7 @@ impl Attack<'_> {
             27 | 28 => self.pictured((context, hStream), dst),
             29 | 30 => self.shared((context, hStream), dst),
             31 | 32 => self.greened(),
-            18 => match self.random.below(6) {
+            18 => match self.random.below(7) {
                 0 => {
                     let register = request::cuMemHostRegister_v2 {
                         address: CLIENT + PINNED,
@@ -72,6 +72,15 @@ impl Attack<'_> {
                 4 => {
                     let dev = self.random.below(3) as i32 - 1;
                     Sent::new(&request::gpgpuDeviceSensors { dev, sensors: true }, 0)
+                }
+                5 => {
+                    let (dptr, dev) = (dst, self.random.below(3) as i32 - 1);
+                    let reach = request::gpgpuMemoryReach {
+                        dptr,
+                        dev,
+                        reaches: true,
+                    };
+                    Sent::new(&reach, context)
                 }
                 _ => Sent::new(&request::cuMemFree_v2 { dptr: dst }, context),
             },
