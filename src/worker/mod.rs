@@ -4,7 +4,8 @@
 //! It takes command streams from its device process, carries them out on the host's driver API and
 //! answers. Commands run in the order in which they come. One that may block (`wait` in the API table)
 //! runs on a thread of its own ([`pool`]) while the stream goes on: the guest thread that made it waits for it, and what other
-//! guest threads send does not depend on it. So do, in their order, all commands of a client that has host callbacks. Once the guest has set up a ring ([`ring`]), most commands come that way.
+//! guest threads send does not depend on it. Commands of a client that has host callbacks run on such a thread too, one after the other,
+//! as the driver may block any of them until a callback is over. Once the guest has set up a ring ([`ring`]), most commands come that way.
 //!
 //! The process holds nothing that its guest process could not see: the stream, the staging area and the memory
 //! that the guest process registered.
