@@ -26,6 +26,7 @@ struct gpgpu_transfer_state {
 	struct gpgpu_pinner pinner;
 	u64 sent;			/* bytes that are, or were, in a block */
 	bool all_sent;
+	bool scattered;			/* a block ended early: too many runs */
 
 	/* Under way, oldest first, from `first` on, going round. */
 	struct gpgpu_request *blocks[GPGPU_MAX_BLOCKS];
@@ -116,8 +117,11 @@ static size_t gpgpu_transfer_block(const struct gpgpu_transfer_state *transfer)
 	if (left <= most)
 		return left;
 	stop = round_down(pinner->next + most, PAGE_SIZE);
-	/* Huge pages stay whole, where that costs a block little. */
-	if (most >= SZ_4M)
+	/*
+	 * Huge pages stay whole, where that costs a block little. Where a
+	 * block had no room for all its runs, there are no huge pages.
+	 */
+	if (most >= SZ_4M && !transfer->scattered)
 		stop = round_down(stop, SZ_2M);
 	return stop - pinner->next;
 }
@@ -148,6 +152,7 @@ static int gpgpu_transfer_send(struct gpgpu_transfer_state *transfer)
 			return err;
 	}
 	if (pinned.sgl) {
+		transfer->scattered |= pinned.bytes < bytes && pinner->count;
 		bytes = pinned.bytes;
 	} else {
 		/* It is short, or has no pages to pin: it is copied. */

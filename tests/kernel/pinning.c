@@ -10,10 +10,11 @@
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 
 /* Functions of the kernel and of the driver; each is in those before it that the driver calls it from. */
-enum { WHOLE, WAIT, PIECE, PIN, LET_GO, UNPIN, FUNCTIONS };
+enum { WHOLE, WAIT, PIECE, PIN, LET_GO, UNPIN_RUN, UNPIN_PAGES, FUNCTIONS };
 static const char *const names[FUNCTIONS] = {
 	"gpgpu_ioctl_transfer", "gpgpu_request_wait", "gpgpu_pin_piece",
 	"pin_user_pages_fast", "gpgpu_unpin", "unpin_user_page_range_dirty_lock",
+	"unpin_user_pages_dirty_lock",
 };
 
 static struct {
@@ -69,6 +70,22 @@ static void *memory_with(const char *kind, int advice)
 	return address;
 }
 
+/* Memory in pages of which none follows another one: those between them are another mapping's. */
+static void *scattered_memory(void)
+{
+	char *data, *between;
+	size_t at;
+
+	data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	between = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(data != MAP_FAILED && between != MAP_FAILED);
+	CHECK_EQ(madvise(data, BYTES, MADV_NOHUGEPAGE), 0);
+	CHECK_EQ(madvise(between, BYTES, MADV_NOHUGEPAGE), 0);
+	for (at = 0; at < BYTES; at += PAGE)
+		data[at] = between[at] = 1;
+	return data;
+}
+
 /* Kilobytes of the memory that are in huge pages. */
 static long huge_kib(const void *data)
 {
@@ -89,10 +106,11 @@ static long huge_kib(const void *data)
 	return all;
 }
 
-/* Moves memory to the device, or from it, several times, and gives the runs that each move had. */
+/* Moves memory to the device, or from it, several times, and gives the calls that let go of the pages of a move. */
 static long cost_of(const char *kind, void *data, int from)
 {
 	struct call moved = { .fd = new_client(), .stream = { ECHO }, .transfer = 1, .data = data };
+	long unpins;
 	int i;
 
 	moved.in_bytes = BYTES;
@@ -105,20 +123,24 @@ static long cost_of(const char *kind, void *data, int from)
 	UNTIL(pinned() == 0);
 	read_costs();
 	close(moved.fd);
-	printf("%-13s %s device %6ld pins, %6ld runs; for 4 MiB: %7.1f us to pin, %7.1f to unpin, %7.1f else, %7.1f waiting\n", kind, from ? "from" : "to",
-	       costs[PIN].calls / ROUNDS, costs[UNPIN].calls / ROUNDS, for_4_mib(costs[PIECE].ns), for_4_mib(costs[LET_GO].ns),
+	unpins = costs[UNPIN_RUN].calls + costs[UNPIN_PAGES].calls;
+	printf("%-13s %s device %3ld pins, %3ld unpins; for 4 MiB: %7.1f us to pin, %7.1f to unpin, %7.1f else, %7.1f waiting\n", kind, from ? "from" : "to",
+	       costs[PIN].calls / ROUNDS, unpins / ROUNDS, for_4_mib(costs[PIECE].ns), for_4_mib(costs[LET_GO].ns),
 	       for_4_mib(costs[WHOLE].ns - costs[WAIT].ns - costs[PIECE].ns - costs[LET_GO].ns), for_4_mib(costs[WAIT].ns));
 	CHECK_EQ(costs[WHOLE].calls, ROUNDS);
 	/* The memory is pinned in batches of the pages that one page of pointers holds; one may end at each block's end. */
 	CHECK(costs[PIN].calls <= ROUNDS * (long)(BYTES / BATCH + BLOCKS));
-	/* A run is unpinned at once, and a block is a run at the least. */
-	CHECK(costs[UNPIN].calls >= ROUNDS * (long)(BYTES >> 22));
-	return costs[UNPIN].calls / ROUNDS;
+	/* Blocks are as long as their runs allow: of single pages, the device takes two fewer than are in 4 MiB. */
+	CHECK(costs[WAIT].calls <= ROUNDS * (long)(BLOCKS + 1));
+	/* Each lets go of its own. */
+	CHECK(unpins >= ROUNDS * (long)(BYTES >> 22));
+	return unpins / ROUNDS;
 }
 
 /*
- * A transfer pins pages in batches, and lets go of pages that lie side by side, as those of a huge page or of a large folio,
- * together. It prints the time that the guest takes for a copy, apart from that which it waits for the device.
+ * A transfer pins pages in batches. It lets go of pages that lie side by side, as those of a huge page or of a large folio,
+ * together, and of single pages in batches. It prints the time that the guest takes for a copy, apart from that which it waits
+ * for the device.
  */
 void costs_of_pinning(void)
 {
@@ -146,4 +168,7 @@ void costs_of_pinning(void)
 	if ((data = memory_with("4 KiB pages", MADV_NOHUGEPAGE)))
 		for (from = 0; from < 2; from++)
 			cost_of("4 KiB pages", data, from);
+	if ((data = scattered_memory()))
+		for (from = 0; from < 2; from++)
+			CHECK(cost_of("scattered", data, from) <= (long)(BYTES / PAGE / 64 + BLOCKS));
 }
