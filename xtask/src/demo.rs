@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use crate::host_tests;
 use crate::kit::Kit;
+use crate::monitor;
 use crate::pitfalls::{self, Route, Verdict};
 use crate::programs::{Programs, Run};
 use crate::runner::{self, Backend, Gpu, Outcome};
@@ -45,6 +47,9 @@ pub struct Options {
     /// Run the tests of tests/pitfalls as well.
     #[arg(long)]
     pub pitfalls: bool,
+    /// Pause and reset a VM by QEMU's monitor as well, while its programs work.
+    #[arg(long, conflicts_with_all = ["no_vm", "native"])]
+    pub monitor: bool,
     /// Run what an unpacked bundle in this folder holds instead of building anything.
     #[arg(long, hide = true)]
     pub prebuilt: Option<PathBuf>,
@@ -82,6 +87,9 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     if let Some(environment) = environment.as_ref().filter(|_| options.pitfalls) {
         pitfalls::build(&environment.paths, environment.cuda()?, &kit.stage)?;
+    }
+    if let Some(environment) = environment.as_ref().filter(|_| options.monitor) {
+        host_tests::build_guests(&environment.paths, environment.cuda()?, &kit.stage)?;
     }
     let mut runs = Programs::load(&kit.stage.programs())?.runs(options.paper);
     if let Some(only) = &options.only {
@@ -131,6 +139,9 @@ pub fn run(options: &Options) -> Result<bool> {
             }
         };
         good &= finish_pitfalls(options, way, &outcome)?;
+    }
+    if let Some(backend) = backend.as_ref().filter(|_| options.monitor) {
+        monitor::run(&kit, backend)?;
     }
     if let Some(backend) = &mut backend
         && !backend.alive()?

@@ -194,6 +194,7 @@ pub fn run(environment: &Environment, kernel: &Kernel, programs: &Programs) -> R
         memory_mib: MEMORY_MIB,
         cpus: CPUS,
         share: None,
+        monitor: None,
     };
     let console = paths.logs().join(format!("driver-{}.log", kernel.abi));
     let report = vm::boot(&spec, &jobs, None, Some(&console))?;

@@ -54,6 +54,7 @@ impl Kit {
             initramfs: &guest.initramfs,
             socket: Some(socket),
             share: None,
+            monitor: None,
             memory_mib: MEMORY_MIB,
             cpus: CPUS,
         })

@@ -16,6 +16,7 @@ mod initramfs;
 mod kernel;
 mod kit;
 mod make;
+mod monitor;
 mod package;
 mod paths;
 mod pitfalls;

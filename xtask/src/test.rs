@@ -12,6 +12,7 @@ use crate::fuzz;
 use crate::host_tests;
 use crate::kernel;
 use crate::kit::Kit;
+use crate::monitor;
 use crate::paths::Paths;
 use crate::pitfalls::{self, Route, Verdict};
 use crate::process::{self, run_logged, run_status, tail};
@@ -265,6 +266,7 @@ fn everything(tally: &mut Tally) -> Result<()> {
         logs: paths.logs(),
     };
     programs(&environment, &mut kit, tally)?;
+    under_a_monitor(&kit, tally)?;
     let result = pitfalls::build(&paths, environment.cuda()?, &kit.stage);
     if tally.step("pitfall programs", result)?.is_some() {
         all_pitfalls(&environment, &mut kit, tally)?;
@@ -367,6 +369,14 @@ fn across_ages(kit: &Kit, runs: &[Run], reference: &[Outcome], tally: &mut Tally
         }
     }
     Ok(())
+}
+
+/// What QEMU's own commands do to a VM whose programs work.
+fn under_a_monitor(kit: &Kit, tally: &mut Tally) -> Result<()> {
+    let log = kit.logs.join("back-end-monitor.log");
+    let result = Backend::start(&kit.stage, Gpu::Software, 1, &log)
+        .and_then(|mut backend| survived(monitor::run(kit, &backend), &mut backend));
+    tally.step("a VM under QEMU's monitor", result).map(drop)
 }
 
 /// The result, unless the back end is gone: whatever clients do, it must not be.

@@ -25,7 +25,7 @@ const MINIMUM: (u32, u32) = (10, 2);
 /// How long a guest that runs under KVM may take to reach its init in the probe.
 const KVM_PROBE: Duration = Duration::from_secs(15);
 /// What boot and shutdown may take beside the jobs, with several emulated guests on two cores.
-const BOOT: Duration = Duration::from_secs(180);
+pub const BOOT: Duration = Duration::from_secs(180);
 
 /// A QEMU that can be run.
 #[derive(Clone, Debug)]
@@ -211,6 +211,7 @@ impl Accel {
             initramfs: &initramfs,
             socket: None,
             share: None,
+            monitor: None,
             memory_mib: 512,
             cpus: 1,
         };
@@ -245,6 +246,8 @@ pub struct Spec<'a> {
     pub socket: Option<&'a Path>,
     /// The socket of a [`SharedFolder`].
     pub share: Option<&'a Path>,
+    /// Where its QEMU takes commands (QMP). Such a guest boots again after a reset; without it, QEMU ends then.
+    pub monitor: Option<&'a Path>,
     /// RAM in MiB.
     pub memory_mib: u32,
     /// Virtual processors.
@@ -269,6 +272,8 @@ pub struct JobReport {
 pub struct Report {
     /// The kernel that it runs.
     pub kernel: String,
+    /// How often its init began.
+    pub boots: u32,
     /// The status of loading the module; `None` if there was none.
     pub module_rc: Option<i32>,
     /// Its jobs, in order.
@@ -304,7 +309,11 @@ impl Report {
             })
         };
         match words.next() {
-            Some("guest") => self.kernel = field("kernel").unwrap_or("").to_owned(),
+            Some("guest") => {
+                self.kernel = field("kernel").unwrap_or("").to_owned();
+                self.boots += 1;
+                self.takes_jobs = false;
+            }
             Some("module") => self.module_rc = field("rc").and_then(|rc| rc.parse().ok()),
             Some("begin") => self.jobs.push(JobReport {
                 id: words.next().unwrap_or("").to_owned(),
@@ -413,8 +422,14 @@ impl Machine {
             "none",
             "-serial",
             "stdio",
-            "-no-reboot",
         ]);
+        match spec.monitor {
+            Some(monitor) => {
+                let listen = format!("unix:{},server=on,wait=off", monitor.display());
+                command.args(["-qmp", &listen])
+            }
+            None => command.arg("-no-reboot"),
+        };
         match spec.accel {
             Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
             Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
@@ -475,6 +490,11 @@ impl Machine {
             console,
             _work: work,
         })
+    }
+
+    /// The number of QEMU's process.
+    pub fn id(&self) -> u32 {
+        self.qemu.id()
     }
 
     /// Reads what the guest says until `until` holds, and returns true then; false once the guest has ended.

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A VM under the commands of QEMU's own monitor, while its programs use the GPU: a pause, a migration, which QEMU must
+//! refuse, and a reset from outside.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::initramfs::{Archive, Job, SHIMS};
+use crate::kit::Kit;
+use crate::process;
+use crate::runner::Backend;
+use crate::ui::Step;
+use crate::vm::{BOOT, Machine};
+
+/// How long QEMU may take for a command: a pause waits for the GPU.
+const COMMAND: Duration = Duration::from_secs(60);
+/// The client that works, of the isolation tests.
+const GUEST: &str = "usr/bin/gpgpu-guest";
+/// Seconds that programs work, and that a job may take, emulated.
+const WORK: u64 = 12;
+const LIMIT: u64 = 120;
+/// The guest's memory is compared in pieces of so many bytes.
+const PIECE: usize = 1 << 20;
+
+/// Boots a VM and gives the commands.
+///
+/// # Errors
+/// The first thing that is not as it should be.
+pub fn run(kit: &Kit, backend: &Backend) -> Result<()> {
+    let step = Step::new("a VM under QEMU's monitor");
+    let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let monitor = dir.path().join("monitor");
+    let socket = backend.sockets.first().context("no socket for the VM")?;
+    let mut spec = kit.spec(socket)?;
+    spec.monitor = Some(&monitor);
+    let mut files = Archive::default();
+    files.file(GUEST, &kit.stage.dir.join("isolation/guest"));
+    let log = kit.logs.join("monitor-guest.log");
+    let mut machine = Machine::interactive(&spec, files, &log)?;
+    let mut monitor = Monitor::connect(&monitor)?;
+
+    paused(&mut machine, &mut monitor).context("a pause")?;
+    reset(&mut machine, &mut monitor).context("a reset")?;
+    let report = machine.power_off()?;
+    if let Some(complaint) = report.kernel_complaints.first() {
+        bail!("the guest's kernel complained: {complaint}");
+    }
+    step.done("paused, not migrated, and reset");
+    Ok(())
+}
+
+/// Programs that work are paused: nothing writes to the guest's memory then, and afterwards they go on.
+fn paused(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
+    let job = working("paused");
+    begin(machine, &job)?;
+    monitor.execute("stop", json!({}))?;
+    let memory = Memory::of(machine.id())?;
+    let before = memory.digest()?;
+    let Err(refused) = monitor.execute("migrate", json!({ "uri": "exec:cat >/dev/null" })) else {
+        bail!("QEMU takes the device for one that migrates");
+    };
+    ensure!(
+        refused.to_string().contains("migrat"),
+        "to migrate: {refused}"
+    );
+    let after = memory.digest()?;
+    let mut pieces = before.iter().zip(&after);
+    if let Some(at) = pieces.position(|(before, after)| before != after) {
+        bail!("byte {:#x} or one after it changed meanwhile", at * PIECE);
+    }
+    monitor.execute("cont", json!({}))?;
+    let report = machine.finish(&job)?;
+    ensure!(
+        report.rc == Some(0) && report.output.matches("done").count() == 2,
+        "the programs ended with {:?}:\n{}",
+        report.rc,
+        process::tail(&report.output, 8)
+    );
+    Ok(())
+}
+
+/// A VM is reset while its programs work: the next boot's programs have a device as after any boot.
+fn reset(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
+    begin(machine, &working("reset"))?;
+    monitor.execute("system_reset", json!({}))?;
+    let again = machine.read_until(BOOT, |report| report.boots == 2 && report.takes_jobs)?;
+    ensure!(again, "the guest ended");
+    let job = Job {
+        id: "after".to_owned(),
+        command: client("once"),
+        limit: LIMIT,
+    };
+    machine.begin(&job)?;
+    let report = machine.finish(&job)?;
+    ensure!(
+        report.rc == Some(0),
+        "the next boot's program ended with {:?}:\n{}",
+        report.rc,
+        process::tail(&report.output, 8)
+    );
+    Ok(())
+}
+
+fn client(what: &str) -> String {
+    format!("gpgpu-run --libdir /{SHIMS} /{GUEST} {what}")
+}
+
+/// A program of kernels and one of long copies, at the same time. Each checks what it does.
+fn working(id: &str) -> Job {
+    let (kernels, copies) = (client("work"), client("work long"));
+    Job {
+        id: id.to_owned(),
+        command: format!(
+            "sleep {WORK} | {kernels} >/tmp/kernels & one=$!; sleep {WORK} | {copies}; rc=$?; \
+             wait $one || rc=1; grep -v step /tmp/kernels; exit $rc"
+        ),
+        limit: LIMIT,
+    }
+}
+
+/// Begins the job, and returns once it works.
+fn begin(machine: &mut Machine, job: &Job) -> Result<()> {
+    machine.begin(job)?;
+    let works = machine.wait_for_output(job, "step ")?;
+    ensure!(works, "the programs did not begin");
+    Ok(())
+}
+
+/// A connection to the monitor of a QEMU (QMP).
+struct Monitor {
+    lines: BufReader<UnixStream>,
+}
+
+impl Monitor {
+    fn connect(path: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(path).context("QEMU's monitor does not listen")?;
+        stream.set_read_timeout(Some(COMMAND))?;
+        let mut monitor = Self {
+            lines: BufReader::new(stream),
+        };
+        monitor.line().context("the monitor's greeting")?;
+        monitor.execute("qmp_capabilities", json!({}))?;
+        Ok(monitor)
+    }
+
+    fn line(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Gives a command and waits for its result. QEMU's refusal is an error with its words.
+    fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let message = json!({ "execute": command, "arguments": arguments });
+        writeln!(self.lines.get_mut(), "{message}")?;
+        loop {
+            let said = self.line().with_context(|| command.to_owned())?;
+            if let Some(error) = said.get("error") {
+                bail!("{}", error["desc"].as_str().unwrap_or("an error"));
+            }
+            // All else are events.
+            if let Some(result) = said.get("return") {
+                return Ok(result.clone());
+            }
+        }
+    }
+}
+
+/// The memory of a guest, as the process of its QEMU has it open.
+struct Memory(File);
+
+impl Memory {
+    fn of(qemu: u32) -> Result<Self> {
+        for entry in fs::read_dir(format!("/proc/{qemu}/fd"))?.flatten() {
+            let name = fs::read_link(entry.path()).unwrap_or_default();
+            if name.to_string_lossy().starts_with("/memfd:memory-backend") {
+                return Ok(Self(File::open(entry.path())?));
+            }
+        }
+        bail!("QEMU has no memory file")
+    }
+
+    /// A digest of each piece.
+    fn digest(&self) -> Result<Vec<u64>> {
+        let mut piece = vec![0; PIECE];
+        let mut digests = Vec::new();
+        loop {
+            let read = self.0.read_at(&mut piece, (digests.len() * PIECE) as u64)?;
+            if read == 0 {
+                return Ok(digests);
+            }
+            let mut digest = DefaultHasher::new();
+            digest.write(&piece[..read]);
+            digests.push(digest.finish());
+        }
+    }
+}
