@@ -25,7 +25,7 @@ const COMMAND: Duration = Duration::from_secs(60);
 /// The client that works, of the isolation tests.
 const GUEST: &str = "usr/bin/gpgpu-guest";
 /// Seconds that programs work, and that a job may take, emulated.
-const WORK: u64 = 12;
+const WORK: u64 = 10;
 const LIMIT: u64 = 120;
 /// The guest's memory is compared in pieces of so many bytes.
 const PIECE: usize = 1 << 20;
@@ -79,7 +79,7 @@ fn paused(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
     monitor.execute("cont", json!({}))?;
     let report = machine.finish(&job)?;
     ensure!(
-        report.rc == Some(0) && report.output.matches("done").count() == 2,
+        report.rc == Some(0) && report.output.matches("done").count() == 3,
         "the programs ended with {:?}:\n{}",
         report.rc,
         process::tail(&report.output, 8)
@@ -113,23 +113,25 @@ fn client(what: &str) -> String {
     format!("gpgpu-run --libdir /{SHIMS} /{GUEST} {what}")
 }
 
-/// A program of kernels and one of long copies, at the same time. Each checks what it does.
+/// A program of kernels, one of long copies and one with a backlog of kernels that write to pinned memory, at the same time. Each
+/// checks its results.
 fn working(id: &str) -> Job {
-    let (kernels, copies) = (client("work"), client("work long"));
+    let work = |kind: &str| client(&format!("work {kind}"));
+    let (kernels, copies, backlog) = (work(""), work("copies"), work("backlog"));
     Job {
         id: id.to_owned(),
         command: format!(
-            "sleep {WORK} | {kernels} >/tmp/kernels & one=$!; sleep {WORK} | {copies}; rc=$?; \
-             wait $one || rc=1; grep -v step /tmp/kernels; exit $rc"
+            "sleep {WORK} | {kernels} >/tmp/a & a=$!; sleep {WORK} | {copies} >/tmp/b & b=$!; \
+             sleep {WORK} | {backlog}; rc=$?; wait $a || rc=1; wait $b || rc=1; grep -h done /tmp/a /tmp/b; exit $rc"
         ),
         limit: LIMIT,
     }
 }
 
-/// Begins the job, and returns once it works.
+/// Begins the job, and returns once the GPU has a backlog.
 fn begin(machine: &mut Machine, job: &Job) -> Result<()> {
     machine.begin(job)?;
-    let works = machine.wait_for_output(job, "step ")?;
+    let works = machine.wait_for_output(job, "given")?;
     ensure!(works, "the programs did not begin");
     Ok(())
 }

@@ -4,7 +4,7 @@
 # kernel and guest are in this archive), over the back end's socket, or natively. Needs x86-64 and glibc 2.34 or later;
 # with an NVIDIA driver the GPU is used.
 #
-#   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--paper] [--results DIR]
+#   ./run.sh demo [--gpu auto|cuda|software] [--vms N] [--no-vm] [--native] [--pitfalls] [--monitor] [--paper] [--results DIR]
 #   ./run.sh bench [--gpu auto|cuda|software] [--only ROW] [--quick] [--long] [--no-vm] [--results DIR]
 #   ./run.sh bench --many [--gpu auto|cuda|software] [--only SCENARIO] [--quick] [--results DIR]
 #   ./run.sh tests [--gpu auto|cuda|software] [--libraries DIR] [--only TEST] [--limit SECONDS] [NAME...]   (logs: $OUT, or ./logs)

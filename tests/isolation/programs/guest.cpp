@@ -2,7 +2,8 @@
 // What runs in the VMs of the isolation tests: a program that works and notices every gap, programs that do wrong, and programs that
 // are killed. The first argument says which; what they have to say is a line on standard output.
 //
-//   guest work                 steps of kernels and copies, each checked, until its standard input ends; with another word, of long copies
+//   guest work [KIND]          steps of kernels and copies, each checked, until its standard input ends; copies: of long copies; backlog: of
+//                              many kernels in a row that write to its own memory
 //   guest once                 one such step
 //   guest fault KIND           illegal, assert, trap; says the codes
 //   guest endless              a kernel without an end, and waits for it
@@ -133,6 +134,40 @@ struct Copies {
         if (back != words) {
             say("wrong words in step %u", number);
             exit(3);
+        }
+    }
+};
+
+// One step that is many kernels, given at once, each of which writes to pinned memory of this program.
+struct Backlog {
+    static constexpr unsigned COUNT = 32 << 10, ROUNDS = 2, KERNELS = 3000;
+    CUfunction kernel = function("mix");
+    unsigned *words = nullptr;
+    CUdeviceptr memory = 0;
+
+    Backlog() {
+        CK(cuMemHostAlloc((void **)&words, COUNT * 4, CU_MEMHOSTALLOC_DEVICEMAP));
+        CK(cuMemHostGetDevicePointer(&memory, words, 0));
+    }
+
+    void step(unsigned number) {
+        for (unsigned i = 0; i < COUNT; i++)
+            words[i] = i;
+        for (unsigned launches = 0; launches < KERNELS; launches++)
+            CK(launch(kernel, 32, 128, memory, COUNT, number, ROUNDS));
+        say("given");
+        CK(cuCtxSynchronize());
+        for (unsigned i = 0; i < COUNT; i += 1021) {
+            unsigned word = i;
+            for (unsigned launches = 0; launches < KERNELS; launches++) {
+                word += number;
+                for (unsigned round = 0; round < ROUNDS; round++)
+                    word = word * 1664525u + 1013904223u;
+            }
+            if (words[i] != word) {
+                say("wrong word %u of step %u: %08x and not %08x", i, number, words[i], word);
+                exit(3);
+            }
         }
     }
 };
@@ -447,7 +482,7 @@ int main(int argc, char **argv) {
     auto number = [&](size_t at) { return words.size() > at ? strtoull(words[at].c_str(), nullptr, 0) : 0; };
     std::string what = words.empty() ? "" : words[0];
     if (what == "work")
-        return words.size() > 1 ? work<Copies>() : work<Work>();
+        return words.size() < 2 ? work<Work>() : words[1] == "copies" ? work<Copies>() : words[1] == "backlog" ? work<Backlog>() : 2;
     if (what == "once")
         return once();
     if (what == "fault" && words.size() > 1)
