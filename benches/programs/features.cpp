@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// What graphs, virtual and managed memory and waits on an idle stream cost their caller.
+// What graphs, virtual and managed memory, copies into arrays and waits on an idle stream cost their caller.
 #include "driver.h"
 
 constexpr int kBatch = 64;
@@ -90,6 +90,36 @@ static void virtual_memory(const Wanted& wanted, Device& device) {
     samples.add(middle - begin + now() - again);
   }
   report("map-unmap-64MiB", samples.median(), "us");
+}
+
+// Memory as a program gets it, copied into an array for textures, until it is there.
+static void texture_copy(const Wanted& wanted) {
+  constexpr size_t kSide = 4096;
+  const CUDA_ARRAY_DESCRIPTOR shape = {kSide, kSide, CU_AD_FORMAT_FLOAT, 1};
+  CUarray array;
+  CHECK(cuArrayCreate(&array, &shape));
+  std::vector<float> texels(kSide * kSide), back(kSide * kSide);
+  CUDA_MEMCPY2D up{}, down{};
+  up.srcMemoryType = down.dstMemoryType = CU_MEMORYTYPE_HOST;
+  up.dstMemoryType = down.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  up.srcHost = texels.data();
+  down.dstHost = back.data();
+  up.dstArray = down.srcArray = array;
+  up.srcPitch = down.dstPitch = up.WidthInBytes = down.WidthInBytes = kSide * sizeof(float);
+  up.Height = down.Height = kSide;
+  Samples samples;
+  for (int i = 0; i <= wanted.repetitions(11); ++i) {
+    for (size_t at = 0; at < texels.size(); ++at) texels[at] = static_cast<float>(at + i);
+    const double begin = now();
+    CHECK(cuMemcpy2D(&up));
+    CHECK(cuCtxSynchronize());
+    // The first warms up.
+    if (i > 0) samples.add(now() - begin);
+  }
+  CHECK(cuMemcpy2D(&down));
+  EXPECT(back == texels, "%s", "other texels came back");
+  report("texture-copy-64MiB", samples.median(), "us");
+  CHECK(cuArrayDestroy(array));
 }
 
 // What a stream is given by `launches` launches, captured.
@@ -191,6 +221,7 @@ int main(int argc, char** argv) {
   idle_stream(wanted, device);
   if (wanted("map-unmap-64MiB")) virtual_memory(wanted, device);
   if (wanted("managed-256MiB")) managed(wanted, device);
+  if (wanted("texture-copy-64MiB")) texture_copy(wanted);
   graphs(wanted, device);
   return 0;
 }

@@ -213,7 +213,7 @@ impl Scope {
         let own = |name: &str, most| row(name, name, most);
         let launches = "graph-launch-20";
         Suite {
-            title: "graphs, virtual memory and idle streams".to_owned(),
+            title: "graphs, memory of all kinds and idle streams".to_owned(),
             source: Source::Bench("features", "driver"),
             way: Way::Socket,
             rounds: self.rounds(5),
@@ -224,6 +224,7 @@ impl Scope {
                 own("stream-query", 1.0),
                 own("map-unmap-64MiB", 1.5),
                 own("managed-256MiB", 2.0),
+                own("texture-copy-64MiB", 1.0),
                 own("graph-make-100", 1.5),
                 row("graph-launch-20", launches, 0.2),
                 row("graph-launch-20-sustained", launches, 1.0),
