@@ -191,6 +191,38 @@ pub struct CUgraphEdgeData {
     pub reserved: [u8; 5],
 }
 
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: a launch from where all of its blocks have let the next one begin, or ended.
+const PORT_PROGRAMMATIC: u8 = 1;
+/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`: a launch from where all of its blocks have begun.
+const PORT_LAUNCH_ORDER: u8 = 2;
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: between launches, of which the later one waits itself for the rest of the earlier.
+const TYPE_PROGRAMMATIC: u8 = 1;
+
+impl CUgraphEdgeData {
+    /// The edge to a launch that may begin before the launch before it has ended.
+    pub const PROGRAMMATIC: Self = Self {
+        from_port: PORT_PROGRAMMATIC,
+        type_: TYPE_PROGRAMMATIC,
+        to_port: 0,
+        reserved: [0; 5],
+    };
+    /// The same, from where the blocks have begun.
+    pub const PROGRAMMATIC_FROM_START: Self = Self {
+        from_port: PORT_LAUNCH_ORDER,
+        ..Self::PROGRAMMATIC
+    };
+    /// The edge from where a launch's blocks have begun.
+    pub const LAUNCH_ORDER: Self = Self {
+        type_: 0,
+        ..Self::PROGRAMMATIC_FROM_START
+    };
+
+    /// Whether all of the earlier node is waited for.
+    pub fn is_whole(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]

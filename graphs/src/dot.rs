@@ -32,7 +32,9 @@ fn label(work: &Work) -> String {
             of.condition,
             of.bodies.len()
         ),
-        Work::Empty | Work::Condition(_) | Work::Body | Work::EndBodies => "EMPTY".into(),
+        Work::Empty | Work::Condition(_) | Work::Edges(_) | Work::Body | Work::EndBodies => {
+            "EMPTY".into()
+        }
         Work::Record(event) => format!("EVENT RECORD\\n{event:#x}"),
         Work::Wait(event) => format!("EVENT WAIT\\n{event:#x}"),
         Work::Alloc(of) => format!("MEM ALLOC\\n{:#x}, {} bytes", of.address, of.bytes),

@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 
 use crate::{
     Gpu, Result,
-    abi::{AUTO_FREE_ON_LAUNCH, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
+    abi::{AUTO_FREE_ON_LAUNCH, CUgraphEdgeData, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
     conditional::check_bodies,
     node::Work,
-    store::{Inner, Map, Tag},
+    store::{Edge, Inner, Map, Node, Tag},
 };
 
 /// A step.
@@ -105,6 +105,14 @@ impl<G: Gpu> Inner<G> {
                 .iter()
                 .map(|(of, _)| places[of] as u32)
                 .collect();
+            if let Some(edges) = self.partial_edges(node) {
+                // Of two graphs with the same edges, in one order.
+                let mut both: Vec<_> = after.iter().copied().zip(edges).collect();
+                both.sort_by_key(|(place, _)| *place);
+                after = both.iter().map(|(place, _)| *place).collect();
+                let edges = both.into_iter().map(|(_, edge)| edge).collect();
+                steps.push(Step::mark(Work::Edges(edges)));
+            }
             if after.is_empty() {
                 after.extend_from_slice(before);
             }
@@ -146,6 +154,28 @@ impl<G: Gpu> Inner<G> {
             }
         }
         Ok(leaves)
+    }
+
+    /// How a node waits for each of those before it, if that is for a part of one. A capture may have edges that a graph cannot be given;
+    /// such an edge waits for all.
+    fn partial_edges(&self, node: &Node) -> Option<Vec<CUgraphEdgeData>> {
+        let edges = || node.dependencies.iter();
+        if edges().all(|(_, edge)| edge.is_whole()) || !G::has_partial_edges() {
+            return None;
+        }
+        let is_known = |(of, edge): &Edge| {
+            let is_simple = matches!(node.work, Work::Kernel(_) | Work::Fill(_));
+            is_simple && self.nodes[of].work.leads(&node.work, *edge)
+        };
+        let edges = edges().map(|edge| {
+            if is_known(edge) {
+                edge.1
+            } else {
+                CUgraphEdgeData::default()
+            }
+        });
+        let edges: Vec<_> = edges.collect();
+        edges.iter().any(|edge| !edge.is_whole()).then_some(edges)
     }
 
     /// References to a graph's objects and to those of the graphs in it.

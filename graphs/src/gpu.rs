@@ -78,6 +78,8 @@ pub trait Gpu: Sized + 'static {
     fn is_near(copy: &Copy3D) -> Result<bool>;
     /// Whether graphs can have such a value.
     fn check_condition(condition: &Condition) -> Result;
+    /// Whether a step can wait for a part of a launch: whether lists of steps have [`Work::Edges`](crate::node::Work::Edges).
+    fn has_partial_edges() -> bool;
     /// Allocates device memory in a context, for as long as graphs need it.
     fn allocate(context: u64, bytes: usize) -> Result<u64>;
     /// Frees it, once nothing that was launched uses it.

@@ -9,7 +9,7 @@ use crate::{
     Gpu, Result, Signature,
     abi::{
         CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS,
-        CUstreamBatchMemOpParams, kind,
+        CUgraphEdgeData, CUstreamBatchMemOpParams, kind,
     },
     conditional::{Condition, Conditional},
     objects::Allocation,
@@ -547,6 +547,8 @@ pub enum Work {
     Conditional(Arc<Conditional>),
     /// Of a list of steps alone: a value that later steps depend on.
     Condition(Condition),
+    /// Of a list of steps alone: how the next step waits for each of those that it waits for.
+    Edges(Arc<[CUgraphEdgeData]>),
     /// Of a list of steps alone: the steps of a body of the last conditional step begin.
     Body,
     /// Of a list of steps alone: those of its last body end.
@@ -556,6 +558,24 @@ pub enum Work {
 }
 
 impl Work {
+    /// Whether there can be such an edge from a node that does this to one that does what `to` says, as an H100 showed (driver
+    /// 580.159.04).
+    pub fn leads(&self, to: &Self, edge: CUgraphEdgeData) -> bool {
+        let (from_launch, to_launch) = (
+            matches!(self, Self::Kernel(_)),
+            matches!(to, Self::Kernel(_)),
+        );
+        edge.is_whole()
+            || from_launch && edge == CUgraphEdgeData::LAUNCH_ORDER
+            || from_launch
+                && to_launch
+                && [
+                    CUgraphEdgeData::PROGRAMMATIC,
+                    CUgraphEdgeData::PROGRAMMATIC_FROM_START,
+                ]
+                .contains(&edge)
+    }
+
     /// The `CUgraphNodeType`.
     pub fn kind(&self) -> u32 {
         match self {
@@ -567,7 +587,9 @@ impl Work {
             Self::Child(_) | Self::Own(_) => kind::GRAPH,
             Self::Conditional(_) => kind::CONDITIONAL,
             // Marks of a list are no nodes.
-            Self::Empty | Self::Condition(_) | Self::Body | Self::EndBodies => kind::EMPTY,
+            Self::Empty | Self::Condition(_) | Self::Edges(_) | Self::Body | Self::EndBodies => {
+                kind::EMPTY
+            }
             Self::Record(_) => kind::EVENT_RECORD,
             Self::Wait(_) => kind::WAIT_EVENT,
             Self::Alloc(_) => kind::MEM_ALLOC,

@@ -299,14 +299,27 @@ impl<G: Gpu> Inner<G> {
 
     /// These nodes, and all that they wait for.
     pub fn ancestors(&self, of: &[u64]) -> HashSet<u64, RandomState> {
+        self.before(of, |_| true)
+    }
+
+    /// These nodes, and all that are over when these are: those before an edge that waits for a part are not.
+    pub fn ended_with(&self, of: &[u64]) -> HashSet<u64, RandomState> {
+        self.before(of, CUgraphEdgeData::is_whole)
+    }
+
+    fn before(
+        &self,
+        of: &[u64],
+        follows: impl Fn(&CUgraphEdgeData) -> bool,
+    ) -> HashSet<u64, RandomState> {
         let mut seen: HashSet<u64, _> = of.iter().copied().collect();
         let mut next: Vec<u64> = of.to_vec();
         while let Some(node) = next.pop() {
             let Some(node) = self.nodes.get(&node) else {
                 continue;
             };
-            for (before, _) in &node.dependencies {
-                if seen.insert(*before) {
+            for (before, edge) in &node.dependencies {
+                if follows(edge) && seen.insert(*before) {
                     next.push(*before);
                 }
             }
@@ -326,7 +339,8 @@ impl<G: Gpu> Inner<G> {
                 .dependencies
                 .iter()
                 .any(|(of, _)| *of == from);
-            if !is_good || is_known || from == to {
+            let is_edge = self.nodes[&from].work.leads(&self.nodes[&to].work, data);
+            if !is_good || is_known || from == to || !is_edge {
                 outcome = Err(CUDA_ERROR_INVALID_VALUE);
                 break;
             }
@@ -351,12 +365,13 @@ impl<G: Gpu> Inner<G> {
         }
     }
 
-    /// Removes edges of a graph; none of them if one is not there.
+    /// Removes edges of a graph; none of them if one is not there. An edge is that, too, which is said to wait for all and does not.
     pub fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
         self.graph(graph)?;
         for &(from, to, data) in edges {
             let node = self.node(to)?;
-            if node.graph != graph || !node.dependencies.contains(&(from, data)) {
+            let is_it = |(of, edge): &Edge| *of == from && (*edge == data || data.is_whole());
+            if node.graph != graph || !node.dependencies.iter().any(is_it) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
         }

@@ -85,6 +85,9 @@ impl Gpu for Fake {
     fn check_condition(_: &Condition) -> Result {
         Ok(())
     }
+    fn has_partial_edges() -> bool {
+        true
+    }
     fn allocate(_: u64, bytes: usize) -> Result<u64> {
         Ok(NEXT.fetch_add(bytes as u64, Ordering::Relaxed))
     }
@@ -326,6 +329,71 @@ fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
         inner.forget_graph(graph);
         inner.forget_graph(other);
         assert!(inner.nodes.is_empty());
+    });
+}
+
+#[test]
+fn pitfall_42_steps_say_how_they_wait_in_one_order() {
+    let _alone = alone();
+    let (whole, part) = (
+        abi::CUgraphEdgeData::default(),
+        abi::CUgraphEdgeData::PROGRAMMATIC,
+    );
+    /// The steps of three launches, the last of which waits for the others by these edges.
+    fn steps_of(edges: [(usize, abi::CUgraphEdgeData); 2]) -> Vec<crate::exec::Step> {
+        with(|inner| {
+            let graph = inner.create();
+            let nodes = [1, 2, 3].map(|of| inner.add(graph, &[], kernel(of)).unwrap());
+            for (from, edge) in edges {
+                inner
+                    .connect(graph, &[(nodes[from], nodes[2], edge)])
+                    .unwrap();
+            }
+            let (steps, _) = flatten(inner, graph).unwrap();
+            inner.forget_graph(graph);
+            steps
+        })
+    }
+    let steps = steps_of([(0, whole), (1, part)]);
+    let Work::Edges(edges) = &steps[2].work else {
+        panic!("no edges");
+    };
+    assert_eq!(
+        (&edges[..], &steps[3].after[..]),
+        (&[whole, part][..], &[0, 1][..])
+    );
+    let turned = steps_of([(1, part), (0, whole)]);
+    assert_eq!(update::compare_steps(&steps, &turned), None);
+    assert_eq!(update::changes(&steps, &turned), Some(vec![]));
+    for other in [
+        [(0, part), (1, part)],
+        [(0, part), (1, whole)],
+        [(0, whole), (1, whole)],
+    ] {
+        let update::Difference(result, ..) =
+            update::compare_steps(&steps, &steps_of(other)).unwrap();
+        assert_eq!(result, abi::updated::TOPOLOGY_CHANGED);
+    }
+}
+
+#[test]
+fn pitfall_37_an_edge_that_no_graph_can_be_given_waits_for_all() {
+    let _alone = alone();
+    begin(1, GLOBAL);
+    record(1).unwrap();
+    let launch = with(|inner| *inner.nodes.keys().next().unwrap());
+    let edge = [(launch, abi::CUgraphEdgeData::PROGRAMMATIC)];
+    capture::set_dependencies::<Fake>(&stream(1), &edge, false).unwrap();
+    assert!(capture::info::<Fake>(&stream(1)).unwrap().is_partial);
+    capture::record_work::<Fake>(&stream(1), || Ok(Work::Empty)).unwrap();
+    let graph = capture::end::<Fake>(&stream(1)).unwrap();
+    with(|inner| {
+        let dependents = inner.nodes[&launch].dependents.iter();
+        let shown: Vec<_> = dependents.map(|(_, edge)| *edge).collect();
+        assert_eq!(shown, [edge[0].1]);
+        let (steps, _) = flatten(inner, graph).unwrap();
+        assert_eq!(steps.len(), 2);
+        inner.forget_graph(graph);
     });
 }
 

@@ -97,6 +97,7 @@ pub fn compare(one: &Work, other: &Work) -> u32 {
         (Work::Condition(one), Work::Condition(other)) => if_same(
             (one.context, one.default, one.flags) == (other.context, other.default, other.flags),
         ),
+        (Work::Edges(one), Work::Edges(other)) if one != other => updated::TOPOLOGY_CHANGED,
         // Both are no nodes: a body begins or ends where the other graph does something else.
         (one, other) if std::mem::discriminant(one) != std::mem::discriminant(other) => {
             updated::TOPOLOGY_CHANGED
@@ -178,6 +179,7 @@ fn changed(one: &Work, other: &Work) -> Changed {
         | (Work::Free(_), Work::Free(_))
         | (Work::Conditional(_), Work::Conditional(_))
         | (Work::Condition(_), Work::Condition(_))
+        | (Work::Edges(_), Work::Edges(_))
         | (Work::Body, Work::Body)
         | (Work::EndBodies, Work::EndBodies) => true,
         _ => return Changed::More,

@@ -16,7 +16,8 @@ use gpgpu_graphs::{
     store::Store,
 };
 use gpgpu_protocol::cuda::{
-    CU_MEMORYTYPE_HOST, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent, CUstream,
+    CU_MEMORYTYPE_HOST, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUevent,
+    CUlaunchAttribute, CUstream,
 };
 
 use crate::api::array_copy;
@@ -54,6 +55,15 @@ pub fn named(stream: &Stream) -> Named {
 /// Records what `work` gives if the stream is captured, and says whether.
 pub fn record(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
     capture::record_work::<Soft>(&named(stream), work)
+}
+
+/// The same for a launch with attributes, of which `work` gets those that its node has.
+pub fn record_launch(
+    stream: &Stream,
+    attributes: &[CUlaunchAttribute],
+    work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
+) -> Result<bool> {
+    capture::record_launch::<Soft>(&named(stream), attributes, work)
 }
 
 /// Whether a stream is captured now.
@@ -297,6 +307,7 @@ fn part(step: &Step, values: &Values) -> Result<Option<Part>> {
         | Work::Free(_)
         | Work::Conditional(_)
         | Work::Condition(_)
+        | Work::Edges(_)
         | Work::Body
         | Work::EndBodies => return Ok(None),
     };
@@ -416,6 +427,11 @@ impl Gpu for Soft {
 
     fn check_condition(_: &Condition) -> Result {
         Ok(())
+    }
+
+    /// Steps are done one after the other, so each waits for all before it.
+    fn has_partial_edges() -> bool {
+        true
     }
 
     fn instantiate(steps: &[Step], _: u64) -> Result<Values> {

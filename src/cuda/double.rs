@@ -205,7 +205,7 @@ pub fn symbol(name: &str) -> Option<*const c_void> {
         cuStreamEndCapture
         cuGraphCreate cuGraphDestroy cuGraphGetNodes cuGraphNodeGetType cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
         cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddHostNode cuGraphAddEmptyNode cuGraphAddEventRecordNode cuGraphAddEventWaitNode
-        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
+        cuGraphAddChildGraphNode cuGraphConditionalHandleCreate cuGraphAddNode_v2 cuGraphAddDependencies_v2 cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch cuGraphUpload
         cuDevicePrimaryCtxRelease_v2 cuDeviceGetDevResource cuGreenCtxGetDevResource cuDevSmResourceSplitByCount
         cuDevResourceGenerateDesc cuGreenCtxCreate cuCtxFromGreenCtx cuGreenCtxStreamCreate cuGreenCtxDestroy
         cuDeviceGet cuMemAddressReserve cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess
@@ -557,6 +557,16 @@ nodes! {
 
 /// The values of each graph.
 static VALUES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+extern "C" fn cuGraphAddDependencies_v2(
+    graph: u64,
+    _: *const u64,
+    _: *const u64,
+    _: *const c_void,
+    _: usize,
+) -> CUresult {
+    call("cuGraphAddDependencies_v2", &[graph])
+}
 
 /// Counts from 1, for each graph.
 extern "C" fn cuGraphConditionalHandleCreate(

@@ -5,7 +5,8 @@
 
 use gpgpu_protocol::{
     api::{
-        Array, BoxCopy, BoxEnd, GraphChange, GraphExec, GraphStep, graph_step, object_id, request,
+        Array, BoxCopy, BoxEnd, GraphChange, GraphExec, GraphStep, graph_edge, graph_step,
+        object_id, request,
     },
     codec::{Blob, Writer},
 };
@@ -203,6 +204,17 @@ impl Attack<'_> {
         copy
     }
 
+    /// An edge that there is, as a rule.
+    fn edge(&mut self) -> u64 {
+        match self.random.below(8) {
+            0 => self.random.next(),
+            1..4 => graph_edge([1, 0, 1]),
+            4 => graph_edge([2, 0, 1]),
+            5 => graph_edge([2, 0, 0]),
+            _ => 0,
+        }
+    }
+
     /// A step with this number.
     fn step(&mut self, place: &Place, at: u32) -> GraphStep {
         let memory: Vec<u64> = [place.memory.clone(), vec![CLIENT + PINNED]].concat();
@@ -216,7 +228,7 @@ impl Attack<'_> {
         let kernel = launch(func, 0, dst, self.turns / 16);
         let after = (0..at).filter(|_| self.random.below(2) == 0).collect();
         let of = GraphStep {
-            kind: self.random.below(u64::from(graph_step::BOX) + 1) as u32,
+            kind: self.random.below(u64::from(graph_step::EDGES) + 1) as u32,
             after,
             enabled: self.random.below(4) != 0,
             context: place.context,
@@ -241,6 +253,12 @@ impl Attack<'_> {
             3 => GraphStep { kind: 4, ..of },
             5 | 6 => GraphStep {
                 object: event,
+                ..of
+            },
+            // The next step may have as many.
+            graph_step::EDGES => GraphStep {
+                numbers: (0..self.random.below(4)).map(|_| self.edge()).collect(),
+                after: Vec::new(),
                 ..of
             },
             graph_step::BOX => GraphStep {

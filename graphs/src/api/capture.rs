@@ -85,6 +85,9 @@ pub unsafe fn cuStreamGetCaptureInfo_v3<G: Gpu, const PT: bool>(
         }
         offer(id, info.id);
         if info.status == CU_STREAM_CAPTURE_STATUS_ACTIVE {
+            if data.is_null() && !dependencies.is_null() && info.is_partial {
+                return Err(CUDA_ERROR_LOSSY_QUERY);
+            }
             offer(graph, info.graph as CUgraph);
             offer(dependencies, info.dependencies.0.cast());
             offer(data, info.dependencies.1.cast());

@@ -173,7 +173,7 @@ fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
         Work::Free(allocation) => of.dptr = allocation.address,
         // Only the host knows the graph that a library's call came to.
         Work::Own(_) => return Err(CUDA_ERROR_NOT_SUPPORTED),
-        Work::Empty | Work::Condition(_) | Work::Body | Work::EndBodies => {}
+        Work::Empty | Work::Condition(_) | Work::Edges(_) | Work::Body | Work::EndBodies => {}
     }
     Ok(of)
 }

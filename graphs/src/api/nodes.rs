@@ -53,7 +53,14 @@ pub(super) unsafe fn place<G: Gpu>(
 ///
 /// The place's pointer is valid.
 pub(super) unsafe fn add<G: Gpu>((node, graph, edges): Place, work: Work) -> Result {
-    let handle = G::store().with(|inner| inner.add(graph as u64, &edges, work))?;
+    let handle = G::store().with(|inner| {
+        for (from, edge) in &edges {
+            if !inner.node(*from)?.work.leads(&work, *edge) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        inner.add(graph as u64, &edges, work)
+    })?;
     // SAFETY: promised by the caller.
     unsafe { set(node, handle as CUgraphNode) }
 }
@@ -296,6 +303,12 @@ pub unsafe fn cuGraphKernelNodeSetParams<G: Gpu, const PT: bool>(
     unsafe { cuGraphKernelNodeSetParams_v2::<G, PT>(node, &widen(params)?) }
 }
 
+/// Whether there is such a launch attribute, and nodes may have it: edges say how far launches overlap.
+fn is_of_nodes(attribute: u32) -> bool {
+    (1..=CU_LAUNCH_ATTRIBUTE_MAX).contains(&attribute)
+        && attribute != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+}
+
 /// `cuGraphKernelNodeGetAttribute`: zero where nothing was set.
 pub unsafe fn cuGraphKernelNodeGetAttribute<G: Gpu, const PT: bool>(
     node: CUgraphNode,
@@ -303,7 +316,7 @@ pub unsafe fn cuGraphKernelNodeGetAttribute<G: Gpu, const PT: bool>(
     value: *mut c_void,
 ) -> Result {
     let kernel = kernel_of::<G>(node)?;
-    if attribute == 0 || attribute > CU_LAUNCH_ATTRIBUTE_MAX {
+    if !is_of_nodes(attribute) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let nothing = CUlaunchAttributeValue { pad: [0; 64] };
@@ -318,7 +331,7 @@ pub unsafe fn cuGraphKernelNodeSetAttribute<G: Gpu, const PT: bool>(
     value: *const c_void,
 ) -> Result {
     let kernel = kernel_of::<G>(node)?;
-    if attribute == 0 || attribute > CU_LAUNCH_ATTRIBUTE_MAX {
+    if !is_of_nodes(attribute) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: promised by the caller.

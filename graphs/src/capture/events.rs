@@ -6,6 +6,7 @@ use gpgpu_protocol::cuda::*;
 use super::{Recording, any, any_event};
 use crate::{
     Gpu, Result, Stream,
+    abi::CUgraphEdgeData,
     node::Work,
     store::{Edge, Edges, Inner},
 };
@@ -40,6 +41,45 @@ pub fn record_event<G: Gpu>(event: u64, stream: &Stream, is_external: bool) -> R
             inner.captures.events.insert(event, (capture, dependencies));
         }
         Ok(true)
+    })
+}
+
+/// The event that a launch attribute names, by its handle, and how what waits for the event waits for the launch; `None` for
+/// an attribute that names none.
+pub fn event_of(attribute: &CUlaunchAttribute) -> Option<(u64, CUgraphEdgeData)> {
+    // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
+    let [event, flags, ..] = unsafe { attribute.value.words };
+    // Behind the event are its flags, then whether the blocks trigger it by their beginning.
+    let at_start = flags >> 32 != 0;
+    match (attribute.id, at_start) {
+        (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, false) => {
+            Some((event, CUgraphEdgeData::PROGRAMMATIC))
+        }
+        (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, true) => {
+            Some((event, CUgraphEdgeData::PROGRAMMATIC_FROM_START))
+        }
+        (CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, _) => {
+            Some((event, CUgraphEdgeData::LAUNCH_ORDER))
+        }
+        _ => None,
+    }
+}
+
+/// A launch that a stream has just recorded is to record an event when so much of the launch is done as the edge says. The event stands for that.
+///
+/// # Errors
+///
+/// The capture's.
+pub(super) fn record_part<G: Gpu>(event: u64, stream: &Stream, edge: CUgraphEdgeData) -> Result {
+    G::store().with(|inner| {
+        let Some(capture) = inner.recording(stream)? else {
+            return Ok(());
+        };
+        G::check_event(event)?;
+        let mut dependencies = inner.captures.streams[&stream.key].dependencies.clone();
+        dependencies.iter_mut().for_each(|(_, of)| *of = edge);
+        inner.captures.events.insert(event, (capture, dependencies));
+        Ok(())
     })
 }
 
@@ -124,7 +164,7 @@ impl<G: Gpu> Inner<G> {
         );
     }
 
-    /// A stream's next node waits for these too. What others of them wait for already is left out.
+    /// A stream's next node waits for these too. What is over when others of them are is left out.
     pub(super) fn join(&mut self, stream: u64, more: &[Edge]) {
         let mut all = self.captures.streams[&stream].dependencies.clone();
         for edge in more {
@@ -138,7 +178,7 @@ impl<G: Gpu> Inner<G> {
                 .map(|(of, _)| *of)
                 .filter(|of| of != node)
                 .collect();
-            !self.ancestors(&others).contains(node)
+            !self.ended_with(&others).contains(node)
         });
         let kept = kept.copied().collect();
         if let Some(of) = self.captures.streams.get_mut(&stream) {

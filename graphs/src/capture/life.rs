@@ -145,6 +145,8 @@ pub struct Info {
     pub dependencies: (*const u64, *const CUgraphEdgeData),
     /// How many.
     pub count: usize,
+    /// Whether one of the edges waits for a part of its node.
+    pub is_partial: bool,
 }
 
 /// Says whether a stream records, and what for.
@@ -159,6 +161,7 @@ pub fn info<G: Gpu>(stream: &Stream) -> Result<Info> {
         graph: 0,
         dependencies: (std::ptr::null(), std::ptr::null()),
         count: 0,
+        is_partial: false,
     };
     if !any::<G>() {
         return Ok(nothing);
@@ -187,6 +190,7 @@ pub fn info<G: Gpu>(stream: &Stream) -> Result<Info> {
             graph: capture.graph,
             dependencies: (recording.shown.0.as_ptr(), recording.shown.1.as_ptr()),
             count: recording.dependencies.len(),
+            is_partial: recording.shown.1.iter().any(|edge| !edge.is_whole()),
         })
     })
 }

@@ -15,6 +15,7 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 
+use self::events::event_of;
 pub use self::{
     events::{forget_context, forget_event, forget_stream, record_event, use_event, wait_event},
     life::{Info, begin, end, info, set_dependencies},
@@ -234,9 +235,24 @@ impl<G: Gpu> Inner<G> {
 
     /// Adds a node for a stream.
     fn append(&mut self, stream: &Stream, work: Work) -> Result {
-        let recording = &self.captures.streams[&stream.key];
-        let graph = self.captures.open[&recording.capture].graph;
-        let dependencies = recording.dependencies.clone();
+        let dependencies = self.captures.streams[&stream.key].dependencies.clone();
+        self.append_behind(stream, work, dependencies)
+    }
+
+    /// The same for a launch that may begin before the launches before it have ended.
+    fn append_overlapping(&mut self, stream: &Stream, work: Work) -> Result {
+        let mut dependencies = self.captures.streams[&stream.key].dependencies.clone();
+        for (of, edge) in &mut dependencies {
+            if matches!(self.node(*of)?.work, Work::Kernel(_)) {
+                *edge = CUgraphEdgeData::PROGRAMMATIC;
+            }
+        }
+        self.append_behind(stream, work, dependencies)
+    }
+
+    fn append_behind(&mut self, stream: &Stream, work: Work, dependencies: Edges) -> Result {
+        let capture = self.captures.streams[&stream.key].capture;
+        let graph = self.captures.open[&capture].graph;
         let node = self.add(graph, &dependencies, work)?;
         if let Some(of) = self.captures.streams.get_mut(&stream.key) {
             of.dependencies = Edges::from_elem((node, CUgraphEdgeData::default()), 1);
@@ -251,6 +267,58 @@ impl<G: Gpu> Inner<G> {
 ///
 /// The capture's, or that of `work`, which leaves the capture as it was.
 pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bool> {
+    record(stream, work, Inner::<G>::append)
+}
+
+/// The same for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those before it, and
+/// which events stand for a part of it.
+///
+/// # Errors
+///
+/// As [`record_work`].
+pub fn record_launch<G: Gpu>(
+    stream: &Stream,
+    attributes: &[CUlaunchAttribute],
+    work: impl FnOnce(Vec<CUlaunchAttribute>) -> Result<Work>,
+) -> Result<bool> {
+    if !any::<G>() {
+        return Ok(false);
+    }
+    let is_edge = |of: &&CUlaunchAttribute| {
+        of.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            || of.id == CU_LAUNCH_ATTRIBUTE_IGNORE
+            || event_of(of).is_some()
+    };
+    let overlaps = attributes.iter().any(|of| {
+        // SAFETY: every bit pattern of the union's 64 bytes is one of its words.
+        let [value, ..] = unsafe { of.value.words };
+        of.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION && value as u32 != 0
+    });
+    let kept = || {
+        attributes
+            .iter()
+            .filter(|of| !is_edge(of))
+            .copied()
+            .collect()
+    };
+    let append = match overlaps {
+        true => Inner::<G>::append_overlapping,
+        false => Inner::<G>::append,
+    };
+    if !record(stream, || work(kept()), append)? {
+        return Ok(false);
+    }
+    for (event, edge) in attributes.iter().filter_map(event_of) {
+        events::record_part::<G>(event, stream, edge)?;
+    }
+    Ok(true)
+}
+
+fn record<G: Gpu>(
+    stream: &Stream,
+    work: impl FnOnce() -> Result<Work>,
+    append: impl FnOnce(&mut Inner<G>, &Stream, Work) -> Result,
+) -> Result<bool> {
     if !any::<G>() {
         return Ok(false);
     }
@@ -263,7 +331,7 @@ pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>)
         inner
             .recording(stream)?
             .ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
-        inner.append(stream, work)
+        append(inner, stream, work)
     })?;
     Ok(true)
 }

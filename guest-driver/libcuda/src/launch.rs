@@ -237,44 +237,28 @@ fn record(
     config: &LaunchConfig,
     launch: &Launch<'_>,
 ) -> Result<bool> {
-    let recorded = graph::record(client, config.stream, |stream| {
+    let attribute = |of: &LaunchAttribute| CUlaunchAttribute {
+        id: of.id,
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { pad: of.value },
+    };
+    let attributes = || config.attributes.iter().map(attribute).collect();
+    graph::record_launch(client, config.stream, attributes, |stream, attributes| {
         let shape = Extents {
             grid: [config.grid_x, config.grid_y, config.grid_z],
             block: [config.block_x, config.block_y, config.block_z],
             shared: config.shared_bytes,
         };
-        let attribute = |of: &LaunchAttribute| CUlaunchAttribute {
-            id: of.id,
-            pad: [0; 4],
-            value: CUlaunchAttributeValue { pad: of.value },
-        };
-        // Leave to overlap with the kernel before, which a node need not use: edges say what it waits for.
-        let kept = config.attributes.iter();
-        let kept = kept.filter(|of| {
-            !matches!(
-                of.id,
-                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION | CU_LAUNCH_ATTRIBUTE_IGNORE
-            ) && !EVENT_ATTRIBUTES.contains(&of.id)
-        });
         let kernel = Kernel::with(
             (func as u64, stream.context),
             shape,
-            kept.map(attribute).collect(),
+            attributes,
             graph::signature(function),
             |buffer| launch.params.write(buffer),
         );
         check(client, &kernel)?;
         Ok(Work::Kernel(Arc::new(kernel)))
-    })?;
-    if recorded {
-        // An event that its blocks would record comes when all of them have ended, which CUDA allows.
-        for of in &config.attributes {
-            if EVENT_ATTRIBUTES.contains(&of.id) {
-                graph::record_event(config.stream, of.event(), 0)?;
-            }
-        }
-    }
-    Ok(recorded)
+    })
 }
 
 /// Whether a node's launch can be made: what the process knows to be good is, the rest the host says.

@@ -172,9 +172,10 @@ wire_struct! {
     pub struct GraphStep {
         /// What it does: 0 a launch, 1 a copy, 2 a fill, 3 a call of the program, 4 nothing, 5 the record of an event, 6 a wait for
         /// one, 7 what a part has, 8 words that are written and waited for, 9 a value that conditional steps depend on, 10 a conditional
-        /// step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy of which an array is one end at least.
+        /// step, 11 the beginning of a body, 12 the end of the bodies, 13 a copy of which an array is one end at least, 14 how the next
+        /// step waits.
         ///
-        /// Steps 9, 11 and 12 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
+        /// Steps 9, 11, 12 and 14 wait for nothing, and none waits for them. A conditional step depends on a value that comes before it and that
         /// no other depends on. Behind it come its bodies, each with a step 11 at its beginning, and a step 12. Steps of a body wait
         /// for steps of the same body alone; a body may have conditional steps. The first 9 of the list is the value 1, the next one 2, and
         /// so on: what the device's `cudaGraphSetConditional` takes.
@@ -196,7 +197,8 @@ wire_struct! {
         /// each; bytes of a row, rows, slices. Of a fill: the first byte, bytes from row to row, the value, the bytes of a value (1, 2
         /// or 4), values in a row, rows. Of a copy with an array: the fields of a [`BoxCopy`] in their order. Of words: the flags of the batch, then each operation as a [`MemOp`] has it. Of a value: what it
         /// is when a launch begins, and whether it is (1 or 0). Of a conditional step: its `CUgraphConditionalNodeType`, and how many
-        /// bodies it has.
+        /// bodies it has. Of a step 14: for each step that the next one waits for, in that order, its `from_port`, 2^8 times its `to_port`
+        /// and 2^16 times its `type`, of `CUgraphEdgeData`; without a step 14 they are 0.
         pub numbers: Vec<u64>,
     }
 
@@ -480,6 +482,11 @@ pub fn is_node_attribute(id: CUlaunchAttributeID) -> bool {
     LAUNCH_ATTRIBUTES.contains(&id) && !EVENT_ATTRIBUTES.contains(&id)
 }
 
+/// An edge as a number of a step [`graph_step::EDGES`], of its `from_port`, `to_port` and `type`: see [`GraphStep::numbers`].
+pub fn graph_edge([from_port, to_port, type_]: [u8; 3]) -> u64 {
+    u64::from_le_bytes([from_port, to_port, type_, 0, 0, 0, 0, 0])
+}
+
 /// What the steps of executable graphs do, by number: see [`GraphStep::kind`].
 #[allow(missing_docs)]
 pub mod graph_step {
@@ -498,6 +505,8 @@ pub mod graph_step {
     pub const END: u32 = 12;
     /// Devices that have `gpgpuModuleReference` have it too.
     pub const BOX: u32 = 13;
+    /// Devices that have `gpgpuGraphEdges` have it too.
+    pub const EDGES: u32 = 14;
     /// So many steps `gpgpuGraphInstantiateFew` takes.
     pub const FEW: usize = 256;
 }

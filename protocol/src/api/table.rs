@@ -558,6 +558,9 @@ macro_rules! with_api {
             0x0e0d call custom gpgpuGraphSetSteps(exec: GraphExec, changes: Blob) memory;
             /// As `gpgpuGraphInstantiateHere`, of at most 256 steps: the device makes it before it goes on with what follows.
             0x0e0e call custom gpgpuGraphInstantiateFew(exec: New<GraphExec>, steps: Blob, flags: u64) memory;
+            /// Says whether steps can wait for a part of a launch: whether lists may have steps 14. Older hosts have none, nor have drivers before
+            /// CUDA 12.3.
+            0x0e0f call custom gpgpuGraphEdges() client;
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

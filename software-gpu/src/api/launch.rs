@@ -131,6 +131,7 @@ fn parameters(function: &Function, arguments: Arguments, extra: Extra) -> Result
     }
 }
 
+/// Launches a function, or says that a capture has recorded the launch, with the events of its attributes.
 fn launch(
     cx: &Context,
     function: CUfunction,
@@ -138,7 +139,7 @@ fn launch(
     stream: (CUstream, Null),
     (arguments, extra): (Arguments, Extra),
     attributes: Vec<CUlaunchAttribute>,
-) -> Result {
+) -> Result<bool> {
     let handle = function as u64;
     let function = Function::named(handle, cx)?;
     let stream = cx.stream(stream.0, stream.1)?;
@@ -150,7 +151,7 @@ fn launch(
     }
     check(&function, &launch, &*context::of(&stream)?)?;
     let parameters = parameters(&function, arguments, extra)?;
-    let recorded = graph::record(&stream, || {
+    let recorded = graph::record_launch(&stream, &attributes, |attributes| {
         let shape = Shape {
             grid: launch.grid,
             block: launch.block,
@@ -167,7 +168,7 @@ fn launch(
         Ok(Work::Kernel(Arc::new(kernel)))
     })?;
     if recorded {
-        return Ok(());
+        return Ok(true);
     }
     let printed = Arc::clone(&context::of(&stream)?.printed);
     // As CUDA does, which makes room for what this one prints.
@@ -175,7 +176,7 @@ fn launch(
     context::queue(&stream, Vec::new(), move || {
         run(&function, &launch, &parameters, &*printed)
     })
-    .map(|_| ())
+    .map(|_| false)
 }
 
 /// Runs a launch now.
@@ -299,7 +300,7 @@ export! {
             dynamic_shared_bytes: shared as usize,
             ..Launch::default()
         };
-        launch(&cx, function, shape, (stream, null), (arguments, extra), Vec::new())
+        launch(&cx, function, shape, (stream, null), (arguments, extra), Vec::new()).map(drop)
     }
 
     /// `cuLaunchCooperativeKernel`: `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than can be resident.
@@ -319,7 +320,7 @@ export! {
             pad: [0; 4],
             value: CUlaunchAttributeValue { words: [1, 0, 0, 0, 0, 0, 0, 0] },
         };
-        launch(&cx, function, shape, (stream, null), (arguments, Pointer::null()), vec![attribute])
+        launch(&cx, function, shape, (stream, null), (arguments, Pointer::null()), vec![attribute]).map(drop)
     }
 
     /// `cuLaunchKernelEx`: attributes that this device cannot honour are `CUDA_ERROR_NOT_SUPPORTED`.
@@ -328,9 +329,9 @@ export! {
         let (shape, events) = from_config(&config)?;
         // SAFETY: by the API's contract `attrs` points to `numAttrs` attributes.
         let attributes = unsafe { Pointer::new(config.attrs) }.array(config.numAttrs as usize)?;
-        launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes)?;
+        let recorded = launch(&cx, function, shape, (config.hStream, null), (arguments, extra), attributes)?;
         // No sooner than its blocks have begun: here, when they have ended.
-        for event in events {
+        for event in events.into_iter().filter(|_| !recorded) {
             event.record(&cx, config.hStream, null, 0)?;
         }
         Ok(())

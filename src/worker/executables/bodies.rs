@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A list of steps becomes nodes of a graph of the driver's and of the bodies of its conditional nodes.
 
-use gpgpu_graphs::abi::{CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeParamsOf};
+use gpgpu_graphs::abi::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraphEdgeData, CUgraphNodeParams, CUgraphNodeParamsOf,
+};
 use gpgpu_protocol::{
     api::{GraphStep, graph_step as kind},
     cuda::*,
@@ -28,6 +30,38 @@ struct Place {
     number: u32,
 }
 
+/// What a number of a step [`kind::EDGES`] says; `None` if it says more than there is.
+fn edge(number: u64) -> Option<CUgraphEdgeData> {
+    let [from_port, to_port, type_, rest @ ..] = number.to_le_bytes();
+    let edge = CUgraphEdgeData {
+        from_port,
+        to_port,
+        type_,
+        reserved: [0; 5],
+    };
+    (rest == [0; 5]).then_some(edge)
+}
+
+/// Has a node wait for others as the edges say, one for each. The driver knows which there can be.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` for other numbers of both; or the driver's.
+pub fn connect(
+    graph: CUgraph,
+    from: &[CUgraphNode],
+    to: CUgraphNode,
+    edges: &[CUgraphEdgeData],
+) -> Result<(), CUresult> {
+    if from.len() != edges.len() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let to: SmallVec<[CUgraphNode; 4]> = SmallVec::from_elem(to, from.len());
+    let (count, edges) = (from.len(), edges.as_ptr().cast());
+    // SAFETY: the graph and its nodes are the driver's and live; each array has as many entries.
+    unsafe { driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), edges, count) }
+}
+
 /// Where in a graph and its bodies the next node goes.
 pub struct Bodies {
     root: CUgraph,
@@ -40,6 +74,8 @@ pub struct Bodies {
     values: u64,
     /// The graph of each step's node, by number; 0 for a step without a node.
     places: Vec<u32>,
+    /// How the next node waits for each of those before it, if a step has said so.
+    edges: Option<Vec<CUgraphEdgeData>>,
 }
 
 impl Bodies {
@@ -55,6 +91,7 @@ impl Bodies {
             graphs: 1,
             values: 0,
             places: Vec::new(),
+            edges: None,
         }
     }
 
@@ -72,27 +109,39 @@ impl Bodies {
         left: usize,
     ) -> Result<CUgraphNode, CUresult> {
         let bad = CUDA_ERROR_INVALID_VALUE;
-        if !matches!(step.kind, kind::VALUE | kind::BODY | kind::END) {
+        if !matches!(
+            step.kind,
+            kind::VALUE | kind::BODY | kind::END | kind::EDGES
+        ) {
             let place = self.at.ok_or(bad)?;
             let after = step.after.iter().map(|of| {
                 let is_here = self.places.get(*of as usize) == Some(&place.number);
                 nodes.get(*of as usize).copied().filter(|_| is_here)
             });
             let after: SmallVec<[CUgraphNode; 4]> = after.collect::<Option<_>>().ok_or(bad)?;
+            let edges = self.edges.take();
+            let whole = if edges.is_none() { &after[..] } else { &[] };
             let node = match *made {
                 Made::Conditional(value, [of, count], context) => {
-                    self.conditional(&after, value, (of, count, left), context)?
+                    self.conditional(whole, value, (of, count, left), context)?
                 }
-                _ => made.add(place.graph, &after)?,
+                _ => made.add(place.graph, whole)?,
             };
+            if let Some(edges) = edges {
+                connect(place.graph, &after, node, &edges)?;
+            }
             self.places.push(place.number);
             return Ok(node);
         }
-        if !step.after.is_empty() {
+        if !step.after.is_empty() || self.edges.is_some() {
             return Err(bad);
         }
         match *made {
             Made::Value(numbers, context) => self.value(numbers, context)?,
+            _ if step.kind == kind::EDGES => {
+                let edges = step.numbers.iter().map(|number| edge(*number));
+                self.edges = Some(edges.collect::<Option<_>>().ok_or(bad)?);
+            }
             _ if step.kind == kind::BODY => {
                 let body = self.open.last_mut().and_then(|open| open.left.pop());
                 self.graphs += 1;
@@ -114,9 +163,9 @@ impl Bodies {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if bodies are missing.
+    /// `CUDA_ERROR_INVALID_VALUE` if bodies are missing, or the step whose edges were said.
     pub fn end(self) -> Result<(), CUresult> {
-        if self.open.is_empty() {
+        if self.open.is_empty() && self.edges.is_none() {
             Ok(())
         } else {
             Err(CUDA_ERROR_INVALID_VALUE)

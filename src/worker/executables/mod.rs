@@ -20,6 +20,7 @@ use std::{
     },
 };
 
+use gpgpu_graphs::abi::CUgraphEdgeData;
 use gpgpu_protocol::{
     api::{GraphChange, GraphExec, GraphPart, GraphStep, Object, graph_step as kind, object_kind},
     cuda::*,
@@ -28,7 +29,7 @@ use gpgpu_protocol::{
 use self::bodies::Bodies;
 use self::charged::{Account, Taken};
 pub use self::part::{Part, Recorder};
-use self::step::{Uses, can_be_disabled, is_in_context, make};
+use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
 use super::{lease::current_gpu, ops::known, session::Session};
 use crate::cuda::driver;
 
@@ -491,6 +492,23 @@ pub fn check(session: &Session, step: &GraphStep) -> Result<(), CUresult> {
         ..step.clone()
     };
     Graph::new(session, &[alone]).map(drop)
+}
+
+/// Says whether steps can wait for a part of a launch.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_SUPPORTED` where the driver has no such edges; what making one comes to.
+pub fn check_edges() -> Result<(), CUresult> {
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the pointer is to a value that lives across the call.
+    unsafe { driver::cuGraphCreate(&mut graph, 0) }?;
+    let add = || Made::Nothing.add(graph, &[]);
+    let edge = [CUgraphEdgeData::default()];
+    let checked = add().and_then(|from| bodies::connect(graph, &[from], add()?, &edge));
+    // SAFETY: the graph is the driver's, and nobody else has it.
+    unsafe { driver::cuGraphDestroy(graph) }?;
+    checked
 }
 
 /// Says whether graphs can have a value that conditional steps depend on, in the current context.

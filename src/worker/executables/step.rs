@@ -422,7 +422,7 @@ fn elsewhere(session: &Session, step: &GraphStep) -> Result<(Made, Uses), CUresu
             event(session, step).map(|(of, uses)| (Made::Record(of), uses))
         }
         kind::WAIT => event(session, step).map(|(of, uses)| (Made::Wait(of), uses)),
-        kind::BODY | kind::END => Ok((Made::Mark, Uses::default())),
+        kind::BODY | kind::END | kind::EDGES => Ok((Made::Mark, Uses::default())),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -6,7 +6,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use gpgpu_protocol::{
     api::{
         Array, BoxCopy, EVENT_ATTRIBUTES, Event, GraphChange, GraphExec, GraphPart, GraphStep,
-        LaunchAttribute, Object, object_id, object_id_of, request,
+        LaunchAttribute, Object, graph_edge, object_id, object_id_of, request,
     },
     codec::{Blob, Writer},
     cuda::*,
@@ -437,6 +437,45 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
 }
 
 /// Values, conditional steps and the marks of their bodies come in the one order that makes sense.
+#[test]
+fn edges_are_those_of_the_step_behind_them() {
+    let rig = Rig::new();
+    let step = |of: u32, after: &[u32], numbers: &[u64]| GraphStep {
+        kind: of,
+        after: after.to_vec(),
+        numbers: numbers.to_vec(),
+        enabled: true,
+        ..GraphStep::default()
+    };
+    let nothing = |after: &[u32]| step(kind::NOTHING, after, &[]);
+    let edges = |numbers: &[u64]| step(kind::EDGES, &[], numbers);
+    let first = [nothing(&[]), nothing(&[])];
+    let list = |rest: &[GraphStep]| [&first, rest].concat();
+    let one = graph_edge([1, 0, 1]);
+
+    let made = || double::calls("cuGraphAddDependencies_v2");
+    let before = made();
+    let good = list(&[edges(&[one, 0]), nothing(&[0, 1]), nothing(&[3])]);
+    assert_eq!(make(&rig, id(1), &good), CUDA_SUCCESS);
+    assert_eq!(made(), before + 1);
+    assert_eq!(launch(&rig, id(1), rig.streams[0]), CUDA_SUCCESS);
+    // More or fewer than the step has, bits that mean nothing, twice, before a mark, at the end; one that waits, or is waited for.
+    for rest in [
+        vec![edges(&[one]), nothing(&[0, 1])],
+        vec![edges(&[one, 0, 0]), nothing(&[0, 1])],
+        vec![edges(&[]), nothing(&[0])],
+        vec![edges(&[1 << 24]), nothing(&[0])],
+        vec![edges(&[one]), edges(&[one]), nothing(&[0])],
+        vec![edges(&[one]), step(kind::BODY, &[], &[])],
+        vec![edges(&[one])],
+        vec![step(kind::EDGES, &[0], &[one]), nothing(&[0])],
+        vec![edges(&[one]), nothing(&[0]), nothing(&[2])],
+    ] {
+        assert_eq!(make(&rig, id(2), &list(&rest)), BAD, "{rest:?}");
+    }
+    assert_eq!(made(), before + 2, "the last of them has good edges");
+}
+
 #[test]
 fn a_list_of_bodies_is_whole_or_refused() {
     let rig = Rig::new();

@@ -179,6 +179,16 @@ pub fn gpgpuGraphCondition(
     Ok(reply::gpgpuGraphCondition::default())
 }
 
+/// Says whether steps can wait for a part of a launch.
+pub fn gpgpuGraphEdges(
+    _: &Session,
+    _: request::gpgpuGraphEdges,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphEdges> {
+    executables::check_edges()?;
+    Ok(reply::gpgpuGraphEdges::default())
+}
+
 /// Records what a library gives the GPU in a call.
 pub fn gpgpuGraphRecord(
     session: &Session,

@@ -13,8 +13,8 @@ use gpgpu_graphs::{
 };
 use gpgpu_protocol::{
     api::{
-        BoxCopy, BoxEnd, GraphStep, LaunchAttribute, LaunchConfig, Request, graph_step as kind,
-        is_node_attribute, request,
+        BoxCopy, BoxEnd, GraphStep, LaunchAttribute, LaunchConfig, Request, graph_edge,
+        graph_step as kind, is_node_attribute, request,
     },
     codec::Blob,
     cuda::*,
@@ -581,6 +581,15 @@ fn one(
             numbers: vec![of.kind.into(), of.bodies.len() as u64],
             ..nothing()
         },
+        Work::Edges(edges) => {
+            let edges = edges.iter();
+            let numbers = edges.map(|of| graph_edge([of.from_port, of.to_port, of.type_]));
+            GraphStep {
+                kind: kind::EDGES,
+                numbers: numbers.collect(),
+                ..nothing()
+            }
+        }
         Work::Body => GraphStep {
             kind: kind::BODY,
             ..nothing()

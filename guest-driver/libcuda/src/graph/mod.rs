@@ -11,7 +11,7 @@ mod lower;
 
 use std::{
     ffi::{c_char, c_void},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use gpgpu_graphs::{
@@ -106,6 +106,20 @@ pub fn record(
     }
     let stream = named(client, stream)?;
     capture::record_work::<Guest>(&stream, || work(&stream))
+}
+
+/// The same for a launch with attributes, of which `work` gets those that its node has.
+pub fn record_launch(
+    client: &Client,
+    stream: u64,
+    attributes: impl FnOnce() -> Vec<CUlaunchAttribute>,
+    work: impl FnOnce(&Named, Vec<CUlaunchAttribute>) -> Result<Work>,
+) -> Result<bool> {
+    if !capture::any::<Guest>() {
+        return Ok(false);
+    }
+    let stream = named(client, stream)?;
+    capture::record_launch::<Guest>(&stream, &attributes(), |kept| work(&stream, kept))
 }
 
 /// Whether a stream records.
@@ -433,6 +447,16 @@ impl Gpu for Guest {
         let checked = client.call(&request::gpgpuGraphCondition { default, flags });
         thread::pop_context();
         checked.map(drop)
+    }
+
+    fn has_partial_edges() -> bool {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        let Ok(client) = client() else { return false };
+        let asks = || {
+            client.has(request::gpgpuGraphEdges::OPERATION.op)
+                && client.call(&request::gpgpuGraphEdges {}).is_ok()
+        };
+        *ANSWER.get_or_init(asks)
     }
 
     fn allocate(context: u64, bytes: usize) -> Result<u64> {
