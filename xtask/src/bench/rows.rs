@@ -178,7 +178,11 @@ impl Scope {
             us("copy-4B-h2d", "copy-4B-h2d", equal),
             us("copy-4B-d2h", "copy-4B-d2h", equal),
             us("allocate-free-1MiB", "allocate-free-1MiB", equal),
-            us("allocate-free-async-1MiB", "allocate-free-async-1MiB", None),
+            us(
+                "allocate-free-async-1MiB",
+                "allocate-free-async-1MiB",
+                equal,
+            ),
         ];
         rows.extend(
             [
