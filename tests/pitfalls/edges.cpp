@@ -184,6 +184,14 @@ PITFALL(38, events_of_captured_launches_stand_for_a_part_of_them) {
         adder.run(graph, 3);
         CK(cuGraphDestroy(graph));
     }
+    // A launch that is not captured records the event as any other record does.
+    CUlaunchAttribute again = {};
+    again.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+    again.value.launchCompletionEvent.event = early;
+    CK(adder.launch(stream, 0, {again}));
+    CK(cuStreamWaitEvent(other, early, 0));
+    CK(cuStreamSynchronize(other));
+    CK(cuEventQuery(early));
     // A fill may wait so in a capture.
     CUlaunchAttribute records = {};
     records.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;

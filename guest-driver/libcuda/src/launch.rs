@@ -82,6 +82,8 @@ pub fn lower_config(
         };
         if EVENT_ATTRIBUTES.contains(&attribute.id) {
             event::forget_word(attribute.event());
+            // If the launch is captured, the event stands for a part of it.
+            capture::forget_event::<Guest>(attribute.event());
         }
         lowered.push(attribute);
     }

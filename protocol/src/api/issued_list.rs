@@ -1807,5 +1807,4 @@ issued! {
     15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
     15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
     16 0x0e0f 0x4fb7fb47a3a6eb40 gpgpuGraphEdges;
-    16 0x0e0f 0x4fb7fb47a3a6eb40 gpgpuGraphEdges;
 }

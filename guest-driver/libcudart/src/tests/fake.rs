@@ -415,8 +415,14 @@ fn semaphores(what: &str, parameters: *const c_void, count: c_uint, stream: CUst
         text += " of nothing";
     } else {
         for index in 0..count as usize {
-            // SAFETY: so many structures of 36 words.
-            let words = unsafe { parameters.cast::<[u32; 36]>().add(index).read() };
+            // SAFETY: so many structures of 36 words, the last of which pads and may hold anything.
+            let words = unsafe {
+                parameters
+                    .cast::<[u32; 36]>()
+                    .add(index)
+                    .cast::<[u32; 35]>()
+                    .read()
+            };
             let words = words.iter().enumerate().filter(|(_, word)| **word != 0);
             text += &format!(" {:?}", words.collect::<Vec<_>>());
         }
