@@ -324,7 +324,7 @@ fn rings() -> std::io::Result<()> {
     seed("ring", "busy", &[busy, records].concat())
 }
 
-/// A script for the device: see `fuzz/src/device.rs`.
+/// A script for the device: see `fuzz/src/device/mod.rs`.
 fn queues() -> std::io::Result<()> {
     // Open, started, ready; register and answered; a command, answered; unregister, answered; close, exits.
     let life = [

@@ -73,10 +73,9 @@ impl Page<'_> {
         let rows = self.rows();
         let by_hand = rows.values().filter(|row| !row.file.is_empty()).count();
         let (package, folder) = self.package;
-        let table = self.library.name();
         let mut page = format!(
             "{}\n\n## Functions\n\n\
-             Generated from the library's table (`protocol/src/libraries/{table}.rs`) and the exported functions\n\
+             Generated from the library's table (in `protocol/src/libraries`) and the exported functions\n\
              (`guest-driver/{folder}/src`); `UPDATE_DOCS=1 cargo test -p {package} page` writes it again.\n\
              [How calls complete](../libraries.md#how-calls-complete) explains the third column. {by_hand} of the {} functions are written by\n\
              hand, in the file that the last column names; the others are generated from the library's table. `_64` marks a function\n\

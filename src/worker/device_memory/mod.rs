@@ -578,5 +578,4 @@ pub fn pitched(
 }
 
 #[cfg(test)]
-#[path = "device_memory/tests.rs"]
 mod tests;

@@ -567,5 +567,4 @@ impl<B: Backend> Pool<B> {
 }
 
 #[cfg(test)]
-#[path = "pool_tests.rs"]
 mod tests;
