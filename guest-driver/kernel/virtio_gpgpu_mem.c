@@ -14,10 +14,6 @@
 /* Pages that are pinned at a time: what one page of pointers holds. */
 #define GPGPU_PIN_BATCH	(PAGE_SIZE / sizeof(struct page *))
 
-/* Pages of short runs that are unpinned at a time, and how many pages make a long run. */
-#define GPGPU_UNPIN_BATCH	64u
-#define GPGPU_LONG_RUN		16u
-
 /* Zeroed memory, with the scatterlist that describes it. */
 int gpgpu_buffer_init(struct gpgpu_buffer *buffer, size_t bytes)
 {
@@ -126,29 +122,15 @@ static unsigned int gpgpu_run_length(struct page **pages, unsigned int count)
 	return i;
 }
 
-/* Lets go of long runs by their first pages, and of the pages of short ones together: a call costs more than a page. */
 static void gpgpu_unpin_runs(struct scatterlist *sgl, unsigned int nents,
 			     bool written)
 {
-	struct page *pages[GPGPU_UNPIN_BATCH];
-	unsigned int count = 0, i, j, run;
+	unsigned int i;
 
-	for (i = 0; i < nents; i++) {
-		run = PFN_UP(sgl[i].offset + sgl[i].length);
-		if (run >= GPGPU_LONG_RUN) {
-			unpin_user_page_range_dirty_lock(sg_page(&sgl[i]), run,
-							 written);
-			continue;
-		}
-		if (count + run > GPGPU_UNPIN_BATCH) {
-			unpin_user_pages_dirty_lock(pages, count, written);
-			count = 0;
-		}
-		for (j = 0; j < run; j++)
-			pages[count++] = sg_page(&sgl[i]) + j;
-	}
-	if (count)
-		unpin_user_pages_dirty_lock(pages, count, written);
+	for (i = 0; i < nents; i++)
+		unpin_user_page_range_dirty_lock(
+			sg_page(&sgl[i]),
+			PFN_UP(sgl[i].offset + sgl[i].length), written);
 }
 
 /*
