@@ -78,7 +78,8 @@ pub trait Gpu: Sized + 'static {
     fn is_near(copy: &Copy3D) -> Result<bool>;
     /// Whether graphs can have such a value.
     fn check_condition(condition: &Condition) -> Result;
-    /// Whether a step can wait for a part of a launch: whether lists of steps have [`Work::Edges`](crate::node::Work::Edges).
+    /// Whether a step can wait for a part of a launch: whether lists of steps have [`Work::Edges`](crate::node::Work::Edges). The
+    /// answer stays. It may take its time the first time, which is before there is such an edge, and without the store's lock.
     fn has_partial_edges() -> bool;
     /// Allocates device memory in a context, for as long as graphs need it.
     fn allocate(context: u64, bytes: usize) -> Result<u64>;

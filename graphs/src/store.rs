@@ -218,6 +218,16 @@ impl<G: Gpu> Inner<G> {
 
     /// Adds a node behind others of its graph.
     pub fn add(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
+        for (from, edge) in dependencies {
+            if !self.node(*from)?.work.leads(&work, *edge) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        self.add_captured(graph, dependencies, work)
+    }
+
+    /// The same with edges of a capture, which may have some that programs cannot add.
+    pub fn add_captured(&mut self, graph: u64, dependencies: &[Edge], work: Work) -> Result<u64> {
         self.graph(graph)?;
         self.check_edges(graph, dependencies)?;
         if let Work::Child(child) = work

@@ -391,6 +391,9 @@ fn pitfall_37_an_edge_that_no_graph_can_be_given_waits_for_all() {
         let dependents = inner.nodes[&launch].dependents.iter();
         let shown: Vec<_> = dependents.map(|(_, edge)| *edge).collect();
         assert_eq!(shown, [edge[0].1]);
+        // A program cannot add it, whatever it makes the node with.
+        let refused = inner.add(graph, &edge, Work::Empty);
+        assert_eq!(refused, Err(CUDA_ERROR_INVALID_VALUE));
         let (steps, _) = flatten(inner, graph).unwrap();
         assert_eq!(steps.len(), 2);
         inner.forget_graph(graph);

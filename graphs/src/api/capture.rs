@@ -35,7 +35,7 @@ pub unsafe fn cuStreamBeginCaptureToGraph<G: Gpu, const PT: bool>(
     G::ready()?;
     let stream = G::stream(stream, PT)?;
     // SAFETY: promised by the caller.
-    let edges = unsafe { edges(dependencies, data.cast(), count) }?;
+    let edges = unsafe { edges::<G>(dependencies, data.cast(), count) }?;
     capture::begin::<G>(&stream, mode, Some((graph as u64, edges)))
 }
 
@@ -148,7 +148,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies_v2<G: Gpu, const PT: bool>(
     }
     let stream = G::stream(stream, PT)?;
     // SAFETY: promised by the caller.
-    let edges = unsafe { edges(dependencies, data.cast(), count) }?;
+    let edges = unsafe { edges::<G>(dependencies, data.cast(), count) }?;
     capture::set_dependencies::<G>(&stream, &edges, flags == ADD_CAPTURE_DEPENDENCIES)
 }
 

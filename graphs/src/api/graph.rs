@@ -292,7 +292,7 @@ type Edges = Vec<(u64, u64, CUgraphEdgeData)>;
 /// # Safety
 ///
 /// As [`edges`].
-unsafe fn pairs(
+unsafe fn pairs<G: Gpu>(
     from: *const CUgraphNode,
     to: *const CUgraphNode,
     data: *const c_void,
@@ -301,8 +301,8 @@ unsafe fn pairs(
     // SAFETY: promised by the caller.
     let (from, to) = unsafe {
         (
-            edges(from, data.cast(), count)?,
-            edges(to, std::ptr::null(), count)?,
+            edges::<G>(from, data.cast(), count)?,
+            edges::<G>(to, std::ptr::null(), count)?,
         )
     };
     let pairs = from.into_iter().zip(to);
@@ -321,7 +321,7 @@ pub unsafe fn cuGraphAddDependencies_v2<G: Gpu, const PT: bool>(
 ) -> Result {
     G::ready()?;
     // SAFETY: promised by the caller.
-    let edges = unsafe { pairs(from, to, data, count) }?;
+    let edges = unsafe { pairs::<G>(from, to, data, count) }?;
     G::store().with(|inner| inner.connect(graph as u64, &edges))
 }
 
@@ -346,7 +346,7 @@ pub unsafe fn cuGraphRemoveDependencies_v2<G: Gpu, const PT: bool>(
 ) -> Result {
     G::ready()?;
     // SAFETY: promised by the caller.
-    let edges = unsafe { pairs(from, to, data, count) }?;
+    let edges = unsafe { pairs::<G>(from, to, data, count) }?;
     G::store().with(|inner| inner.disconnect(graph as u64, &edges))
 }
 

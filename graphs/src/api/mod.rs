@@ -26,7 +26,7 @@ pub use objects::*;
 
 use gpgpu_protocol::cuda::*;
 
-use crate::{Result, abi::CUgraphEdgeData, store::Edge};
+use crate::{Gpu, Result, abi::CUgraphEdgeData, store::Edge};
 
 /// Writes a result; `CUDA_ERROR_INVALID_VALUE` for NULL.
 ///
@@ -74,7 +74,7 @@ unsafe fn get<T: Copy>(from: *const T) -> Result<T> {
 /// # Safety
 ///
 /// The arrays are NULL or have `count` entries.
-unsafe fn edges(
+unsafe fn edges<G: Gpu>(
     nodes: *const CUgraphNode,
     data: *const CUgraphEdgeData,
     count: usize,
@@ -94,6 +94,10 @@ unsafe fn edges(
         };
         if data.reserved != [0; 5] || data.type_ > 1 {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if !data.is_whole() {
+            // The answer is known when the graph is laid out.
+            G::has_partial_edges();
         }
         Ok((node as u64, data))
     };
@@ -124,13 +128,7 @@ unsafe fn list<const N: usize>(
     if room == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if data.0.is_null()
-        && data
-            .1
-            .iter()
-            .take(room)
-            .any(|of| *of != CUgraphEdgeData::default())
-    {
+    if data.0.is_null() && data.1.iter().take(room).any(|of| !of.is_whole()) {
         return Err(CUDA_ERROR_LOSSY_QUERY);
     }
     for index in 0..room {

@@ -42,7 +42,7 @@ pub(super) unsafe fn place<G: Gpu>(
     G::ready()?;
     required(node)?;
     // SAFETY: promised by the caller.
-    let edges = unsafe { edges(dependencies, data.cast(), count) }?;
+    let edges = unsafe { edges::<G>(dependencies, data.cast(), count) }?;
     G::store().with(|inner| inner.graph(graph as u64).map(drop))?;
     Ok((node, graph, edges))
 }
@@ -53,14 +53,7 @@ pub(super) unsafe fn place<G: Gpu>(
 ///
 /// The place's pointer is valid.
 pub(super) unsafe fn add<G: Gpu>((node, graph, edges): Place, work: Work) -> Result {
-    let handle = G::store().with(|inner| {
-        for (from, edge) in &edges {
-            if !inner.node(*from)?.work.leads(&work, *edge) {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-        }
-        inner.add(graph as u64, &edges, work)
-    })?;
+    let handle = G::store().with(|inner| inner.add(graph as u64, &edges, work))?;
     // SAFETY: promised by the caller.
     unsafe { set(node, handle as CUgraphNode) }
 }

@@ -253,7 +253,7 @@ impl<G: Gpu> Inner<G> {
     fn append_behind(&mut self, stream: &Stream, work: Work, dependencies: Edges) -> Result {
         let capture = self.captures.streams[&stream.key].capture;
         let graph = self.captures.open[&capture].graph;
-        let node = self.add(graph, &dependencies, work)?;
+        let node = self.add_captured(graph, &dependencies, work)?;
         if let Some(of) = self.captures.streams.get_mut(&stream.key) {
             of.dependencies = Edges::from_elem((node, CUgraphEdgeData::default()), 1);
         }
@@ -301,6 +301,10 @@ pub fn record_launch<G: Gpu>(
             .copied()
             .collect()
     };
+    if overlaps || attributes.iter().any(|of| event_of(of).is_some()) {
+        // The answer is known when the graph is laid out.
+        G::has_partial_edges();
+    }
     let append = match overlaps {
         true => Inner::<G>::append_overlapping,
         false => Inner::<G>::append,

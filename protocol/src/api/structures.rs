@@ -487,6 +487,14 @@ pub fn graph_edge([from_port, to_port, type_]: [u8; 3]) -> u64 {
     u64::from_le_bytes([from_port, to_port, type_, 0, 0, 0, 0, 0])
 }
 
+/// The same the other way round; `None` for a number that says more.
+pub fn graph_edge_of(number: u64) -> Option<[u8; 3]> {
+    match number.to_le_bytes() {
+        [from_port, to_port, type_, 0, 0, 0, 0, 0] => Some([from_port, to_port, type_]),
+        _ => None,
+    }
+}
+
 /// What the steps of executable graphs do, by number: see [`GraphStep::kind`].
 #[allow(missing_docs)]
 pub mod graph_step {

@@ -5,7 +5,7 @@ use gpgpu_graphs::abi::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUgraphEdgeData, CUgraphNodeParams, CUgraphNodeParamsOf,
 };
 use gpgpu_protocol::{
-    api::{GraphStep, graph_step as kind},
+    api::{GraphStep, graph_edge_of, graph_step as kind},
     cuda::*,
 };
 use smallvec::SmallVec;
@@ -32,14 +32,13 @@ struct Place {
 
 /// What a number of a step [`kind::EDGES`] says; `None` if it says more than there is.
 fn edge(number: u64) -> Option<CUgraphEdgeData> {
-    let [from_port, to_port, type_, rest @ ..] = number.to_le_bytes();
-    let edge = CUgraphEdgeData {
+    let [from_port, to_port, type_] = graph_edge_of(number)?;
+    Some(CUgraphEdgeData {
         from_port,
         to_port,
         type_,
         reserved: [0; 5],
-    };
-    (rest == [0; 5]).then_some(edge)
+    })
 }
 
 /// Has a node wait for others as the edges say, one for each. The driver knows which there can be.

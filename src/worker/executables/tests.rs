@@ -436,7 +436,6 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     assert_eq!(GraphPart::KIND, 0x8d);
 }
 
-/// Values, conditional steps and the marks of their bodies come in the one order that makes sense.
 #[test]
 fn edges_are_those_of_the_step_behind_them() {
     let rig = Rig::new();
@@ -476,6 +475,7 @@ fn edges_are_those_of_the_step_behind_them() {
     assert_eq!(made(), before + 2, "the last of them has good edges");
 }
 
+/// Values, conditional steps and the marks of their bodies come in the one order that makes sense.
 #[test]
 fn a_list_of_bodies_is_whole_or_refused() {
     let rig = Rig::new();
