@@ -481,8 +481,13 @@ int main(int argc, char **argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     auto number = [&](size_t at) { return words.size() > at ? strtoull(words[at].c_str(), nullptr, 0) : 0; };
     std::string what = words.empty() ? "" : words[0];
-    if (what == "work")
-        return words.size() < 2 ? work<Work>() : words[1] == "copies" ? work<Copies>() : words[1] == "backlog" ? work<Backlog>() : 2;
+    std::string kind = words.size() > 1 ? words[1] : "";
+    if (what == "work" && kind.empty())
+        return work<Work>();
+    if (what == "work" && kind == "copies")
+        return work<Copies>();
+    if (what == "work" && kind == "backlog")
+        return work<Backlog>();
     if (what == "once")
         return once();
     if (what == "fault" && words.size() > 1)
