@@ -180,5 +180,6 @@ void costs_of_pinning(void)
 			cost_of("4 KiB pages", data, from);
 	if ((data = scattered_memory()))
 		for (from = 0; from < 2; from++)
-			CHECK_EQ(cost_of("scattered", data, from), (long)(BYTES / PAGE));
+			/* The kernel chooses the pages: a few may still be neighbours. */
+			CHECK(cost_of("scattered", data, from) > (long)(BYTES / PAGE * 9 / 10));
 }
