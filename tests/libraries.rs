@@ -60,6 +60,7 @@ fn guest() {
     match std::env::var(PART).as_deref() {
         Ok("wrapper") => wrapper::run(),
         Ok("descriptors") => descriptors::run(),
+        Ok("plans") => descriptors::plans(),
         Ok("settings") => symbols::settings(),
         Ok("sizes") => symbols::sizes(),
         Ok("transfers") => symbols::transfers(),
@@ -158,6 +159,12 @@ fn programs_of_cudarc_compute_what_they_do_natively() {
 #[test]
 fn products_of_descriptors_are_as_they_say() {
     runs("descriptors");
+}
+
+/// What a program computes again and again the host keeps by its description.
+#[test]
+fn products_that_come_again_are_those_of_their_own_descriptors() {
+    runs("plans");
 }
 
 /// The same with cuDNN.

@@ -42,6 +42,7 @@ impl Writer {
     }
 
     /// Appends a scalar.
+    #[inline]
     pub fn word(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
@@ -54,6 +55,7 @@ impl Writer {
     }
 
     /// Appends a byte string of `length` bytes, which are zeros until `fill` has written them.
+    #[inline]
     pub fn bytes_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
         self.word(length as u64);
         let start = self.bytes.len();

@@ -331,13 +331,25 @@ fn names_no_event(name: &str) -> bool {
 fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     use libraries::cublaslt::{
         attributes::Class,
-        form::{Described, Formed, SCALAR, Scalar, put_product, put_transformation},
+        form::{
+            Described, Formed, Operands, SCALAR, Scalar, put_plan, put_product, put_transformation,
+        },
     };
     use libraries::cusparselt::form::{self as sparse, Form};
     let new = |class: Class| class.defaults().to_vec();
     let [operation, transform, layout] =
         [Class::Operation, Class::Transform, Class::Layout].map(new);
     let scalars = [Scalar::Here([0; SCALAR]); 2];
+    let described = Described {
+        operation: &operation,
+        emulation: None,
+        layouts: [&layout; 4],
+    };
+    let operands = Operands {
+        scalars,
+        matrices: [256; 4],
+        workspace: (0, 0),
+    };
     let mut writer = Writer::new();
     let sink = &mut Formed::new(of.operation.op, &mut writer);
     match of.operation.name {
@@ -351,14 +363,9 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
         "cusparseLtSpMMAPrune2" | "cusparseLtSpMMAPruneCheck2" | "cusparseLtSpMMACompress2" => {
             return Some(sparse::Matrix::default().bytes());
         }
-        "cublasLtMatmul" => {
-            let described = Described {
-                operation: &operation,
-                emulation: None,
-                layouts: [&layout; 4],
-            };
-            put_product(sink, &described, None, scalars, [256; 4], (0, 0));
-        }
+        "cublasLtMatmul" => put_product(sink, &described, None, &operands),
+        "gpgpuLtPlan" => put_plan(sink, &described, None),
+        "gpgpuLtPlanMatmul" => operands.put(sink),
         "cublasLtMatrixTransform" => {
             let layouts = [Some(&layout); 3];
             put_transformation(sink, &transform, layouts, scalars, [256; 3]);
@@ -368,9 +375,22 @@ fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     Some(writer.into_bytes())
 }
 
-/// The id of the plan that is made with a handle of cuSPARSELt.
-fn plan_of(handle: u64) -> u64 {
-    handle & !0xff | u64::from(Class::CusparseLtPlan.number())
+/// The classes of plans, and the functions that make them.
+const PLANS: [(Class, &str); 2] = [
+    (Class::CusparseLtPlan, "cusparseLtMatmulPlanInit"),
+    (Class::CublasLtPlan, "gpgpuLtPlan"),
+];
+
+/// The class of the plan that an argument is, and the function that makes it.
+fn plan(kind: &Kind) -> Option<(Class, &'static str)> {
+    PLANS
+        .into_iter()
+        .find(|(class, _)| [Kind::New(*class), Kind::Object(*class)].contains(kind))
+}
+
+/// The id of the plan that goes with a handle.
+fn plan_of(class: Class, handle: u64) -> u64 {
+    handle & !0xff | u64::from(class.number())
 }
 
 /// A good command of a library's function on a handle of its own.
@@ -380,8 +400,8 @@ fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u6
         .iter()
         .zip(of.operation.arguments)
         .map(|(kind, argument)| match kind {
-            Kind::New(Class::CusparseLtPlan) | Kind::Object(Class::CusparseLtPlan) => {
-                plan_of(handle)
+            Kind::New(class) | Kind::Object(class) if plan(kind).is_some() => {
+                plan_of(*class, handle)
             }
             Kind::Handle(_) | Kind::New(_) | Kind::Gone(_) => handle,
             Kind::Object(_) => 0,
@@ -416,8 +436,8 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
             // Others name their streams.
             let sets_stream = class.sets_stream();
             let sets_stream = sets_stream.map(|name| creates.library().find(name));
-            let takes_plan = of.kinds.contains(&Kind::Object(Class::CusparseLtPlan));
-            let plans = takes_plan.then(|| creates.library().find("cusparseLtMatmulPlanInit"));
+            let plans = of.kinds.iter().find_map(plan);
+            let plans = plans.map(|(_, name)| creates.library().find(name));
             for first in [Some(creates), sets_stream, plans].into_iter().flatten() {
                 let first = library_command(&rig, first, handle, own);
                 assert_eq!(run(session, &first), CUDA_SUCCESS);

@@ -11,8 +11,8 @@ use gpgpu_protocol::{
         cublaslt::{
             attributes::{self, COLUMNS, LEADING, POINTER_MODE, ROWS},
             form::{
-                ALGORITHM, Described, Formed, MAX_RESULTS, SCALAR, Scalar, put_check, put_product,
-                put_question,
+                ALGORITHM, Described, Formed, MAX_RESULTS, Operands, SCALAR, Scalar, put_check,
+                put_plan, put_product, put_question,
             },
             status,
         },
@@ -72,18 +72,30 @@ impl Product {
         scalars: [Scalar; 2],
         algorithm: Option<[u8; ALGORITHM]>,
     ) -> Vec<u8> {
-        let [a, b, c] = at;
+        let operands = operands(at, scalars);
         self.written(|sink, described| {
-            put_product(
-                sink,
-                described,
-                algorithm.as_ref(),
-                scalars,
-                [a, b, c, c],
-                (0, 0),
-            );
+            put_product(sink, described, algorithm.as_ref(), &operands);
         })
     }
+
+    fn plan(&self) -> Vec<u8> {
+        self.written(|sink, described| put_plan(sink, described, None))
+    }
+}
+
+fn operands([a, b, c]: [u64; 3], scalars: [Scalar; 2]) -> Operands {
+    Operands {
+        scalars,
+        matrices: [a, b, c, c],
+        workspace: (0, 0),
+    }
+}
+
+/// What a product by a plan carries.
+fn by_plan(at: [u64; 3], scalars: [Scalar; 2]) -> Vec<u8> {
+    let mut writer = Writer::new();
+    operands(at, scalars).put(&mut Formed::new(0, &mut writer));
+    writer.into_bytes()
 }
 
 fn here(value: f32) -> Scalar {
@@ -281,6 +293,94 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
         assert_eq!(ended, status::SUCCESS);
         let said = lt(&mut client, "cublasLtMatmul", &[own, 0, 0], &good, context);
         assert_eq!(said, status::NOT_INITIALIZED);
+        client.close();
+    });
+}
+
+/// Plans that are none, that have ended or are another client's, more than there may be, and operands that are not for them.
+#[test]
+fn pitfall_81_plans_that_are_none_compute_nothing() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, context));
+        let blas = create(&mut client, 1, context);
+        let own = Class::CublasLtHandle.id(1);
+        let made = lt(&mut client, "cublasLtCreate", &[own], &[], context);
+        assert_eq!(made, status::SUCCESS);
+        let plan = |serial: u64| Class::CublasLtPlan.id(serial);
+        let scalars = [here(1.0), here(0.0)];
+        let (good, on_device) = (Product::new(0).plan(), Product::new(1).plan());
+        let make = |client: &mut Client<'_>, id: u64, blob: &[u8]| {
+            lt(client, "gpgpuLtPlan", &[id, 0], blob, context)
+        };
+        for (serial, blob) in [(1, &good), (2, &good), (3, &on_device)] {
+            assert_eq!(make(&mut client, plan(serial), blob), status::SUCCESS);
+        }
+        for id in [plan(1), own, blas, 0, object_id::<Stream>(9)] {
+            let again = make(&mut client, id, &good);
+            assert_eq!(again, status::INVALID_VALUE, "{id:#x}");
+        }
+        for length in (0..good.len()).chain([good.len() + 8]) {
+            let mut bytes = good.clone();
+            bytes.resize(length, 0);
+            let made = make(&mut client, plan(4), &bytes);
+            assert_eq!(made, status::INVALID_VALUE, "{length} bytes");
+        }
+
+        let multiply = |client: &mut Client<'_>, handle: u64, plan: u64, blob: &[u8]| {
+            let words = [handle, plan, 0, 0];
+            lt(client, "gpgpuLtPlanMatmul", &words, blob, context)
+        };
+        let here_too = by_plan(at, scalars);
+        let there = by_plan(at, [Scalar::At(at[0]); 2]);
+        for handle in [own, blas] {
+            for (plan, blob) in [
+                (plan(1), &here_too),
+                (plan(2), &here_too),
+                (plan(3), &there),
+            ] {
+                let done = multiply(&mut client, handle, plan, blob);
+                assert_eq!(done, status::SUCCESS);
+            }
+        }
+        // GPGPU-DEV-69: where scalars are, the plan says.
+        for (plan, blob) in [(plan(1), &there), (plan(3), &here_too)] {
+            let done = multiply(&mut client, own, plan, blob);
+            assert_eq!(done, status::INVALID_VALUE);
+        }
+        for none in [0, 1, plan(4), plan(1 << 20), own, blas, context, u64::MAX] {
+            let done = multiply(&mut client, own, none, &here_too);
+            assert_eq!(done, status::INVALID_VALUE, "{none:#x}");
+        }
+        for length in (0..here_too.len()).chain([here_too.len() + 8]) {
+            let mut bytes = here_too.clone();
+            bytes.resize(length, 0);
+            let done = multiply(&mut client, own, plan(1), &bytes);
+            assert_eq!(done, status::INVALID_VALUE, "{length} bytes");
+        }
+
+        let forget =
+            |client: &mut Client<'_>, id: u64| lt(client, "gpgpuLtPlanForget", &[id], &[], context);
+        assert_eq!(forget(&mut client, plan(2)), status::SUCCESS);
+        for none in [plan(2), plan(9), 0, u64::MAX] {
+            assert_ne!(forget(&mut client, none), status::SUCCESS, "{none:#x}");
+        }
+        let done = multiply(&mut client, own, plan(2), &here_too);
+        assert_eq!(done, status::INVALID_VALUE);
+
+        // As many as one client may have, and then others in their place.
+        let most = Class::CublasLtPlan.most() as u64;
+        let (first, last) = (10, 10 + most - 2);
+        for serial in first..last {
+            assert_eq!(make(&mut client, plan(serial), &good), status::SUCCESS);
+        }
+        assert_ne!(make(&mut client, plan(last), &good), status::SUCCESS);
+        assert_eq!(forget(&mut client, plan(first)), status::SUCCESS);
+        assert_eq!(make(&mut client, plan(last), &good), status::SUCCESS);
+        check_product(&mut client, blas, at, context, 1);
         client.close();
     });
 }

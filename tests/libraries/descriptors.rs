@@ -81,6 +81,15 @@ impl Layer {
         }
     }
 
+    fn end(self, lt: &Blas) {
+        let [a, b, c, _] = self.layouts;
+        let name = "cublasLtMatmulDescDestroy";
+        assert_eq!(lt.call(name, &[self.operation]), SUCCESS);
+        for layout in [a, b, c] {
+            assert_eq!(lt.call("cublasLtMatrixLayoutDestroy", &[layout]), SUCCESS);
+        }
+    }
+
     fn find(&self, lt: &Blas, handle: u64) -> (u32, Found, u32) {
         let preference = make(lt, "cublasLtMatmulPreferenceCreate", &[]);
         set(lt, "MatmulPreference", preference, 1, 1_u64 << 20);
@@ -369,4 +378,59 @@ fn check_transformation(lt: &Blas, handle: u64, stream: u64) {
         handle, operation, two, from, 0, zero, 0, 0, to, rows, stream,
     ];
     assert_eq!(lt.call("cublasLtMatrixTransform", &words), INVALID_VALUE);
+}
+
+/// More products than the library keeps descriptions of, which threads compute in turn, with descriptors that come and go at the same
+/// addresses. Each result is that of its own description.
+pub fn plans() {
+    const LAYERS: usize = 700;
+    const ROUNDS: usize = 5;
+    begin();
+    let lt = Blas::open_file("libcublasLt.so.13");
+    let [m, n, k] = SHAPE;
+    let (weights, x) = (numbers(m * k, 1), numbers(k * n, 2));
+    let (of_a, of_b) = (upload(&weights), upload(&x));
+    let thread = |seed: usize| {
+        begin();
+        let (mut handle, stream) = (0_u64, new_stream() as u64);
+        let to = (&raw mut handle) as u64;
+        assert_eq!(lt.call("cublasLtCreate", &[to]), SUCCESS);
+        let biases: Vec<Vec<f32>> = (0..LAYERS).map(|at| numbers(m, seed + at)).collect();
+        let at = upload(&biases.concat());
+        let results = alloc(4 * m * n * LAYERS);
+        assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+        for round in 0..ROUNDS {
+            let alpha = round as f32 - 2.0;
+            cuda!(cuMemsetD8_v2(results, 0xff, 4 * m * n * LAYERS));
+            assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+            // The second round is of few, so that those are computed in a row.
+            let layers = [LAYERS, 16][usize::from(round == 1)];
+            for layer in 0..layers {
+                let result = results + (4 * m * n * layer) as u64;
+                let bias = at + (4 * m * layer) as u64;
+                let layer = Layer::new(&lt, bias, [of_a, of_b, result]);
+                let zero = 0_f32;
+                let scalars = [address(&alpha), address(&zero)];
+                assert_eq!(layer.run(&lt, handle, scalars, 0, stream), SUCCESS);
+                layer.end(&lt);
+            }
+            assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+            let mut got = vec![0_f32; m * n * layers];
+            let bytes = size_of_val(&got[..]);
+            cuda!(cuMemcpyDtoH_v2(got.as_mut_ptr().cast(), results, bytes));
+            for (layer, (got, bias)) in got.chunks(m * n).zip(&biases).enumerate() {
+                let right = expected(&weights, &x, bias, alpha);
+                assert_eq!(got, right, "thread {seed}, round {round}, layer {layer}");
+            }
+        }
+        assert_eq!(lt.call("cublasLtDestroy", &[handle]), SUCCESS);
+    };
+    // The second pair finds what the first has left.
+    for pair in [[1, 2], [3, 4]] {
+        std::thread::scope(|scope| {
+            for seed in pair {
+                scope.spawn(move || thread(seed));
+            }
+        });
+    }
 }

@@ -18,7 +18,7 @@ use gpgpu_protocol::{
         Class, Function,
         cublaslt::{
             attributes::Class as Kind,
-            form::{Described, Formed},
+            form::{Described, Formed, Operands},
             status,
         },
     },
@@ -27,6 +27,7 @@ use gpgpu_protocol::{
 use crate::{
     HANDLE,
     descriptor::{Descriptor, Raw},
+    plans::Plan,
 };
 
 /// The most of our libcublas's handles that are known here: as many as there can be at once.
@@ -115,6 +116,13 @@ impl<'a> Parts<'a> {
         &self.operation
     }
 
+    /// The bytes of the operation's and of the layouts'; `None` if there is one of emulation too.
+    pub fn bytes(&self) -> Option<[&[u8]; 5]> {
+        let [a, b, c, d] = self.layouts.each_ref().map(AsRef::as_ref);
+        let all = [self.operation.as_ref(), a, b, c, d];
+        self.emulation.is_none().then_some(all)
+    }
+
     /// All of them, to be written.
     pub fn described(&self) -> Described<'_, Descriptor<'a>> {
         Described {
@@ -136,10 +144,19 @@ pub fn with_written<T>(
     put: impl FnOnce(&mut Formed<'_>),
     send: impl FnOnce(&[u8], u64) -> T,
 ) -> T {
+    written_behind(op.into(), put, send)
+}
+
+/// The same of the rest of a request, of whose form the number so far is `form`.
+fn written_behind<T>(
+    form: u64,
+    put: impl FnOnce(&mut Formed<'_>),
+    send: impl FnOnce(&[u8], u64) -> T,
+) -> T {
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     room.clear();
     let mut writer = Writer::on(room);
-    let mut formed = Formed::new(op, &mut writer);
+    let mut formed = Formed::behind(form, &mut writer);
     put(&mut formed);
     let form = formed.form();
     let blob = writer.into_bytes();
@@ -161,8 +178,8 @@ pub fn send_work(
     put: impl FnOnce(&mut Formed<'_>),
 ) -> Result<(), Status> {
     let put = |formed: &mut Formed<'_>| {
-        formed.count_in(stream);
         put(formed);
+        formed.count_in(stream);
     };
     with_written(function.operation.op, put, |blob, form| {
         let words = [handle as u64, 0, stream];
@@ -176,5 +193,36 @@ pub fn send_work(
         request.ask()?;
         known.accept(form);
         Ok(())
+    })
+}
+
+/// Posts a product of a plan, if the library has accepted one of its form; whether it has.
+///
+/// # Errors
+///
+/// What stands for libcuda's code.
+pub fn post_by_plan(
+    function: &'static Function,
+    known: &Handle,
+    handle: Object,
+    stream: u64,
+    plan: Plan,
+    operands: &Operands,
+) -> Result<bool, Status> {
+    let put = |formed: &mut Formed<'_>| {
+        operands.put(formed);
+        formed.count_in(stream);
+    };
+    written_behind(plan.form, put, |blob, form| {
+        if !known.has_accepted(form) {
+            return Ok(false);
+        }
+        let words = [handle as u64, plan.id, 0, stream];
+        let request = Request {
+            blob,
+            ..Request::new(function, &words)
+        };
+        request.post()?;
+        Ok(true)
     })
 }

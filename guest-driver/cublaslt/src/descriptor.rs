@@ -100,6 +100,7 @@ impl Descriptor<'_> {
     }
 
     /// An attribute's value; 0 of one that is not there.
+    #[inline]
     pub fn get(&self, number: u16) -> u64 {
         self.class.read(self.packed, number).unwrap_or(0)
     }
@@ -123,6 +124,7 @@ impl Descriptor<'_> {
 }
 
 /// Where the values of a descriptor begin.
+#[inline]
 fn values(of: Raw) -> *mut u8 {
     of.cast::<u8>().wrapping_add(MARK)
 }

@@ -12,8 +12,8 @@ use gpgpu_protocol::{
                 Class, POINTER_MODE, SCALE_TYPE, TRANSFORM_POINTER_MODE, TRANSFORM_SCALE_TYPE,
             },
             form::{
-                Algorithm, Place, SCALAR, Scalar, places, put_product, put_transformation,
-                scalar_bytes,
+                Algorithm, Operands, Place, SCALAR, Scalar, places, put_product,
+                put_transformation, scalar_bytes,
             },
             status,
         },
@@ -22,13 +22,36 @@ use gpgpu_protocol::{
 
 use crate::{
     LIBRARY,
-    call::{Parts, on_handle, send_work},
+    call::{Parts, on_handle, post_by_plan, send_work},
     descriptor::{Descriptor, Raw},
-    enter,
+    enter, plans,
 };
 
-const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
+/// `cublasLtMatmul`, with all that its descriptors say.
+pub const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
+/// The same by a plan.
+const BY_PLAN: &Function = CublasLt.find("gpgpuLtPlanMatmul");
 const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
+
+/// A scalar of so many bytes, with zeros behind it.
+///
+/// # Safety
+///
+/// There are so many bytes at the pointer.
+unsafe fn value_at(pointer: *const u8, bytes: usize) -> [u8; SCALAR] {
+    let mut value = [0; SCALAR];
+    // Loads of a fixed width: a copy of a variable length calls `memcpy`.
+    // SAFETY: promised by the caller; the widest type has as much room as the value.
+    unsafe {
+        match bytes {
+            2 => value[..2].copy_from_slice(&pointer.cast::<[u8; 2]>().read()),
+            4 => value[..4].copy_from_slice(&pointer.cast::<[u8; 4]>().read()),
+            8 => value[..8].copy_from_slice(&pointer.cast::<[u8; 8]>().read()),
+            _ => std::ptr::copy_nonoverlapping(pointer, value.as_mut_ptr(), bytes.min(SCALAR)),
+        }
+    }
+    value
+}
 
 /// Alpha and beta, where a descriptor says that they are.
 ///
@@ -49,10 +72,8 @@ unsafe fn scalars(
             Place::Host if pointer.is_null() => Scalar::At(0),
             Place::Host => {
                 let bytes = scalar_bytes(of.get(scale_type)).ok_or(status::INVALID_VALUE)?;
-                let mut value = [0; SCALAR];
-                // SAFETY: promised by the caller; the widest type has as much room.
-                unsafe { std::ptr::copy_nonoverlapping(pointer, value.as_mut_ptr(), bytes) };
-                Scalar::Here(value)
+                // SAFETY: promised by the caller.
+                Scalar::Here(unsafe { value_at(pointer, bytes) })
             }
         };
     }
@@ -95,17 +116,18 @@ pub unsafe extern "C" fn cublasLtMatmul(
             // SAFETY: promised by the caller.
             let scalars = unsafe { scalars(parts.operation(), attributes, [alpha, beta]) }?;
             let stream = stream_id(LIBRARY, stream as u64)?;
+            let operands = Operands {
+                scalars,
+                matrices: [A, B, C, D],
+                workspace: (workspace, workspaceSizeInBytes),
+            };
+            if let Some(plan) = plans::find(&parts, algorithm.as_ref())
+                && post_by_plan(BY_PLAN, known, lightHandle, stream, plan, &operands)?
+            {
+                return Ok(());
+            }
             send_work(MATMUL, known, lightHandle, stream, |sink| {
-                let (described, algorithm) = (parts.described(), algorithm.as_ref());
-                let workspace = (workspace, workspaceSizeInBytes);
-                put_product(
-                    sink,
-                    &described,
-                    algorithm,
-                    scalars,
-                    [A, B, C, D],
-                    workspace,
-                );
+                put_product(sink, &parts.described(), algorithm.as_ref(), &operands);
             })
         })
     })

@@ -44,7 +44,9 @@ struct Row {
 impl Page<'_> {
     fn rows(&self) -> BTreeMap<String, Row> {
         let mut rows = BTreeMap::new();
-        for function in self.library.functions() {
+        let functions = self.library.functions().iter();
+        let functions = || functions.clone().filter(|function| !function.is_own());
+        for function in functions() {
             let row = Row {
                 completes: function.operation.completion.word(),
                 file: String::new(),
@@ -61,7 +63,7 @@ impl Page<'_> {
                 row.file = (*file).to_owned();
             }
         }
-        for function in self.library.functions() {
+        for function in functions() {
             let of = &function.operation;
             let is_by_hand = !rows[of.name].file.is_empty();
             assert_eq!(is_by_hand, of.style == "guest", "{}", of.name);

@@ -1807,4 +1807,7 @@ issued! {
     15 0x0e0d 0xc833b98a4d91862c gpgpuGraphSetSteps;
     15 0x0e0e 0x149a12217ff55764 gpgpuGraphInstantiateFew;
     16 0x0e0f 0x4fb7fb47a3a6eb40 gpgpuGraphEdges;
+    17 0x140f 0xbc44ccfaa32496b3 gpgpuLtPlan;
+    17 0x1410 0x702275c72be6c1d9 gpgpuLtPlanForget;
+    17 0x1411 0x4522b90f41fdeace gpgpuLtPlanMatmul;
 }

@@ -26,6 +26,7 @@ pub enum Width {
 }
 
 /// The bytes of a value of a `cudaDataType`, or `None` if there is no such type.
+#[inline]
 pub(super) fn data_bytes(data: u64) -> Option<usize> {
     Some(match data {
         // Real and complex: 32F, 64F, 16F, 8I, 8U, 32I, 32U, 16BF, 16I, 16U, 64I, 64U, 8F.

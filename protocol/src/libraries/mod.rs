@@ -82,6 +82,11 @@ impl Function {
         kinds.find_map(|(at, kind)| Some((at, is(*kind)?)))
     }
 
+    /// Whether it is this project's own, and no function of NVIDIA's library.
+    pub fn is_own(&self) -> bool {
+        self.operation.name.starts_with("gpgpu")
+    }
+
     /// Whether the worker's part is written by hand: arguments of it are none of the library's.
     pub fn is_composed(&self) -> bool {
         let is = |kind: &Kind| matches!(kind, Kind::Blob | Kind::Reply);

@@ -35,12 +35,16 @@ fn cublaslt() -> String {
          A *scalar* is `bool` 1, `bool`, whether all of its bytes are 0, and {SCALAR} bytes, two words: its value, and zeros behind it; or `bool` 0 and `u64`, its device address. \
          Which of the two, the operation's pointer mode says (`cublasLtPointerMode_t`); in the mode `ALPHA_DEVICE_VECTOR_BETA_ZERO` beta is a value of zeros. NULL is an address of 0 in any mode.\n\n\
          | byte string | form |\n|---|---|\n\
-         | `product` | the descriptors of the product; optionally an algorithm; alpha and beta; the device addresses of A, B, C and D, `u64` each; `u64`, the workspace's device address; `u64`, its bytes |\n\
+         | `description` | the descriptors of the product; optionally an algorithm |\n\
+         | `operands` | alpha and beta; the device addresses of A, B, C and D, `u64` each; `u64`, the workspace's device address; `u64`, its bytes. Scalars are where the plan's pointer mode says |\n\
+         | `product` | a `description`, then `operands` |\n\
          | `transformation` | the transformation's descriptor; the layouts of A, B and C, each optional; alpha and beta; the device addresses of A, B and C |\n\
          | `question` of a heuristic | the descriptors of the product; optionally a preference; `u64`, how many results are wanted, 1 to {MAX_RESULTS}; `u64`, how many algorithms are given, at most as many; these algorithms |\n\
          | `question` of a check | the descriptors of the product; an algorithm |\n\
          | `results` | {RESULT} bytes for each result: a `cublasLtMatmulHeuristicResult_t` |\n\
          | `value` | the bytes of the capability or of the setting, at most {MAX_SETTING} |\n\n\
+         `gpgpuLtPlan` has the device keep what a product is, as a plan; `gpgpuLtPlanMatmul` computes the product of a plan as `cublasLtMatmul` does; `gpgpuLtPlanForget` ends a plan. \
+         They are no functions of NVIDIA's library. A plan is in no context, and any handle takes it.\n\n\
          | class | attribute | bytes | default | holds |\n|---|--:|--:|--:|---|\n"
     );
     for class in Class::ALL {

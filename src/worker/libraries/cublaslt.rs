@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! cuBLASLt's part of the worker: what a call says of its descriptors becomes the library's own, for that call.
 //!
-//! They are made anew each time. The library takes 0.15 µs for those of a product, which is as long as to look for them by what they say.
+//! They are made anew each time: the library takes 0.15 µs for those of a product. Those of a [`Plan`] live as long as that: so a guest
+//! that computes the same again and again need not send them.
 //!
 //! What the library gets of a guest's host memory are values here: scalars, algorithms, and attributes that
 //! [`attributes`](gpgpu_protocol::libraries::cublaslt::attributes) knows for numbers or device addresses. An algorithm's bytes are the
@@ -20,8 +21,8 @@ use gpgpu_protocol::{
                 TRANSFORM_SCALE_TYPE,
             },
             form::{
-                ALGORITHM, Algorithm, Check, Descriptor, Descriptors, MAX_SETTING, Product,
-                Question, RESULT, SCALAR, Scalar, Transformation,
+                self as form, ALGORITHM, Algorithm, Check, Descriptor, Descriptors, MAX_SETTING,
+                Operands, Product, Question, RESULT, SCALAR, Scalar, Transformation,
             },
             status,
         },
@@ -45,6 +46,9 @@ parts! {
     "cublasLtGetVersion": version;
     "cublasLtMatmul": multiply;
     "cublasLtMatrixTransform": transform;
+    "gpgpuLtPlan": new_plan;
+    "gpgpuLtPlanForget": end_plan;
+    "gpgpuLtPlanMatmul": multiply_by_plan;
     "cublasLtMatmulAlgoGetHeuristic": |call, words| find(call, words[0], None);
     "cublasLtMatmulAlgoGetHeuristicForStream": |call, words| find(call, words[0], Some(words[3]));
     "cublasLtMatmulAlgoCheck": |call, words| check(call, words[0], None);
@@ -270,43 +274,73 @@ fn version(call: &mut Call<'_>, _: &[u64]) -> Step<()> {
     Ok(())
 }
 
+/// What a product is, as the library has it.
+struct Plan {
+    parts: Parts,
+    algorithm: Option<Aside>,
+    /// Its `cublasLtPointerMode_t`.
+    mode: u64,
+}
+
+impl Plan {
+    fn new(of: &form::Plan) -> Step<Self> {
+        Ok(Self {
+            parts: Parts::new(&of.descriptors)?,
+            algorithm: of.algorithm.map(Aside),
+            mode: of.mode(),
+        })
+    }
+
+    fn multiply(&self, handle: u64, stream: u64, of: &Operands) -> Step<()> {
+        let multiply = host::multiply()?;
+        let ([a, b, c, d], [of_a, of_b, of_c, of_d]) = (of.matrices, self.parts.layouts());
+        let scalars = Scalars::new(of.scalars);
+        let [alpha, beta] = scalars.addresses();
+        let algorithm: Address = match &self.algorithm {
+            Some(algorithm) => (&raw const *algorithm).cast(),
+            None => std::ptr::null(),
+        };
+        let (operation, (workspace, bytes)) = (self.parts.operation.raw, of.workspace);
+        // SAFETY: the handle, the stream and the descriptors are the library's own and live. Scalars are here, with room for the widest type, or
+        // at device addresses as the descriptor says. The other addresses are the device's, and what the guest chose of
+        // them costs its own context. What the algorithm's bytes do costs this process, which is the guest process's own.
+        done(unsafe {
+            multiply(
+                handle, operation, alpha, a, of_a, b, of_b, beta, c, of_c, d, of_d, algorithm,
+                workspace, bytes, stream,
+            )
+        })
+    }
+}
+
 fn multiply(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
-    let (handle, stream) = (words[0], words[2]);
     let product = read(call, 1, Product::get)?;
-    let multiply = host::multiply()?;
-    let parts = Parts::new(&product.descriptors)?;
-    let ([a, b, c, d], [of_a, of_b, of_c, of_d]) = (product.matrices, parts.layouts());
-    let scalars = Scalars::new(product.scalars);
-    let [alpha, beta] = scalars.addresses();
-    let algorithm = product.algorithm.map(Aside);
-    let algorithm: Address = match &algorithm {
-        Some(algorithm) => (&raw const *algorithm).cast(),
-        None => std::ptr::null(),
-    };
-    let (workspace, bytes) = product.workspace;
-    // SAFETY: the handle, the stream and the descriptors are the library's own and live. Scalars are here, with room for the widest type, or
-    // at device addresses as the descriptor says. The other addresses are the device's, and what the guest chose of
-    // them costs its own context. What the algorithm's bytes do costs this process, which is the guest process's own.
-    done(unsafe {
-        multiply(
-            handle,
-            parts.operation.raw,
-            alpha,
-            a,
-            of_a,
-            b,
-            of_b,
-            beta,
-            c,
-            of_c,
-            d,
-            of_d,
-            algorithm,
-            workspace,
-            bytes,
-            stream,
-        )
-    })
+    Plan::new(&product.plan)?.multiply(words[0], words[2], &product.operands)
+}
+
+/// Makes a plan for later products.
+fn new_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
+    let plan = Box::new(Plan::new(&read(call, 1, form::Plan::get)?)?);
+    // SAFETY: who makes an object gives a pointer to a word. The object is the plan's only owner from here on.
+    unsafe { *(words[0] as *mut u64) = Box::into_raw(plan) as u64 };
+    Ok(())
+}
+
+fn end_plan(_: &mut Call<'_>, words: &[u64]) -> Step<()> {
+    // SAFETY: an object of this class is what `new_plan` has written, and nobody finds it any more.
+    drop(unsafe { Box::from_raw(words[0] as *mut Plan) });
+    Ok(())
+}
+
+fn multiply_by_plan(call: &mut Call<'_>, words: &[u64]) -> Step<()> {
+    if words[1] == 0 {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: an object of this class is what `new_plan` has written. It does not end while this command runs, and nobody changes it: the
+    // library only reads descriptors.
+    let plan = unsafe { &*(words[1] as *const Plan) };
+    let operands = read(call, 2, |bytes| Operands::get(bytes, plan.mode))?;
+    plan.multiply(words[0], words[3], &operands)
 }
 
 fn transform(call: &mut Call<'_>, words: &[u64]) -> Step<()> {

@@ -156,6 +156,7 @@ const EMULATED: &[Attribute] = attributes! {
 
 impl Attribute {
     /// Its value at a place among packed ones; `None` if they end before.
+    #[inline]
     pub fn read(&self, packed: &[u8], place: usize) -> Option<u64> {
         // Loads of a fixed width: a copy of a variable length calls `memcpy`.
         let from = packed.get(place..)?;
@@ -236,6 +237,7 @@ impl Class {
     }
 
     /// The attribute with a number, and its place among the values of all, which lie packed one after the other; `None` if there is none.
+    #[inline]
     pub fn find(self, number: u16) -> Option<(usize, &'static Attribute)> {
         let index = *self.tables().by_number.get(usize::from(number))?;
         let of = self.attributes().get(usize::from(index))?;
@@ -243,11 +245,13 @@ impl Class {
     }
 
     /// The place of the attribute with an index among [`Class::attributes`].
+    #[inline]
     pub fn place(self, index: usize) -> usize {
         self.tables().places[index].into()
     }
 
     /// The attributes that have a byte in the word of the packed values with an index: a bit for the index of each.
+    #[inline]
     pub fn in_word(self, word: usize) -> u64 {
         self.tables().by_word.get(word).copied().unwrap_or(0)
     }
@@ -262,6 +266,7 @@ impl Class {
         self.tables().defaults.as_chunks().0
     }
 
+    #[inline]
     fn tables(self) -> &'static Tables {
         static ALL: [Tables; Class::ALL.len()] = {
             let mut all = [Tables::NONE; Class::ALL.len()];
@@ -286,6 +291,7 @@ impl Class {
     }
 
     /// An attribute's value among packed ones; `None` if there is none.
+    #[inline]
     pub fn read(self, packed: &[u8], number: u16) -> Option<u64> {
         let (place, of) = self.find(number)?;
         of.read(packed, place)

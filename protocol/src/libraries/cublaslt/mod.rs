@@ -3,6 +3,8 @@
 //!
 //! Descriptors live in the guest. A call that uses some carries all that they say, and its scalars, in one argument, whose bytes are [`form`]'s:
 //! all such rows are written by hand on both sides. [`attributes`] has what descriptors are made of.
+//!
+//! What a program computes again and again, the host can keep: a plan, of which later calls name the id.
 
 pub mod attributes;
 pub mod form;
@@ -84,6 +86,9 @@ macro_rules! with_cublaslt {
             0x140c call guest cublasLtMatmulAlgoCapGetAttribute(algo: in[64], attr: i32, value: reply);
             0x140d call guest cublasLtMatmulAlgoConfigGetAttribute(algo: in[64], attr: i32, value: reply);
             0x140e call guest cublasLtMatmulAlgoConfigSetAttribute(algo: inout[64], attr: i32, buf: array[1, sizeInBytes], sizeInBytes: i64);
+            0x140f call guest gpgpuLtPlan(plan: new[CublasLtPlan], description: blob);
+            0x1410 post guest gpgpuLtPlanForget(plan: gone[CublasLtPlan]);
+            0x1411 post guest gpgpuLtPlanMatmul(lightHandle: handle[CublasLtHandle], plan: object[CublasLtPlan], operands: blob, stream: stream) work;
         }
     };
 }

@@ -43,6 +43,7 @@ pub trait Sink {
 }
 
 /// Of an address, what can decide: its alignment, up to so many bytes as a power of two, and whether it is NULL.
+#[inline]
 fn alignment(address: u64, most: u32) -> u64 {
     u64::from(address.trailing_zeros().min(most)) << 1 | u64::from(address == 0)
 }
@@ -61,6 +62,11 @@ impl<'a> Formed<'a> {
             writer,
             form: op.into(),
         }
+    }
+
+    /// Writes the rest of a request, of which the number so far is this.
+    pub fn behind(form: u64, writer: &'a mut Writer) -> Self {
+        Self { writer, form }
     }
 
     /// The number.
@@ -214,6 +220,7 @@ pub enum Place {
 }
 
 /// Where alpha and beta are by a `cublasLtPointerMode_t`; `None` if there is no such mode.
+#[inline]
 pub fn places(mode: u64) -> Option<[Place; 2]> {
     Some(match mode {
         0 => [Place::Host; 2],
@@ -225,6 +232,7 @@ pub fn places(mode: u64) -> Option<[Place; 2]> {
 }
 
 /// The bytes of a scalar of a scale type; `None` if there is no such type.
+#[inline]
 pub fn scalar_bytes(scale_type: u64) -> Option<usize> {
     data_bytes(scale_type)
 }
@@ -344,43 +352,123 @@ fn get_algorithm(reader: &mut Reader<'_>) -> Result<Algorithm, Malformed> {
     Ok(bytes)
 }
 
-/// Writes a product: `D = alpha op(A) op(B) + beta C`, with an algorithm or the library's choice.
-pub fn put_product<T: AsRef<[u8]>>(
+/// Writes a plan: what a product is, and the algorithm, or the library's choice.
+pub fn put_plan<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
     algorithm: Option<&Algorithm>,
-    scalars: [Scalar; 2],
-    matrices: [u64; 4],
-    workspace: (u64, u64),
 ) {
     described.put(sink);
     sink.value(algorithm.is_some().into());
     if let Some(bytes) = algorithm {
         sink.bytes(bytes);
     }
-    for scalar in scalars {
-        scalar.put(sink);
-    }
-    for address in matrices {
-        sink.address(address);
-    }
-    sink.address(workspace.0);
-    sink.value(workspace.1);
 }
 
-/// A product as it came.
+/// A plan as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Product {
-    /// What it is.
+pub struct Plan {
+    /// What the product is.
     pub descriptors: Descriptors,
     /// How the library computes it.
     pub algorithm: Option<Algorithm>,
+}
+
+impl Plan {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            descriptors: Descriptors::get(reader)?,
+            algorithm: get_optional(reader, get_algorithm)?,
+        })
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none.
+    pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let plan = Self::read(reader)?;
+        reader.end()?;
+        Ok(plan)
+    }
+
+    /// The `cublasLtPointerMode_t`.
+    pub fn mode(&self) -> u64 {
+        let operation = &self.descriptors.operation;
+        operation.get_or_default(Class::Operation, POINTER_MODE)
+    }
+}
+
+/// What a plan computes with: `D = alpha op(A) op(B) + beta C`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operands {
     /// Alpha and beta.
     pub scalars: [Scalar; 2],
     /// The device addresses of A, B, C and D.
     pub matrices: [u64; 4],
     /// The workspace's device address and its bytes.
     pub workspace: (u64, u64),
+}
+
+impl Operands {
+    /// Writes them.
+    pub fn put(&self, sink: &mut (impl Sink + ?Sized)) {
+        for scalar in self.scalars {
+            scalar.put(sink);
+        }
+        for address in self.matrices {
+            sink.address(address);
+        }
+        sink.address(self.workspace.0);
+        sink.value(self.workspace.1);
+    }
+
+    fn read(reader: &mut Reader<'_>, mode: u64) -> Result<Self, Malformed> {
+        let scalars = get_scalars(reader, mode)?;
+        let mut matrices = [0; 4];
+        for address in &mut matrices {
+            *address = reader.word()?;
+        }
+        Ok(Self {
+            scalars,
+            matrices,
+            workspace: (reader.word()?, reader.word()?),
+        })
+    }
+
+    /// Reads those for a plan of this pointer mode.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are none, or have a scalar elsewhere than the pointer mode says.
+    pub fn get(bytes: &[u8], mode: u64) -> Result<Self, Malformed> {
+        let reader = &mut Reader::new(bytes);
+        let operands = Self::read(reader, mode)?;
+        reader.end()?;
+        Ok(operands)
+    }
+}
+
+/// Writes a product: a plan, and its operands.
+pub fn put_product<T: AsRef<[u8]>>(
+    sink: &mut (impl Sink + ?Sized),
+    described: &Described<'_, T>,
+    algorithm: Option<&Algorithm>,
+    operands: &Operands,
+) {
+    put_plan(sink, described, algorithm);
+    operands.put(sink);
+}
+
+/// A product as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Product {
+    /// What it is, and how the library computes it.
+    pub plan: Plan,
+    /// What it computes with.
+    pub operands: Operands,
 }
 
 fn get_scalars(reader: &mut Reader<'_>, mode: u64) -> Result<[Scalar; 2], Malformed> {
@@ -396,24 +484,10 @@ impl Product {
     /// The bytes are none, or have a scalar elsewhere than the pointer mode says.
     pub fn get(bytes: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(bytes);
-        let descriptors = Descriptors::get(reader)?;
-        let mode = descriptors
-            .operation
-            .get_or_default(Class::Operation, POINTER_MODE);
-        let product = Self {
-            descriptors,
-            algorithm: get_optional(reader, get_algorithm)?,
-            scalars: get_scalars(reader, mode)?,
-            matrices: [
-                reader.word()?,
-                reader.word()?,
-                reader.word()?,
-                reader.word()?,
-            ],
-            workspace: (reader.word()?, reader.word()?),
-        };
+        let plan = Plan::read(reader)?;
+        let operands = Operands::read(reader, plan.mode())?;
         reader.end()?;
-        Ok(product)
+        Ok(Self { plan, operands })
     }
 }
 

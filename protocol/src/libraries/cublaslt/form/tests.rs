@@ -32,9 +32,7 @@ struct Parts {
     emulation: Option<Vec<u8>>,
     layouts: [Vec<u8>; 4],
     algorithm: Option<Algorithm>,
-    scalars: [Scalar; 2],
-    matrices: [u64; 4],
-    workspace: (u64, u64),
+    operands: Operands,
 }
 
 impl Parts {
@@ -50,9 +48,11 @@ impl Parts {
             emulation: None,
             layouts: [layout(8), layout(16), layout(24), layout(24)],
             algorithm: Some([7; ALGORITHM]),
-            scalars: [here(2.0), here(0.0)],
-            matrices: [0x1000, 0x2000, 0x3000, 0x4000],
-            workspace: (0x5000, 1 << 20),
+            operands: Operands {
+                scalars: [here(2.0), here(0.0)],
+                matrices: [0x1000, 0x2000, 0x3000, 0x4000],
+                workspace: (0x5000, 1 << 20),
+            },
         }
     }
 
@@ -66,15 +66,7 @@ impl Parts {
 
     fn put(&self, sink: &mut impl Sink) {
         let (algorithm, described) = (self.algorithm.as_ref(), self.described());
-        let (scalars, matrices) = (self.scalars, self.matrices);
-        put_product(
-            sink,
-            &described,
-            algorithm,
-            scalars,
-            matrices,
-            self.workspace,
-        );
+        put_product(sink, &described, algorithm, &self.operands);
     }
 
     fn written(&self) -> (Vec<u8>, u64) {
@@ -94,22 +86,50 @@ fn a_product_arrives_as_it_was_written() {
     let product = Product::get(&bytes).unwrap();
     // The scale type is the default.
     let set = [(0, 68), (EPILOGUE, 6), (BIAS, 0x7000)];
-    assert_eq!(product.descriptors.operation.set(), set);
-    let emulation = product.descriptors.emulation.as_ref().unwrap();
+    assert_eq!(product.plan.descriptors.operation.set(), set);
+    let emulation = product.plan.descriptors.emulation.as_ref().unwrap();
     assert_eq!(emulation.set(), [(0, 2), (5, 0x9000)]);
-    let columns = product.descriptors.layouts.each_ref();
+    let columns = product.plan.descriptors.layouts.each_ref();
     let columns = columns.map(|of| of.get_or_default(Class::Layout, COLUMNS));
     assert_eq!(columns, [8, 16, 24, 24]);
-    let batches = product.descriptors.layouts[0].get_or_default(Class::Layout, BATCH_COUNT);
+    let batches = product.plan.descriptors.layouts[0].get_or_default(Class::Layout, BATCH_COUNT);
     assert_eq!(batches, 1);
-    assert_eq!(product.algorithm, Some([7; ALGORITHM]));
-    assert_eq!(product.scalars, parts.scalars);
-    assert_eq!(product.matrices, parts.matrices);
-    assert_eq!(product.workspace, parts.workspace);
+    assert_eq!(product.plan.algorithm, Some([7; ALGORITHM]));
+    assert_eq!(product.operands, parts.operands);
     for cut in 0..bytes.len() {
         assert!(Product::get(&bytes[..cut]).is_err(), "{cut}");
     }
     assert!(Product::get(&[bytes, vec![0; 8]].concat()).is_err());
+}
+
+/// A product that names a plan comes to the same as one that has it with it, and is of the same form.
+#[test]
+fn a_plan_and_its_operands_are_the_product() {
+    let parts = Parts::new();
+    let (whole, form) = parts.written();
+    let mut plan = Writer::new();
+    let mut formed = Formed::new(1, &mut plan);
+    put_plan(&mut formed, &parts.described(), parts.algorithm.as_ref());
+    let so_far = formed.form();
+    let mut operands = Writer::new();
+    let mut formed = Formed::behind(so_far, &mut operands);
+    parts.operands.put(&mut formed);
+    assert_eq!(formed.form(), form);
+    let (plan, operands) = (plan.into_bytes(), operands.into_bytes());
+    assert_eq!([&plan[..], &operands[..]].concat(), whole);
+    let product = Product::get(&whole).unwrap();
+    assert_eq!(Plan::get(&plan), Ok(product.plan));
+    assert_eq!(Operands::get(&operands, 0), Ok(product.operands));
+    // The scalars are at host addresses.
+    assert!(Operands::get(&operands, 1).is_err());
+    for (bytes, is_plan) in [(plan, true), (operands, false)] {
+        let is_good = |bytes: &[u8]| match is_plan {
+            true => Plan::get(bytes).is_ok(),
+            false => Operands::get(bytes, 0).is_ok(),
+        };
+        assert!((0..bytes.len()).all(|cut| !is_good(&bytes[..cut])));
+        assert!(!is_good(&[bytes, vec![0; 8]].concat()));
+    }
 }
 
 #[test]
@@ -127,23 +147,23 @@ fn what_decides_is_the_form_and_nothing_else_is() {
         form_too
     };
     for same in [
-        &(|parts: &mut Parts| parts.matrices[2] = 0x7_0000) as &dyn Fn(&mut Parts),
+        &(|parts: &mut Parts| parts.operands.matrices[2] = 0x7_0000) as &dyn Fn(&mut Parts),
         &|parts| parts.operation = operation(&[(0, 68), (EPILOGUE, 6), (BIAS, 0x1_0000)]),
-        &|parts| parts.scalars[0] = here(3.0),
-        &|parts| parts.workspace.0 = 0x6000,
+        &|parts| parts.operands.scalars[0] = here(3.0),
+        &|parts| parts.operands.workspace.0 = 0x6000,
     ] {
         assert_eq!(form_with(same), form);
     }
     for other in [
-        &(|parts: &mut Parts| parts.matrices[2] = 0x3008) as &dyn Fn(&mut Parts),
-        &|parts| parts.matrices[2] = 0,
+        &(|parts: &mut Parts| parts.operands.matrices[2] = 0x3008) as &dyn Fn(&mut Parts),
+        &|parts| parts.operands.matrices[2] = 0,
         &|parts| parts.operation = operation(&[(0, 68), (EPILOGUE, 6), (BIAS, 0x7002)]),
         &|parts| parts.operation = operation(&[(0, 68), (EPILOGUE, 4), (BIAS, 0x7000)]),
         &|parts| parts.layouts[1] = parts.layouts[0].clone(),
-        &|parts| parts.scalars[1] = here(1.0),
+        &|parts| parts.operands.scalars[1] = here(1.0),
         &|parts| parts.algorithm = None,
         &|parts| parts.algorithm = Some([8; ALGORITHM]),
-        &|parts| parts.workspace.1 = 0,
+        &|parts| parts.operands.workspace.1 = 0,
     ] {
         assert_ne!(form_with(other), form);
     }
@@ -173,7 +193,7 @@ fn scalars_are_where_the_pointer_mode_says_and_nowhere_else() {
         ] {
             let mut parts = Parts::new();
             parts.operation = operation(&[(POINTER_MODE, mode)]);
-            parts.scalars = scalars;
+            parts.operands.scalars = scalars;
             let has_mode = places(mode).is_some();
             let is_good = good.contains(&scalars)
                 || has_mode && (scalars == [null; 2] || scalars == [at, null] && mode != 0);
@@ -228,14 +248,14 @@ fn the_other_requests_arrive_as_they_were_written() {
         sink,
         &operation,
         [Some(a), None, Some(c)],
-        parts.scalars,
+        parts.operands.scalars,
         matrices,
     );
     let bytes = writer.into_bytes();
     let transformation = Transformation::get(&bytes).unwrap();
     assert_eq!(transformation.operation.set(), [(2, 1)]);
     assert!(transformation.layouts[1].is_none() && transformation.layouts[2].is_some());
-    assert_eq!(transformation.scalars, parts.scalars);
+    assert_eq!(transformation.scalars, parts.operands.scalars);
     assert_eq!(transformation.matrices, matrices);
 
     let preference = packed(Class::Preference, &[(1, 1 << 22)]);

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Plans: descriptions of products that the host keeps, so that a product which a program computes again and again travels without them.
+//!
+//! A program makes the same descriptors anew for each product, so a plan is found by all that they say. Each thread has a table of its
+//! own: nobody ends a plan between a look at the table and the product that names it, and no lock is taken. The second product of a
+//! description makes the plan. A program whose descriptions never come twice pays for a hash alone.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use gpgpu_library::{
+    Status,
+    forward::{self, Request, new_object},
+    handle::sister,
+};
+use gpgpu_protocol::libraries::{
+    Class, Function,
+    Library::CublasLt,
+    cublaslt::form::{Algorithm, Formed, put_plan},
+};
+
+use crate::{
+    LIBRARY,
+    call::{Parts, with_written},
+    product::MATMUL,
+};
+
+const NEW: &Function = CublasLt.find("gpgpuLtPlan");
+const END: &Function = CublasLt.find("gpgpuLtPlanForget");
+
+/// The places of a thread's table; a model has a few hundred products.
+const PLACES: usize = 512;
+/// The most plans of the process: fewer than the host keeps of one client.
+const MOST: usize = Class::CublasLtPlan.most() / 2;
+/// How many other descriptions meet a plan at its place, each once, before it makes room.
+const PATIENCE: u8 = 8;
+
+/// The plans that there are, of all threads.
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+/// Plans of threads that have ended; the next thread that makes one ends them.
+static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Whether the host keeps no plans.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// A plan of the host's.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Its id.
+    pub id: u64,
+    /// The number for the form of its products, as far as it says.
+    pub form: u64,
+}
+
+/// A plan, and what it is for.
+struct Kept {
+    plan: Plan,
+    described: Box<[u8]>,
+    lengths: [usize; 5],
+    algorithm: Option<Algorithm>,
+}
+
+impl Kept {
+    fn is_for(&self, parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> bool {
+        let mut rest = &self.described[..];
+        let mut is_next = |part: &[u8]| match rest.split_at_checked(part.len()) {
+            Some((head, tail)) => {
+                rest = tail;
+                head == part
+            }
+            None => false,
+        };
+        self.algorithm.as_ref() == algorithm
+            && self.lengths == parts.map(<[u8]>::len)
+            && parts.into_iter().all(&mut is_next)
+    }
+}
+
+/// A place of the table.
+#[derive(Default)]
+struct Place {
+    /// Of the description that came last, or of that of the plan.
+    hash: u64,
+    patience: u8,
+    kept: Option<Box<Kept>>,
+}
+
+/// The table of a thread.
+#[derive(Default)]
+struct Table(Vec<Place>);
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The thread's part of libcuda may have ended before this: nothing is sent from here.
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.extend(
+            self.0
+                .iter()
+                .filter_map(|place| Some(place.kept.as_ref()?.plan.id)),
+        );
+    }
+}
+
+thread_local! {
+    static TABLE: RefCell<Table> = const { RefCell::new(Table(Vec::new())) };
+}
+
+/// A number for a description. Its places count: to swap two layouts makes another one.
+fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
+    // Products of halves, which a processor computes several of at once.
+    let mut key = 1_u32;
+    let mut sum = 0_u64;
+    let algorithm = algorithm.map_or(&[][..], |of| &of[..]);
+    for part in parts.into_iter().chain([algorithm]) {
+        // What is behind the last whole word is compared, and that is enough.
+        for word in part.as_chunks().0 {
+            let word = u64::from_ne_bytes(*word);
+            key = key.wrapping_add(0x9e37_79b9);
+            let low = (word as u32).wrapping_add(key);
+            let high = ((word >> 32) as u32).wrapping_add(!key);
+            sum = sum.wrapping_add(u64::from(low).wrapping_mul(u64::from(high)));
+        }
+    }
+    sum ^ sum >> 32
+}
+
+/// The host's plan for a product; `None` if it has none, and the product travels with its descriptors.
+pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Option<Plan> {
+    // A descriptor of emulation would count too: few programs have one.
+    let bytes = parts.bytes()?;
+    let hash = hash(bytes, algorithm);
+    let find = |table: &RefCell<Table>| {
+        let mut table = table.try_borrow_mut().ok()?;
+        if table.0.is_empty() {
+            table.0.resize_with(PLACES, Place::default);
+        }
+        let place = &mut table.0[hash as usize % PLACES];
+        match &place.kept {
+            Some(kept) if place.hash == hash => {
+                place.patience = PATIENCE;
+                kept.is_for(bytes, algorithm).then_some(kept.plan)
+            }
+            None if place.hash == hash => {
+                let made = make(parts, algorithm).ok().flatten()?;
+                let plan = made.plan;
+                (place.kept, place.patience) = (Some(Box::new(made)), PATIENCE);
+                Some(plan)
+            }
+            kept => {
+                place.patience = place.patience.saturating_sub(1);
+                if kept.is_none() || place.patience == 0 {
+                    place.hash = hash;
+                    if let Some(kept) = place.kept.take() {
+                        end(kept.plan.id);
+                    }
+                }
+                None
+            }
+        }
+    };
+    TABLE.try_with(find).ok().flatten()
+}
+
+fn end(id: u64) {
+    ALIVE.fetch_sub(1, Ordering::Relaxed);
+    // Of no use: without a host there is no plan either.
+    let _ = forward::send(END, &[id]);
+}
+
+/// Whether the host keeps plans: one from before there were any does not.
+fn is_kept() -> Result<bool, Status> {
+    let kept = sister(LIBRARY)?.has(NEW.operation.op);
+    kept.map_err(|code| LIBRARY.statuses().of_code(code))
+}
+
+/// Has the host make a plan; `None` if it keeps none, or there are too many.
+fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>, Status> {
+    // One that has refused a plan is asked for no other: each would wait.
+    if REFUSED.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    if !is_kept()? {
+        REFUSED.store(true, Ordering::Relaxed);
+        return Ok(None);
+    }
+    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    left.into_iter().for_each(end);
+    let Some(bytes) = parts.bytes() else {
+        return Ok(None);
+    };
+    if ALIVE.fetch_add(1, Ordering::Relaxed) >= MOST {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+        return Ok(None);
+    }
+    let put = |sink: &mut Formed<'_>| put_plan(sink, &parts.described(), algorithm);
+    let made: Result<_, Status> = with_written(MATMUL.operation.op, put, |blob, form| {
+        let id = new_object(Class::CublasLtPlan)?;
+        let words = [id, 0];
+        let request = Request {
+            blob,
+            ..Request::new(NEW, &words)
+        };
+        // It waits: a plan that the host could not make must not be named.
+        request.ask()?;
+        Ok(Plan { id, form })
+    });
+    let plan = made.inspect_err(|_| {
+        REFUSED.store(true, Ordering::Relaxed);
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    })?;
+    Ok(Some(Kept {
+        plan,
+        described: bytes.concat().into(),
+        lengths: bytes.map(<[u8]>::len),
+        algorithm: algorithm.copied(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_description_counts() {
+        let words = |seed: u8| -> Vec<u8> { (0..64).map(|at| seed.wrapping_mul(at)).collect() };
+        let all: Vec<Vec<u8>> = (1..6).map(words).collect();
+        let parts = |all: &[Vec<u8>]| -> [Vec<u8>; 5] { all.to_vec().try_into().unwrap() };
+        fn of(all: &[Vec<u8>; 5]) -> [&[u8]; 5] {
+            all.each_ref().map(Vec::as_slice)
+        }
+        let first = parts(&all);
+        let algorithm = [7; 64];
+        let kept = Kept {
+            plan: Plan { id: 1, form: 2 },
+            described: of(&first).concat().into(),
+            lengths: of(&first).map(<[u8]>::len),
+            algorithm: Some(algorithm),
+        };
+        assert!(kept.is_for(of(&first), Some(&algorithm)));
+        let same = hash(of(&first), Some(&algorithm));
+        let mut others = Vec::new();
+        for (part, at) in (0..5).flat_map(|part| [(part, 0), (part, 31), (part, 63)]) {
+            let mut other = first.clone();
+            other[part][at] ^= 1;
+            others.push((other, Some(algorithm)));
+        }
+        let mut swapped = first.clone();
+        swapped.swap(1, 2);
+        others.push((swapped, Some(algorithm)));
+        others.push((first.clone(), None));
+        others.push((first.clone(), Some([8; 64])));
+        for (at, (other, algorithm)) in others.iter().enumerate() {
+            assert!(!kept.is_for(of(other), algorithm.as_ref()), "{at}");
+            assert_ne!(hash(of(other), algorithm.as_ref()), same, "{at}");
+        }
+        // The same bytes, divided in another way, and a part that is longer by less than a word.
+        let mut divided = first.clone();
+        let last = divided[0].split_off(56);
+        divided[1].splice(..0, last);
+        let mut longer = first.clone();
+        longer[4].push(0);
+        for other in [divided, longer] {
+            assert!(!kept.is_for(of(&other), Some(&algorithm)));
+        }
+    }
+}
