@@ -416,6 +416,28 @@ fn executable_graphs_count_by_the_most_that_there_were() {
     other.succeeds("graphs 20 20");
 }
 
+/// Those for which the program does not wait, too: it does wait where there may be no room.
+#[test]
+fn graphs_like_one_before_are_refused_at_once_where_there_is_no_room() {
+    let Some(back_end) = start([limit(), limit()]) else {
+        return;
+    };
+    let (mut one, mut other) = (Program::start(&back_end, 0), Program::start(&back_end, 0));
+    one.succeeds("launches 100 20");
+    let left = one.info().0;
+    for _ in 0..2 {
+        one.succeeds("ungraph");
+        one.succeeds("launches 100 20");
+        assert_eq!(one.info().0, left);
+    }
+    other.0.ask("fill 1 2097152");
+    one.succeeds("ungraph");
+    one.succeeds("launches 100 20");
+    one.has_no_room("launches 100 20");
+    one.succeeds("ungraph");
+    one.succeeds("launches 50 20");
+}
+
 #[test]
 fn pitfall_67_every_other_way_to_allocate_counts_or_does_not_exist() {
     let Some(back_end) = start([limit(), limit()]) else {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The byte strings of libraries' requests that a worker takes apart: products of cuBLASLt and questions about them, cuDNN's variant packs
+//! The byte strings of libraries' requests that a worker takes apart: products and plans of cuBLASLt and questions about them, cuDNN's variant packs
 //! and values, and selections and scalars of cuSPARSELt.
 //!
 //! Whatever can be read says the same when it is written and read once more.
 #![no_main]
 
 use gpgpu_protocol::{
-    codec::Writer,
+    codec::{Reader, Writer},
     libraries::{
         cublaslt::{
             attributes::Class,
             form::{
-                Check, Described, Descriptor, Descriptors, Formed, Product, Question,
-                Transformation, put_check, put_product, put_question, put_transformation,
+                Check, Described, Descriptor, Descriptors, Formed, Operands, Plan, Product,
+                Question, Sink, Transformation, put_check, put_plan, put_product, put_question,
+                put_transformation,
             },
         },
         cudnn::backend::{Pack, Values},
@@ -66,19 +67,28 @@ fn written(put: impl FnOnce(&mut Formed<'_>)) -> Vec<u8> {
 
 fn product(bytes: &[u8]) -> Option<Vec<u8>> {
     let of = Product::get(bytes).ok()?;
-    let all = Packed::of(&of.descriptors);
-    let (described, algorithm) = (all.described(), of.algorithm.as_ref());
-    let put = |sink: &mut Formed<'_>| {
-        put_product(
-            sink,
-            &described,
-            algorithm,
-            of.scalars,
-            of.matrices,
-            of.workspace,
-        );
-    };
+    let all = Packed::of(&of.plan.descriptors);
+    let (described, algorithm) = (all.described(), of.plan.algorithm.as_ref());
+    let put = |sink: &mut Formed<'_>| put_product(sink, &described, algorithm, &of.operands);
     Some(written(put))
+}
+
+fn plan(bytes: &[u8]) -> Option<Vec<u8>> {
+    let of = Plan::get(bytes).ok()?;
+    let all = Packed::of(&of.descriptors);
+    Some(written(|sink| {
+        put_plan(sink, &all.described(), of.algorithm.as_ref());
+    }))
+}
+
+/// Behind a word that stands for the plan's pointer mode.
+fn operands(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mode = Reader::new(bytes).word().ok()?;
+    let of = Operands::get(&bytes[8..], mode).ok()?;
+    Some(written(|sink| {
+        sink.value(mode);
+        of.put(sink);
+    }))
 }
 
 fn transformation(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -133,7 +143,7 @@ fn scalars(bytes: &[u8]) -> Option<Vec<u8>> {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
-    let again = match input.u8() % 8 {
+    let again = match input.u8() % 10 {
         0 => product,
         1 => transformation,
         2 => question,
@@ -141,7 +151,9 @@ fuzz_target!(|bytes: &[u8]| {
         4 => pack,
         5 => values,
         6 => selection,
-        _ => scalars,
+        7 => scalars,
+        8 => plan,
+        _ => operands,
     };
     // What a guest says of an attribute that is as in a new descriptor is left out the first time.
     if let Some(first) = again(input.rest()) {

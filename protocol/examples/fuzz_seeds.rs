@@ -14,8 +14,8 @@ use gpgpu_protocol::{
         cublaslt::{
             attributes,
             form::{
-                ALGORITHM, Described, Formed, SCALAR, Scalar, put_check, put_product, put_question,
-                put_transformation,
+                ALGORITHM, Described, Formed, Operands, Scalar, Sink, put_check, put_plan,
+                put_product, put_question, put_transformation,
             },
         },
         cudnn::backend::{Pack, Place, VALUE_BYTES, Values},
@@ -244,22 +244,25 @@ fn forms() -> std::io::Result<()> {
         emulation: Some(&emulation),
         layouts: [&layout; 4],
     };
-    let (algorithm, scalars) = ([5; ALGORITHM], [Scalar::Here([0x3f; SCALAR]); 2]);
+    let (algorithm, scalars) = ([5; ALGORITHM], [Scalar::Here([0x3f; 2]); 2]);
     let written = |form: u8, put: &dyn Fn(&mut Formed<'_>)| {
         let mut writer = Writer::new();
         put(&mut Formed::new(0, &mut writer));
         [&[form][..], &writer.into_bytes()].concat()
     };
     let [a, b, c] = [1_u64 << 44, 2 << 44, 3 << 44];
+    let operands = Operands {
+        scalars,
+        matrices: [a, b, c, c],
+        workspace: (a, 4096),
+    };
     let product = written(0, &|sink| {
-        put_product(
-            sink,
-            &described,
-            Some(&algorithm),
-            scalars,
-            [a, b, c, c],
-            (a, 4096),
-        );
+        put_product(sink, &described, Some(&algorithm), &operands);
+    });
+    let plan = written(8, &|sink| put_plan(sink, &described, Some(&algorithm)));
+    let by_plan = written(9, &|sink| {
+        sink.value(0);
+        operands.put(sink);
     });
     let transformation = written(1, &|sink| {
         let layouts = [Some(&layout), None, Some(&layout)];
@@ -286,6 +289,8 @@ fn forms() -> std::io::Result<()> {
         ("selection", [&[6][..], &selection.bytes()].concat()),
         ("scalars", [&[7][..], &at.bytes()].concat()),
         ("product", product),
+        ("plan", plan),
+        ("operands", by_plan),
         ("transformation", transformation),
         ("question", question),
         ("check", check),

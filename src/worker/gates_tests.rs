@@ -331,15 +331,13 @@ fn names_no_event(name: &str) -> bool {
 fn composed(of: &libraries::Function) -> Option<Vec<u8>> {
     use libraries::cublaslt::{
         attributes::Class,
-        form::{
-            Described, Formed, Operands, SCALAR, Scalar, put_plan, put_product, put_transformation,
-        },
+        form::{Described, Formed, Operands, Scalar, put_plan, put_product, put_transformation},
     };
     use libraries::cusparselt::form::{self as sparse, Form};
     let new = |class: Class| class.defaults().to_vec();
     let [operation, transform, layout] =
         [Class::Operation, Class::Transform, Class::Layout].map(new);
-    let scalars = [Scalar::Here([0; SCALAR]); 2];
+    let scalars = [Scalar::Here([0; 2]); 2];
     let described = Described {
         operation: &operation,
         emulation: None,

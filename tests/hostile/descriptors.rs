@@ -11,8 +11,8 @@ use gpgpu_protocol::{
         cublaslt::{
             attributes::{self, COLUMNS, LEADING, POINTER_MODE, ROWS},
             form::{
-                ALGORITHM, Described, Formed, MAX_RESULTS, Operands, SCALAR, Scalar, put_check,
-                put_plan, put_product, put_question,
+                ALGORITHM, Described, Formed, MAX_RESULTS, Operands, Scalar, put_check, put_plan,
+                put_product, put_question,
             },
             status,
         },
@@ -99,9 +99,7 @@ fn by_plan(at: [u64; 3], scalars: [Scalar; 2]) -> Vec<u8> {
 }
 
 fn here(value: f32) -> Scalar {
-    let mut bytes = [0; SCALAR];
-    bytes[..4].copy_from_slice(&value.to_le_bytes());
-    Scalar::Here(bytes)
+    Scalar::Here([value.to_bits().into(), 0])
 }
 
 fn command(name: &str, words: &[u64], blob: &[u8], context: u64) -> Vec<u8> {

@@ -724,6 +724,83 @@ PITFALL(41, large_graphs_and_wide_ones) {
     CK(cuGraphDestroy(graph));
 }
 
+// A graph like one before is not waited for: each does what it was made for, changes and ends in its order.
+PITFALL(41, graphs_that_are_alike_are_each_their_own) {
+    Gpu gpu;
+    CUfunction f = gpu.function("step");
+    const unsigned deep = 5, rounds = 40, threads = 3;
+    auto power = [](unsigned factor) {
+        unsigned word = 0;
+        for (unsigned i = 0; i < deep; i++)
+            word = word * factor + i;
+        return word;
+    };
+    auto make = [&](CUdeviceptr word, unsigned factor) {
+        CUgraph graph = new_graph();
+        std::vector<CUgraphNode> last;
+        for (unsigned i = 0; i < deep; i++)
+            last = {add_step(graph, last, f, word, factor, i)};
+        return graph;
+    };
+    auto work = [&](unsigned thread) {
+        CK(cuCtxSetCurrent(gpu.context));
+        CUstream stream = new_stream();
+        CUdeviceptr words = device_words(rounds, 0);
+        std::vector<CUgraphExec> kept;
+        for (unsigned i = 0; i < rounds; i++) {
+            CUgraph graph = make(words + 4 * i, thread + i);
+            CUgraphExec exec = instantiate(graph);
+            // Changed before its first launch, by a setter and as a whole.
+            CUgraph other = make(words + 4 * i, thread + i + 1);
+            if (i % 4 == 1) {
+                size_t count = 1;
+                CUgraphNode last;
+                Step to(f, words + 4 * i, 0, 7);
+                CK(cuGraphGetNodes(graph, &last, &count));
+                CK(cuGraphExecKernelNodeSetParams(exec, last, &to.node));
+            } else if (i % 4 == 2) {
+                CUgraphExecUpdateResultInfo info{};
+                CK(cuGraphExecUpdate(exec, other, &info));
+            } else if (i % 4 == 3) {
+                CK(cuGraphUpload(exec, stream));
+            }
+            CK(cuGraphDestroy(other));
+            CK(cuGraphDestroy(graph));
+            CK(cuGraphLaunch(exec, stream));
+            // One in three ends while it may not be made yet.
+            if (i % 3 == 0)
+                CK(cuGraphExecDestroy(exec));
+            else
+                kept.push_back(exec);
+        }
+        std::vector<unsigned> got(rounds);
+        CK(cuMemcpyDtoHAsync(got.data(), words, rounds * 4, stream));
+        CK(cuStreamSynchronize(stream));
+        for (unsigned i = 0; i < rounds; i++) {
+            unsigned factor = thread + i + (i % 4 == 2), right = power(factor);
+            if (i % 4 == 1) {
+                // The first step sets the word to 7.
+                right = 7;
+                for (unsigned j = 1; j < deep; j++)
+                    right = right * factor + j;
+            }
+            EXPECT(got[i] == right, "thread %u, graph %u: %u, not %u", thread, i, got[i], right);
+        }
+        for (CUgraphExec exec : kept)
+            CK(cuGraphExecDestroy(exec));
+        CK(cuMemFree(words));
+        CK(cuStreamDestroy(stream));
+    };
+    // The host has made as many at a time in the first round; so the second waits for none.
+    for (int round = 0; round < 2; round++) {
+        std::vector<std::thread> all;
+        for (unsigned i = 0; i < threads; i++)
+            all.emplace_back(work, i);
+        for (auto &thread : all)
+            thread.join();
+    }
+}
+
 PITFALL(40, what_a_graph_uses_may_end_before_it) {
     Gpu gpu;
     CUstream stream = new_stream();

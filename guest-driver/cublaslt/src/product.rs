@@ -33,24 +33,23 @@ pub const MATMUL: &Function = CublasLt.find("cublasLtMatmul");
 const BY_PLAN: &Function = CublasLt.find("gpgpuLtPlanMatmul");
 const TRANSFORM: &Function = CublasLt.find("cublasLtMatrixTransform");
 
-/// A scalar of so many bytes, with zeros behind it.
+/// A scalar of so many bytes, which are those of a `cudaDataType`, with zeros behind it.
 ///
 /// # Safety
 ///
 /// There are so many bytes at the pointer.
-unsafe fn value_at(pointer: *const u8, bytes: usize) -> [u8; SCALAR] {
-    let mut value = [0; SCALAR];
+unsafe fn value_at(pointer: *const u8, bytes: usize) -> [u64; SCALAR / 8] {
     // Loads of a fixed width: a copy of a variable length calls `memcpy`.
-    // SAFETY: promised by the caller; the widest type has as much room as the value.
+    // SAFETY: promised by the caller; a program's value may be anywhere.
     unsafe {
         match bytes {
-            2 => value[..2].copy_from_slice(&pointer.cast::<[u8; 2]>().read()),
-            4 => value[..4].copy_from_slice(&pointer.cast::<[u8; 4]>().read()),
-            8 => value[..8].copy_from_slice(&pointer.cast::<[u8; 8]>().read()),
-            _ => std::ptr::copy_nonoverlapping(pointer, value.as_mut_ptr(), bytes.min(SCALAR)),
+            1 => [u64::from(pointer.read()), 0],
+            2 => [u64::from(pointer.cast::<u16>().read_unaligned()), 0],
+            4 => [u64::from(pointer.cast::<u32>().read_unaligned()), 0],
+            8 => [pointer.cast::<u64>().read_unaligned(), 0],
+            _ => pointer.cast::<[u64; SCALAR / 8]>().read_unaligned(),
         }
     }
-    value
 }
 
 /// Alpha and beta, where a descriptor says that they are.
@@ -68,7 +67,7 @@ unsafe fn scalars(
     for ((scalar, place), pointer) in scalars.iter_mut().zip(places).zip(pointers) {
         *scalar = match place {
             Place::Device => Scalar::At(pointer as u64),
-            Place::Zero => Scalar::Here([0; SCALAR]),
+            Place::Zero => Scalar::Here([0; SCALAR / 8]),
             Place::Host if pointer.is_null() => Scalar::At(0),
             Place::Host => {
                 let bytes = scalar_bytes(of.get(scale_type)).ok_or(status::INVALID_VALUE)?;

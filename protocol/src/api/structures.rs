@@ -517,6 +517,10 @@ pub mod graph_step {
     pub const EDGES: u32 = 14;
     /// So many steps `gpgpuGraphInstantiateFew` takes.
     pub const FEW: usize = 256;
+    /// Bytes of its GPU that an executable graph is charged, beside its steps.
+    pub const BYTES: u64 = 112 << 10;
+    /// Bytes that each of its steps is charged.
+    pub const BYTES_OF_STEP: u64 = 2560;
 }
 
 impl BoxEnd {

@@ -10,14 +10,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use gpgpu_protocol::cuda::*;
+use gpgpu_protocol::{api::graph_step, cuda::*};
 
 use crate::{account::Charge, worker::device_memory::DeviceMemory};
-
-/// Bytes of an executable graph.
-const OF_EACH: u64 = 112 << 10;
-/// Bytes of each of its nodes.
-const OF_NODE: u64 = 2560;
 
 #[derive(Debug, Default)]
 struct Used {
@@ -54,7 +49,7 @@ impl Account {
         device: CUdevice,
         nodes: usize,
     ) -> Result<Taken, CUresult> {
-        let bytes = OF_EACH + OF_NODE * nodes as u64;
+        let bytes = graph_step::BYTES + graph_step::BYTES_OF_STEP * nodes as u64;
         let missing = {
             let mut all = self.lock();
             let used = all.entry(device).or_default();

@@ -232,7 +232,7 @@ impl Parts {
 
 /// A scalar's bytes, where every type is aligned.
 #[repr(align(16))]
-struct Aligned([u8; SCALAR]);
+struct Aligned([u64; SCALAR / 8]);
 
 /// Alpha and beta, as long as the library may read them.
 struct Scalars([(Scalar, Aligned); 2]);
@@ -240,8 +240,8 @@ struct Scalars([(Scalar, Aligned); 2]);
 impl Scalars {
     fn new(scalars: [Scalar; 2]) -> Self {
         Self(scalars.map(|scalar| match scalar {
-            Scalar::Here(bytes) => (scalar, Aligned(bytes)),
-            Scalar::At(_) => (scalar, Aligned([0; SCALAR])),
+            Scalar::Here(words) => (scalar, Aligned(words)),
+            Scalar::At(_) => (scalar, Aligned([0; SCALAR / 8])),
         }))
     }
 

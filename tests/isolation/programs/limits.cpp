@@ -224,11 +224,15 @@ static CUresult unmap() {
     return cuMemUnmap(start, bytes);
 }
 
-// Executable graphs of so many fills, which nobody launches: as many as there is room for, or `most`.
+// Executable graphs of so many fills or launches, which nobody launches: as many as there is room for, or `most`.
 static std::vector<CUgraphExec> executables;
 
-static CUresult make_graphs(size_t most, size_t fills) {
+static CUresult make_graphs(size_t most, size_t steps, bool launches) {
     FIND(cuGraphCreate, "cuGraphCreate");
+    FIND(cuModuleLoadData, "cuModuleLoadData");
+    FIND(cuModuleGetFunction, "cuModuleGetFunction");
+    static auto *add_kernel =
+        find<CUresult(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)>("cuGraphAddKernelNode_v2");
     FIND(cuGraphAddMemsetNode, "cuGraphAddMemsetNode");
     FIND(cuGraphDestroy, "cuGraphDestroy");
     FIND(cuMemAlloc, "cuMemAlloc_v2");
@@ -245,9 +249,22 @@ static CUresult make_graphs(size_t most, size_t fills) {
     fill.dst = to;
     fill.elementSize = 4;
     fill.width = fill.height = 1;
+    static CUfunction nothing = nullptr;
+    if (launches && nothing == nullptr) {
+        CUmodule module = nullptr;
+        const char *text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+        if (code == CUDA_SUCCESS) code = cuModuleLoadData(&module, text);
+        if (code == CUDA_SUCCESS) code = cuModuleGetFunction(&nothing, module, "nothing");
+    }
+    CUDA_KERNEL_NODE_PARAMS launch{};
+    launch.func = nothing;
+    launch.gridDimX = launch.gridDimY = launch.gridDimZ = launch.blockDimX = launch.blockDimY = launch.blockDimZ = 1;
     CUgraphNode node = nullptr;
-    for (size_t i = 0; i < fills && code == CUDA_SUCCESS; i++)
-        code = cuGraphAddMemsetNode(&node, graph, i ? &node : nullptr, i ? 1 : 0, &fill, context);
+    for (size_t i = 0; i < steps && code == CUDA_SUCCESS; i++) {
+        CUgraphNode before = node;
+        code = launches ? add_kernel(&node, graph, &before, i ? 1 : 0, &launch)
+                        : cuGraphAddMemsetNode(&node, graph, &before, i ? 1 : 0, &fill, context);
+    }
     for (size_t i = 0; i < most && code == CUDA_SUCCESS; i++) {
         CUgraphExec made = nullptr;
         code = instantiate(&made, graph, 0);
@@ -436,8 +453,12 @@ int main() {
             answer("reserved", std::to_string(used) + " " + std::to_string(reserved) + " " + std::to_string((int)code));
         } else if (!strcmp(word, "graphs")) {
             sscanf(line, "%*s %zu %zu", &first, &second);
-            code = make_graphs(first, second);
+            code = make_graphs(first, second, false);
             answer("graphs", std::to_string((int)code));
+        } else if (!strcmp(word, "launches")) {
+            sscanf(line, "%*s %zu %zu", &first, &second);
+            code = make_graphs(first, second, true);
+            answer("launches", std::to_string((int)code));
         } else if (!strcmp(word, "ungraph")) {
             FIND(cuGraphExecDestroy, "cuGraphExecDestroy");
             code = CUDA_SUCCESS;

@@ -5,6 +5,7 @@
 //! host hears of a graph when it is instantiated, as a list of steps ([`mod@lower`]), and a launch is a post. What NVIDIA's libraries do in a
 //! stream that records is the exception: only the host's copies know it, so they record it there ([`library`]).
 
+mod accepted;
 pub mod calls;
 pub mod library;
 mod lower;
@@ -45,6 +46,7 @@ use crate::{
     stream, thread,
 };
 
+use accepted::Place;
 use lower::{Lowered, lower};
 pub use lower::{launch_config, launch_step};
 
@@ -242,6 +244,8 @@ pub fn signature(function: &FunctionData) -> Signature {
 pub struct Exec {
     id: u64,
     now: Mutex<Now>,
+    /// The host has it no more when this is dropped: the command for that is sent first.
+    _place: Place,
 }
 
 /// What the host has of an executable graph.
@@ -361,6 +365,22 @@ fn send<H: Request, R: Request>(
         (CUDA_SUCCESS, _) => Ok(()),
         (code, _) => Err(code),
     }
+}
+
+/// Posts a list of steps, if it can travel by the ring; whether it can.
+fn post<H: Request>(
+    client: &Client,
+    steps: &Vec<GraphStep>,
+    here: impl FnOnce(Blob) -> H,
+) -> Result<bool> {
+    let mut writer = Writer::new();
+    writer.put(steps);
+    let list = writer.into_bytes();
+    let rings = client.rings_wide(list.len() + BESIDE);
+    if rings {
+        client.post(&here(Blob(list)))?;
+    }
+    Ok(rings)
 }
 
 fn shape(per_thread: bool) -> DefaultStream {
@@ -487,18 +507,24 @@ impl Gpu for Guest {
         let exec = client.new_id::<GraphExec>();
         let priority = environment().uses_node_priority;
         let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
+        let (place, is_sure) = Place::take(&list, flags);
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
         let few = request::gpgpuGraphInstantiateFew::OP;
         if list.len() <= graph_step::FEW && client.has(few) {
             let few = |steps| request::gpgpuGraphInstantiateFew { exec, steps, flags };
-            send(client, &list, few, beside)?;
+            if !is_sure || !post(client, &list, few)? {
+                send(client, &list, few, beside)?;
+                place.is_made();
+            }
         } else {
             let here = |steps| request::gpgpuGraphInstantiateHere { exec, steps, flags };
             send(client, &list, here, beside)?;
+            place.is_made();
         }
         Ok(Exec {
             id: exec,
             now: Now::new(now),
+            _place: place,
         })
     }
 

@@ -240,8 +240,8 @@ pub fn scalar_bytes(scale_type: u64) -> Option<usize> {
 /// Alpha or beta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
-    /// Its bytes, and zeros.
-    Here([u8; SCALAR]),
+    /// Its bytes, and zeros, in words of little-endian order.
+    Here([u64; SCALAR / 8]),
     /// Its device address, or NULL.
     At(u64),
 }
@@ -249,14 +249,11 @@ pub enum Scalar {
 impl Scalar {
     fn put(self, sink: &mut (impl Sink + ?Sized)) {
         match self {
-            Self::Here(bytes) => {
+            Self::Here(words) => {
                 sink.value(1);
                 // Whether C counts is decided by beta.
-                sink.value(bytes.iter().all(|byte| *byte == 0).into());
-                let (low, high) = bytes.split_at(8);
-                for half in [low, high] {
-                    sink.rest(u64::from_le_bytes(half.try_into().unwrap_or_default()));
-                }
+                sink.value((words == [0; _]).into());
+                words.into_iter().for_each(|word| sink.rest(word));
             }
             Self::At(address) => {
                 sink.value(0);
@@ -275,14 +272,11 @@ impl Scalar {
             };
         }
         let is_zero = reader.get::<bool>()?;
-        let mut bytes = [0; SCALAR];
-        for half in bytes.chunks_exact_mut(8) {
-            half.copy_from_slice(&reader.word()?.to_le_bytes());
-        }
-        if place == Place::Device || is_zero != bytes.iter().all(|byte| *byte == 0) {
+        let words = [reader.word()?, reader.word()?];
+        if place == Place::Device || is_zero != (words == [0; _]) {
             return Err(Malformed::Range);
         }
-        Ok(Self::Here(bytes))
+        Ok(Self::Here(words))
     }
 }
 

@@ -20,9 +20,7 @@ fn operation(values: &[(u16, u64)]) -> Vec<u8> {
 }
 
 fn here(value: f32) -> Scalar {
-    let mut bytes = [0; SCALAR];
-    bytes[..4].copy_from_slice(&value.to_le_bytes());
-    Scalar::Here(bytes)
+    Scalar::Here([value.to_bits().into(), 0])
 }
 
 /// A product to be written, of which tests change one thing.

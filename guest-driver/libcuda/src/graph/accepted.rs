@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Executable graphs that the host surely makes: the program need not wait for them.
+//!
+//! Nothing but memory can keep the host from making a graph of launches like one that it has made before. And the host charges a client for
+//! the most that its graphs have had at a time (`src/worker/executables/charged.rs`). So a graph for which there was room before is not
+//! refused either. Any other graph is waited for, and the program is told at once if the host refuses it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, Hash, Hasher},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+};
+
+use foldhash::fast::RandomState;
+use gpgpu_protocol::api::{GraphStep, graph_step};
+
+/// The most forms that are remembered.
+const FORMS: usize = 1 << 12;
+
+/// What the graphs in a context take of the GPU, in bytes.
+#[derive(Debug, Default)]
+struct Used {
+    now: u64,
+    /// The most for which the host had room.
+    most: u64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    forms: HashSet<u64, RandomState>,
+    used: HashMap<u64, Used, RandomState>,
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An executable graph's part of what is used, until this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    context: u64,
+    bytes: u64,
+    /// The number of the graph's form; `None` for one that is always waited for.
+    form: Option<u64>,
+}
+
+impl Place {
+    /// Counts a graph of these steps; whether the host surely makes it.
+    pub fn take(steps: &[GraphStep], flags: u64) -> (Self, bool) {
+        let place = Self {
+            // All contexts of a graph are on one GPU.
+            context: steps.first().map_or(0, |step| step.context),
+            bytes: graph_step::BYTES + graph_step::BYTES_OF_STEP * steps.len() as u64,
+            form: form(steps, flags),
+        };
+        let mut known = known();
+        let used = known.used.entry(place.context).or_default();
+        used.now += place.bytes;
+        let has_room = used.now <= used.most;
+        let is_known = place.form.is_some_and(|form| known.forms.contains(&form));
+        (place, has_room && is_known)
+    }
+
+    /// The host has made the graph.
+    pub fn is_made(&self) {
+        let mut known = known();
+        let used = known.used.entry(self.context).or_default();
+        used.most = used.most.max(used.now);
+        if let Some(form) = self.form {
+            if known.forms.len() >= FORMS {
+                known.forms.clear();
+            }
+            known.forms.insert(form);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(used) = known().used.get_mut(&self.context) {
+            used.now -= self.bytes;
+        }
+    }
+}
+
+/// A number for graphs that the host makes alike: all but the parameters of its launches. `None` for a graph with other steps, for what
+/// they name may be gone.
+fn form(steps: &[GraphStep], flags: u64) -> Option<u64> {
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+    let mut hasher = STATE.build_hasher();
+    (flags, steps.len()).hash(&mut hasher);
+    for step in steps {
+        if step.kind != graph_step::LAUNCH {
+            return None;
+        }
+        let launch = &step.launch;
+        let grid = [launch.grid_x, launch.grid_y, launch.grid_z];
+        let block = [launch.block_x, launch.block_y, launch.block_z];
+        (step.enabled, step.context, step.object).hash(&mut hasher);
+        (grid, block, launch.shared_bytes, step.params.0.len()).hash(&mut hasher);
+        for attribute in &launch.attributes {
+            (attribute.id, attribute.value).hash(&mut hasher);
+        }
+        (launch.attributes.len(), &step.after).hash(&mut hasher);
+    }
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use gpgpu_protocol::{
+        api::{LaunchAttribute, LaunchConfig},
+        codec::Blob,
+    };
+
+    use super::*;
+
+    fn chain(context: u64, steps: usize) -> Vec<GraphStep> {
+        let step = |at: usize| GraphStep {
+            kind: graph_step::LAUNCH,
+            after: (at as u32).checked_sub(1).into_iter().collect(),
+            enabled: true,
+            context,
+            object: 7,
+            launch: LaunchConfig {
+                grid_x: 3,
+                ..LaunchConfig::default()
+            },
+            params: Blob(vec![at as u8; 16]),
+            ..GraphStep::default()
+        };
+        (0..steps).map(step).collect()
+    }
+
+    fn make(steps: &[GraphStep]) -> (Place, bool) {
+        let (place, is_sure) = Place::take(steps, 0);
+        place.is_made();
+        (place, is_sure)
+    }
+
+    #[test]
+    fn a_graph_is_sure_if_one_like_it_and_as_much_as_it_takes_was_there_before() {
+        let (short, long) = (chain(0x101, 3), chain(0x101, 300));
+        let (first, is_sure) = make(&short);
+        assert!(!is_sure);
+        // Its room is taken.
+        let (second, is_sure) = Place::take(&short, 0);
+        assert!(!is_sure);
+        drop(second);
+        drop(first);
+        let (again, is_sure) = Place::take(&short, 0);
+        assert!(is_sure);
+        // One that the host has refused leaves no room behind.
+        drop(Place::take(&long, 0));
+        drop(again);
+        let (other, is_sure) = Place::take(&long, 0);
+        assert!(!is_sure);
+        other.is_made();
+        drop(other);
+        assert!(Place::take(&long, 0).1);
+        let pair = [Place::take(&short, 0), Place::take(&short, 0)];
+        assert!(pair.iter().all(|(_, is_sure)| *is_sure));
+        // Of another context, and so maybe on another GPU.
+        assert!(!Place::take(&chain(0x201, 3), 0).1);
+    }
+
+    #[test]
+    fn the_parameters_of_launches_alone_are_not_in_the_form() {
+        let steps = chain(0x301, 4);
+        let of = form(&steps, 0).unwrap();
+        let with = |change: &dyn Fn(&mut GraphStep)| {
+            let mut steps = steps.clone();
+            change(&mut steps[2]);
+            form(&steps, 0)
+        };
+        assert_eq!(with(&|step| step.params.0[5] = 99), Some(of));
+        let attribute = |value: u8| LaunchAttribute {
+            id: 4,
+            value: [value; 64],
+        };
+        let others: [&dyn Fn(&mut GraphStep); 9] = [
+            &|step| step.object = 8,
+            &|step| step.context = 0x302,
+            &|step| step.after = vec![0],
+            &|step| step.after = vec![0, 1],
+            &|step| step.enabled = false,
+            &|step| step.launch.block_y = 2,
+            &|step| step.launch.shared_bytes = 1,
+            &|step| step.launch.attributes = vec![attribute(1)],
+            &|step| step.params.0.push(0),
+        ];
+        for (at, change) in others.into_iter().enumerate() {
+            assert!(with(change).is_some_and(|form| form != of), "{at}");
+        }
+        let with_value = |value| with(&|step| step.launch.attributes = vec![attribute(value)]);
+        assert_ne!(with_value(1), with_value(2));
+        assert_ne!(form(&steps, 8), Some(of));
+        assert_ne!(form(&steps[..3], 0), Some(of));
+        assert_eq!(with(&|step| step.kind = graph_step::FILL), None);
+    }
+}
