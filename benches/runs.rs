@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use vhost_device_gpgpu::device::{chain::Segments, runs::resolve};
+use vhost_device_gpgpu::backend::{chain::Segments, runs::resolve};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 const PAGE: u64 = 4096;

@@ -3,7 +3,7 @@
 //!
 //! One program in several roles, each a process of its own:
 //! - [`supervisor`]: the one that the operator starts; it starts and watches the others.
-//! - [`device`]: one for each VM; the vhost-user back end.
+//! - [`backend`]: the device process, one for each VM: the vhost-user back end.
 //! - [`worker`]: one for each CUDA process of a guest; it runs that process's CUDA.
 //! - [`mover`]: one for each GPU; it copies between guests' memory and workers' device memory.
 //!
@@ -11,8 +11,8 @@
 
 pub mod account;
 pub mod args;
+pub mod backend;
 mod cuda;
-pub mod device;
 pub mod ipc;
 pub mod log;
 mod log_limit;
@@ -74,9 +74,9 @@ fn run(role: Option<OsString>) -> Result<ExitCode, Box<dyn Error>> {
         Some(role::DEVICE) => {
             role::settle()?;
             let link = role::take_channel()?;
-            let front_end = device::FrontEnd::new()?;
+            let front_end = backend::FrontEnd::new()?;
             role::confine(Role::Device)?;
-            device::run(link, front_end)?;
+            backend::run(link, front_end)?;
         }
         Some(role::WORKER) => {
             role::settle()?;

@@ -28,7 +28,7 @@ use nix::{
     },
 };
 use vhost_device_gpgpu::{
-    device::{backend::config_bytes, queue::Restart, ring::Ring, vm::Vm, watch::Watch},
+    backend::{queue::Restart, ring::Ring, vhost_user::config_bytes, vm::Vm, watch::Watch},
     ipc::{
         self, ToWorker, WorkerEnd,
         device::{DeviceEnd, SupervisorEnd, ToDevice, ToSupervisor},

@@ -344,7 +344,7 @@ mod tests {
     use gpgpu_protocol::layout::CONFIG_SPACE_BYTES;
     use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
-    use crate::{device::Nothing, ipc::device::DeviceEnd};
+    use crate::{backend::Nothing, ipc::device::DeviceEnd};
 
     /// A thread without one would never end, so it is not made where it is asked for, which may fail.
     #[test]

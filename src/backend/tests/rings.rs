@@ -21,10 +21,10 @@ use vmm_sys_util::{
 
 use super::{AVAIL, Copying, GUEST_BYTES, HEAP, RING_BYTES, Rig, USED, guest_memory, header, ring};
 use crate::{
-    device::{
-        backend::{self, Backend},
+    backend::{
         queue::{Answer, Queue, Restart},
         ring::Ring,
+        vhost_user::{self, Backend},
     },
     ipc::{
         device::{ToDevice, ToSupervisor},
@@ -195,7 +195,7 @@ fn a_connection_that_has_ended_takes_no_chain() {
     while rig.next().is_some() {}
     let before = rig.used(CONTROL_QUEUE);
     let backend = Backend::new(rig.vm, Config::current()).unwrap();
-    backend::finish(&mut backend.lock());
+    vhost_user::finish(&mut backend.lock());
     let entry = u64::from(rig.made_available[CONTROL_QUEUE]);
     let guest = rig.memory.memory();
     let available = GuestAddress(AVAIL + 2);
@@ -204,7 +204,7 @@ fn a_connection_that_has_ended_takes_no_chain() {
         kick(&backend, &rig.rings, queue);
     }
     backend
-        .handle_event(backend::AGAIN_EVENT, EventSet::IN, &rig.rings, 0)
+        .handle_event(vhost_user::AGAIN_EVENT, EventSet::IN, &rig.rings, 0)
         .unwrap();
     assert_eq!(backend.lock().queues[CONTROL_QUEUE].outstanding(), 0);
     let used: u16 = guest.read_obj(GuestAddress(USED + 2)).unwrap();

@@ -16,9 +16,9 @@ use vmm_sys_util::epoll::EventSet;
 
 use super::{Copying, GUEST_BYTES, RING_BYTES, Rig, USED, header};
 use crate::{
-    device::{
-        backend::{self, Backend},
+    backend::{
         ring::Ring,
+        vhost_user::{self, Backend},
         vm::Vm,
     },
     ipc::{
@@ -87,7 +87,7 @@ fn ask(vm: Vm, rings: &[Ring; NUM_QUEUES], what: Asks) -> mpsc::Receiver<Backend
             Asks::RingsDisabled => [COMMAND_QUEUE, CONTROL_QUEUE, EVENT_QUEUE]
                 .iter()
                 .for_each(|&queue| rings[queue].set_enabled(false)),
-            Asks::EndOfTheConnection => backend::finish(&mut backend.lock()),
+            Asks::EndOfTheConnection => vhost_user::finish(&mut backend.lock()),
         }
         let _ = answered.send(backend);
     });

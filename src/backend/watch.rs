@@ -15,7 +15,7 @@ use vmm_sys_util::{
     timerfd::TimerFd,
 };
 
-use super::backend::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
+use super::vhost_user::{AGAIN_EVENT, Backend, FIRST_CHANNEL_EVENT, TIMER_EVENT};
 
 /// How often clients that are being opened are looked at.
 const TICK: Duration = Duration::from_secs(1);

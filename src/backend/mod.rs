@@ -4,7 +4,7 @@
 //! It is the vhost-user back end of one VM: it serves the virtqueues ([`queue`], [`chain`]), knows
 //! the VM's clients ([`client`]) and passes their commands to their workers ([`control`],
 //! [`command`]), through staging memory that a worker may reach in place of the guest's
-//! ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it all is in [`vm`], and [`backend`] connects it to the vhost-user
+//! ([`staging`]), or by way of a mover ([`movers`], [`runs`]). The state of it all is in [`vm`], and [`vhost_user`] connects it to the vhost-user
 //! library's threads.
 //!
 //! A VMM may end its VM when its back end goes away, so nothing here may fail for good: no CUDA, no
@@ -12,7 +12,6 @@
 //! ([`reset`]), and no panic; a page of the guest's memory that the host cannot
 //! provide costs what needed it ([`lost_pages`]).
 
-pub mod backend;
 pub mod chain;
 mod client;
 mod command;
@@ -28,6 +27,7 @@ mod rest;
 pub mod ring;
 pub mod runs;
 pub mod staging;
+pub mod vhost_user;
 pub mod vm;
 pub mod watch;
 
@@ -48,8 +48,8 @@ use crate::ipc::{
     self,
     device::{DeviceEnd, ToDevice},
 };
-use backend::{Backend, LINK_EVENT};
 pub use front_end::FrontEnd;
+use vhost_user::{Backend, LINK_EVENT};
 use vm::Vm;
 use watch::{Loop, Watch};
 
@@ -118,7 +118,7 @@ pub fn run(link: OwnedFd, mut front_end: FrontEnd) -> Result<(), Error> {
         .start(&mut front_end.listener)
         .map_err(Error::VhostUser)?;
     let ended = daemon.wait();
-    backend::finish(&mut backend.lock());
+    vhost_user::finish(&mut backend.lock());
     match ended {
         // A front end that goes away in the middle of a message, or is killed, has gone away.
         Err(vhost_user_backend::Error::HandleRequest(

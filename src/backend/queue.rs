@@ -3,7 +3,7 @@
 //!
 //! Nothing is written to the ring or to a chain's buffers unless the ring is running, and the ring's lock is
 //! held while it is: a VMM that stops or disables a ring takes that lock too, so that once its
-//! request is answered this process writes no more; a mover's copies end before the answer ([`super::backend`]). What completes
+//! request is answered this process writes no more; a mover's copies end before the answer ([`super::vhost_user`]). What completes
 //! meanwhile waits until the ring runs again, or is forgotten where the driver has reset the device.
 
 use std::{collections::VecDeque, sync::Arc};
