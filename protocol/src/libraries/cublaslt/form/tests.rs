@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 use super::{
-    super::attributes::{Attribute, BATCH_COUNT, COLUMNS, LEADING, ROWS, SCALE_TYPE},
+    super::attributes::{Attribute, BATCH_COUNT, COLUMNS, LEADING, POINTER_MODE, ROWS, SCALE_TYPE},
     *,
 };
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the host has of an executable graph, and how a list of steps gets there.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpgpu_graphs::exec::Step;
+use gpgpu_protocol::{
+    api::{GraphChange, GraphStep, Request, request},
+    codec::{Blob, Writer},
+    cuda::*,
+};
+
+use super::{
+    accepted::Place,
+    lower::{Lowered, lower},
+};
+use crate::{
+    client::{Client, client},
+    ffi::Result,
+    image,
+};
+
+/// What this library keeps of an executable graph.
+pub struct Exec {
+    pub(super) id: u64,
+    now: Mutex<Now>,
+    /// The host has it no more when this is dropped: the command for that is sent first.
+    _place: Place,
+}
+
+/// What the host has of an executable graph.
+pub(super) struct Now {
+    pub lowered: Lowered,
+    /// The graph has changed since in a way that the host cannot follow in place: it gets all of it before the next launch.
+    pub is_old: bool,
+}
+
+impl Exec {
+    /// The one with this id, which the host has, or will have, as this list.
+    pub(super) fn new(id: u64, lowered: Lowered, place: Place) -> Self {
+        let now = Now {
+            lowered,
+            is_old: false,
+        };
+        Self {
+            id,
+            now: Mutex::new(now),
+            _place: place,
+        }
+    }
+
+    /// What the host has of it now.
+    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the host make all of it anew.
+    pub(super) fn renew(&self, client: &Client, now: &mut Now, steps: &[Step]) -> Result {
+        let (list, then) = lower(client, steps)?;
+        let exec = self.id;
+        send(
+            client,
+            &list,
+            |steps| request::gpgpuGraphUpdateHere { exec, steps },
+            |image| request::gpgpuGraphUpdate { exec, image },
+        )?;
+        now.lowered = then;
+        now.is_old = false;
+        Ok(())
+    }
+
+    /// Has the host change these steps alone, and says whether it has. If not, it may have changed some of them.
+    pub(super) fn change(
+        &self,
+        client: &Client,
+        now: &mut Now,
+        steps: &[Step],
+        changed: &[usize],
+    ) -> Result<bool> {
+        if now.is_old || !client.has(request::gpgpuGraphSetSteps::OP) {
+            return Ok(false);
+        }
+        let mut all = Vec::with_capacity(changed.len());
+        for index in changed {
+            let Some((step, to, calls)) = now.lowered.single(client, steps, *index)? else {
+                return Ok(false);
+            };
+            let mut writer = Writer::new();
+            writer.put(&GraphChange { step, to });
+            all.push((writer.into_bytes(), *index, calls));
+        }
+        while !all.is_empty() {
+            let mut length = BESIDE;
+            let fits = all.iter().take_while(|(bytes, ..)| {
+                length += bytes.len();
+                client.rings_wide(length)
+            });
+            // One that does not fit a record travels by the queue.
+            let count = fits.count().max(1);
+            let mut writer = Writer::new();
+            writer.put(&count);
+            let mut list = writer.into_bytes();
+            all.iter()
+                .take(count)
+                .for_each(|(bytes, ..)| list.extend_from_slice(bytes));
+            let exec = self.id;
+            let changes = Blob(list);
+            if client
+                .call(&request::gpgpuGraphSetSteps { exec, changes })
+                .is_err()
+            {
+                return Ok(false);
+            }
+            for (_, index, calls) in all.drain(..count) {
+                now.lowered
+                    .replace(client, index, &steps[index].work, calls)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        if let Ok(client) = client() {
+            let _ = client.post(&request::cuGraphExecDestroy {
+                hGraphExec: self.id,
+            });
+        }
+    }
+}
+
+/// What a command takes at most beside a list of steps, in bytes.
+const BESIDE: usize = 1024;
+
+/// Sends a list of steps: in the command if that can travel by the ring, or as an image does.
+pub(super) fn send<H: Request, R: Request>(
+    client: &Client,
+    steps: &Vec<GraphStep>,
+    here: impl FnOnce(Blob) -> H,
+    beside: impl FnOnce(u64) -> R,
+) -> Result {
+    let mut writer = Writer::new();
+    writer.put(steps);
+    let list = writer.into_bytes();
+    if client.has(H::OP) && client.rings_wide(list.len() + BESIDE) {
+        return client.call(&here(Blob(list))).map(drop);
+    }
+    match image::load(client, &list, beside)? {
+        (CUDA_SUCCESS, _) => Ok(()),
+        (code, _) => Err(code),
+    }
+}
+
+/// Posts a list of steps, if it can travel by the ring; whether it can.
+pub(super) fn post<H: Request>(
+    client: &Client,
+    steps: &Vec<GraphStep>,
+    here: impl FnOnce(Blob) -> H,
+) -> Result<bool> {
+    let mut writer = Writer::new();
+    writer.put(steps);
+    let list = writer.into_bytes();
+    let rings = client.rings_wide(list.len() + BESIDE);
+    if rings {
+        client.post(&here(Blob(list)))?;
+    }
+    Ok(rings)
+}
