@@ -56,6 +56,28 @@ const IMAGE: [&str; 4] = [
     "mount",
 ];
 
+/// What is on the disk of a guest, beside Debian's essential packages: what boots and administers it, what our packages depend on, and
+/// what the test programs are linked with.
+const GUEST: [&str; 17] = [
+    "?essential",
+    "apt",
+    "e2fsprogs",
+    "adduser",
+    "login",
+    "passwd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "procps",
+    "openssl",
+    "linux-image-cloud-amd64",
+    "initramfs-tools",
+    "zstd",
+    "dkms",
+    "linux-headers-cloud-amd64",
+    "libstdc++6",
+];
+
 /// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
 const FIRST: [&str; 2] = ["base-passwd", "base-files"];
 
@@ -96,6 +118,17 @@ pub fn image(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
         packages: &IMAGE,
         what: "its essential packages",
         size: "about 30 MB",
+    };
+    of.ensure(paths, cache, debian)
+}
+
+/// The root of a guest's disk, made if it is not there.
+pub fn guest(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+    let of = Of {
+        name: "guest",
+        packages: &GUEST,
+        what: "its essential packages, a kernel with headers, systemd, DKMS and a compiler",
+        size: "about 130 MB",
     };
     of.ensure(paths, cache, debian)
 }

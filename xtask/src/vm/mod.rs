@@ -8,7 +8,7 @@ mod share;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,10 @@ pub const SHARE_TAG: &str = "host";
 /// What boot and shutdown may take beside the jobs, with several emulated guests on two cores.
 pub const BOOT: Duration = Duration::from_secs(180);
 
+/// What the kernel of a guest is told, beside the rest, whose root is on a disk: more of its messages come to the console, as those
+/// of a shutdown are nowhere else, and a panic ends nothing, so that its text is the last.
+const DISK_WORDS: &str = " root=/dev/vda rw loglevel=5 panic=0 systemd.show_status=false TERM=dumb";
+
 /// One guest to boot.
 pub struct Spec<'a> {
     /// The QEMU to use.
@@ -37,6 +41,9 @@ pub struct Spec<'a> {
     pub kernel: &'a Path,
     /// Its initramfs, without jobs.
     pub initramfs: &'a Path,
+    /// The raw image of a disk that has the guest's root; without one the initramfs is all. Its guest takes jobs on the console, and
+    /// boots again after a reset.
+    pub disk: Option<&'a Path>,
     /// The back end's socket; without one the guest has no GPU.
     pub socket: Option<&'a Path>,
     /// The socket of a [`SharedFolder`].
@@ -58,7 +65,7 @@ pub fn boot(
     log: Option<&Path>,
 ) -> Result<Report> {
     let limit = limit.unwrap_or_else(|| limit_of(jobs));
-    let mut machine = Machine::start(spec, &initramfs::jobs(jobs), log)?;
+    let mut machine = Machine::start(spec, Some(&initramfs::jobs(jobs)), log)?;
     machine.read_until(limit, |_| false)?;
     machine.end()
 }
@@ -70,7 +77,7 @@ pub fn boot_with(
     jobs: &[Job],
     log: Option<&Path>,
 ) -> Result<Report> {
-    let mut machine = Machine::start(spec, extra, log)?;
+    let mut machine = Machine::start(spec, Some(extra), log)?;
     machine.read_until(limit_of(jobs), |_| false)?;
     machine.end()
 }
@@ -95,13 +102,9 @@ pub struct Machine {
 impl Machine {
     /// Boots a guest that runs jobs as `Machine::run` gives them to it, and waits until it takes them.
     pub fn interactive(spec: &Spec, extra: initramfs::Archive, log: &Path) -> Result<Self> {
-        let mut machine = Self::start(spec, &initramfs::with_console(extra), Some(log))?;
-        if !machine.read_until(BOOT, |report| report.takes_jobs)? {
-            bail!(
-                "the guest ended before it took a job:\n{}",
-                tail(&machine.report.console, 20)
-            );
-        }
+        let extra = initramfs::with_console(extra);
+        let mut machine = Self::start(spec, Some(&extra), Some(log))?;
+        machine.boots(1)?;
         if machine.report.module_rc != Some(0) {
             bail!(
                 "the guest could not load the module:\n{}",
@@ -111,62 +114,43 @@ impl Machine {
         Ok(machine)
     }
 
-    fn start(spec: &Spec, last: &initramfs::Archive, log: Option<&Path>) -> Result<Self> {
+    /// Boots a guest from its disk, and waits until it takes jobs.
+    pub fn of_disk(spec: &Spec, log: &Path) -> Result<Self> {
+        let mut machine = Self::start(spec, None, Some(log))?;
+        machine.boots(1)?;
+        Ok(machine)
+    }
+
+    /// Waits until an interactive guest has booted so often and takes jobs.
+    pub fn boots(&mut self, times: u32) -> Result<()> {
+        let is_up = |report: &Report| report.boots == times && report.takes_jobs;
+        if !self.read_until(BOOT, is_up)? {
+            process::check_interrupted()?;
+            bail!(
+                "the guest ended before it took a job:\n{}\n{}",
+                tail(&self.report.console, 20),
+                tail(&self.complaints, 10)
+            );
+        }
+        Ok(())
+    }
+
+    /// What the guest has said until now.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn start(spec: &Spec, last: Option<&initramfs::Archive>, log: Option<&Path>) -> Result<Self> {
         let work = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let initrd = work.path().join("initrd");
-        initramfs::concatenate(spec.initramfs, last, &initrd)?;
-        let size = spec.memory_mib;
-        let mut command = spec.qemu.command();
-        command.args([
-            "-nodefaults",
-            "-no-user-config",
-            "-M",
-            "q35",
-            "-display",
-            "none",
-            "-serial",
-            "stdio",
-        ]);
-        match spec.monitor {
-            Some(monitor) => {
-                let listen = format!("unix:{},server=on,wait=off", monitor.display());
-                command.args(["-qmp", &listen])
-            }
-            None => command.arg("-no-reboot"),
-        };
-        match spec.accel {
-            Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-            Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
-        };
-        command.args(["-smp", &spec.cpus.to_string(), "-m", &format!("{size}M")]);
-        command.args([
-            "-object",
-            &format!("memory-backend-memfd,id=mem,size={size}M,share=on"),
-            "-numa",
-            "node,memdev=mem",
-        ]);
-        if let Some(socket) = spec.socket {
-            command
-                .arg("-chardev")
-                .arg(format!("socket,id=gp,path={}", socket.display()));
-            command.args([
-                "-device",
-                "vhost-user-test-device-pci,chardev=gp,virtio-id=6,num_vqs=3,vq_size=1024,config_size=64",
-            ]);
+        let mut initrd = spec.initramfs.to_path_buf();
+        if let Some(last) = last {
+            initrd = work.path().join("initrd");
+            initramfs::concatenate(spec.initramfs, last, &initrd)?;
         }
-        if let Some(share) = spec.share {
-            command
-                .arg("-chardev")
-                .arg(format!("socket,id=fs,path={}", share.display()));
-            command.arg("-device");
-            command.arg(format!("vhost-user-fs-pci,chardev=fs,tag={SHARE_TAG}"));
-        }
-        command
-            .arg("-kernel")
-            .arg(spec.kernel)
-            .arg("-initrd")
-            .arg(&initrd);
-        command.args(["-append", "console=ttyS0 quiet panic=-1"]);
+        Self::of(command_of(spec, &initrd), log, work)
+    }
+
+    fn of(mut command: Command, log: Option<&Path>, work: tempfile::TempDir) -> Result<Self> {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -303,6 +287,70 @@ impl Machine {
         }
         Ok(self.report)
     }
+}
+
+/// The command line of a guest's QEMU, with its console as standard input and output.
+fn command_of(spec: &Spec, initrd: &Path) -> Command {
+    let size = spec.memory_mib;
+    let mut command = spec.qemu.command();
+    command.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-M",
+        "q35",
+        "-display",
+        "none",
+        "-serial",
+        "stdio",
+    ]);
+    if let Some(monitor) = spec.monitor {
+        let listen = format!("unix:{},server=on,wait=off", monitor.display());
+        command.args(["-qmp", &listen]);
+    } else if spec.disk.is_none() {
+        command.arg("-no-reboot");
+    }
+    match spec.accel {
+        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+    };
+    command.args(["-smp", &spec.cpus.to_string(), "-m", &format!("{size}M")]);
+    command.args([
+        "-object",
+        &format!("memory-backend-memfd,id=mem,size={size}M,share=on"),
+        "-numa",
+        "node,memdev=mem",
+    ]);
+    if let Some(socket) = spec.socket {
+        command
+            .arg("-chardev")
+            .arg(format!("socket,id=gp,path={}", socket.display()));
+        command.args([
+            "-device",
+            "vhost-user-test-device-pci,chardev=gp,virtio-id=6,num_vqs=3,vq_size=1024,config_size=64",
+        ]);
+    }
+    if let Some(share) = spec.share {
+        command
+            .arg("-chardev")
+            .arg(format!("socket,id=fs,path={}", share.display()));
+        command.arg("-device");
+        command.arg(format!("vhost-user-fs-pci,chardev=fs,tag={SHARE_TAG}"));
+    }
+    command
+        .arg("-kernel")
+        .arg(spec.kernel)
+        .arg("-initrd")
+        .arg(initrd);
+    let mut words = "console=ttyS0 quiet panic=-1".to_owned();
+    if let Some(disk) = spec.disk {
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,cache=unsafe",
+            disk.display()
+        ));
+        words += DISK_WORDS;
+    }
+    command.args(["-append", &words]);
+    command
 }
 
 fn forward(

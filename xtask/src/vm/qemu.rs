@@ -156,6 +156,7 @@ impl Accel {
             kernel,
             initramfs: &initramfs,
             socket: None,
+            disk: None,
             share: None,
             monitor: None,
             memory_mib: 512,
