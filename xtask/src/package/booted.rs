@@ -35,8 +35,16 @@ for name in null zero full random urandom tty; do
 done
 mkdir dev/shm
 mount -t tmpfs tmpfs dev/shm
+if [ -c /dev/net/tun ]; then
+    mkdir dev/net
+    : >dev/net/tun
+    mount --bind /dev/net/tun dev/net/tun
+fi
+mkdir dev/pts
+mount -t devpts -o newinstance,gid=5,mode=620,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
-exec unshare --pid --fork --kill-child --cgroup --ipc --uts --mount sh -e -c '
+exec unshare --pid --fork --kill-child --cgroup --ipc --uts --net --mount sh -e -c '
 umount -l sys
 mount -t sysfs -o ro sysfs sys
 mount -t cgroup2 none sys/fs/cgroup

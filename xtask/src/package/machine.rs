@@ -138,7 +138,7 @@ impl Machine {
             .arg(format!("--target={}", self.target))
             .arg("--mount");
         if self.has_processes {
-            command.args(["--pid", "--cgroup", "--ipc", "--uts"]);
+            command.args(["--pid", "--cgroup", "--ipc", "--uts", "--net"]);
         }
         command
             .args(["--", "/usr/bin/env", "-i"])

@@ -8,6 +8,7 @@ mod depends;
 mod guest;
 mod image;
 mod image_test;
+mod libvirt;
 mod licences;
 mod lifecycle;
 mod machine;
@@ -72,6 +73,9 @@ pub struct Options {
     /// as root.
     #[arg(long, conflicts_with_all = ["test", "images"])]
     guest: bool,
+    /// Do nothing but run a VM of the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
+    #[arg(long, conflicts_with_all = ["test", "images"])]
+    libvirt: bool,
     /// Only packages of these formats.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["deb", "rpm"])]
     formats: Vec<Format>,
@@ -102,8 +106,8 @@ pub fn run(options: &Options) -> Result<()> {
     let paths = &environment.paths;
     let output = paths.root.join(&options.output);
     let release = Release::find(paths)?;
-    if options.guest {
-        return in_guest(&kit, &environment, &release);
+    if options.guest || options.libvirt {
+        return in_guest(options, &kit, &environment, &release);
     }
     if options.images_alone {
         return images(&kit, &environment, &release, &output, options.test);
@@ -157,8 +161,13 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Tests the guest's packages in a guest.
-fn in_guest(kit: &Kit, environment: &Environment, release: &Release) -> Result<()> {
+/// Tests the packages in guests.
+fn in_guest(
+    options: &Options,
+    kit: &Kit,
+    environment: &Environment,
+    release: &Release,
+) -> Result<()> {
     let paths = &environment.paths;
     let work = tempfile::tempdir().context("cannot create a temporary folder")?;
     let make = |release: &Release, name: &str| {
@@ -173,8 +182,14 @@ fn in_guest(kit: &Kit, environment: &Environment, release: &Release) -> Result<(
         )
     };
     let made = make(release, "made")?;
-    let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
-    guest::run(kit, environment, &made.debs, &earlier.debs)
+    if options.guest {
+        let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
+        guest::run(kit, environment, &made.debs, &earlier.debs)?;
+    }
+    match options.libvirt {
+        true => libvirt::run(kit, environment, &made.debs),
+        false => Ok(()),
+    }
 }
 
 /// Makes the images and, if asked, tests them.

@@ -96,7 +96,7 @@ pub struct Machine {
     log: Option<fs::File>,
     /// Where the guest reads jobs from, if it takes any.
     console: Option<std::process::ChildStdin>,
-    _work: tempfile::TempDir,
+    _work: Option<tempfile::TempDir>,
 }
 
 impl Machine {
@@ -147,10 +147,20 @@ impl Machine {
             initrd = work.path().join("initrd");
             initramfs::concatenate(spec.initramfs, last, &initrd)?;
         }
-        Self::of(command_of(spec, &initrd), log, work)
+        Self::of(command_of(spec, &initrd), log, Some(work))
     }
 
-    fn of(mut command: Command, log: Option<&Path>, work: tempfile::TempDir) -> Result<Self> {
+    /// A guest whose console `command` is: what it prints is what the guest says, and the guest reads what it is given. Something else
+    /// has started the guest, and ends it.
+    pub fn on_console(command: Command, log: &Path) -> Result<Self> {
+        Self::of(command, Some(log), None)
+    }
+
+    fn of(
+        mut command: Command,
+        log: Option<&Path>,
+        work: Option<tempfile::TempDir>,
+    ) -> Result<Self> {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

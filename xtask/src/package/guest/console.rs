@@ -12,6 +12,9 @@ use crate::programs::{Programs, Run};
 use crate::runner::{self, Gpu, Outcome, PROGRAM_LIMIT};
 use crate::vm::{JobReport, Machine};
 
+/// Prints how much of the GPU's memory is in use.
+const USED: &str = "gpgpu-smi --query-gpu memory.used --format csv,noheader";
+
 /// Where the programs are in the guest.
 const PROGRAMS: &str = "/srv/programs";
 
@@ -202,6 +205,57 @@ impl Guest {
         }
     }
 
+    /// Begins to run a program so many times, and returns once it has had its first result.
+    pub fn begin(&mut self, run: &Run, times: u32) -> Result<Work> {
+        let one = command(MEMBER, Way::Wrapper, run);
+        let line = format!("for i in $(seq {times}); do {one} || exit; done");
+        let job = self.next(PROGRAM_LIMIT, &line);
+        self.machine.begin(&job)?;
+        ensure!(
+            self.machine.wait_for_output(&job, "RESULT ")?,
+            "{} has ended without a result",
+            run.program
+        );
+        Ok(Work { job, times })
+    }
+
+    /// Waits until all these runs have come to a right result.
+    pub fn finish(&mut self, work: &Work) -> Result<()> {
+        let report = self.machine.finish(&work.job)?;
+        let right = report.output.matches("status=ok").count();
+        ensure!(
+            report.rc == Some(0) && right == work.times as usize,
+            "{right} of {} runs were right:\n{}",
+            work.times,
+            tail(&report.output, 12)
+        );
+        Ok(())
+    }
+
+    /// How much of the GPU's memory is in use.
+    pub fn memory_in_use(&mut self) -> Result<String> {
+        self.run(USED)
+    }
+
+    /// Begins to run a program with a problem of the size of the papers, and returns once it has memory on the GPU.
+    pub fn holds_memory(&mut self, run: &Run) -> Result<()> {
+        let idle = self.memory_in_use()?;
+        let mut large = run.clone();
+        large.args = vec!["--size".to_owned(), "paper".to_owned()];
+        let program = command(MEMBER, Way::Wrapper, &large);
+        let line = format!(
+            "{program} & while [ \"$({USED})\" = '{idle}' ]; do :; done; echo in use: $({USED}); wait"
+        );
+        let job = self.next(PROGRAM_LIMIT, &line);
+        self.machine.begin(&job)?;
+        ensure!(
+            self.machine.wait_for_output(&job, "in use")?,
+            "{} does not use memory of the GPU",
+            run.program
+        );
+        Ok(())
+    }
+
     /// A program does not run in this way.
     pub fn fails(&mut self, way: Way, run: &Run) -> Result<()> {
         self.does_not_run(MEMBER, way, run).map(drop)
@@ -217,6 +271,12 @@ impl Guest {
         );
         Ok(report.output)
     }
+}
+
+/// A program that a guest runs several times.
+pub struct Work {
+    job: Job,
+    times: u32,
 }
 
 /// The line of the shell that runs a program as a user.

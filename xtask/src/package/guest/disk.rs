@@ -3,6 +3,7 @@
 //! console.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -12,6 +13,12 @@ use crate::package::machine::Machine;
 
 /// The size of the file system; the file has holes where nothing is written.
 const SIZE: &str = "4G";
+
+/// How the names of the folders of disks begin.
+const PREFIX: &str = "disk-";
+
+/// Where the folders of this machine are while the disk is made.
+pub const FILES: &str = "/run/files";
 
 /// A user of the guest who is to use the device, and one who is not.
 pub const MEMBER: &str = "alice";
@@ -49,8 +56,8 @@ echo '==> finished'
 systemctl --no-block poweroff
 ";
 
-/// Makes the root that of a machine of its own, and writes it to a disk of a size. What only this needs is below `/run`,
-/// which is no part of the root.
+/// Makes the root that of a machine of its own, and writes it to a disk of a size. What only this needs is below `/run`, which is no
+/// part of the root.
 const MAKE: &str = r#"
 cd /
 rm -f usr/sbin/policy-rc.d
@@ -87,16 +94,24 @@ impl Disk {
     ) -> Result<Self> {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
+        // Those of a run that was killed: of those that run, only one has the cache.
+        for entry in fs::read_dir(parent)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
         let dir = tempfile::Builder::new()
-            .prefix("disk-")
+            .prefix(PREFIX)
             .tempdir_in(parent)
             .context("cannot create a folder for the disk")?;
         let places: Vec<(&Path, String)> = files
             .iter()
-            .map(|(from, name)| (*from, format!("/run/files/{name}")))
+            .map(|(from, name)| (*from, format!("{FILES}/{name}")))
             .collect();
         let mut folders = vec![(dir.path(), "/run/made")];
         folders.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
+        // A user who is not this one has to find the disk: QEMU's under libvirt.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let machine = Machine::start(clean, &folders, log)?;
         for user in [MEMBER, OUTSIDER] {
             machine.run(&["useradd", "--create-home", "--shell", "/bin/bash", user])?;
@@ -113,6 +128,11 @@ impl Disk {
             .run(&["sh", "-e", "-c", MAKE, "sh", SIZE])
             .context("the disk of a guest cannot be made")?;
         Ok(Self { dir })
+    }
+
+    /// The folder of all three.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The raw image.

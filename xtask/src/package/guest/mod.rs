@@ -2,8 +2,8 @@
 //! The guest's packages in a Debian guest under QEMU, whose device is served by the staged back end on the software GPU: what an
 //! administrator and users do there, from the first installation to the purge.
 
-mod console;
-mod disk;
+pub mod console;
+pub mod disk;
 
 use std::path::{Path, PathBuf};
 
