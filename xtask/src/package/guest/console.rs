@@ -143,8 +143,9 @@ impl Guest {
     pub fn reboot(&mut self) -> Result<()> {
         let boots = self.machine.report().boots;
         self.say_complaints()?;
-        // This may end before it can say so.
-        let job = self.next(SHORT, "systemctl --no-block reboot");
+        // The kernel's warnings of the shutdown are nowhere else. The job may end before it can say so.
+        let line = "dmesg --console-level warn; systemctl --no-block reboot";
+        let job = self.next(SHORT, line);
         self.machine.begin(&job)?;
         self.machine.boots(boots + 1).context("a reboot")?;
         self.is_up()

@@ -48,11 +48,14 @@ WantedBy=default.target
 const SCRIPT: &str = "\
 . /etc/gpgpu-functions
 stty -echo
+# Nothing less than a fault of the kernel's comes between the lines of a job.
+dmesg --console-level alert
 say_kernel
 echo '==> console'
 run_jobs
 say_complaints
 echo '==> finished'
+dmesg --console-level warn
 systemctl --no-block poweroff
 ";
 
