@@ -19,6 +19,8 @@ use crate::process::capture;
 pub const SHIMS: &str = "usr/lib/virtio-gpgpu";
 
 const INIT: &str = include_str!("init.sh");
+/// The functions of the shell that run jobs in a guest and report them.
+pub const FUNCTIONS: &str = include_str!("jobs.sh");
 
 enum Content {
     Folder,
@@ -188,6 +190,7 @@ pub fn base(busybox: &Path) -> Archive {
     archive.file("bin/busybox", busybox);
     archive.link("bin/sh", "busybox");
     archive.bytes("init", 0o755, INIT);
+    archive.bytes("etc/gpgpu-functions", 0o644, FUNCTIONS);
     archive.link("usr/lib/x86_64-linux-gnu", "../../lib/x86_64-linux-gnu");
     archive
 }

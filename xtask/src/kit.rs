@@ -53,6 +53,7 @@ impl Kit {
             kernel: &guest.kernel,
             initramfs: &guest.initramfs,
             socket: Some(socket),
+            disk: None,
             share: None,
             monitor: None,
             memory_mib: MEMORY_MIB,
@@ -80,9 +81,9 @@ impl Kit {
         Ok((kit, environment))
     }
 
-    /// What an earlier build has left in the stage, without a VM.
-    pub fn staged() -> Result<(Self, Environment)> {
-        let environment = setup::run(&[])?;
+    /// What an earlier build has left in the stage, without a VM, and these `parts` of what is fetched.
+    pub fn staged(parts: &[Part]) -> Result<(Self, Environment)> {
+        let environment = setup::run(parts)?;
         let kit = Self {
             stage: Stage {
                 dir: environment.paths.stage(),

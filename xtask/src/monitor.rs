@@ -18,7 +18,7 @@ use crate::kit::Kit;
 use crate::process;
 use crate::runner::Backend;
 use crate::ui::Step;
-use crate::vm::{BOOT, Machine};
+use crate::vm::Machine;
 
 /// How long QEMU may take for a command: a pause waits for the GPU.
 const COMMAND: Duration = Duration::from_secs(60);
@@ -91,8 +91,7 @@ fn paused(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
 fn reset(machine: &mut Machine, monitor: &mut Monitor) -> Result<()> {
     begin(machine, &working("reset"))?;
     monitor.execute("system_reset", json!({}))?;
-    let again = machine.read_until(BOOT, |report| report.boots == 2 && report.takes_jobs)?;
-    ensure!(again, "the guest ended");
+    machine.boots(2)?;
     let job = Job {
         id: "after".to_owned(),
         command: client("once"),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::machine::{Machine, PREPARE};
-use crate::process::{Proc, capture};
+use crate::process::{self, Proc, capture};
 
 /// How long systemd may take to be up, or down.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -35,8 +35,16 @@ for name in null zero full random urandom tty; do
 done
 mkdir dev/shm
 mount -t tmpfs tmpfs dev/shm
+if [ -c /dev/net/tun ]; then
+    mkdir dev/net
+    : >dev/net/tun
+    mount --bind /dev/net/tun dev/net/tun
+fi
+mkdir dev/pts
+mount -t devpts -o newinstance,gid=5,mode=620,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
-exec unshare --pid --fork --kill-child --cgroup --ipc --uts --mount sh -e -c '
+exec unshare --pid --fork --kill-child --cgroup --ipc --uts --net --mount sh -e -c '
 umount -l sys
 mount -t sysfs -o ro sysfs sys
 mount -t cgroup2 none sys/fs/cgroup
@@ -48,10 +56,13 @@ exec env -i container=other NOTIFY_SOCKET=/srv/notify/socket PATH=/usr/sbin:/usr
 ' </dev/null >/dev/null 2>&1
 "#;
 
-/// Removes our control group with all below it.
+/// Removes our control group with all below it, once the last process in it is gone.
 const REMOVE: &str = r#"
 mount -t cgroup2 none "$1"
-find "$1/$2" -depth -type d -exec rmdir {} +
+for try in $(seq 50); do
+    find "$1/$2" -depth -type d -exec rmdir {} + && break
+    sleep 0.1
+done
 "#;
 
 /// The root with its systemd.
@@ -109,11 +120,16 @@ impl Booted {
 
 impl Drop for Booted {
     fn drop(&mut self) {
-        // systemd goes at once, and all other processes of its namespace with it, this command too.
-        let _ = self
-            .machine
-            .run(&["systemctl", "--force", "--force", "poweroff"]);
-        let _ = self.machine.keeper().wait_for(LIMIT);
+        // After Ctrl-C nothing can be started that tells it to go.
+        if !process::interrupted() {
+            // systemd goes at once, and all other processes of its namespace with it, this command too.
+            let _ = self
+                .machine
+                .run(&["systemctl", "--force", "--force", "poweroff"]);
+            let _ = self.machine.keeper().wait_for(LIMIT);
+        }
+        // No process is in the control group then.
+        self.machine.keeper().stop();
         let name = self
             .machine
             .work()
@@ -123,7 +139,9 @@ impl Drop for Booted {
         let _ = tempfile::tempdir().map(|groups| {
             let mut command = Command::new("unshare");
             command.args(["--mount", "sh", "-e", "-c", REMOVE, "sh"]);
-            capture(command.arg(groups.path()).arg(name))
+            command.arg(groups.path()).arg(name);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.stderr(Stdio::null()).status()
         });
     }
 }

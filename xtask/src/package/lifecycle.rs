@@ -26,9 +26,9 @@ pub const PROGRAMS: &str = "/srv/programs";
 pub const EARLIER_PACKAGES: &str = "/srv/earlier";
 /// Where those are that were made.
 pub const NEW_PACKAGES: &str = "/srv/new";
-/// Where the administrator links what makes the libraries the guest's own.
-const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
-const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
+/// Where the administrator links what makes the libraries the guest's own: for the loader, and for login shells.
+pub const LOADER_LINK: &str = "/etc/ld.so.conf.d/000-virtio-gpgpu.conf";
+pub const PROFILE_LINK: &str = "/etc/profile.d/virtio-gpgpu.sh";
 /// The options of the service.
 pub const OPTIONS: &str = "/etc/default/vhost-device-gpgpu";
 /// The program that runs.
@@ -339,7 +339,7 @@ try gpgpu-smi gpgpu-smi --li
 "#;
 
 /// The version in the name of the host's package.
-fn version_of(files: &[PathBuf]) -> Result<String> {
+pub fn version_of(files: &[PathBuf]) -> Result<String> {
     let name = files.first().and_then(|file| file.file_name()?.to_str());
     let version = name.and_then(|name| name.split('_').nth(1));
     version

@@ -59,6 +59,18 @@ const SYSTEM: [&str; 11] = [
     "/etc/systemd/system/multi-user.target.wants",
 ];
 
+/// A line of the shell that prints, in order, the paths of all files and folders of a root, and the lines of its users and groups,
+/// without what is the system's own, nor what starts as one of `others`.
+pub fn state(others: &[&str]) -> String {
+    let mut line = "{ find / -xdev; cat /etc/passwd /etc/group /etc/gshadow; } | \
+                    grep -v -e '^/usr/lib/modules/.*/modules\\.'"
+        .to_owned();
+    for start in SYSTEM.iter().chain(others) {
+        line += &format!(" -e '^{}'", start.replace('.', "\\."));
+    }
+    line + " | LC_ALL=C sort"
+}
+
 /// The root, and what runs in it.
 pub struct Machine {
     keeper: Proc,
@@ -126,7 +138,7 @@ impl Machine {
             .arg(format!("--target={}", self.target))
             .arg("--mount");
         if self.has_processes {
-            command.args(["--pid", "--cgroup", "--ipc", "--uts"]);
+            command.args(["--pid", "--cgroup", "--ipc", "--uts", "--net"]);
         }
         command
             .args(["--", "/usr/bin/env", "-i"])
@@ -157,13 +169,7 @@ impl Machine {
 
     /// The paths of all its files and folders, and the lines of its users and groups, without what is the system's own.
     pub fn state(&self) -> Result<BTreeSet<String>> {
-        let paths = self.run(&["find", "/", "-xdev"])?;
-        let is_ours = |path: &str| {
-            let is_index = path.starts_with("/usr/lib/modules/") && path.contains("/modules.");
-            !is_index && !SYSTEM.iter().any(|start| path.starts_with(start))
-        };
-        let users = self.run(&["cat", "/etc/passwd", "/etc/group", "/etc/gshadow"])?;
-        let paths = paths.lines().filter(|path| is_ours(path));
-        Ok(paths.chain(users.lines()).map(str::to_owned).collect())
+        let lines = self.shell(&state(&[]))?;
+        Ok(lines.lines().map(str::to_owned).collect())
     }
 }

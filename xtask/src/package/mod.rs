@@ -5,8 +5,10 @@ mod booted;
 mod contents;
 mod deb;
 mod depends;
+mod guest;
 mod image;
 mod image_test;
+mod libvirt;
 mod licences;
 mod lifecycle;
 mod machine;
@@ -27,7 +29,7 @@ use anyhow::{Context, Result};
 use crate::artifacts::Stage;
 use crate::kit::Kit;
 use crate::paths::Paths;
-use crate::setup::Environment;
+use crate::setup::{Environment, Part};
 use crate::ui::Step;
 use contents::Package;
 use release::Release;
@@ -67,6 +69,13 @@ pub struct Options {
     /// The Debian releases to test in.
     #[arg(long, value_enum, value_delimiter = ',', requires = "test", default_values = ["bookworm", "trixie"])]
     on: Vec<root::Debian>,
+    /// Do nothing but install, use, upgrade, remove and purge the guest's Debian packages in a Debian 13 that QEMU boots from a disk;
+    /// as root.
+    #[arg(long, conflicts_with_all = ["test", "images"])]
+    guest: bool,
+    /// Do nothing but run a VM of the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
+    #[arg(long, conflicts_with_all = ["test", "images"])]
+    libvirt: bool,
     /// Only packages of these formats.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["deb", "rpm"])]
     formats: Vec<Format>,
@@ -90,12 +99,16 @@ pub struct Options {
 /// Builds everything, makes the packages and, if asked, tests them.
 pub fn run(options: &Options) -> Result<()> {
     let (kit, environment) = match options.staged {
-        true => Kit::staged()?,
-        false => Kit::build(None)?,
+        true if options.guest => Kit::staged(&[Part::Guest])?,
+        true => Kit::staged(&[])?,
+        false => Kit::build(options.guest.then_some("newest"))?,
     };
     let paths = &environment.paths;
     let output = paths.root.join(&options.output);
     let release = Release::find(paths)?;
+    if options.guest || options.libvirt {
+        return in_guest(options, &kit, &environment, &release);
+    }
     if options.images_alone {
         return images(&kit, &environment, &release, &output, options.test);
     }
@@ -144,6 +157,37 @@ pub fn run(options: &Options) -> Result<()> {
     }
     match options.images {
         true => images(&kit, &environment, &release, &output, options.test),
+        false => Ok(()),
+    }
+}
+
+/// Tests the packages in guests.
+fn in_guest(
+    options: &Options,
+    kit: &Kit,
+    environment: &Environment,
+    release: &Release,
+) -> Result<()> {
+    let paths = &environment.paths;
+    let work = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let make = |release: &Release, name: &str| {
+        let (folder, compression) = (work.path().join(name), Compression::None);
+        build(
+            paths,
+            &kit.stage,
+            release,
+            &folder,
+            compression,
+            &[Format::Deb],
+        )
+    };
+    let made = make(release, "made")?;
+    if options.guest {
+        let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
+        guest::run(kit, environment, &made.debs, &earlier.debs)?;
+    }
+    match options.libvirt {
+        true => libvirt::run(kit, environment, &made.debs),
         false => Ok(()),
     }
 }

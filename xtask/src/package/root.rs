@@ -56,6 +56,45 @@ const IMAGE: [&str; 4] = [
     "mount",
 ];
 
+/// What is on the disk of a guest, beside Debian's essential packages: what boots and administers it, what our packages depend on, and
+/// what the test programs are linked with.
+const GUEST: [&str; 17] = [
+    "?essential",
+    "apt",
+    "e2fsprogs",
+    "adduser",
+    "login",
+    "passwd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "procps",
+    "openssl",
+    "linux-image-cloud-amd64",
+    "initramfs-tools",
+    "zstd",
+    "dkms",
+    "linux-headers-cloud-amd64",
+    "libstdc++6",
+];
+
+/// What is on a host whose VMs libvirt manages, beside Debian's essential packages: libvirt, a QEMU that is new enough, and what our
+/// package depends on.
+const LIBVIRT: [&str; 12] = [
+    "?essential",
+    "systemd-sysv",
+    "dbus",
+    "passwd",
+    "procps",
+    "libvirt-daemon-system",
+    "libvirt-clients",
+    "qemu-system-x86/trixie-backports",
+    "qemu-system-common/trixie-backports",
+    "qemu-system-data/trixie-backports",
+    "seabios/trixie-backports",
+    "qemu-utils/trixie-backports",
+];
+
 /// Those that the others' maintainer scripts take for granted, in the order in which they are installed.
 const FIRST: [&str; 2] = ["base-passwd", "base-files"];
 
@@ -100,6 +139,28 @@ pub fn image(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
     of.ensure(paths, cache, debian)
 }
 
+/// The root of a guest's disk, made if it is not there.
+pub fn guest(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+    let of = Of {
+        name: "guest",
+        packages: &GUEST,
+        what: "its essential packages, a kernel with headers, systemd, DKMS and a compiler",
+        size: "about 130 MB",
+    };
+    of.ensure(paths, cache, debian)
+}
+
+/// The root of a host with libvirt, made if it is not there: of Debian 13, with the QEMU of its backports.
+pub fn libvirt(paths: &Paths, cache: &Cache) -> Result<PathBuf> {
+    let of = Of {
+        name: "libvirt",
+        packages: &LIBVIRT,
+        what: "its essential packages, systemd, libvirt and QEMU",
+        size: "about 120 MB",
+    };
+    of.ensure(paths, cache, Debian::Trixie)
+}
+
 /// What a root is made of.
 struct Of {
     name: &'static str,
@@ -130,7 +191,13 @@ fn make(paths: &Paths, suite: &str, root: &Path, of: &Of) -> Result<()> {
         "each package's own, mostly GPL and LGPL; texts in usr/share/doc",
     );
     let name = format!("{}-{suite}", of.name);
-    let apt = Apt::new(paths, private.path(), &name, &[suite], &step)?;
+    let backports = format!("{suite}-backports");
+    let mut suites = vec![suite];
+    // Only where one is asked for: what a release has is taken from it otherwise.
+    if of.packages.iter().any(|one| one.ends_with(&backports)) {
+        suites.push(&backports);
+    }
+    let apt = Apt::new(paths, private.path(), &name, &suites, &step)?;
     let packages: Vec<String> = of.packages.iter().map(|&one| one.to_owned()).collect();
     let size = apt.fetch(&packages, suite, &step)?;
     // Before dpkg can run in there, all files have to be there: it and the scripts need each other.

@@ -82,6 +82,8 @@ fn install(machine: &Machine, how: &str, files: &[String]) -> Result<String> {
 fn add_distribution(machine: &Machine) -> Result<()> {
     let file = format!("{DISTRIBUTION}/{}.rpm", stand_in::NAME);
     machine.run(&["mkdir", "-p", "/var/lib/rpm"])?;
+    // Debian 13's systemd does not have this folder, and that of distributions with RPM does.
+    machine.run(&["mkdir", "-p", "/usr/lib/modules-load.d"])?;
     rpm(machine, &["--initdb"])?;
     install(machine, "-i", &[file]).map(|_| ())
 }

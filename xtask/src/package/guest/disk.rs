@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The disk of a guest: a clean Debian root with systemd and a kernel, in which a service runs the jobs that come over the serial
+//! console.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::initramfs::FUNCTIONS;
+use crate::package::machine::Machine;
+
+/// The size of the file system; the file has holes where nothing is written.
+const SIZE: &str = "4G";
+
+/// How the names of the folders of disks begin.
+const PREFIX: &str = "disk-";
+
+/// Where the folders of this machine are while the disk is made.
+pub const FILES: &str = "/run/files";
+
+/// A user of the guest who is to use the device, and one who is not.
+pub const MEMBER: &str = "alice";
+pub const OUTSIDER: &str = "bob";
+
+/// What is on the serial console in place of a login: the jobs, as root, from the end of the boot on. A shutdown need not wait for it.
+const UNIT: &str = "\
+[Unit]
+Description=Jobs from the serial console
+After=multi-user.target
+
+[Service]
+ExecStart=/bin/sh /etc/gpgpu-jobs.sh
+Environment=DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root TERM=dumb
+StandardInput=tty-force
+StandardOutput=tty
+TTYPath=/dev/ttyS0
+TTYReset=yes
+SendSIGHUP=yes
+TimeoutStopSec=5
+
+[Install]
+WantedBy=default.target
+";
+
+/// What the service runs.
+const SCRIPT: &str = "\
+. /etc/gpgpu-functions
+stty -echo
+# Nothing less than a fault of the kernel's comes between the lines of a job.
+dmesg --console-level alert
+say_kernel
+echo '==> console'
+run_jobs
+say_complaints
+echo '==> finished'
+dmesg --console-level warn
+systemctl --no-block poweroff
+";
+
+/// Makes the root that of a machine of its own, and writes it to a disk of a size. What only this needs is below `/run`, which is no
+/// part of the root.
+const MAKE: &str = r#"
+cd /
+rm -f usr/sbin/policy-rc.d
+: >etc/machine-id
+echo guest >etc/hostname
+echo '127.0.0.1 localhost guest' >etc/hosts
+echo '/dev/vda / ext4 defaults 0 1' >etc/fstab
+ln -s /dev/null etc/systemd/system/serial-getty@ttyS0.service
+systemctl --root=/ enable gpgpu-jobs.service
+cp -r run/files/. srv
+rmdir mnt/host
+cp boot/vmlinuz-* run/made/vmlinuz
+cp boot/initrd.img-* run/made/initrd
+truncate --size "$1" run/made/disk
+mkdir run/whole
+mount --bind / run/whole
+mkfs.ext4 -q -d run/whole run/made/disk
+"#;
+
+/// A disk that can be written to, and what boots it. It goes when this is dropped.
+pub struct Disk {
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    /// Makes one of the root `clean`, in a temporary folder below `parent`, with folders of this machine under other names in
+    /// `/srv`. `adapt` changes the root before; it finds the folders in `/run/files`.
+    pub fn make(
+        clean: &Path,
+        files: &[(&Path, &str)],
+        parent: &Path,
+        log: &Path,
+        adapt: impl FnOnce(&Machine) -> Result<()>,
+    ) -> Result<Self> {
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
+        // Those of a run that was killed: of those that run, only one has the cache.
+        for entry in fs::read_dir(parent)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        let dir = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(parent)
+            .context("cannot create a folder for the disk")?;
+        let places: Vec<(&Path, String)> = files
+            .iter()
+            .map(|(from, name)| (*from, format!("{FILES}/{name}")))
+            .collect();
+        let mut folders = vec![(dir.path(), "/run/made")];
+        folders.extend(places.iter().map(|(from, to)| (*from, to.as_str())));
+        // A user who is not this one has to find the disk: QEMU's under libvirt.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        let machine = Machine::start(clean, &folders, log)?;
+        for user in [MEMBER, OUTSIDER] {
+            machine.run(&["useradd", "--create-home", "--shell", "/bin/bash", user])?;
+        }
+        adapt(&machine)?;
+        for (at, text) in [
+            ("/etc/systemd/system/gpgpu-jobs.service", UNIT),
+            ("/etc/gpgpu-jobs.sh", SCRIPT),
+            ("/etc/gpgpu-functions", FUNCTIONS),
+        ] {
+            machine.run(&["sh", "-c", "printf %s \"$2\" >\"$1\"", "sh", at, text])?;
+        }
+        machine
+            .run(&["sh", "-e", "-c", MAKE, "sh", SIZE])
+            .context("the disk of a guest cannot be made")?;
+        Ok(Self { dir })
+    }
+
+    /// The folder of all three.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The raw image.
+    pub fn image(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    /// The kernel that is on it.
+    pub fn kernel(&self) -> PathBuf {
+        self.dir.path().join("vmlinuz")
+    }
+
+    /// The initramfs that is on it.
+    pub fn initramfs(&self) -> PathBuf {
+        self.dir.path().join("initrd")
+    }
+}

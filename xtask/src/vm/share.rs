@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Folders of the host that guests can mount.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Qemu;
+use crate::process::Proc;
+
+/// How long virtiofsd may take to listen.
+const SHARE_START: Duration = Duration::from_secs(10);
+
+/// A folder of the host that a guest can mount, and only read; shared for as long as this lives.
+pub struct SharedFolder {
+    _virtiofsd: Proc,
+    dir: tempfile::TempDir,
+}
+
+impl SharedFolder {
+    /// Shares a folder with the next guest that connects. `log` receives virtiofsd's messages.
+    pub fn start(qemu: &Qemu, folder: &Path, log: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let mut words = qemu.virtiofsd.iter();
+        let mut command = Command::new(words.next().map_or_else(OsString::new, OsString::clone));
+        let log = fs::File::create(log).context("cannot write virtiofsd's log")?;
+        let shared = Self {
+            _virtiofsd: Proc::spawn(
+                command
+                    .args(words)
+                    .arg("--socket-path")
+                    .arg(dir.path().join("share"))
+                    .arg("--shared-dir")
+                    .arg(folder)
+                    // The host's root is mounted as it is, and nothing is written.
+                    .args(["--readonly", "--sandbox", "none", "--cache", "always"])
+                    .stdout(log.try_clone()?)
+                    .stderr(log),
+                libc::SIGKILL,
+            )
+            .context("cannot start virtiofsd")?,
+            dir,
+        };
+        let began = Instant::now();
+        while !shared.socket().exists() {
+            if began.elapsed() > SHARE_START {
+                bail!("virtiofsd does not listen; its log says why");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(shared)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("share")
+    }
+}
