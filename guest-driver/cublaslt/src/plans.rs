@@ -129,41 +129,67 @@ fn hash(parts: [&[u8]; 5], algorithm: Option<&Algorithm>) -> u64 {
     sum ^ sum >> 32
 }
 
-/// The host's plan for a product; `None` if it has none, and the product travels with its descriptors.
-pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Option<Plan> {
+/// What the table has for a product.
+#[derive(Debug, Clone, Copy)]
+pub enum Found {
+    /// A plan.
+    Plan(Plan),
+    /// No plan; the number of the product's description.
+    Nothing(u64),
+    /// A product that can have none.
+    Never,
+}
+
+/// Looks for the host's plan for a product.
+pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
     // A descriptor of emulation would count too: few programs have one.
-    let bytes = parts.bytes()?;
+    let Some(bytes) = parts.bytes() else {
+        return Found::Never;
+    };
     let hash = hash(bytes, algorithm);
     let find = |table: &RefCell<Table>| {
         let mut table = table.try_borrow_mut().ok()?;
+        let place = table.0.get_mut(hash as usize % PLACES)?;
+        let kept = place.kept.as_ref().filter(|_| place.hash == hash)?;
+        place.patience = PATIENCE;
+        kept.is_for(bytes, algorithm).then_some(kept.plan)
+    };
+    match TABLE.try_with(find).ok().flatten() {
+        Some(plan) => Found::Plan(plan),
+        None => Found::Nothing(hash),
+    }
+}
+
+/// The library has accepted a product without a plan, of a description with this number: one that comes again gets a plan.
+pub fn met(hash: u64, parts: &Parts<'_>, algorithm: Option<&Algorithm>) {
+    let note = |table: &RefCell<Table>| {
+        let Ok(mut table) = table.try_borrow_mut() else {
+            return;
+        };
         if table.0.is_empty() {
             table.0.resize_with(PLACES, Place::default);
         }
         let place = &mut table.0[hash as usize % PLACES];
-        match &place.kept {
-            Some(kept) if place.hash == hash => {
+        let is_same = place.hash == hash;
+        match place.kept {
+            // One of another description with the same number, or a product of a form that was new.
+            Some(_) if is_same => {}
+            None if is_same => {
+                place.kept = make(parts, algorithm).ok().flatten().map(Box::new);
                 place.patience = PATIENCE;
-                kept.is_for(bytes, algorithm).then_some(kept.plan)
             }
-            None if place.hash == hash => {
-                let made = make(parts, algorithm).ok().flatten()?;
-                let plan = made.plan;
-                (place.kept, place.patience) = (Some(Box::new(made)), PATIENCE);
-                Some(plan)
-            }
-            kept => {
+            _ => {
                 place.patience = place.patience.saturating_sub(1);
-                if kept.is_none() || place.patience == 0 {
+                if place.kept.is_none() || place.patience == 0 {
                     place.hash = hash;
                     if let Some(kept) = place.kept.take() {
                         end(kept.plan.id);
                     }
                 }
-                None
             }
         }
     };
-    TABLE.try_with(find).ok().flatten()
+    let _ = TABLE.try_with(note);
 }
 
 fn end(id: u64) {

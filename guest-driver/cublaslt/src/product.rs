@@ -24,7 +24,8 @@ use crate::{
     LIBRARY,
     call::{Parts, on_handle, post_by_plan, send_work},
     descriptor::{Descriptor, Raw},
-    enter, plans,
+    enter,
+    plans::{self, Found},
 };
 
 /// `cublasLtMatmul`, with all that its descriptors say.
@@ -120,14 +121,20 @@ pub unsafe extern "C" fn cublasLtMatmul(
                 matrices: [A, B, C, D],
                 workspace: (workspace, workspaceSizeInBytes),
             };
-            if let Some(plan) = plans::find(&parts, algorithm.as_ref())
+            let algorithm = algorithm.as_ref();
+            let found = plans::find(&parts, algorithm);
+            if let Found::Plan(plan) = found
                 && post_by_plan(BY_PLAN, known, lightHandle, stream, plan, &operands)?
             {
                 return Ok(());
             }
             send_work(MATMUL, known, lightHandle, stream, |sink| {
-                put_product(sink, &parts.described(), algorithm.as_ref(), &operands);
-            })
+                put_product(sink, &parts.described(), algorithm, &operands);
+            })?;
+            if let Found::Nothing(hash) = found {
+                plans::met(hash, &parts, algorithm);
+            }
+            Ok(())
         })
     })
 }
