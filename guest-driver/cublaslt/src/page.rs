@@ -45,9 +45,9 @@ apply. A handle of cuBLAS is one of cuBLASLt, as natively.
 
 - **Descriptors** live in the program, in its own memory (`cublasLtMatmulDescInit` and similar functions) or not; none
   of their functions calls the host. A product, a transformation or a query of algorithms carries all attributes of
-  its descriptors; a product that comes again names those that the host has kept of it. Known attributes are those of the headers of CUDA 12.0 to 13.1; any other returns
-  `CUBLAS_STATUS_INVALID_VALUE`. If the host's library does not know an attribute, the call that uses the descriptor
-  fails, unless the attribute has its default.
+  its descriptors; a product that comes again names those that the host has kept of it. Known attributes are those of
+  the headers of CUDA 12.0 to 13.1; any other returns `CUBLAS_STATUS_INVALID_VALUE`. If the host's library does not
+  know an attribute, the call that uses the descriptor fails, unless the attribute has its default.
 - **The form of a product** is all attributes of its descriptors, the algorithm, the workspace's size, the stream, and
   whether beta is zero. Of an address it has the alignment, up to 16 bytes, and whether it is NULL. Values of alpha
   and beta are not a part of it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Plans: descriptions of products that the host keeps, so that a product which a program computes again and again travels without them.
+//! Plans: descriptions of products that the host keeps. A product that a program computes again travels without its descriptors.
 //!
-//! A program makes the same descriptors anew for each product, so a plan is found by all that they say. Each thread has a table of its
+//! A program makes the same descriptors anew for each product, so a plan is found by all bytes of them. Each thread has a table of its
 //! own: nobody ends a plan between a look at the table and the product that names it, and no lock is taken. The second product of a
 //! description makes the plan. A program whose descriptions never come twice pays for a hash alone.
 
@@ -45,7 +45,7 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 /// Plans of threads that have ended; the next thread that makes one ends them.
 static LEFT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Whether the host keeps no plans.
+/// The host keeps no plans, or has refused one.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// A plan of the host's.

@@ -102,7 +102,7 @@ classes! {
     CublasHandle = 0x90: handle, stream "cublasSetStream_v2", pointer_mode "cublasSetPointerMode_v2", mib 96;
     /// `cublasLtHandle_t` that is no handle of cuBLAS. Its calls name their streams, and their descriptors say where scalars are.
     CublasLtHandle = 0x91: handle, mib 32;
-    /// What a product of cuBLASLt is, with its algorithm: descriptors that the host keeps. No object of CUDA's.
+    /// A plan: the descriptors and the algorithm of a product of cuBLASLt, which the host keeps. CUDA has no such object.
     CublasLtPlan = 0x92: descriptor, most 4096;
     /// `cufftHandle`. Frameworks keep thousands; the tables of a long transform are charged when it is made.
     CufftPlan = 0x98: handle, most 8192, stream "cufftSetStream", mib 2;

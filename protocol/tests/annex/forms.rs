@@ -43,7 +43,7 @@ fn cublaslt() -> String {
          | `question` of a check | the descriptors of the product; an algorithm |\n\
          | `results` | {RESULT} bytes for each result: a `cublasLtMatmulHeuristicResult_t` |\n\
          | `value` | the bytes of the capability or of the setting, at most {MAX_SETTING} |\n\n\
-         `gpgpuLtPlan` has the device keep what a product is, as a plan; `gpgpuLtPlanMatmul` computes the product of a plan as `cublasLtMatmul` does; `gpgpuLtPlanForget` ends a plan. \
+         `gpgpuLtPlan` has the device keep the descriptors and the algorithm of a product as a plan; `gpgpuLtPlanMatmul` computes the product of a plan as `cublasLtMatmul` does; `gpgpuLtPlanForget` ends a plan. \
          They are no functions of NVIDIA's library. A plan is in no context, and any handle takes it.\n\n\
          | class | attribute | bytes | default | holds |\n|---|--:|--:|--:|---|\n"
     );

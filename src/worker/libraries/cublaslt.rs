@@ -274,7 +274,7 @@ fn version(call: &mut Call<'_>, _: &[u64]) -> Step<()> {
     Ok(())
 }
 
-/// What a product is, as the library has it.
+/// The descriptors and the algorithm of a product, as the library has them.
 struct Plan {
     parts: Parts,
     algorithm: Option<Aside>,

@@ -4,7 +4,7 @@
 //! Descriptors live in the guest. A call that uses some carries all that they say, and its scalars, in one argument, whose bytes are [`form`]'s:
 //! all such rows are written by hand on both sides. [`attributes`] has what descriptors are made of.
 //!
-//! What a program computes again and again, the host can keep: a plan, of which later calls name the id.
+//! The host can keep the descriptors of a product that comes again, as a plan. Later calls carry the plan's id in their place.
 
 pub mod attributes;
 pub mod form;

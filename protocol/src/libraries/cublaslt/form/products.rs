@@ -8,7 +8,7 @@ use super::{
 };
 use crate::codec::{Malformed, Reader};
 
-/// Writes a plan: what a product is, and the algorithm, or the library's choice.
+/// Writes a plan: the descriptors of a product, and its algorithm, or that the library chooses one.
 pub fn put_plan<T: AsRef<[u8]>>(
     sink: &mut (impl Sink + ?Sized),
     described: &Described<'_, T>,
@@ -24,7 +24,7 @@ pub fn put_plan<T: AsRef<[u8]>>(
 /// A plan as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What the product is.
+    /// The product's descriptors.
     pub descriptors: Descriptors,
     /// How the library computes it.
     pub algorithm: Option<Algorithm>,
@@ -57,7 +57,7 @@ impl Plan {
     }
 }
 
-/// What a plan computes with: `D = alpha op(A) op(B) + beta C`.
+/// The operands of a plan: `D = alpha op(A) op(B) + beta C`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operands {
     /// Alpha and beta.
@@ -121,9 +121,9 @@ pub fn put_product<T: AsRef<[u8]>>(
 /// A product as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Product {
-    /// What it is, and how the library computes it.
+    /// Its descriptors and its algorithm.
     pub plan: Plan,
-    /// What it computes with.
+    /// Its operands.
     pub operands: Operands,
 }
 
