@@ -142,8 +142,10 @@ pub enum Found {
 
 /// Looks for the host's plan for a product.
 pub fn find(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Found {
-    // A descriptor of emulation would count too: few programs have one.
-    let Some(bytes) = parts.bytes() else {
+    // Where the host has refused a plan no other is asked for: each would wait. A descriptor of emulation would count too: few programs
+    // have one.
+    let bytes = parts.bytes().filter(|_| !REFUSED.load(Ordering::Relaxed));
+    let Some(bytes) = bytes else {
         return Found::Never;
     };
     let hash = hash(bytes, algorithm);
@@ -206,10 +208,6 @@ fn is_kept() -> Result<bool, Status> {
 
 /// Has the host make a plan; `None` if it keeps none, or there are too many.
 fn make(parts: &Parts<'_>, algorithm: Option<&Algorithm>) -> Result<Option<Kept>, Status> {
-    // One that has refused a plan is asked for no other: each would wait.
-    if REFUSED.load(Ordering::Relaxed) {
-        return Ok(None);
-    }
     if !is_kept()? {
         REFUSED.store(true, Ordering::Relaxed);
         return Ok(None);

@@ -61,6 +61,7 @@ impl Exec {
         send(
             client,
             &list,
+            true,
             |steps| request::gpgpuGraphUpdateHere { exec, steps },
             |image| request::gpgpuGraphUpdate { exec, image },
         )?;
@@ -133,10 +134,12 @@ impl Drop for Exec {
 /// What a command takes at most beside a list of steps, in bytes.
 const BESIDE: usize = 1024;
 
-/// Sends a list of steps: in the command if that can travel by the ring, or as an image does.
+/// Sends a list of steps: in the command if that can travel by the ring, or as an image does. `waits` says whether to wait for the
+/// host's answer by the ring.
 pub(super) fn send<H: Request, R: Request>(
     client: &Client,
     steps: &Vec<GraphStep>,
+    waits: bool,
     here: impl FnOnce(Blob) -> H,
     beside: impl FnOnce(u64) -> R,
 ) -> Result {
@@ -144,26 +147,14 @@ pub(super) fn send<H: Request, R: Request>(
     writer.put(steps);
     let list = writer.into_bytes();
     if client.has(H::OP) && client.rings_wide(list.len() + BESIDE) {
-        return client.call(&here(Blob(list))).map(drop);
+        let request = here(Blob(list));
+        return match waits {
+            true => client.call(&request).map(drop),
+            false => client.post(&request),
+        };
     }
     match image::load(client, &list, beside)? {
         (CUDA_SUCCESS, _) => Ok(()),
         (code, _) => Err(code),
     }
-}
-
-/// Posts a list of steps, if it can travel by the ring; whether it can.
-pub(super) fn post<H: Request>(
-    client: &Client,
-    steps: &Vec<GraphStep>,
-    here: impl FnOnce(Blob) -> H,
-) -> Result<bool> {
-    let mut writer = Writer::new();
-    writer.put(steps);
-    let list = writer.into_bytes();
-    let rings = client.rings_wide(list.len() + BESIDE);
-    if rings {
-        client.post(&here(Blob(list)))?;
-    }
-    Ok(rings)
 }

@@ -47,7 +47,7 @@ use crate::{
 
 use accepted::Place;
 pub use executable::Exec;
-use executable::{post, send};
+use executable::send;
 use lower::lower;
 pub use lower::{launch_config, launch_step};
 
@@ -367,16 +367,17 @@ impl Gpu for Guest {
         let flags = flags | if priority { USE_NODE_PRIORITY } else { 0 };
         let (place, is_sure) = Place::take(&list, flags);
         let beside = |image| request::gpgpuGraphInstantiate { exec, image, flags };
-        let few = request::gpgpuGraphInstantiateFew::OP;
-        if list.len() <= graph_step::FEW && client.has(few) {
+        let has_few = client.has(request::gpgpuGraphInstantiateFew::OP);
+        let is_few = list.len() <= graph_step::FEW && has_few;
+        let waits = !(is_few && is_sure);
+        if is_few {
             let few = |steps| request::gpgpuGraphInstantiateFew { exec, steps, flags };
-            if !is_sure || !post(client, &list, few)? {
-                send(client, &list, few, beside)?;
-                place.is_made();
-            }
+            send(client, &list, waits, few, beside)?;
         } else {
             let here = |steps| request::gpgpuGraphInstantiateHere { exec, steps, flags };
-            send(client, &list, here, beside)?;
+            send(client, &list, waits, here, beside)?;
+        }
+        if waits {
             place.is_made();
         }
         Ok(Exec::new(exec, now, place))

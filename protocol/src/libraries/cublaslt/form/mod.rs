@@ -66,10 +66,7 @@ pub struct Formed<'a> {
 impl<'a> Formed<'a> {
     /// Writes a request of a function.
     pub fn new(op: u16, writer: &'a mut Writer) -> Self {
-        Self {
-            writer,
-            form: op.into(),
-        }
+        Self::behind(op.into(), writer)
     }
 
     /// Writes the rest of a request, of which the number so far is this.
