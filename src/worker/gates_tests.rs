@@ -19,7 +19,7 @@ use gpgpu_protocol::{
     futex,
     layout::{StreamCommand, status},
     libraries::{
-        self, Class, Kind,
+        self, Class, Kind, Library,
         call::{self, PointerMode},
     },
     ring::RING_BYTES,
@@ -28,7 +28,7 @@ use gpgpu_protocol::{
 use zerocopy::IntoBytes;
 
 use super::{
-    lifetimes_tests::Rig,
+    lifetimes_tests::{A_WHILE, Rig},
     session::{Data, Session},
     shares::Shares,
 };
@@ -381,9 +381,8 @@ const PLANS: [(Class, &str); 2] = [
 
 /// The class of the plan that an argument is, and the function that makes it.
 fn plan(kind: &Kind) -> Option<(Class, &'static str)> {
-    PLANS
-        .into_iter()
-        .find(|(class, _)| [Kind::New(*class), Kind::Object(*class)].contains(kind))
+    let is_of = |class| [Kind::New(class), Kind::Object(class), Kind::Gone(class)].contains(kind);
+    PLANS.into_iter().find(|(class, _)| is_of(*class))
 }
 
 /// The id of the plan that goes with a handle.
@@ -398,7 +397,7 @@ fn library_command(rig: &Rig, of: &libraries::Function, handle: u64, context: u6
         .iter()
         .zip(of.operation.arguments)
         .map(|(kind, argument)| match kind {
-            Kind::New(class) | Kind::Object(class) if plan(kind).is_some() => {
+            Kind::New(class) | Kind::Object(class) | Kind::Gone(class) if plan(kind).is_some() => {
                 plan_of(*class, handle)
             }
             Kind::Handle(_) | Kind::New(_) | Kind::Gone(_) => handle,
@@ -480,5 +479,33 @@ fn without_a_grant_no_call_of_a_library_reaches_the_gpu() {
     while lease.returned.load(SeqCst) != NUMBER {
         thread::yield_now();
     }
+    assert_eq!(double::wrong(), [""; 0]);
+}
+
+/// Another thread of the guest ends it: its descriptors are the library's to read until the call returns.
+#[test]
+fn a_plan_is_ended_after_the_product_that_uses_it() {
+    let rig = Rig::new();
+    let (session, context) = (rig.session, rig.contexts[0]);
+    let handle = Class::CublasLtHandle.id(1);
+    let command = |name| library_command(&rig, Library::CublasLt.find(name), handle, context);
+    for first in ["cublasLtCreate", "gpgpuLtPlan"] {
+        assert_eq!(run(session, &command(first)), CUDA_SUCCESS, "{first}");
+    }
+    let begin = |name| {
+        let command = command(name);
+        thread::spawn(move || run(session, &command))
+    };
+    let held = double::hold(double::LIBRARY);
+    let product = begin("gpgpuLtPlanMatmul");
+    held.wait();
+    double::forget_calls();
+    let forget = begin("gpgpuLtPlanForget");
+    assert!(!double::is_called(double::LIBRARY, A_WHILE));
+    drop(held);
+    assert_eq!(product.join().unwrap(), CUDA_SUCCESS);
+    assert_eq!(forget.join().unwrap(), CUDA_SUCCESS);
+    // The operation's descriptor and four layouts.
+    assert_eq!(double::calls(double::LIBRARY), 5);
     assert_eq!(double::wrong(), [""; 0]);
 }

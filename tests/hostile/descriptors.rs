@@ -2,7 +2,7 @@
 //! What cuBLASLt's descriptors travel in, as no library of a guest writes it, while another VM computes.
 
 use gpgpu_protocol::{
-    api::{Context, Stream, object_id},
+    api::{Context, Stream, object_id, request},
     codec::Writer,
     layout::status as device,
     libraries::{
@@ -20,9 +20,9 @@ use gpgpu_protocol::{
 };
 
 use crate::{
-    client::{Client, raw_command},
+    client::{self, Client, raw_command},
     host::Random,
-    libraries::{BYTES, beside, check_product, create, send, start},
+    libraries::{BYTES, beside, check_product, create, in_any_order, send, start},
     vmm,
 };
 
@@ -272,7 +272,7 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
         let far = Class::CublasLtHandle.id(2);
         let made = lt(&mut client, "cublasLtCreate", &[far], &[], other);
         assert_eq!(made, status::SUCCESS);
-        let end = gpgpu_protocol::api::request::cuCtxDestroy_v2 { ctx: other };
+        let end = request::cuCtxDestroy_v2 { ctx: other };
         client.works(&end, 0, &[], 0);
         let said = lt(&mut client, "cublasLtMatmul", &[far, 0, 0], &good, context);
         assert_eq!(said, status::NOT_INITIALIZED);
@@ -295,7 +295,7 @@ fn pitfall_81_descriptors_that_are_none_are_refused() {
     });
 }
 
-/// Plans that are none, that have ended or are another client's, more than there may be, and operands that are not for them.
+/// Plans that are none, that have ended or were an earlier process's, more than there may be, and operands that are not for them.
 #[test]
 fn pitfall_81_plans_that_are_none_compute_nothing() {
     let Some(host) = start("") else { return };
@@ -379,6 +379,80 @@ fn pitfall_81_plans_that_are_none_compute_nothing() {
         assert_eq!(forget(&mut client, plan(first)), status::SUCCESS);
         assert_eq!(make(&mut client, plan(last), &good), status::SUCCESS);
         check_product(&mut client, blas, at, context, 1);
+        client.close();
+
+        // The next process of the guest has none of these plans.
+        let mut client = Client::open(&mut guest);
+        let context = client.context();
+        let blas = create(&mut client, 1, context);
+        let words = [blas, plan(1), 0, 0];
+        let done = lt(&mut client, "gpgpuLtPlanMatmul", &words, &here_too, context);
+        assert_eq!(done, status::INVALID_VALUE);
+        let ended = lt(&mut client, "gpgpuLtPlanForget", &[plan(1)], &[], context);
+        assert_ne!(ended, status::SUCCESS);
+        client.close();
+    });
+}
+
+/// A thread of a guest ends the plans that others compute with, their handle, and the context in which that is.
+#[test]
+fn pitfall_63_a_product_of_a_plan_can_lose_it() {
+    let Some(host) = start("") else { return };
+    beside(&host, || {
+        let mut guest = host.boot(0, vmm());
+        let mut client = Client::open(&mut guest);
+        let primary = client.context();
+        let at = [(); 3].map(|()| client.alloc(BYTES, primary));
+        let (of, operands) = (Product::new(0).plan(), by_plan(at, [here(1.0), here(0.0)]));
+        let mut random = Random(13);
+        for round in 0..150 {
+            let is_own = round % 4 == 0;
+            let serial = 100 + round;
+            let context = match is_own {
+                true => client.create_context(serial, 0),
+                false => primary,
+            };
+            let handle = Class::CublasLtHandle.id(serial);
+            let plan = Class::CublasLtPlan.id(serial);
+            let call = |name: &str, words: &[u64], blob: &[u8]| command(name, words, blob, context);
+            let makes = [
+                call("cublasLtCreate", &[handle], &[]),
+                call("gpgpuLtPlan", &[plan, 0], &of),
+            ]
+            .concat();
+            let multiply = call("gpgpuLtPlanMatmul", &[handle, plan, 0, 0], &operands);
+            let forget = call("gpgpuLtPlanForget", &[plan], &[]);
+            let mut streams = vec![
+                makes.clone(),
+                multiply.clone(),
+                multiply.clone(),
+                multiply,
+                forget.clone(),
+                call("cublasLtDestroy", &[handle], &[]),
+                forget,
+                makes,
+            ];
+            if is_own {
+                let end = request::cuCtxDestroy_v2 { ctx: context };
+                streams.push(client::command(&end, 0));
+            }
+            in_any_order(&mut client, streams, 512, &mut random, round);
+            // What was left over: a plan outlives its handle.
+            for (name, id) in [("cublasLtDestroy", handle), ("gpgpuLtPlanForget", plan)] {
+                send(&mut client, &command(name, &[id], &[], primary));
+            }
+        }
+        // What was found to be gone is told once.
+        let sync = request::cuCtxSynchronize {};
+        client.call(&sync, primary, &[], 0);
+        let blas = create(&mut client, 1, primary);
+        let plan = Class::CublasLtPlan.id(1);
+        let made = lt(&mut client, "gpgpuLtPlan", &[plan, 0], &of, primary);
+        assert_eq!(made, status::SUCCESS);
+        let words = [blas, plan, 0, 0];
+        let done = lt(&mut client, "gpgpuLtPlanMatmul", &words, &operands, primary);
+        assert_eq!(done, status::SUCCESS);
+        check_product(&mut client, blas, at, primary, 1);
         client.close();
     });
 }

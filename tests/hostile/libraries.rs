@@ -12,7 +12,7 @@ use gpgpu_protocol::{
     api::{Context, Event, Stream, object_id, request},
     codec::{Blob, Few, Reader, Writer},
     cuda::*,
-    layout::{COMMAND_QUEUE, StreamAnswer, status as device},
+    layout::{StreamAnswer, status as device},
     libraries::{
         Class, Function, Kind, Library, SUCCESS,
         call::{self, PointerMode},
@@ -88,6 +88,27 @@ pub fn send(client: &mut Client<'_>, bytes: &[u8]) -> (u32, CUresult, Option<u32
         assert!(reader.get::<Few<Blob, 16>>().is_ok());
     }
     (said, head.result.get(), status)
+}
+
+/// Sends streams in any order, none of which waits for another, with room for so many bytes of each answer. The device answers all.
+pub fn in_any_order(
+    client: &mut Client<'_>,
+    mut streams: Vec<Vec<u8>>,
+    answer: u32,
+    random: &mut Random,
+    round: u64,
+) {
+    for at in (1..streams.len()).rev() {
+        streams.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    client.forget();
+    let posted: Vec<_> = (streams.iter())
+        .map(|stream| client.post(stream, answer))
+        .collect();
+    for head in posted {
+        assert_eq!(client.wait(head), device::OK, "round {round}");
+    }
+    client.forget();
 }
 
 /// The library's status of a call that its worker carries out.
@@ -394,18 +415,7 @@ fn pitfall_63_a_handle_can_end_under_its_users() {
             if is_own {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
-            for at in (1..streams.len()).rev() {
-                streams.swap(at, random.below(at as u64 + 1) as usize);
-            }
-            client.forget();
-            let posted: Vec<_> = (streams.iter())
-                .map(|stream| client.post(stream, 64))
-                .collect();
-            for head in posted {
-                let used = client.guest().wait(COMMAND_QUEUE, head);
-                assert_eq!(used.status(), device::OK, "round {round}");
-            }
-            client.forget();
+            in_any_order(&mut client, streams, 64, &mut random, round);
             // What was left over.
             send(&mut client, &call("cublasDestroy_v2", &[id]));
         }
@@ -528,7 +538,7 @@ fn pitfall_63_a_plan_can_end_while_it_is_executed() {
             let generator = create_of(&mut client, Class::CurandGenerator, serial, context);
             make_transform(&mut client, plan, at[2], context);
             let call = |name: &str, words: &[u64]| call_of(name, words, PointerMode::Host, context);
-            let mut streams = vec![
+            let streams = vec![
                 call("cufftXtExec", &[plan, at[0], at[1], 1]),
                 call("cufftExecC2C", &[plan, at[1], at[0], -1_i64 as u64]),
                 call("cufftSetWorkArea", &[plan, at[2]]),
@@ -539,18 +549,7 @@ fn pitfall_63_a_plan_can_end_while_it_is_executed() {
                 call("curandDestroyGenerator", &[generator]),
                 call("curandDestroyGenerator", &[generator]),
             ];
-            for at in (1..streams.len()).rev() {
-                streams.swap(at, random.below(at as u64 + 1) as usize);
-            }
-            client.forget();
-            let posted: Vec<_> = (streams.iter())
-                .map(|stream| client.post(stream, 64))
-                .collect();
-            for head in posted {
-                let used = client.guest().wait(COMMAND_QUEUE, head);
-                assert_eq!(used.status(), device::OK, "round {round}");
-            }
-            client.forget();
+            in_any_order(&mut client, streams, 64, &mut random, round);
         }
         // What was found to be gone is told once.
         let sync = request::cuCtxSynchronize {};

@@ -273,18 +273,7 @@ fn pitfall_63_descriptors_can_end_under_their_users() {
                 finalize(5),
             ];
             streams.extend((1..10).map(end));
-            for at in (1..streams.len()).rev() {
-                streams.swap(at, random.below(at as u64 + 1) as usize);
-            }
-            client.forget();
-            let posted: Vec<_> = (streams.iter())
-                .map(|stream| client.post(stream, 4096))
-                .collect();
-            for head in posted {
-                let used = client.guest().wait(COMMAND_QUEUE, head);
-                assert_eq!(used.status(), device::OK, "round {round}");
-            }
-            client.forget();
+            in_any_order(&mut client, streams, 4096, &mut random, round);
             // What was left over.
             for serial in 1..10 {
                 send(&mut client, &end(serial));

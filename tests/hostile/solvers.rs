@@ -4,14 +4,14 @@
 use gpgpu_protocol::{
     api::request,
     codec::Writer,
-    layout::{COMMAND_QUEUE, status as device},
+    layout::status as device,
     libraries::{Class, Library, MAX_SCRATCH, SUCCESS, call::PointerMode, function},
 };
 
 use crate::{
     client::{Client, command, raw_command},
     host::Random,
-    libraries::{beside, send, start, written},
+    libraries::{beside, in_any_order, send, start, written},
     vmm,
 };
 
@@ -206,18 +206,7 @@ fn pitfall_63_a_descriptor_can_end_under_its_users() {
             if is_own {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
-            for at in (1..streams.len()).rev() {
-                streams.swap(at, random.below(at as u64 + 1) as usize);
-            }
-            client.forget();
-            let posted: Vec<_> = (streams.iter())
-                .map(|stream| client.post(stream, 512))
-                .collect();
-            for head in posted {
-                let used = client.guest().wait(COMMAND_QUEUE, head);
-                assert_eq!(used.status(), device::OK, "round {round}");
-            }
-            client.forget();
+            in_any_order(&mut client, streams, 512, &mut random, round);
             // What was left over.
             for (name, id) in [
                 ("cusparseDestroySpMat", a),

@@ -4,7 +4,7 @@
 use gpgpu_protocol::{
     api::request,
     codec::Writer,
-    layout::{COMMAND_QUEUE, status as device},
+    layout::status as device,
     libraries::{
         Class, Library, SUCCESS,
         call::{self, PointerMode},
@@ -19,7 +19,7 @@ use gpgpu_protocol::{
 use crate::{
     client::{Client, command, raw_command},
     host::Random,
-    libraries::{BYTES, beside, send, start},
+    libraries::{BYTES, beside, in_any_order, send, start},
     vmm,
 };
 
@@ -295,18 +295,7 @@ fn pitfall_63_a_plan_can_end_under_its_users() {
             if is_own {
                 streams.push(command(&request::cuCtxDestroy_v2 { ctx: context }, 0));
             }
-            for at in (1..streams.len()).rev() {
-                streams.swap(at, random.below(at as u64 + 1) as usize);
-            }
-            client.forget();
-            let posted: Vec<_> = (streams.iter())
-                .map(|stream| client.post(stream, 512))
-                .collect();
-            for head in posted {
-                let used = client.guest().wait(COMMAND_QUEUE, head);
-                assert_eq!(used.status(), device::OK, "round {round}");
-            }
-            client.forget();
+            in_any_order(&mut client, streams, 512, &mut random, round);
             // What was left over: a plan outlives its handle.
             for (name, id) in [
                 ("cusparseLtDestroy", handle),
