@@ -128,7 +128,7 @@ impl Drop for Booted {
                 .run(&["systemctl", "--force", "--force", "poweroff"]);
             let _ = self.machine.keeper().wait_for(LIMIT);
         }
-        // No process is in the control group then.
+        // All processes in the control group end with it.
         self.machine.keeper().stop();
         let name = self
             .machine

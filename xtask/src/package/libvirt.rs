@@ -65,8 +65,8 @@ pub fn run(kit: &Kit, environment: &Environment, made: &[PathBuf]) -> Result<()>
         "no cgroup2 can be mounted here, and systemd needs one"
     );
     let (paths, cache) = (&environment.paths, environment.cache());
-    let clean = root::libvirt(paths, cache)?;
-    let guest = root::guest(paths, cache, root::Debian::Trixie)?;
+    let clean = root::LIBVIRT.ensure(paths, cache, root::Debian::Trixie)?;
+    let guest = root::GUEST.ensure(paths, cache, root::Debian::Trixie)?;
     let expected = Expected::natively(kit)?;
 
     let step = Step::new("the disk of a Debian guest with the packages");

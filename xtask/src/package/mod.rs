@@ -143,7 +143,7 @@ pub fn run(options: &Options) -> Result<()> {
         compare(&one.rpms, &other.rpms)?;
         step.done("");
         for debian in &options.on {
-            let clean = root::ensure(paths, environment.cache(), *debian)?;
+            let clean = root::CLEAN.ensure(paths, environment.cache(), *debian)?;
             if formats.contains(&Format::Deb) {
                 lifecycle::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
                 service::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
@@ -211,7 +211,7 @@ fn images(
         Compression::None,
         &formats,
     )?;
-    let root = root::image(paths, environment.cache(), root::Debian::Trixie)?;
+    let root = root::IMAGE.ensure(paths, environment.cache(), root::Debian::Trixie)?;
     let log = kit.logs.join("images.log");
     let made = image::build(&root, &packages.debs, release, output, &log)?;
     for file in &made {

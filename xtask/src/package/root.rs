@@ -49,7 +49,7 @@ const PACKAGES: [&str; 9] = [
 
 /// What is in an image of a container, beside Debian's essential packages: what ours depend on, no systemd, and what
 /// a root needs to be entered as a machine.
-const IMAGE: [&str; 4] = [
+const IN_IMAGE: [&str; 4] = [
     "?essential",
     "procps",
     "systemd-standalone-sysusers",
@@ -58,7 +58,7 @@ const IMAGE: [&str; 4] = [
 
 /// What is on the disk of a guest, beside Debian's essential packages: what boots and administers it, what our packages depend on, and
 /// what the test programs are linked with.
-const GUEST: [&str; 17] = [
+const IN_GUEST: [&str; 17] = [
     "?essential",
     "apt",
     "e2fsprogs",
@@ -80,7 +80,7 @@ const GUEST: [&str; 17] = [
 
 /// What is on a host whose VMs libvirt manages, beside Debian's essential packages: libvirt, a QEMU that is new enough, and what our
 /// package depends on.
-const LIBVIRT: [&str; 12] = [
+const WITH_LIBVIRT: [&str; 12] = [
     "?essential",
     "systemd-sysv",
     "dbus",
@@ -116,53 +116,40 @@ dpkg --configure --pending
 test -z "$(dpkg --audit)"
 "#;
 
-/// The root of a release, made if it is not there.
-pub fn ensure(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
-    let what = "its essential packages, systemd, DKMS, a compiler and a kernel's headers";
-    let of = Of {
-        name: "clean",
-        packages: &PACKAGES,
-        what,
-        size: "about 100 MB",
-    };
-    of.ensure(paths, cache, debian)
-}
+/// A machine on which packages are installed.
+pub const CLEAN: Of = Of {
+    name: "clean",
+    packages: &PACKAGES,
+    what: "its essential packages, systemd, DKMS, a compiler and a kernel's headers",
+    size: "about 100 MB",
+};
 
-/// The root that images of containers of a release begin with, made if it is not there.
-pub fn image(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
-    let of = Of {
-        name: "image",
-        packages: &IMAGE,
-        what: "its essential packages",
-        size: "about 30 MB",
-    };
-    of.ensure(paths, cache, debian)
-}
+/// The root with which images of containers begin.
+pub const IMAGE: Of = Of {
+    name: "image",
+    packages: &IN_IMAGE,
+    what: "its essential packages",
+    size: "about 30 MB",
+};
 
-/// The root of a guest's disk, made if it is not there.
-pub fn guest(paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
-    let of = Of {
-        name: "guest",
-        packages: &GUEST,
-        what: "its essential packages, a kernel with headers, systemd, DKMS and a compiler",
-        size: "about 130 MB",
-    };
-    of.ensure(paths, cache, debian)
-}
+/// The root of a guest's disk.
+pub const GUEST: Of = Of {
+    name: "guest",
+    packages: &IN_GUEST,
+    what: "its essential packages, a kernel with headers, systemd, DKMS and a compiler",
+    size: "about 130 MB",
+};
 
-/// The root of a host with libvirt, made if it is not there: of Debian 13, with the QEMU of its backports.
-pub fn libvirt(paths: &Paths, cache: &Cache) -> Result<PathBuf> {
-    let of = Of {
-        name: "libvirt",
-        packages: &LIBVIRT,
-        what: "its essential packages, systemd, libvirt and QEMU",
-        size: "about 120 MB",
-    };
-    of.ensure(paths, cache, Debian::Trixie)
-}
+/// A host with libvirt, for Debian 13: its QEMU is that of the backports.
+pub const LIBVIRT: Of = Of {
+    name: "libvirt",
+    packages: &WITH_LIBVIRT,
+    what: "its essential packages, systemd, libvirt and QEMU",
+    size: "about 120 MB",
+};
 
 /// What a root is made of.
-struct Of {
+pub struct Of {
     name: &'static str,
     packages: &'static [&'static str],
     /// The same in words, and how much it is.
@@ -171,7 +158,8 @@ struct Of {
 }
 
 impl Of {
-    fn ensure(&self, paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
+    /// The root of a release, made if it is not there.
+    pub fn ensure(&self, paths: &Paths, cache: &Cache, debian: Debian) -> Result<PathBuf> {
         let suite = debian.suite();
         let recipe = format!("{RECIPE} {:?} {FIRST:?} {INSTALL}", self.packages);
         cache.entry(&format!("{}-{suite}", self.name), &recipe, |root| {

@@ -58,7 +58,7 @@ pub fn run(
     earlier: &[PathBuf],
 ) -> Result<()> {
     let paths = &environment.paths;
-    let clean = root::guest(paths, environment.cache(), root::Debian::Trixie)?;
+    let clean = root::GUEST.ensure(paths, environment.cache(), root::Debian::Trixie)?;
     let expected = Expected::natively(kit)?;
     let step = Step::new("the disk of a Debian guest");
     let programs = kit.stage.programs();
