@@ -2,7 +2,7 @@
 //! Functions that CUDA 13.1 and 13.2 brought, copies between arrays, semaphores of other interfaces, and the device of OpenGL.
 
 use super::*;
-use fake::{FUNCTION, NODE, PARAMETERS};
+use fake::{FUNCTION, NODE, NODES_KERNEL, PARAMETERS};
 
 unsafe extern "C" {
     safe fn cudaGLSetGLDevice(device: c_int) -> cudaError_t;
@@ -369,9 +369,9 @@ fn pair(low: u32, high: u32) -> u64 {
 #[test]
 fn a_launchs_parameters_come_back_and_can_be_set_again() {
     fake::make_current(CONTEXT);
-    let program = register(c"kernel");
+    let program = register(NODES_KERNEL);
     assert_eq!(launch(program.kernel, ONE, ONE, 0), 0);
-    let (stub, kernel) = (program.kernel.addr() as u64, 0x4e1);
+    let (stub, kernel) = (program.kernel.addr() as u64, 0x4e2);
     let function = kernel + FUNCTION as u64;
     // Blocks and threads, dynamic shared memory, both lists of arguments.
     let shape = [pair(1, 2), pair(3, 4), pair(5, 6), 7, 0x88, 0];
