@@ -64,15 +64,19 @@ pub struct Made {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Install, upgrade, remove and purge them in clean Debian roots, and run a CUDA program in between; as root.
-    #[arg(long)]
+    #[arg(long, group = "tried")]
     test: bool,
-    /// The Debian releases to test in.
-    #[arg(long, value_enum, value_delimiter = ',', requires = "test", default_values = ["bookworm", "trixie"])]
+    /// The Debian releases to test in. [default: bookworm,trixie with --test, trixie with --guest]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "tried")]
     on: Vec<root::Debian>,
-    /// Do nothing but install, use, upgrade, remove and purge the guest's Debian packages in a Debian 13 that QEMU boots from a disk;
-    /// as root.
-    #[arg(long, conflicts_with_all = ["test", "images"])]
+    /// Do nothing but install, use, upgrade, remove and purge the guest's Debian packages in a Debian that QEMU boots from a disk; as
+    /// root.
+    #[arg(long, group = "tried", conflicts_with_all = ["test", "images"])]
     guest: bool,
+    /// Run a stock PyTorch in that guest too. This folder has the Python packages, as `pip install --target` makes it for the guest's
+    /// Python: 3.13 in Debian 13.
+    #[arg(long, value_name = "FOLDER", requires = "guest")]
+    pytorch: Option<PathBuf>,
     /// Do nothing but run a VM of the guest's packages under libvirt, on a Debian 13 with the host's package; as root.
     #[arg(long, conflicts_with_all = ["test", "images"])]
     libvirt: bool,
@@ -94,6 +98,16 @@ pub struct Options {
     /// Where the packages go.
     #[arg(long, default_value = "target/packages")]
     output: PathBuf,
+}
+
+impl Options {
+    /// The releases to test in: `usual` if none is named.
+    fn releases<'a>(&'a self, usual: &'a [root::Debian]) -> &'a [root::Debian] {
+        match self.on.is_empty() {
+            true => usual,
+            false => &self.on,
+        }
+    }
 }
 
 /// Builds everything, makes the packages and, if asked, tests them.
@@ -142,7 +156,7 @@ pub fn run(options: &Options) -> Result<()> {
         compare(&one.debs, &other.debs)?;
         compare(&one.rpms, &other.rpms)?;
         step.done("");
-        for debian in &options.on {
+        for debian in options.releases(&[root::Debian::Bookworm, root::Debian::Trixie]) {
             let clean = root::CLEAN.ensure(paths, environment.cache(), *debian)?;
             if formats.contains(&Format::Deb) {
                 lifecycle::run(&kit, &clean, *debian, &made.debs, &earlier.debs)?;
@@ -184,7 +198,17 @@ fn in_guest(
     let made = make(release, "made")?;
     if options.guest {
         let earlier = make(&release.with_version(lifecycle::EARLIER), "earlier")?;
-        guest::run(kit, environment, &made.debs, &earlier.debs)?;
+        let pytorch = options.pytorch.as_deref();
+        for debian in options.releases(&[root::Debian::Trixie]) {
+            guest::run(
+                kit,
+                environment,
+                *debian,
+                &made.debs,
+                &earlier.debs,
+                pytorch,
+            )?;
+        }
     }
     match options.libvirt {
         true => libvirt::run(kit, environment, &made.debs),

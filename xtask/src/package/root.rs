@@ -57,8 +57,8 @@ const IN_IMAGE: [&str; 4] = [
 ];
 
 /// What is on the disk of a guest, beside Debian's essential packages: what boots and administers it, what our packages depend on, and
-/// what the test programs are linked with.
-const IN_GUEST: [&str; 17] = [
+/// what the test programs are linked with, and Python.
+const IN_GUEST: [&str; 18] = [
     "?essential",
     "apt",
     "e2fsprogs",
@@ -76,6 +76,7 @@ const IN_GUEST: [&str; 17] = [
     "dkms",
     "linux-headers-cloud-amd64",
     "libstdc++6",
+    "python3",
 ];
 
 /// What is on a host whose VMs libvirt manages, beside Debian's essential packages: libvirt, a QEMU that is new enough, and what our
@@ -136,8 +137,8 @@ pub const IMAGE: Of = Of {
 pub const GUEST: Of = Of {
     name: "guest",
     packages: &IN_GUEST,
-    what: "its essential packages, a kernel with headers, systemd, DKMS and a compiler",
-    size: "about 130 MB",
+    what: "its essential packages, a kernel with headers, systemd, DKMS, a compiler and Python",
+    size: "about 170 MB",
 };
 
 /// A host with libvirt, for Debian 13: its QEMU is that of the backports.

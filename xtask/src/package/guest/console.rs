@@ -32,6 +32,17 @@ pub enum Way {
     Login,
 }
 
+impl Way {
+    /// The line of the shell that runs a program with its arguments as a user.
+    pub fn command(self, user: &str, program: &str) -> String {
+        match self {
+            Self::Wrapper => format!("runuser -u {user} -- gpgpu-run {program}"),
+            Self::Plain => format!("runuser -u {user} -- {program}"),
+            Self::Login => format!("su --login {user} --command '{program}'"),
+        }
+    }
+}
+
 /// The programs, and what they come to.
 pub struct Expected {
     /// All of them.
@@ -286,11 +297,7 @@ fn command(user: &str, way: Way, run: &Run) -> String {
     for arg in &run.args {
         program += &format!(" {arg}");
     }
-    match way {
-        Way::Wrapper => format!("runuser -u {user} -- gpgpu-run {program}"),
-        Way::Plain => format!("runuser -u {user} -- {program}"),
-        Way::Login => format!("su --login {user} --command '{program}'"),
-    }
+    way.command(user, &program)
 }
 
 /// Whether a line of the console is the kernel's, which has a time in brackets, and complains. Those of a guest that runs are also

@@ -16,7 +16,7 @@ use crate::kit::{self, Kit};
 use crate::runner::{Backend, Gpu};
 use crate::setup::Environment;
 use crate::ui::Step;
-use crate::vm::{Accel, Machine, Qemu, Spec};
+use crate::vm::{Accel, Machine, Qemu, SHARE_TAG, SharedFolder, Spec};
 use console::{Expected, Guest, Way};
 use disk::{Disk, MEMBER};
 
@@ -27,6 +27,12 @@ const CPUS: u32 = 2;
 /// Seconds in which packages may be installed or removed: the driver is built by an emulated compiler.
 const INSTALL: u64 = 900;
 
+/// Seconds in which PyTorch may be imported, by two processes one after the other, and compute.
+const PYTORCH: u64 = 900;
+
+/// Where a guest has the shared folder of Python packages.
+const SHARED: &str = "/mnt";
+
 /// Where DKMS writes what the compiler says.
 const MAKE_LOG: &str = "/var/lib/dkms/virtio-gpgpu/*/build/make.log";
 
@@ -34,13 +40,14 @@ const MAKE_LOG: &str = "/var/lib/dkms/virtio-gpgpu/*/build/make.log";
 const BEFORE: &str = "/root/before";
 
 /// What a system that runs changes beside what the packages bring.
-const SYSTEM: [&str; 13] = [
+const SYSTEM: [&str; 14] = [
     "/etc/passwd-",
     "/etc/subgid-",
     "/etc/subuid-",
     "/home/",
     "/root/",
     "/srv/",
+    "/tmp/systemd-private",
     "/var/cache/apt",
     "/var/cache/debconf/",
     "/var/cache/man",
@@ -50,20 +57,32 @@ const SYSTEM: [&str; 13] = [
     "/var/spool/",
 ];
 
-/// Leads the packages `made`, and before them `earlier`, through their life in a guest.
+/// Leads the packages `made`, and before them `earlier`, through their life in a guest of this Debian. `pytorch` is a folder of Python packages with
+/// PyTorch, which a user runs there if it is given.
 pub fn run(
     kit: &Kit,
     environment: &Environment,
+    debian: root::Debian,
     made: &[PathBuf],
     earlier: &[PathBuf],
+    pytorch: Option<&Path>,
 ) -> Result<()> {
     let paths = &environment.paths;
-    let clean = root::GUEST.ensure(paths, environment.cache(), root::Debian::Trixie)?;
+    if let Some(folder) = pytorch {
+        ensure!(
+            folder.join("torch").is_dir(),
+            "{} has no PyTorch; `pip install --target` makes such a folder",
+            folder.display()
+        );
+    }
+    let clean = root::GUEST.ensure(paths, environment.cache(), debian)?;
     let expected = Expected::natively(kit)?;
-    let step = Step::new("the disk of a Debian guest");
-    let programs = kit.stage.programs();
-    let files: [(&Path, &str); 3] = [
+    let suite = debian.suite();
+    let step = Step::new(format!("the disk of a Debian guest ({suite})"));
+    let (programs, python) = (kit.stage.programs(), paths.root.join("tests/python"));
+    let files: [(&Path, &str); 4] = [
         (&programs, "programs"),
+        (&python, "python"),
         (parent(earlier)?, "earlier"),
         (parent(made)?, "new"),
     ];
@@ -71,7 +90,7 @@ pub fn run(
     let disk = Disk::make(&clean, &files, &paths.guest(), &log, |_| Ok(()))?;
     step.done("");
 
-    let step = Step::new("packages in a Debian guest");
+    let step = Step::new(format!("packages in a Debian guest ({suite})"));
     let log = kit.logs.join("guest-back-end.log");
     let mut backend = Backend::start(&kit.stage, Gpu::Software, 1, &log)?;
     let newest = environment.kernel("newest")?;
@@ -79,13 +98,16 @@ pub fn run(
     let accel = kit::probe(paths, &qemu, &newest.image(), &kit::busybox(newest))?;
     let socket = backend.sockets.first().context("no socket for the VM")?;
     let console = kit.logs.join("guest-console.log");
-    let led = boot(&qemu, accel, &disk, socket, &console).and_then(|guest| {
+    let share = pytorch
+        .map(|folder| SharedFolder::start(&qemu, folder, &kit.logs.join("guest-virtiofsd.log")))
+        .transpose()?;
+    let led = boot(&qemu, accel, &disk, socket, share.as_ref(), &console).and_then(|guest| {
         let mut life = Life {
             guest,
             step: &step,
             expected,
         };
-        life.lead(made, earlier)?;
+        life.lead(made, earlier, share.is_some())?;
         life.guest.power_off()
     });
     led.with_context(|| {
@@ -101,8 +123,16 @@ pub fn run(
     Ok(())
 }
 
-fn boot(qemu: &Qemu, accel: Accel, disk: &Disk, socket: &Path, console: &Path) -> Result<Guest> {
+fn boot(
+    qemu: &Qemu,
+    accel: Accel,
+    disk: &Disk,
+    socket: &Path,
+    share: Option<&SharedFolder>,
+    console: &Path,
+) -> Result<Guest> {
     let (kernel, initramfs, image) = (disk.kernel(), disk.initramfs(), disk.image());
+    let share = share.map(SharedFolder::socket);
     let spec = Spec {
         qemu,
         accel,
@@ -110,7 +140,7 @@ fn boot(qemu: &Qemu, accel: Accel, disk: &Disk, socket: &Path, console: &Path) -
         initramfs: &initramfs,
         disk: Some(&image),
         socket: Some(socket),
-        share: None,
+        share: share.as_deref(),
         monitor: None,
         memory_mib: MEMORY_MIB,
         cpus: CPUS,
@@ -126,7 +156,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    fn lead(&mut self, made: &[PathBuf], earlier: &[PathBuf]) -> Result<()> {
+    fn lead(&mut self, made: &[PathBuf], earlier: &[PathBuf], has_pytorch: bool) -> Result<()> {
         let state = machine::state(&SYSTEM);
         self.guest.run(&format!("{state} >{BEFORE}"))?;
 
@@ -159,6 +189,10 @@ impl Life<'_> {
             .context("the driver is not loaded by the boot")?;
         self.guest.is_for_members(&self.expected)?;
         self.uses().context("after a reboot")?;
+        if has_pytorch {
+            self.step.message("PyTorch");
+            self.runs_pytorch()?;
+        }
 
         self.step.message("remove");
         self.removes(&state)
@@ -193,7 +227,8 @@ impl Life<'_> {
             &format!("dpkg --verify {DKMS} {GUEST}"),
             "dpkg finds changed files",
         )?;
-        let built = guest.run(&format!("dkms status -m {MODULE}"))?;
+        // Debian 12's has its own script complain of a broken pipe.
+        let built = guest.run(&format!("dkms status -m {MODULE} 2>/dev/null"))?;
         let kernel = guest.run("uname -r")?;
         ensure!(
             built.lines().count() == 1
@@ -235,6 +270,19 @@ impl Life<'_> {
         self.guest.computes(Way::Wrapper, &few, &self.expected)?;
         self.guest.computes(Way::Plain, &[shared], &self.expected)?;
         self.guest.computes(Way::Login, &[linked], &self.expected)
+    }
+
+    /// A stock PyTorch computes for a member, by the wrapper and without it.
+    fn runs_pytorch(&mut self) -> Result<()> {
+        let guest = &mut self.guest;
+        guest.run(&format!("mount -t virtiofs -o ro {SHARE_TAG} {SHARED}"))?;
+        let line =
+            format!("env PYTHONPATH={SHARED} python3 -W ignore /srv/python/stock_pytorch.py");
+        for way in [Way::Wrapper, Way::Login] {
+            let said = guest.run_for(PYTORCH, &way.command(MEMBER, &line))?;
+            ensure!(said.ends_with(": right"), "PyTorch ({way:?}) says:\n{said}");
+        }
+        guest.run(&format!("umount {SHARED}")).map(drop)
     }
 
     /// Nothing is left in the end.
