@@ -6,7 +6,7 @@
 mod clients;
 #[path = "device/connections.rs"]
 mod connections;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the mover.
 #[allow(dead_code)]
 mod guest;

@@ -15,7 +15,7 @@ mod client;
 mod descriptors;
 #[path = "hostile/gates.rs"]
 mod gates;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

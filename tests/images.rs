@@ -10,7 +10,7 @@ mod back_end;
 #[allow(dead_code)]
 #[path = "hostile/client.rs"]
 mod client;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

@@ -12,7 +12,7 @@ mod bystander;
 mod exhaustion;
 #[path = "isolation/gpu.rs"]
 mod gpu;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

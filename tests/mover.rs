@@ -7,7 +7,7 @@
 //! run on a GPU.
 
 mod back_end;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;
@@ -34,7 +34,7 @@ use nix::{
 };
 use zerocopy::IntoBytes;
 
-use guest::{Guest, Vmm, split};
+use guest::{Guest, Vmm};
 use host::{Host, on_gpu, wait_for};
 use worker::{CARRIED_OUT, CLAIM, COPY, COPY_STAGED, EXPORT, EXPORT_RUBBISH, FREE, PEEK, UNEXPORT};
 
@@ -133,7 +133,7 @@ impl Session {
     /// Waits for the end of a command: its status and its answer.
     fn end(&mut self, head: u16) -> (u32, String) {
         let used = self.guest.wait(COMMAND_QUEUE, head);
-        let (status, answer, _) = split(&used, 16);
+        let (status, answer, _) = used.split(16);
         (status, String::from_utf8(answer).unwrap())
     }
 

@@ -8,7 +8,7 @@ mod back_end;
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 #[allow(dead_code)]
 mod guest;
 #[path = "hostile/host.rs"]

@@ -16,7 +16,7 @@ mod callbacks;
 // Some of it is for the tests of hostile guests.
 #[allow(dead_code)]
 mod client;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

@@ -8,7 +8,7 @@
 
 #[path = "taken_over/device.rs"]
 mod device;
-#[path = "device/guest.rs"]
+#[path = "device/guest/mod.rs"]
 // Some of it is for the tests of the device.
 #[allow(dead_code)]
 mod guest;

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use zerocopy::IntoBytes;
 
 use super::{
-    guest::{Guest, Vmm, split},
+    guest::{Guest, Vmm},
     host::{Host, dies, echoes, exists, pid_of, pid_of_worker},
     worker::{CRASH, ECHO, EXIT, HOLD, LIE, REFUSE, RELEASE, STUCK},
 };
@@ -170,7 +170,7 @@ fn pitfall_82_staging_that_is_full_keeps_the_order() {
         .collect();
     assert_eq!(guest.wait_order(COMMAND_QUEUE, heads.len()), heads);
     for (number, head) in heads.into_iter().enumerate() {
-        let (status, answer, data) = split(&guest.take(COMMAND_QUEUE, head), 8);
+        let (status, answer, data) = guest.take(COMMAND_QUEUE, head).split(8);
         assert_eq!(
             (status, &answer[..]),
             (status::OK, &[ECHO, number as u8][..])
@@ -213,7 +213,7 @@ fn what_a_failed_command_did_not_write_stays() {
     let head = guest.post(client, &[ECHO, 1], 8, &[7; 8], 16);
     let used = guest.wait(COMMAND_QUEUE, head);
     assert_eq!(used.len, 8 + 8 + 8);
-    let (status, answer, data) = split(&used, 8);
+    let (status, answer, data) = used.split(8);
     assert_eq!((status, &answer[..]), (status::OK, &[ECHO, 1][..]));
     assert_eq!(&data[..], [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

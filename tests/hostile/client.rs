@@ -11,7 +11,7 @@ use gpgpu_protocol::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::guest::{Guest, Used, split};
+use crate::guest::{Guest, Used};
 
 /// A request as it travels.
 pub fn command<R: Request>(request: &R, context: u64) -> Vec<u8> {
@@ -183,7 +183,7 @@ impl<'a> Client<'a> {
     ) -> (u32, Vec<u8>, Vec<u8>) {
         self.guest.forget_buffers(self.mark);
         let head = self.guest.post(self.id, stream, answer, input, out);
-        split(&self.guest.wait(COMMAND_QUEUE, head), answer)
+        self.guest.wait(COMMAND_QUEUE, head).split(answer)
     }
 
     /// The same without data of the guest's: the chain as it was given back.

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     bystander::Bystander,
     contained,
-    guest::{Guest, Vmm, split},
+    guest::{Guest, Vmm},
     host::BackEnd,
 };
 
@@ -155,7 +155,7 @@ impl Vm {
             .guest
             .post(self.client, &stream, ANSWER_BYTES, &[], 4096);
         let used = self.guest.wait(COMMAND_QUEUE, head);
-        let (code, _, back) = split(&used, ANSWER_BYTES);
+        let (code, _, back) = used.split(ANSWER_BYTES);
         assert_eq!(code, status::OK);
         assert!(back == data);
     }

@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 use crate::{
     client::{Client, command, launch},
-    guest::{Guest, Used, split},
+    guest::{Guest, Used},
     memory::{CHUNK, bytes},
     ring::{RING_PROCESS_BYTES, RingProcess},
 };
@@ -76,7 +76,7 @@ fn post<R: Request>(
 }
 
 pub fn check(used: &Used) {
-    let (status, answer, _) = split(used, ANSWER_BYTES);
+    let (status, answer, _) = used.split(ANSWER_BYTES);
     assert_eq!(status, status::OK);
     let (head, _) = StreamAnswer::read_from_prefix(&answer).unwrap();
     assert_eq!(head.result.get(), CUDA_SUCCESS);

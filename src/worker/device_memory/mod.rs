@@ -17,6 +17,7 @@ mod mempool;
 mod ordered;
 mod pool;
 mod ranges;
+mod reaper;
 mod shared;
 mod space;
 
@@ -38,9 +39,9 @@ use self::{
     imported::Imports,
     mapped::Mapped,
     mempool::MemPools,
-    ordered::Reaper,
     pool::Pool,
     ranges::Ranges,
+    reaper::Reaper,
     shared::Loans,
 };
 pub use self::{

@@ -5,8 +5,10 @@
 //! (as KVM's halt polling does). It never waits for the GPU: a command whose completion the guest waits for is issued, and
 //! followed by a write of the GPU's own to the request's reply slot (`cuStreamWriteValue32`), on which the guest spins.
 
+mod fences;
+mod region;
+
 use std::{
-    ffi::c_void,
     io,
     sync::{
         Condvar, Mutex, MutexGuard,
@@ -17,15 +19,14 @@ use std::{
 };
 
 use gpgpu_protocol::{
-    api::{Completion, Object, Property, Stream, is, operation},
+    api::{Completion, operation},
     codec::Malformed,
     cuda::*,
     futex,
     layout::MAX_ANSWER_BYTES,
     ring::{
-        Area, BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, Broken, COMMAND_BYTES, Consumer, ELSEWHERE, KEPT,
-        NO_SLOT, RING_BYTES, Record, SLOT_ANSWER_BYTES, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET,
-        SLOTS, WORD_OFFSET, WORDS,
+        Area, Broken, COMMAND_BYTES, Consumer, ELSEWHERE, KEPT, NO_SLOT, RING_BYTES, Record,
+        SLOT_ANSWER_BYTES, SLOTS,
     },
 };
 use zerocopy::IntoBytes;
@@ -34,12 +35,11 @@ use super::{
     Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
-    lease::Passage,
     pool::Pool,
     session::{Data, Session, Way},
     wait,
 };
-use crate::cuda::driver;
+use region::Registered;
 
 /// After how many commands, at most, threads that wait for them are told.
 const BATCH: u32 = 32;
@@ -85,15 +85,6 @@ struct Pending {
     is_running: bool,
     context: u64,
     streams: Vec<u64>,
-}
-
-/// The region as the GPU has it.
-#[derive(Debug, Clone, Copy)]
-struct Registered {
-    context: u64,
-    device: u64,
-    /// The context is about to end, and the registration with it.
-    is_ending: bool,
 }
 
 /// A long answer, and the sequence of its request.
@@ -382,233 +373,6 @@ impl Ring {
             Some((_, answer)) => Ok(answer),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         }
-    }
-
-    /// Has the GPU write to the request's slot once it has done what it was given; returns the number of fences.
-    fn fence(
-        &self,
-        session: &Session,
-        record: &Record,
-        op: u16,
-        until: &Until,
-        passage: Option<Passage>,
-    ) -> Result<u32, CUresult> {
-        if record.slot == NO_SLOT {
-            return Ok(0);
-        }
-        let streams = match until {
-            Until::Stream(stream) => {
-                // A thread can wait for a stream of a context that is not its current one.
-                if let Some(entry) = session.objects.entry::<Stream>(*stream) {
-                    session.enter(entry.context)?;
-                }
-                vec![*stream]
-            }
-            // The legacy stream waits for every stream that is not apart from it.
-            Until::Context => {
-                // Which streams of a green context others wait for, only the driver knows.
-                let context = session.entered();
-                if session.has_greens(context) {
-                    return Ok(ELSEWHERE);
-                }
-                let Some(apart) = session.objects.streams_apart(context) else {
-                    return Ok(ELSEWHERE);
-                };
-                [0].into_iter().chain(apart).collect()
-            }
-        };
-        // An error of before is told when all is done, and waiting for that is not for this thread.
-        let owes = session.has_deferred() && !is(op, Property::Block);
-        if streams.len() > SLOT_FENCES || owes {
-            return Ok(ELSEWHERE);
-        }
-        let passage = match passage {
-            None => session.gates.pass_by()?,
-            passed => passed,
-        };
-        let Some(passage) = passage else {
-            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default stream, which waits
-            // for others, and of a context a question does not say enough.
-            let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
-            let is_over = can_ask && self.is_idle(session, &streams)?;
-            return Ok(if is_over { 0 } else { ELSEWHERE });
-        };
-        let slot = record.slot as usize % SLOTS;
-        let device = match self.register(session.current()) {
-            Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + 64) as u64,
-            Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
-            Err(code) => return Err(code),
-        };
-        for (index, stream) in streams.iter().enumerate() {
-            let raw = session.objects.raw::<Stream>(*stream)? as CUstream;
-            let word = device + index as u64 * 4;
-            // SAFETY: the stream is the driver's and lives; the word is in the registered region.
-            match unsafe { driver::cuStreamWriteValue32_v2(raw, word, record.sequence, 0) } {
-                Ok(()) => {}
-                // A host so old makes the ring's other commands wait.
-                Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
-                Err(code) => return Err(code),
-            }
-        }
-        let count = streams.len() as u32;
-        self.with_pending(record, |pending| {
-            *pending = Pending {
-                sequence: record.sequence,
-                is_running: false,
-                context: session.entered(),
-                streams,
-            };
-        });
-        Ok(count)
-    }
-
-    /// The device's address of the region, registered with CUDA in a context that lives.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_NOT_SUPPORTED` while that context ends; the driver's own.
-    fn register(&self, context: u64) -> Result<u64, CUresult> {
-        let mut registered = locked(&self.registered);
-        if let Some(registered) = *registered {
-            return match registered.is_ending {
-                true => Err(CUDA_ERROR_NOT_SUPPORTED),
-                false => Ok(registered.device),
-            };
-        }
-        let pointer = self.base as *mut c_void;
-        let mut device = 0;
-        // SAFETY: the range is mapped and stays so.
-        unsafe {
-            let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-            match driver::cuMemHostRegister_v2(pointer, RING_BYTES, flags) {
-                Ok(()) | Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
-                Err(code) => return Err(code),
-            }
-            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
-        }
-        *registered = Some(Registered {
-            context,
-            device,
-            is_ending: false,
-        });
-        Ok(device)
-    }
-
-    fn set_ending(&self, context: u64, is_ending: bool) {
-        if let Some(registered) = &mut *locked(&self.registered)
-            && registered.context == context
-        {
-            registered.is_ending = is_ending;
-        }
-    }
-
-    /// A context is about to end: what is registered in it is used no more.
-    pub fn end_context(&self, context: u64) {
-        self.crowds().end_context(context);
-        self.set_ending(context, true);
-    }
-
-    /// It does not end after all.
-    pub fn keep_context(&self, context: u64) {
-        self.crowds().settle_context(context);
-        self.set_ending(context, false);
-    }
-
-    /// A context is gone, and with it what was registered in it.
-    pub fn forget_context(&self, context: u64) {
-        self.crowds().settle_context(context);
-        let mut registered = locked(&self.registered);
-        if registered.is_some_and(|registered| registered.context == context) {
-            *registered = None;
-        }
-    }
-
-    /// The device's address of an event's word.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to it; the
-    /// driver's own when the region cannot be registered.
-    pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
-        if word as usize >= WORDS {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let base = self.register(session.current())?;
-        Ok(base + (WORD_OFFSET + word as usize * 4) as u64)
-    }
-
-    /// The address of a data block that is `bytes` long, and may be longer than one.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it reaches past the last; the driver's own when the region cannot be registered.
-    pub fn block(
-        &self,
-        session: &Session,
-        block: u32,
-        bytes: usize,
-    ) -> Result<*mut c_void, CUresult> {
-        let blocks = bytes.div_ceil(BLOCK_BYTES);
-        if (block as usize).saturating_add(blocks) > BLOCKS {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        match self.register(session.current()) {
-            // A copy from or to memory that is not registered takes longer.
-            Ok(_) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
-            Err(code) => return Err(code),
-        }
-        Ok(self
-            .area
-            .at(BLOCK_OFFSET + block as usize * BLOCK_BYTES)
-            .cast())
-    }
-
-    /// Whether the request of a slot, whose record ends at `position`, is over: nothing will be written to the slot any
-    /// more. Where the slot says otherwise, somebody has overwritten it, or the record.
-    ///
-    /// # Errors
-    ///
-    /// The error of the context or its streams that keeps the fences from coming.
-    pub fn is_over(
-        &self,
-        session: &Session,
-        slot: u32,
-        sequence: u32,
-        position: u64,
-    ) -> Result<bool, CUresult> {
-        // Before the look at what is pending: that is noted before the command counts as done.
-        let is_answered = self.has_reached(position);
-        let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        };
-        if pending.sequence != sequence {
-            // Not carried out yet, or without a fence.
-            return Ok(is_answered);
-        }
-        if pending.is_running {
-            return Ok(false);
-        }
-        session.enter(pending.context)?;
-        Ok(self.is_idle(session, &pending.streams)? && is_answered)
-    }
-
-    /// Whether streams have done all that they were given.
-    fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
-        let mut is_idle = true;
-        for stream in streams {
-            // A stream that was destroyed ends its work all the same, but nobody can say when.
-            let Ok(raw) = session.objects.raw::<Stream>(*stream) else {
-                is_idle = false;
-                continue;
-            };
-            // SAFETY: the stream is the driver's and lives.
-            match unsafe { driver::cuStreamQuery(raw as CUstream) } {
-                Ok(()) => {}
-                Err(CUDA_ERROR_NOT_READY) => is_idle = false,
-                Err(code) => return Err(code),
-            }
-        }
-        Ok(is_idle)
     }
 
     /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.

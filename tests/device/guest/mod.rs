@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A VMM and the guest driver in it: a vhost-user front end with memory and virtqueues of its own.
 
-use std::{
-    collections::HashMap,
-    fs::{File, OpenOptions},
-    ops::Range,
-    os::fd::AsRawFd,
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
-};
+use std::{collections::HashMap, os::fd::AsRawFd, path::Path, sync::atomic::Ordering};
 
-use gpgpu_protocol::{
-    api,
-    layout::{
-        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
-        EVENT_QUEUE, Event, Open, OpenAnswer, Register, RegisterAnswer, Run, Unregister, VERSION,
-        control, status,
-    },
-};
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::memfd::{MFdFlags, memfd_create},
-};
+use gpgpu_protocol::layout::{COMMAND_QUEUE, CommandHeader, ControlAnswer};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vhost::{
     VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{
@@ -32,83 +15,22 @@ use vhost::{
 use virtio_bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
 };
-use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
-    GuestRegionMmap, MmapRegion,
-};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-#[path = "front_end.rs"]
+#[path = "../front_end.rs"]
 mod front_end;
+mod requests;
+mod vmm;
+
+pub use vmm::Vmm;
 
 /// Where the rings lie in the first region, and where buffers begin.
 const RING_BYTES: u64 = 0x1_0000;
 const HEAP: u64 = 3 * RING_BYTES;
 /// A watchdog for what never comes, not a measure of anything.
 const WATCHDOG_MS: i32 = 60_000;
-
-/// How a VMM sets up the device.
-#[derive(Clone)]
-pub struct Vmm {
-    /// Entries of each ring.
-    pub queue_size: u16,
-    /// Ring features that it lets through; indirect descriptors are up to the driver.
-    pub event_idx: bool,
-    /// Regions of guest memory: address, bytes, offset in its file.
-    pub regions: Vec<(u64, u64, u64)>,
-    /// Protocol features that it knows.
-    pub protocol: VhostUserProtocolFeatures,
-    /// Whether memory regions come one by one.
-    pub mem_slots: bool,
-    /// Where the files of the regions are; in none that is mounted if not said.
-    pub directory: Option<PathBuf>,
-}
-
-impl Vmm {
-    /// QEMU's vhost-user-test-device: one region.
-    pub fn qemu() -> Self {
-        Self {
-            queue_size: 1024,
-            event_idx: true,
-            regions: vec![(0, 64 << 20, 0)],
-            protocol: VhostUserProtocolFeatures::CONFIG
-                | VhostUserProtocolFeatures::MQ
-                | VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::RESET_DEVICE,
-            mem_slots: false,
-            directory: None,
-        }
-    }
-
-    /// Cloud Hypervisor's generic vhost-user device: a hole below 4 GiB, a file for each region.
-    pub fn cloud_hypervisor() -> Self {
-        Self {
-            queue_size: 256,
-            event_idx: true,
-            regions: vec![
-                (0, 32 << 20, 0),
-                (32 << 20, 16 << 20, 0x10_0000),
-                (1 << 32, 16 << 20, 0),
-            ],
-            protocol: VhostUserProtocolFeatures::CONFIG
-                | VhostUserProtocolFeatures::MQ
-                | VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
-            mem_slots: true,
-            directory: None,
-        }
-    }
-}
-
-impl Vmm {
-    /// Memory for a VM.
-    fn memory(&self) -> GuestMemoryMmap {
-        let places = self.regions.iter();
-        let regions = places.map(|&place| region(self.directory.as_deref(), place));
-        GuestMemoryMmap::from_regions(regions.collect()).unwrap()
-    }
-}
 
 /// Addresses and lengths.
 type Parts = Vec<(u64, u32)>;
@@ -161,21 +83,6 @@ pub struct Guest {
     next_buffer: u64,
     /// Whether chains go through indirect tables.
     pub indirect: bool,
-}
-
-fn region(directory: Option<&Path>, (address, bytes, offset): (u64, u64, u64)) -> GuestRegionMmap {
-    let file = match directory {
-        None => File::from(memfd_create(c"guest", MFdFlags::MFD_CLOEXEC).unwrap()),
-        Some(directory) => OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(directory.join(format!("ram-{address:x}")))
-            .unwrap(),
-    };
-    file.set_len(offset + bytes).unwrap();
-    let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize).unwrap();
-    GuestRegionMmap::new(map, GuestAddress(address)).unwrap()
 }
 
 impl Guest {
@@ -618,227 +525,4 @@ impl Guest {
             .remove(&head)
             .expect("not given back")
     }
-
-    /// Sends a control request of these bytes without waiting for its answer.
-    pub fn post_control(&mut self, request: &[u8]) -> u16 {
-        let at = self.alloc(request.len());
-        self.memory.write_slice(request, GuestAddress(at)).unwrap();
-        let answer = self.alloc(8);
-        let (readable, writable) = ([(at, request.len() as u32)], [(answer, 8)]);
-        let readable = if request.is_empty() {
-            &[][..]
-        } else {
-            &readable[..]
-        };
-        let head = self.push_parts(CONTROL_QUEUE, readable, &writable);
-        self.kick(CONTROL_QUEUE);
-        head
-    }
-
-    /// Sends a control request, and waits for its answer.
-    pub fn control(&mut self, request: &[u8]) -> Used {
-        let head = self.post_control(request);
-        self.wait(CONTROL_QUEUE, head)
-    }
-
-    /// An `OPEN` as the driver sends it.
-    pub fn open_request(version: u32, digest: u64) -> Open {
-        let mut name = [0; 16];
-        name[..4].copy_from_slice(b"test");
-        Open {
-            header: ControlHeader {
-                kind: control::OPEN.into(),
-                client: 0.into(),
-            },
-            version: version.into(),
-            pid: 4711.into(),
-            api_family: digest.into(),
-            name,
-        }
-    }
-
-    /// Sends an `OPEN`.
-    pub fn post_open(&mut self) -> u16 {
-        self.post_control(Self::open_request(VERSION, api::issued::FAMILY).as_bytes())
-    }
-
-    /// Opens a client.
-    pub fn open(&mut self) -> u32 {
-        let head = self.post_open();
-        let answer: OpenAnswer = self.wait(CONTROL_QUEUE, head).head();
-        assert_eq!(answer.status.get(), status::OK);
-        assert_ne!(answer.client.get(), 0);
-        answer.client.get()
-    }
-
-    /// A `CLOSE`.
-    pub fn close_request(client: u32) -> ControlHeader {
-        ControlHeader {
-            kind: control::CLOSE.into(),
-            client: client.into(),
-        }
-    }
-
-    /// Closes a client, with a status.
-    pub fn close(&mut self, client: u32) -> u32 {
-        self.control(Self::close_request(client).as_bytes())
-            .status()
-    }
-
-    /// A `REGISTER`.
-    pub fn register_request(
-        client: u32,
-        address: u64,
-        length: u64,
-        runs: &[(u64, u64)],
-    ) -> Vec<u8> {
-        let head = Register {
-            header: ControlHeader {
-                kind: control::REGISTER.into(),
-                client: client.into(),
-            },
-            address: address.into(),
-            length: length.into(),
-            runs: (runs.len() as u32).into(),
-            reserved: 0.into(),
-        };
-        let mut bytes = head.as_bytes().to_vec();
-        for &(address, length) in runs {
-            let run = Run {
-                address: address.into(),
-                length: length.into(),
-            };
-            bytes.extend_from_slice(run.as_bytes());
-        }
-        bytes
-    }
-
-    /// Registers memory: the region, or a status.
-    pub fn register(
-        &mut self,
-        client: u32,
-        address: u64,
-        length: u64,
-        runs: &[(u64, u64)],
-    ) -> Result<u32, u32> {
-        let used = self.control(&Self::register_request(client, address, length, runs));
-        let answer: RegisterAnswer = used.head();
-        match answer.status.get() {
-            status::OK => Ok(answer.region.get()),
-            status => Err(status),
-        }
-    }
-
-    /// An `UNREGISTER`.
-    pub fn unregister_request(client: u32, region: u32) -> Unregister {
-        Unregister {
-            header: ControlHeader {
-                kind: control::UNREGISTER.into(),
-                client: client.into(),
-            },
-            region: region.into(),
-            reserved: 0.into(),
-        }
-    }
-
-    /// Takes a registration back, with a status.
-    pub fn unregister(&mut self, client: u32, region: u32) -> u32 {
-        self.control(Self::unregister_request(client, region).as_bytes())
-            .status()
-    }
-
-    /// A command's header.
-    pub fn header(client: u32, stream: usize, answer: u32, input: u64, out: u64) -> CommandHeader {
-        CommandHeader {
-            client: client.into(),
-            thread: 1.into(),
-            stream_bytes: (stream as u32).into(),
-            answer_bytes: answer.into(),
-            in_bytes: input.into(),
-            out_bytes: out.into(),
-            data_offset: 0.into(),
-        }
-    }
-
-    /// Sends a command without waiting for its answer. Data is cut into pages, as the driver does.
-    pub fn post(&mut self, client: u32, stream: &[u8], answer: u32, input: &[u8], out: u64) -> u16 {
-        let header = Self::header(client, stream.len(), answer, input.len() as u64, out);
-        const HEAD: usize = size_of::<CommandHeader>();
-        let at = self.alloc(HEAD + stream.len());
-        self.write_object(&header, at);
-        self.memory
-            .write_slice(stream, GuestAddress(at + HEAD as u64))
-            .unwrap();
-        let mut readable = vec![(at, (HEAD + stream.len()) as u32)];
-        let data = self.alloc(input.len());
-        self.memory.write_slice(input, GuestAddress(data)).unwrap();
-        readable.extend(pages(data..data + input.len() as u64, self.indirect));
-        let answer_at = self.alloc(8 + answer as usize);
-        let mut writable = vec![(answer_at, 8 + answer)];
-        let out_at = self.alloc(out as usize);
-        writable.extend(pages(out_at..out_at + out, self.indirect));
-        let head = self.push_parts(COMMAND_QUEUE, &readable, &writable);
-        self.kick(COMMAND_QUEUE);
-        head
-    }
-
-    /// Sends a command of these header and sizes, whatever they are.
-    pub fn post_sizes(&mut self, header: &CommandHeader, readable: u32, writable: u32) -> u16 {
-        let at = self.alloc(readable as usize);
-        let answer = self.alloc(writable as usize);
-        let bytes = &header.as_bytes()[..header.as_bytes().len().min(readable as usize)];
-        self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
-        let part = |at, len| if len > 0 { vec![(at, len)] } else { Vec::new() };
-        let (readable, writable) = (part(at, readable), part(answer, writable));
-        let head = self.push_parts(COMMAND_QUEUE, &readable, &writable);
-        self.kick(COMMAND_QUEUE);
-        head
-    }
-
-    /// Sends a command, and waits for its answer: status, answer and data.
-    pub fn command(
-        &mut self,
-        client: u32,
-        stream: &[u8],
-        answer: u32,
-        input: &[u8],
-        out: u64,
-    ) -> (u32, Vec<u8>, Vec<u8>) {
-        let head = self.post(client, stream, answer, input, out);
-        let used = self.wait(COMMAND_QUEUE, head);
-        split(&used, answer)
-    }
-
-    /// Gives the device a buffer for an event.
-    pub fn post_event_buffer(&mut self, bytes: u32) -> u16 {
-        let at = self.alloc(bytes as usize);
-        let head = self.push_parts(EVENT_QUEUE, &[], &[(at, bytes)]);
-        self.kick(EVENT_QUEUE);
-        head
-    }
-
-    /// Waits for an event.
-    pub fn event(&mut self, head: u16) -> Event {
-        let used = self.wait(EVENT_QUEUE, head);
-        assert_eq!(used.len as usize, size_of::<Event>());
-        used.head()
-    }
-}
-
-/// Status, answer and data of a command.
-pub fn split(used: &Used, answer: u32) -> (u32, Vec<u8>, Vec<u8>) {
-    let head: CommandAnswer = used.head();
-    let len = head.answer_bytes.get() as usize;
-    let data = used.bytes[8 + answer as usize..].to_vec();
-    (head.status.get(), used.bytes[8..8 + len].to_vec(), data)
-}
-
-/// A range, in one part or in pages.
-fn pages(range: Range<u64>, cut: bool) -> Vec<(u64, u32)> {
-    let step = if cut { 4096 } else { usize::MAX };
-    range
-        .clone()
-        .step_by(step)
-        .map(|at| (at, (range.end - at).min(step as u64) as u32))
-        .collect()
 }

@@ -5,6 +5,8 @@
 //! and a secret. Whoever has a name is given the object, if its worker is of the same VM, as [`crate::ipc::peers`] has it. The object's
 //! worker makes a descriptor for each who asks, and keeps none; so nothing outlives an object but what has been given.
 
+mod name;
+
 use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
@@ -18,11 +20,10 @@ use std::{
 
 use gpgpu_protocol::cuda::*;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     common::Common,
-    device_memory::{DeviceMemory, Lender, Lent},
+    device_memory::{DeviceMemory, Lender},
     shared_events::SharedEvents,
 };
 use crate::{
@@ -35,6 +36,8 @@ use crate::{
     },
     pace::Pace,
 };
+use name::MAGIC;
+pub use name::{Name, Object, what};
 
 /// How long another worker, and the supervisor, have for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,104 +53,6 @@ const MOST_SHARED: usize = 1 << 20;
 const MANY_SHARED: usize = 1024;
 /// How many visitors are served at a time: the one that has come first makes place for another.
 const MOST_VISITORS: usize = 1024;
-
-/// The kinds of what can be shared.
-pub mod what {
-    /// An allocation of `cuMemAlloc`.
-    pub const MEMORY: u32 = 1;
-    /// Physical memory of `cuMemCreate`.
-    pub const PHYSICAL: u32 = 2;
-    /// An event.
-    pub const EVENT: u32 = 3;
-    /// A memory pool.
-    pub const POOL: u32 = 4;
-    /// An allocation of a memory pool.
-    pub const POOLED: u32 = 5;
-}
-
-const MAGIC: u32 = 0x5049_6767;
-
-/// The name of a shared object, for the guest's programs to pass on. What one of them passes to its worker can be anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Name {
-    magic: u32,
-    what: u32,
-    owner: u64,
-    token: [u8; TOKEN_BYTES],
-    /// Of a memory pool, and of an allocation of one: the pool's id there.
-    pool: u64,
-    /// Of a memory pool, its GPU, by the host's number.
-    gpu: u64,
-    zeros: [u64; 2],
-}
-
-const _: () = assert!(size_of::<Name>() == 64);
-
-impl Name {
-    /// The number of the worker that has the object.
-    pub fn owner(&self) -> u64 {
-        self.owner
-    }
-
-    /// The id of the memory pool there.
-    pub fn pool(&self) -> u64 {
-        self.pool
-    }
-
-    /// The GPU of the memory pool, by the host's number.
-    pub fn gpu(&self) -> u64 {
-        self.gpu
-    }
-
-    /// Reads a name of this kind of object.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` if it is none.
-    pub fn read(bytes: &[u8], what: u32) -> Result<Self, CUresult> {
-        let name = Self::read_from_bytes(bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let is_used = match what {
-            what::POOL => name.token == [0; TOKEN_BYTES],
-            what::POOLED => name.gpu == 0,
-            _ => (name.pool, name.gpu) == (0, 0),
-        };
-        let is_one = name.magic == MAGIC && name.what == what && is_used && name.zeros == [0; 2];
-        is_one.then_some(name).ok_or(CUDA_ERROR_INVALID_VALUE)
-    }
-}
-
-/// An object of the client that others may be given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Object {
-    /// An allocation.
-    Memory(Lent),
-    /// An allocation of a memory pool, by the pool's id.
-    Pooled(Lent, u64),
-    /// Physical memory, by its number as an export.
-    Physical(u32),
-    /// A shared event, by its id.
-    Event(u64),
-}
-
-impl Object {
-    fn what(self) -> u32 {
-        match self {
-            Self::Memory(_) => what::MEMORY,
-            Self::Pooled(..) => what::POOLED,
-            Self::Physical(_) => what::PHYSICAL,
-            Self::Event(_) => what::EVENT,
-        }
-    }
-
-    /// The memory pool that it is of.
-    fn pool(self) -> u64 {
-        match self {
-            Self::Pooled(_, pool) => pool,
-            _ => 0,
-        }
-    }
-}
 
 /// A worker that was met.
 #[derive(Debug)]

@@ -2,21 +2,23 @@
 //! A driver for tests. Its calls can be held inside, and it notes every use of what is gone and every end of what is in use: in a
 //! real one either is the use of freed memory.
 
+mod graphs;
+mod memory;
+
 use std::{
     cell::Cell,
     collections::{HashMap, HashSet},
     ffi::c_void,
-    num::NonZeroUsize,
-    ptr::NonNull,
     sync::{
         Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use gpgpu_protocol::cuda::*;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+pub use graphs::*;
+pub use memory::*;
 
 #[derive(Debug, Default)]
 struct State {
@@ -499,251 +501,4 @@ extern "C" fn cuLaunchKernel(
     _: *mut *mut c_void,
 ) -> CUresult {
     call("cuLaunchKernel", &[function, stream])
-}
-
-/// What was captured: a graph.
-extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> CUresult {
-    call("cuStreamEndCapture", &[stream]);
-    made(graph)
-}
-
-extern "C" fn cuGraphCreate(graph: *mut u64, _: u32) -> CUresult {
-    made(graph)
-}
-
-extern "C" fn cuGraphDestroy(graph: u64) -> CUresult {
-    end("cuGraphDestroy", graph)
-}
-
-/// Each graph has one node, a launch.
-extern "C" fn cuGraphGetNodes(_: u64, nodes: *mut u64, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's pointers are to a number, and to room for so many nodes, or NULL.
-    unsafe {
-        if !nodes.is_null() {
-            nodes.write(1);
-        }
-        count.write(1);
-    }
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuGraphNodeGetType(_: u64, of: *mut u32) -> CUresult {
-    // SAFETY: the caller's pointer is to a type.
-    unsafe { of.write(0) };
-    CUDA_SUCCESS
-}
-
-macro_rules! nodes {
-    ($($function:ident($($more:ty),*);)*) => {$(
-        extern "C" fn $function(node: *mut u64, graph: u64, _: *const u64, _: usize $(, _: $more)*) -> CUresult {
-            // SAFETY: the caller's pointer is to a node.
-            unsafe { node.write(1) };
-            call(stringify!($function), &[graph])
-        }
-    )*};
-}
-
-nodes! {
-    cuGraphAddKernelNode_v2(*const c_void);
-    cuGraphAddMemcpyNode(*const c_void, u64);
-    cuGraphAddMemsetNode(*const c_void, u64);
-    cuGraphAddBatchMemOpNode(*const c_void);
-    cuGraphAddHostNode(*const c_void);
-    cuGraphAddEmptyNode();
-    cuGraphAddEventRecordNode(u64);
-    cuGraphAddEventWaitNode(u64);
-    cuGraphAddChildGraphNode(u64);
-}
-
-/// The values of each graph.
-static VALUES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
-
-extern "C" fn cuGraphAddDependencies_v2(
-    graph: u64,
-    _: *const u64,
-    _: *const u64,
-    _: *const c_void,
-    _: usize,
-) -> CUresult {
-    call("cuGraphAddDependencies_v2", &[graph])
-}
-
-/// Counts from 1, for each graph.
-extern "C" fn cuGraphConditionalHandleCreate(
-    number: *mut u64,
-    graph: u64,
-    _: u64,
-    _: u32,
-    _: u32,
-) -> CUresult {
-    let mut values = VALUES.lock().unwrap();
-    let count = 1 + values.iter().filter(|(of, _)| *of == graph).count() as u64;
-    values.push((graph, count));
-    // SAFETY: the caller's pointer is to a value's number.
-    unsafe { number.write(count) };
-    CUDA_SUCCESS
-}
-
-/// A conditional node, with as many bodies as it is to have: each is the graph itself, which this driver knows.
-extern "C" fn cuGraphAddNode_v2(
-    node: *mut u64,
-    graph: u64,
-    _: *const u64,
-    _: *const c_void,
-    _: usize,
-    params: *mut gpgpu_graphs::abi::CUgraphNodeParams,
-) -> CUresult {
-    // SAFETY: the caller's pointers are to a node and to a description, whose type says which member it has.
-    unsafe {
-        node.write(1);
-        let of = &mut (*params).of.conditional;
-        let bodies = vec![graph as CUgraph; of.size as usize];
-        of.phGraph_out = bodies.leak().as_mut_ptr();
-    }
-    call("cuGraphAddNode_v2", &[graph])
-}
-
-extern "C" fn cuGraphInstantiateWithFlags(exec: *mut u64, _: u64, _: u64) -> CUresult {
-    made(exec)
-}
-
-extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
-    end("cuGraphExecDestroy", exec)
-}
-
-/// What the launch of a graph comes to.
-static GRAPH_LAUNCH: AtomicU32 = AtomicU32::new(CUDA_SUCCESS);
-
-/// Says what launches of graphs come to from now on.
-pub fn set_graph_launch(code: CUresult) {
-    GRAPH_LAUNCH.store(code, Ordering::SeqCst);
-}
-
-extern "C" fn cuGraphLaunch(exec: u64, stream: u64) -> CUresult {
-    call("cuGraphLaunch", &[exec, stream]);
-    GRAPH_LAUNCH.load(Ordering::SeqCst)
-}
-
-extern "C" fn cuGraphUpload(exec: u64, stream: u64) -> CUresult {
-    call("cuGraphUpload", &[exec, stream])
-}
-
-extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    // SAFETY: the caller's pointers are to sizes.
-    unsafe {
-        free.write(1 << 30);
-        total.write(1 << 30);
-    }
-    CUDA_SUCCESS
-}
-
-/// Memory whose addresses the kernel may give to somebody else once it is freed.
-extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
-    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    let length = NonZeroUsize::new(bytes).unwrap();
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
-    let start = mapped.unwrap().as_ptr() as u64;
-    let mut state = state();
-    state.alive.insert(start);
-    state.memory.insert(start, bytes);
-    // SAFETY: the caller's pointer is to an address.
-    unsafe { address.write(start) };
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemFree_v2(address: u64) -> CUresult {
-    let Some(bytes) = state().memory.remove(&address) else {
-        return CUDA_ERROR_INVALID_VALUE;
-    };
-    end("cuMemFree_v2", address);
-    // SAFETY: it was mapped as one piece.
-    unsafe { munmap(NonNull::new(address as *mut c_void).unwrap(), bytes).unwrap() };
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) -> CUresult {
-    let state = state();
-    let Some((start, size)) = (state.memory.iter()).find(|(start, _)| **start == at) else {
-        return CUDA_ERROR_NOT_FOUND;
-    };
-    // SAFETY: the caller's pointers are to an address and a size.
-    unsafe {
-        base.write(*start);
-        bytes.write(*size);
-    }
-    CUDA_SUCCESS
-}
-
-/// Copies at the end of the call, to whatever is there then.
-extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> CUresult {
-    call("cuMemcpyAsync", &[to, from, stream]);
-    // SAFETY: the caller says that both ranges are there.
-    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemsetD8_v2(to: u64, _: u8, _: usize) -> CUresult {
-    call("cuMemsetD8_v2", &[to])
-}
-
-/// Memory of this length cannot be registered.
-pub const REFUSED_BYTES: usize = 3 << 12;
-
-extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, _: u32) -> CUresult {
-    if bytes == REFUSED_BYTES {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    state().alive.insert(address);
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: u64, _: u32) -> CUresult {
-    // SAFETY: the caller's pointer is to an address.
-    unsafe { to.write(address) };
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemHostUnregister(address: u64) -> CUresult {
-    end("cuMemHostUnregister", address)
-}
-
-extern "C" fn cuDeviceGet(device: *mut CUdevice, number: i32) -> CUresult {
-    // SAFETY: the caller's pointer is to a device's number.
-    unsafe { device.write(number) };
-    CUDA_SUCCESS
-}
-
-/// Every wish is granted.
-extern "C" fn cuMemAddressReserve(to: *mut u64, _: usize, _: usize, at: u64, _: u64) -> CUresult {
-    // SAFETY: the caller's pointer is to an address.
-    unsafe { to.write(at) };
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemCreate(
-    to: *mut u64,
-    _: usize,
-    _: *const CUmemAllocationProp,
-    _: u64,
-) -> CUresult {
-    made(to)
-}
-
-extern "C" fn cuMemRelease(handle: u64) -> CUresult {
-    end("cuMemRelease", handle)
-}
-
-extern "C" fn cuMemMap(at: u64, _: usize, _: usize, handle: u64, _: u64) -> CUresult {
-    call("cuMemMap", &[handle]);
-    state().alive.insert(at);
-    CUDA_SUCCESS
-}
-
-extern "C" fn cuMemUnmap(at: u64, _: usize) -> CUresult {
-    end("cuMemUnmap", at)
-}
-
-extern "C" fn cuMemSetAccess(at: u64, _: usize, _: *const CUmemAccessDesc, _: usize) -> CUresult {
-    call("cuMemSetAccess", &[at])
 }

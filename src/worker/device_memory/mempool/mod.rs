@@ -5,6 +5,8 @@
 //! idle bytes, which are given out again before the device gives more and which its release threshold bounds. All of it is void
 //! once memory runs out somewhere.
 
+mod functions;
+
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},

@@ -2,6 +2,9 @@
 //! A vhost-user socket: the library is its own front end, with memory of its own in place of a
 //! guest's RAM.
 
+mod children;
+mod frames;
+
 use std::{
     collections::VecDeque,
     ffi::c_void,
@@ -11,19 +14,15 @@ use std::{
         unix::net::UnixStream,
     },
     path::PathBuf,
-    sync::{
-        Arc, Condvar, Mutex, Once,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex},
 };
 
 use gpgpu_protocol::{
     api,
-    cuda::CUDA_SUCCESS,
     layout::{
-        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, ControlHeader,
-        EVENT_QUEUE, MAGIC, MAX_ANSWER_BYTES, MAX_DATA_BYTES, MAX_STREAM_BYTES, Open, OpenAnswer,
-        Register, RegisterAnswer, Run, StreamAnswer, Unregister, VERSION, control, status,
+        COMMAND_QUEUE, CONTROL_QUEUE, CommandAnswer, CommandHeader, ControlAnswer, EVENT_QUEUE,
+        MAGIC, MAX_DATA_BYTES, Open, OpenAnswer, Register, RegisterAnswer, Run, Unregister,
+        VERSION, control,
     },
 };
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
@@ -38,33 +37,11 @@ use super::{
     window,
 };
 use crate::{parallel_copy, signals};
+use children::{close_in_children, keep_in_children};
+use frames::{COMMAND, CONTROL, EVENT, answer, check, command_answer, header, is_failure};
 
 const PAGE: u64 = 4096;
 const NOTHING: Part = (0, 0);
-
-const CONTROL: Geometry = Geometry {
-    start: 0,
-    slots: 8,
-    buffers: 64 << 10,
-    buffer_bytes: PAGE,
-};
-const COMMAND: Geometry = Geometry {
-    start: 256 << 10,
-    slots: 256,
-    buffers: 1 << 20,
-    buffer_bytes: (if MAX_STREAM_BYTES > MAX_ANSWER_BYTES {
-        MAX_STREAM_BYTES
-    } else {
-        MAX_ANSWER_BYTES
-    }) as u64
-        + PAGE,
-};
-const EVENT: Geometry = Geometry {
-    start: 192 << 10,
-    slots: 4,
-    buffers: 224 << 10,
-    buffer_bytes: PAGE,
-};
 const BLOCKS: u64 = 40 << 20;
 const BLOCK_COUNT: u64 = 8;
 /// The most parts of one transfer that are under way at a time; half of the blocks are for others.
@@ -394,41 +371,6 @@ fn part_bytes(total: usize, sent: usize) -> usize {
     most.min(total - sent)
 }
 
-/// Copies a command's answer, if the device has carried the command out, and returns its length.
-fn command_answer(slot: &Claimed<'_>, to: &mut [u8]) -> Result<usize, Failure> {
-    let head: CommandAnswer = answer(slot);
-    check(head.status.get())?;
-    let length = (head.answer_bytes.get() as usize).min(to.len());
-    slot.read(size_of::<CommandAnswer>(), &mut to[..length]);
-    Ok(length)
-}
-
-/// Whether an answer says that the command failed.
-fn is_failure(answer: &[u8]) -> bool {
-    StreamAnswer::read_from_prefix(answer).is_ok_and(|(head, _)| head.result.get() != CUDA_SUCCESS)
-}
-
-fn header(kind: u32, client: u32) -> ControlHeader {
-    ControlHeader {
-        kind: kind.into(),
-        client: client.into(),
-    }
-}
-
-fn answer<A: FromBytes + IntoBytes>(slot: &Claimed<'_>) -> A {
-    let mut answer = A::new_zeroed();
-    slot.read(0, answer.as_mut_bytes());
-    answer
-}
-
-fn check(answered: u32) -> Result<(), Failure> {
-    if answered == status::OK {
-        Ok(())
-    } else {
-        Err(Failure::Status(answered))
-    }
-}
-
 /// The thread that takes the device's interrupts, and notices its end.
 fn watch(
     queues: Vec<Arc<Queue>>,
@@ -469,40 +411,6 @@ fn watch(
         }
     };
     signals::spawn("gpgpu-interrupts", run)
-}
-
-/// The descriptors that a forked child closes; -1 where there is none. A process has few connections at a time.
-static CLOSED_IN_CHILDREN: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
-
-/// A forked child holds the connection open, and with it the worker, after the parent is gone: so it closes its copies.
-fn close_in_children(fd: RawFd) {
-    static WATCHING: Once = Once::new();
-    extern "C" fn in_child() {
-        for fd in &CLOSED_IN_CHILDREN {
-            let fd = fd.load(Ordering::Relaxed);
-            if fd >= 0 {
-                // SAFETY: closes the child's own copy of the descriptor, which nothing in the child uses.
-                unsafe { libc::close(fd) };
-            }
-        }
-    }
-    // SAFETY: the handler only closes descriptors, which a forked child may do.
-    WATCHING.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
-    });
-    replace_descriptor(-1, fd);
-}
-
-/// The descriptor is about to be closed: its number becomes another's.
-fn keep_in_children(fd: RawFd) {
-    replace_descriptor(fd, -1);
-}
-
-fn replace_descriptor(from: RawFd, to: RawFd) {
-    CLOSED_IN_CHILDREN.iter().any(|place| {
-        let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-        place.compare_exchange(from, to, set, failed).is_ok()
-    });
 }
 
 impl Transport for Socket {

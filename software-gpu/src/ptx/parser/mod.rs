@@ -1,59 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Module-scope directives and variable declarations.
+//! Module-scope directives.
+
+mod variables;
 
 use std::collections::HashMap;
 
 use super::function::FunctionParser;
 use super::lexer::{Token, tokens};
-use super::{
-    Error, Function, Global, GlobalSpace, Kernel, Module, Param, Reference, Relocation, Symbol,
-    Variable,
-};
+use super::{Error, Function, GlobalSpace, Kernel, Module, Param, Reference, Symbol};
 
-/// The largest alignment of a variable: a page.
-const MAX_ALIGN: usize = 4096;
 /// The deepest nesting of braces: the parser recurses, and a thread's stack has an end.
-pub(super) const MAX_DEPTH: usize = 64;
+pub(in crate::ptx) const MAX_DEPTH: usize = 64;
 
 /// A cursor over tokens together with the module made so far.
-pub(super) struct Parser<'a> {
+pub(in crate::ptx) struct Parser<'a> {
     tokens: Vec<(Token<'a>, u32)>,
     at: usize,
-    pub(super) module: Module,
-    pub(super) names: HashMap<&'a str, Symbol>,
+    pub(in crate::ptx) module: Module,
+    pub(in crate::ptx) names: HashMap<&'a str, Symbol>,
     /// The declaration at hand is of managed memory.
     is_managed: bool,
     /// The declaration at hand is of a reference.
     reference: Option<Reference>,
 }
 
-/// A declared variable before it has found its place.
-pub(super) struct Declaration<'a> {
-    pub(super) name: &'a str,
-    pub(super) size: usize,
-    pub(super) align: usize,
-    pub(super) element: usize,
-    /// `name<count>`
-    pub(super) count: Option<u32>,
-    pub(super) line: u32,
-    is_float: bool,
-}
-
-/// Size in bytes of a fundamental type; zero for `.pred`.
-pub(super) fn type_size(name: &str) -> Option<usize> {
-    Some(match name {
-        "pred" => 0,
-        "b8" | "u8" | "s8" | "e4m3" | "e5m2" => 1,
-        "b16" | "u16" | "s16" | "f16" | "bf16" | "e4m3x2" | "e5m2x2" => 2,
-        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" | "tf32" => 4,
-        "b64" | "u64" | "s64" | "f64" | "texref" | "samplerref" | "surfref" => 8,
-        "b128" => 16,
-        _ => return None,
-    })
-}
-
 impl<'a> Parser<'a> {
-    pub(super) fn new(text: &'a str) -> Result<Self, Error> {
+    pub(in crate::ptx) fn new(text: &'a str) -> Result<Self, Error> {
         Ok(Self {
             tokens: tokens(text)?,
             at: 0,
@@ -64,19 +36,19 @@ impl<'a> Parser<'a> {
         })
     }
 
-    pub(super) fn peek(&self) -> Token<'a> {
+    pub(in crate::ptx) fn peek(&self) -> Token<'a> {
         self.tokens[self.at].0
     }
 
-    pub(super) fn peek_second(&self) -> Token<'a> {
+    pub(in crate::ptx) fn peek_second(&self) -> Token<'a> {
         self.tokens[(self.at + 1).min(self.tokens.len() - 1)].0
     }
 
-    pub(super) fn line(&self) -> u32 {
+    pub(in crate::ptx) fn line(&self) -> u32 {
         self.tokens[self.at].1
     }
 
-    pub(super) fn next(&mut self) -> Token<'a> {
+    pub(in crate::ptx) fn next(&mut self) -> Token<'a> {
         let t = self.peek();
         if self.at + 1 < self.tokens.len() {
             self.at += 1;
@@ -84,11 +56,11 @@ impl<'a> Parser<'a> {
         t
     }
 
-    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
+    pub(in crate::ptx) fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
         Err(Error::new(self.line(), message))
     }
 
-    pub(super) fn accept(&mut self, c: char) -> bool {
+    pub(in crate::ptx) fn accept(&mut self, c: char) -> bool {
         let yes = self.peek() == Token::Punct(c);
         if yes {
             self.next();
@@ -96,7 +68,7 @@ impl<'a> Parser<'a> {
         yes
     }
 
-    pub(super) fn expect(&mut self, c: char) -> Result<(), Error> {
+    pub(in crate::ptx) fn expect(&mut self, c: char) -> Result<(), Error> {
         if self.accept(c) {
             Ok(())
         } else {
@@ -104,7 +76,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn word(&mut self) -> Result<&'a str, Error> {
+    pub(in crate::ptx) fn word(&mut self) -> Result<&'a str, Error> {
         match self.next() {
             Token::Word(w) => Ok(w),
             t => {
@@ -114,7 +86,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn integer(&mut self) -> Result<i64, Error> {
+    pub(in crate::ptx) fn integer(&mut self) -> Result<i64, Error> {
         let negative = self.accept('-');
         match self.next() {
             Token::Integer(v) => Ok(if negative { v.wrapping_neg() } else { v }),
@@ -127,7 +99,7 @@ impl<'a> Parser<'a> {
         usize::try_from(v).or_else(|_| self.error("negative size"))
     }
 
-    pub(super) fn module(mut self) -> Result<Module, Error> {
+    pub(in crate::ptx) fn module(mut self) -> Result<Module, Error> {
         let mut linkage = "";
         loop {
             match self.next() {
@@ -213,7 +185,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The arguments of `.loc`: an instruction or a directive may follow on the same line.
-    pub(super) fn location(&mut self) {
+    pub(in crate::ptx) fn location(&mut self) {
         loop {
             match self.peek() {
                 Token::Word("function_name") => {
@@ -239,7 +211,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    pub(super) fn skip_to_semicolon(&mut self) {
+    pub(in crate::ptx) fn skip_to_semicolon(&mut self) {
         while !matches!(self.next(), Token::Punct(';') | Token::End) {}
     }
 
@@ -282,284 +254,6 @@ impl<'a> Parser<'a> {
             self.module.functions[i] = copy;
         }
         self.expect(';')
-    }
-
-    /// The part of a declaration after the state space: alignment, type, names, array bounds. Initialisers are not read.
-    pub(super) fn declarations(&mut self) -> Result<Vec<Declaration<'a>>, Error> {
-        let (element, vector, align, is_float) = self.type_prefix()?;
-        let mut out = Vec::new();
-        loop {
-            out.push(self.declarator(element, vector, align, is_float)?);
-            if !self.accept(',') {
-                return Ok(out);
-            }
-        }
-    }
-
-    /// One declaration, as in parameter lists.
-    pub(super) fn declaration(&mut self) -> Result<Declaration<'a>, Error> {
-        let (element, vector, align, is_float) = self.type_prefix()?;
-        self.declarator(element, vector, align, is_float)
-    }
-
-    fn type_prefix(&mut self) -> Result<(usize, usize, Option<usize>, bool), Error> {
-        let mut align = None;
-        let mut vector = 1;
-        loop {
-            match self.next() {
-                Token::Dot("align") => align = Some(self.size()?),
-                Token::Dot("v2") => vector = 2,
-                Token::Dot("v4") => vector = 4,
-                Token::Dot("attribute") => self.attribute()?,
-                Token::Dot("ptr" | "const" | "global" | "shared" | "local") => {}
-                Token::Dot(t) => match type_size(t) {
-                    Some(s) if matches!(t, "texref" | "surfref") => {
-                        self.reference = Some(match t {
-                            "texref" => Reference::Texture,
-                            _ => Reference::Surface,
-                        });
-                        return Ok((s, vector, align, false));
-                    }
-                    Some(s) => return Ok((s, vector, align, t.starts_with('f'))),
-                    None => return self.error(format!("unknown type .{t}")),
-                },
-                t => return self.error(format!("expected a type, found {t:?}")),
-            }
-        }
-    }
-
-    fn declarator(
-        &mut self,
-        element: usize,
-        vector: usize,
-        mut align: Option<usize>,
-        is_float: bool,
-    ) -> Result<Declaration<'a>, Error> {
-        // Kernel parameters may carry `.ptr .space .align n` between type and name; that alignment is the pointee's.
-        if self.peek() == Token::Dot("ptr") {
-            self.next();
-            while let Token::Dot(_) = self.peek() {
-                if self.next() == Token::Dot("align") {
-                    self.size()?;
-                }
-            }
-            align = None;
-        }
-        let line = self.line();
-        let name = self.word()?;
-        let mut size = element * vector;
-        let mut count = None;
-        if self.accept('<') {
-            count = Some(self.size()? as u32);
-            self.expect('>')?;
-        }
-        while self.accept('[') {
-            let n = if self.peek() == Token::Punct(']') {
-                0
-            } else {
-                self.size()?
-            };
-            size = match size.checked_mul(n) {
-                Some(s) if s < 1 << 40 => s,
-                _ => return self.error("variable too large"),
-            };
-            self.expect(']')?;
-        }
-        let align = align.unwrap_or((element * vector).max(1));
-        if !align.is_power_of_two() || align > MAX_ALIGN {
-            return self.error("alignment is no power of two, or too large");
-        }
-        Ok(Declaration {
-            name,
-            size,
-            align,
-            element,
-            count,
-            line,
-            is_float,
-        })
-    }
-
-    pub(super) fn add_shared(&mut self, v: &Declaration<'a>, is_extern: bool) -> Symbol {
-        if let Some(&s) = self.names.get(v.name) {
-            return s;
-        }
-        let s = Symbol::Shared(self.module.shared.len() as u32);
-        self.module.shared.push(Variable {
-            name: v.name.to_owned(),
-            size: v.size,
-            align: v.align,
-            is_extern,
-        });
-        self.names.insert(v.name, s);
-        s
-    }
-
-    /// `.global` and `.const` variables with their initialisers; returns names and symbols.
-    pub(super) fn globals(
-        &mut self,
-        space: &str,
-        linkage: &str,
-        module_scope: bool,
-    ) -> Result<Vec<(&'a str, Symbol)>, Error> {
-        let (element, vector, align, is_float) = self.type_prefix()?;
-        let is_managed = std::mem::take(&mut self.is_managed);
-        let reference = self.reference.take();
-        let mut out = Vec::new();
-        loop {
-            let mut v = self.declarator(element, vector, align, is_float)?;
-            let mut bytes = Vec::new();
-            let mut relocations = Vec::new();
-            if self.accept('=') {
-                self.initialiser(&v, &mut bytes, &mut relocations, 0)?;
-                v.size = v.size.max(bytes.len());
-            }
-            let symbol = Symbol::Global(self.module.globals.len() as u32);
-            let global = Global {
-                name: v.name.to_owned(),
-                size: v.size,
-                align: v.align,
-                space: if space == "const" {
-                    GlobalSpace::Const
-                } else {
-                    GlobalSpace::Global
-                },
-                initialiser: bytes,
-                relocations,
-                is_extern: linkage == "extern",
-                is_visible: !linkage.is_empty(),
-                is_managed,
-                reference,
-            };
-            let symbol = match self.names.get(v.name) {
-                // A definition after its extern declaration takes the declaration's place.
-                Some(&Symbol::Global(i))
-                    if module_scope && self.module.globals[i as usize].is_extern =>
-                {
-                    self.module.globals[i as usize] = global;
-                    Symbol::Global(i)
-                }
-                Some(&s) if module_scope && linkage == "extern" => s,
-                Some(_) if module_scope => {
-                    return Err(Error::new(v.line, format!("{} defined twice", v.name)));
-                }
-                _ => {
-                    self.module.globals.push(global);
-                    symbol
-                }
-            };
-            if module_scope {
-                self.names.insert(v.name, symbol);
-            }
-            out.push((v.name, symbol));
-            if !self.accept(',') {
-                break;
-            }
-        }
-        self.expect(';')?;
-        Ok(out)
-    }
-
-    fn initialiser(
-        &mut self,
-        v: &Declaration<'a>,
-        bytes: &mut Vec<u8>,
-        relocations: &mut Vec<Relocation>,
-        depth: usize,
-    ) -> Result<(), Error> {
-        if depth > MAX_DEPTH {
-            return self.error("an initialiser is nested too deeply");
-        }
-        if self.accept('{') {
-            // Inner braces only group; nvcc writes flat lists.
-            while !self.accept('}') {
-                self.initialiser(v, bytes, relocations, depth + 1)?;
-                if !self.accept(',') && self.peek() != Token::Punct('}') {
-                    return self.error("expected ',' or '}' in an initialiser");
-                }
-            }
-            return Ok(());
-        }
-        let offset = bytes.len();
-        let value = match self.peek() {
-            Token::Single(b) => {
-                self.next();
-                float_bits(f64::from(f32::from_bits(b)), Some(b), v.element)
-            }
-            Token::Double(b) => {
-                self.next();
-                float_bits(f64::from_bits(b), None, v.element)
-            }
-            Token::Word(w) => {
-                let mut name = w;
-                self.next();
-                if w == "generic" {
-                    self.expect('(')?;
-                    name = self.word()?;
-                    self.expect(')')?;
-                }
-                self.relocation(name, 0, offset, v.element, relocations)?;
-                0
-            }
-            _ => {
-                let n = self.integer()?;
-                if self.accept('(') {
-                    // `0xFF00(sym)`: a byte of an address.
-                    let mut name = self.word()?;
-                    if name == "generic" {
-                        self.expect('(')?;
-                        name = self.word()?;
-                        self.expect(')')?;
-                    }
-                    let shift = (n as u64).trailing_zeros();
-                    self.relocation(name, shift, offset, v.element, relocations)?;
-                    self.expect(')')?;
-                    0
-                } else if v.is_float {
-                    float_bits(n as f64, None, v.element)
-                } else {
-                    n as u64
-                }
-            }
-        };
-        bytes.extend_from_slice(&u128::from(value).to_le_bytes()[..v.element.max(1)]);
-        Ok(())
-    }
-
-    fn relocation(
-        &mut self,
-        name: &'a str,
-        shift: u32,
-        offset: usize,
-        size: usize,
-        out: &mut Vec<Relocation>,
-    ) -> Result<(), Error> {
-        let mut addend = 0;
-        if self.accept('+') || self.peek() == Token::Punct('-') {
-            addend = self.integer()?;
-        }
-        let Some(&target) = self.names.get(name) else {
-            return self.error(format!("initialiser names unknown {name}"));
-        };
-        out.push(Relocation {
-            offset,
-            size,
-            target,
-            addend,
-            shift,
-        });
-        Ok(())
-    }
-
-    fn resolve_relocations(&self) -> Result<(), Error> {
-        for g in &self.module.globals {
-            for r in &g.relocations {
-                if !matches!(r.target, Symbol::Global(_) | Symbol::Function(_)) {
-                    return self.error(format!("initialiser of {} names no global", g.name));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// `.entry` or `.func`: header, attributes, body.
@@ -695,16 +389,8 @@ fn threads(block: [u32; 3]) -> u32 {
     block.into_iter().fold(1, u32::saturating_mul)
 }
 
-/// A float constant in a variable of `size` bytes; `exact` keeps a NaN's payload.
-fn float_bits(v: f64, exact: Option<u32>, size: usize) -> u64 {
-    match size {
-        4 => u64::from(exact.unwrap_or_else(|| (v as f32).to_bits())),
-        _ => v.to_bits(),
-    }
-}
-
 /// Lays out `.param` space: the next parameter's place after `end`.
-pub(super) fn place(end: usize, size: usize, align: usize) -> Param {
+pub(in crate::ptx) fn place(end: usize, size: usize, align: usize) -> Param {
     Param {
         offset: end.next_multiple_of(align),
         size,

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! From a graph's steps to those that travel.
+//!
+//! A copy from or to pageable memory becomes one between pinned memory of this library's own and the device, with a call before or
+//! behind it that copies between that and the program's memory. So the program's bytes are read, or written, when the launch comes to the
+//! node, once each launch, as natively.
+
+mod copies;
+mod steps;
+
+use gpgpu_graphs::{exec::Step, node::Work};
+use gpgpu_protocol::{
+    api::{GraphStep, graph_edge, graph_step as kind},
+    cuda::*,
+};
+use smallvec::SmallVec;
+
+use super::{calls::Call, library::Part};
+use crate::{client::Client, ffi::Result, memop};
+pub use copies::{check_copy, check_fill, check_mem_ops, is_near};
+use copies::{copy, forget_shadows};
+use steps::{call_step, fill_step, nothing, words_step};
+pub use steps::{launch_config, launch_step};
+
+/// Addresses and bytes.
+type Names = SmallVec<[(u64, usize); 2]>;
+
+/// What is known of a list that the host has.
+#[derive(Default)]
+pub struct Lowered {
+    /// The step that each of the graph's became last, and whether it became only that.
+    places: Vec<(u32, bool)>,
+    /// The calls of each of the graph's steps.
+    calls: Vec<Vec<Call>>,
+    /// The event that each of the graph's steps records, or 0.
+    events: Vec<u64>,
+    /// Whether there ever was a call, and an event.
+    has_calls: bool,
+    has_events: bool,
+    /// Whether a kernel of it may print.
+    prints: bool,
+    /// What memory each of the graph's steps names, if it is a copy, a fill or operations with words: addresses and bytes.
+    names: Vec<Names>,
+}
+
+impl Lowered {
+    /// The events that a launch records.
+    pub fn events(&self) -> impl Iterator<Item = u64> {
+        let events: &[u64] = if self.has_events { &self.events } else { &[] };
+        events.iter().copied().filter(|event| *event != 0)
+    }
+
+    /// Whether a launch may print.
+    pub fn prints(&self) -> bool {
+        self.prints
+    }
+
+    /// What memory a launch names beside what kernels use: addresses and bytes.
+    pub fn names(&self) -> impl Iterator<Item = &(u64, usize)> {
+        self.names.iter().flatten()
+    }
+
+    /// Whether a launch calls anything.
+    pub fn has_calls(&self) -> bool {
+        self.has_calls
+    }
+
+    /// A launch is under way, or, with -1, is not after all.
+    pub fn expect_calls(&self, launches: i64) {
+        if self.has_calls {
+            for call in self.calls.iter().flatten() {
+                call.expect(launches);
+            }
+        }
+    }
+
+    /// Notes what a step becomes beside what travels, and gives the event that it records and the memory that it names.
+    fn note(&mut self, client: &Client, work: &Work, calls: &[Call]) -> Result<(u64, Names)> {
+        let event = recorded(work);
+        self.has_calls |= !calls.is_empty();
+        self.has_events |= event != 0;
+        self.prints |= prints(client, work)?;
+        Ok((event, names(work)?))
+    }
+
+    /// The step that one of the graph's has to become, if it was one and is one: its number, what it is, and its calls.
+    pub fn single(
+        &self,
+        client: &Client,
+        steps: &[Step],
+        index: usize,
+    ) -> Result<Option<(u32, GraphStep, Vec<Call>)>> {
+        let (place, is_single) = self.places[index];
+        if !is_single {
+            return Ok(None);
+        }
+        let mut list = Vec::new();
+        let mut calls = Vec::new();
+        one(client, &steps[index], Vec::new(), &mut list, &mut calls)?;
+        let step = list.pop().filter(|_| list.is_empty());
+        Ok(step.map(|step| (place, step, calls)))
+    }
+
+    /// The host has taken that.
+    pub fn replace(
+        &mut self,
+        client: &Client,
+        index: usize,
+        work: &Work,
+        calls: Vec<Call>,
+    ) -> Result {
+        (self.events[index], self.names[index]) = self.note(client, work, &calls)?;
+        // What is under way may have the old ones to make still; then they stay until it has.
+        self.calls[index] = calls;
+        Ok(())
+    }
+}
+
+/// Whether a launch may print.
+fn prints(client: &Client, work: &Work) -> Result<bool> {
+    match work {
+        Work::Kernel(kernel) => {
+            let function = client.objects.function(kernel.function)?;
+            function.may_print(client, kernel.function)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// What memory a step names beside what kernels use.
+fn names(work: &Work) -> Result<Names> {
+    let mut names = Names::new();
+    match work {
+        Work::Copy(of) => {
+            if of.dst_array == 0 {
+                names.push((of.dst, of.dst_extent()?));
+            }
+            if of.src_array == 0 {
+                names.push((of.src, of.src_extent()?));
+            }
+        }
+        Work::Fill(of) => names.push((of.given.dst, of.extent()?)),
+        Work::MemOps(of) => {
+            let ops = of.ops.iter().map(memop::read);
+            // A word is 8 bytes at most, and those of 4 do not end with their block.
+            names.extend(ops.map(|op| (op.address, 4)));
+        }
+        _ => {}
+    }
+    Ok(names)
+}
+
+fn recorded(work: &Work) -> u64 {
+    match work {
+        Work::Record(event) => *event,
+        _ => 0,
+    }
+}
+
+/// The steps as they travel.
+pub fn lower(client: &Client, steps: &[Step]) -> Result<(Vec<GraphStep>, Lowered)> {
+    forget_shadows();
+    let mut list = Vec::with_capacity(steps.len());
+    let mut lowered = Lowered::default();
+    for step in steps {
+        let after = step.after.iter();
+        let after = after.map(|of| lowered.places[*of as usize].0).collect();
+        let (first, mut calls) = (list.len(), Vec::new());
+        one(client, step, after, &mut list, &mut calls)?;
+        let is_single = list.len() - first == 1;
+        lowered.places.push((list.len() as u32 - 1, is_single));
+        let (event, names) = lowered.note(client, &step.work, &calls)?;
+        lowered.events.push(event);
+        lowered.names.push(names);
+        lowered.calls.push(calls);
+    }
+    Ok((list, lowered))
+}
+
+/// Appends what a step becomes.
+fn one(
+    client: &Client,
+    step: &Step,
+    after: Vec<u32>,
+    list: &mut Vec<GraphStep>,
+    calls: &mut Vec<Call>,
+) -> Result {
+    let made = match &step.work {
+        Work::Kernel(kernel) => launch_step(kernel)?,
+        Work::Fill(fill) => fill_step(fill),
+        Work::MemOps(of) => words_step(client, of),
+        // What does not happen calls nobody.
+        Work::Copy(of) if !step.enabled && is_near(client, of)? => nothing(),
+        Work::Copy(of) => {
+            copy(client, of, after, list, calls)?;
+            if let Some(last) = list.last_mut() {
+                last.enabled = step.enabled;
+            }
+            return Ok(());
+        }
+        Work::Host(host) => {
+            let of = *host;
+            let call = Call::new(client, move || {
+                let call = of;
+                if let Some(function) = call.0.function {
+                    // SAFETY: the program gave this function and this pointer for every launch of the graph.
+                    unsafe { function(call.0.userData) }
+                }
+            });
+            let made = call_step(Vec::new(), &call);
+            calls.push(call);
+            made
+        }
+        Work::Record(event) => GraphStep {
+            kind: kind::RECORD,
+            object: *event,
+            ..nothing()
+        },
+        Work::Wait(event) => GraphStep {
+            kind: kind::WAIT,
+            object: *event,
+            ..nothing()
+        },
+        Work::Condition(of) => GraphStep {
+            kind: kind::VALUE,
+            context: of.context,
+            numbers: vec![of.default.into(), of.flags.into()],
+            ..nothing()
+        },
+        Work::Conditional(of) => GraphStep {
+            kind: kind::CONDITIONAL,
+            context: of.context,
+            object: of.condition,
+            numbers: vec![of.kind.into(), of.bodies.len() as u64],
+            ..nothing()
+        },
+        Work::Edges(edges) => {
+            let edges = edges.iter();
+            let numbers = edges.map(|of| graph_edge([of.from_port, of.to_port, of.type_]));
+            GraphStep {
+                kind: kind::EDGES,
+                numbers: numbers.collect(),
+                ..nothing()
+            }
+        }
+        Work::Body => GraphStep {
+            kind: kind::BODY,
+            ..nothing()
+        },
+        Work::EndBodies => GraphStep {
+            kind: kind::END,
+            ..nothing()
+        },
+        Work::Child(_) | Work::Empty | Work::Alloc(_) | Work::Free(_) => nothing(),
+        Work::Own(of) => {
+            let part = of.downcast_ref::<Part>();
+            let part = part.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            GraphStep {
+                kind: kind::PART,
+                object: part.id,
+                context: part.context,
+                ..nothing()
+            }
+        }
+    };
+    let enabled = step.enabled || matches!(made.kind, kind::CALL..=kind::END);
+    list.push(GraphStep {
+        after,
+        enabled,
+        ..made
+    });
+    Ok(())
+}

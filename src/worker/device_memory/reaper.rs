@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Gives back memory that was freed in a stream's order: looked at by whoever needs memory, and now and then by a thread.
+
+use std::{
+    sync::{
+        Condvar, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpgpu_protocol::cuda::*;
+
+use super::{DeviceMemory, freed::Block, ranges::Source};
+use crate::worker::{
+    captures,
+    grace::{self, Ending, Name, Ticket},
+};
+
+/// How long the thread pauses between two looks: at first, and as long as nothing is over ever longer.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long an allocation waits at most for something to be over: what its stream does may wait for the program.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How often it looks.
+pub const LOOK: Duration = Duration::from_micros(200);
+
+/// Gives back what is over, where nobody else looks.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    /// The thread has nothing to look at.
+    is_idle: AtomicBool,
+    /// Held by who looks what is over, until that is given back.
+    turn: Mutex<()>,
+    /// What is to be freed by `cuMemFree`, which may block.
+    slow: Mutex<Vec<Block>>,
+    wake: (Mutex<()>, Condvar),
+    started: OnceLock<bool>,
+}
+
+impl Reaper {
+    /// There is something to look at.
+    pub fn notice(&self, memory: &'static DeviceMemory) {
+        let serve = || serve(memory);
+        let started = || {
+            thread::Builder::new()
+                .name("reap".into())
+                .spawn(serve)
+                .is_ok()
+        };
+        self.started.get_or_init(started);
+        self.wake();
+    }
+
+    /// The thread looks again, if it runs.
+    fn wake(&self) {
+        if self.is_idle.load(Ordering::SeqCst) {
+            let (lock, changed) = &self.wake;
+            let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            changed.notify_one();
+        }
+    }
+
+    /// The turn of who looks what is over.
+    pub fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be freed by `cuMemFree`.
+    pub fn slow(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn serve(memory: &DeviceMemory) {
+    let reaper = &memory.reaper;
+    let has_work = || !memory.freed.is_empty() || !reaper.slow().is_empty();
+    loop {
+        {
+            let (lock, changed) = &reaper.wake;
+            let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            reaper.is_idle.store(true, Ordering::SeqCst);
+            while !has_work() {
+                lock = changed.wait(lock).unwrap_or_else(PoisonError::into_inner);
+            }
+            reaper.is_idle.store(false, Ordering::SeqCst);
+        }
+        let mut pause = SHORTEST_PAUSE;
+        while has_work() {
+            thread::sleep(pause);
+            let any = memory.reap_all().is_ok_and(|any| any) | memory.free_slow();
+            pause = if any {
+                SHORTEST_PAUSE
+            } else {
+                (pause * 2).min(LONGEST_PAUSE)
+            };
+        }
+    }
+}
+
+impl DeviceMemory {
+    /// Gives back what is over in any context; says whether there was something. All that was over when this was called is
+    /// given back, whoever has found it.
+    ///
+    /// # Errors
+    ///
+    /// What a context has failed with in which memory was freed.
+    pub fn reap_all(&self) -> Result<bool, CUresult> {
+        let _turn = self.reaper.turn();
+        if self.freed.is_empty() {
+            return Ok(false);
+        }
+        // The contexts do not end meanwhile.
+        let _uses = grace::enter(0, false);
+        let entered = self.common.entered();
+        let over = self
+            .freed
+            .over(None, |context| self.common.enter(context).is_ok());
+        if self.common.entered() != entered {
+            // A context that was destroyed meanwhile is found out by whoever uses it.
+            let _ = self.common.enter(entered);
+        }
+        let any = !over.blocks.is_empty();
+        self.settle_freed(over.blocks);
+        match over.failed {
+            Some(code) => Err(code),
+            None => Ok(any),
+        }
+    }
+
+    /// Memory ran out: waits until something is over that was freed in a stream's order, and gives it back; `false` if there is
+    /// nothing more, or it is not over for long.
+    ///
+    /// # Errors
+    ///
+    /// What a context has failed with in which memory was freed.
+    pub fn reclaim(&self) -> Result<bool, CUresult> {
+        let start = Instant::now();
+        grace::narrow(&[]);
+        loop {
+            if self.reap_all()? | self.free_slow() | self.free_unmarked()? {
+                return Ok(true);
+            }
+            if self.freed.is_empty() || start.elapsed() > LONGEST_WAIT {
+                return Ok(false);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for the contexts in which something was freed without an event, and gives that back.
+    fn free_unmarked(&self) -> Result<bool, CUresult> {
+        let (contexts, latest) = self.freed.unmarked();
+        let entered = self.common.entered();
+        let mut any = false;
+        for context in contexts {
+            let _uses = grace::enter(context, false);
+            if self.common.enter(context).is_err() {
+                continue;
+            }
+            grace::narrow(&[Name::Object(context)]);
+            captures::synchronize()?;
+            let blocks = self.freed.take_unmarked(context, latest);
+            any |= !blocks.is_empty();
+            self.settle_freed(blocks);
+        }
+        if self.common.entered() != entered {
+            let _uses = grace::enter(entered, false);
+            let _ = self.common.enter(entered);
+        }
+        Ok(any)
+    }
+
+    /// Gives back what is over, at once where that does not block.
+    pub(super) fn settle_freed(&self, blocks: Vec<Block>) {
+        let mut idle: Vec<(CUdevice, u64)> = Vec::new();
+        let mut any_slow = false;
+        for block in blocks {
+            match block.source {
+                Source::Pool { .. } if block.number != 0 => self.pass_loan(block.number),
+                Source::Imported => {
+                    self.reaper.slow().push(block);
+                    any_slow = true;
+                }
+                Source::Pool { taken } => {
+                    let device = self.known_device(block.device);
+                    if let Some(device) = device {
+                        let pressures = device.pool.pressures();
+                        let bytes = device.pool.free(block.start, taken);
+                        self.mempools
+                            .give_back(block.mempool, taken, Some(pressures));
+                        idle.retain(|(other, _)| *other != block.device);
+                        idle.push((block.device, bytes));
+                    }
+                }
+                _ => {
+                    self.mempools.give_back(block.mempool, block.taken, None);
+                    self.reaper.slow().push(block);
+                    any_slow = true;
+                }
+            }
+        }
+        if any_slow {
+            self.reaper.wake();
+        }
+        for (device, bytes) in idle {
+            self.promise(device);
+            let device = self.known_device(device);
+            if let Some(device) = device {
+                device.trimmer.notice(&device, bytes);
+            }
+        }
+    }
+
+    /// Frees what is over and `cuMemAlloc` gave: the driver may wait for all that its context does. The calling thread's command is
+    /// outside or narrow.
+    fn free_slow(&self) -> bool {
+        let blocks = std::mem::take(&mut *self.reaper.slow());
+        let any = !blocks.is_empty();
+        let ticket = Ticket::now();
+        for block in blocks {
+            let (start, bytes) = (block.start, block.taken);
+            ticket.wait(Ending::Memory { start, bytes });
+            if block.source == Source::Imported {
+                self.finish_close(start, block.number);
+                continue;
+            }
+            let _uses = grace::enter(block.context, false);
+            if self.common.enter(block.context).is_err() {
+                // It went with its context.
+                drop(self.charges().remove(&start));
+            } else {
+                grace::narrow(&[Name::Object(block.context)]);
+                if let Err(code) = self.give_to_driver(start) {
+                    tracing::debug!("cuMemFree: {code}");
+                }
+            }
+            self.ranges.remove_freed(start);
+        }
+        any
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Fences: the GPU's own writes to the slot of a request, by which the guest sees that the request is over.
+
+use gpgpu_protocol::{
+    api::{Object, Property, Stream, is},
+    cuda::*,
+    ring::{ELSEWHERE, NO_SLOT, Record, SLOT_BYTES, SLOT_FENCES, SLOT_OFFSET, SLOTS},
+};
+
+use super::{Pending, Ring, locked};
+use crate::{
+    cuda::driver,
+    worker::{dispatch::Until, lease::Passage, session::Session, wait},
+};
+
+impl Ring {
+    /// Has the GPU write to the request's slot once it has done what it was given; returns the number of fences.
+    pub(super) fn fence(
+        &self,
+        session: &Session,
+        record: &Record,
+        op: u16,
+        until: &Until,
+        passage: Option<Passage>,
+    ) -> Result<u32, CUresult> {
+        if record.slot == NO_SLOT {
+            return Ok(0);
+        }
+        let streams = match until {
+            Until::Stream(stream) => {
+                // A thread can wait for a stream of a context that is not its current one.
+                if let Some(entry) = session.objects.entry::<Stream>(*stream) {
+                    session.enter(entry.context)?;
+                }
+                vec![*stream]
+            }
+            // The legacy stream waits for every stream that is not apart from it.
+            Until::Context => {
+                // Which streams of a green context others wait for, only the driver knows.
+                let context = session.entered();
+                if session.has_greens(context) {
+                    return Ok(ELSEWHERE);
+                }
+                let Some(apart) = session.objects.streams_apart(context) else {
+                    return Ok(ELSEWHERE);
+                };
+                [0].into_iter().chain(apart).collect()
+            }
+        };
+        // An error of before is told when all is done, and waiting for that is not for this thread.
+        let owes = session.has_deferred() && !is(op, Property::Block);
+        if streams.len() > SLOT_FENCES || owes {
+            return Ok(ELSEWHERE);
+        }
+        let passage = match passage {
+            None => session.gates.pass_by()?,
+            passed => passed,
+        };
+        let Some(passage) = passage else {
+            // Another VM may have the GPU, and all that this client has given it is on its way or over. Of a default stream, which waits
+            // for others, and of a context a question does not say enough.
+            let can_ask = !streams.iter().any(|id| Stream::SPECIAL.contains(id));
+            let is_over = can_ask && self.is_idle(session, &streams)?;
+            return Ok(if is_over { 0 } else { ELSEWHERE });
+        };
+        let slot = record.slot as usize % SLOTS;
+        let device = match self.register(session.current()) {
+            Ok(base) => base + (SLOT_OFFSET + slot * SLOT_BYTES + 64) as u64,
+            Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
+            Err(code) => return Err(code),
+        };
+        for (index, stream) in streams.iter().enumerate() {
+            let raw = session.objects.raw::<Stream>(*stream)? as CUstream;
+            let word = device + index as u64 * 4;
+            // SAFETY: the stream is the driver's and lives; the word is in the registered region.
+            match unsafe { driver::cuStreamWriteValue32_v2(raw, word, record.sequence, 0) } {
+                Ok(()) => {}
+                // A host so old makes the ring's other commands wait.
+                Err(CUDA_ERROR_NOT_SUPPORTED) => return wait(session, until, Some(passage)),
+                Err(code) => return Err(code),
+            }
+        }
+        let count = streams.len() as u32;
+        self.with_pending(record, |pending| {
+            *pending = Pending {
+                sequence: record.sequence,
+                is_running: false,
+                context: session.entered(),
+                streams,
+            };
+        });
+        Ok(count)
+    }
+
+    /// Whether the request of a slot, whose record ends at `position`, is over: nothing will be written to the slot any
+    /// more. Where the slot says otherwise, somebody has overwritten it, or the record.
+    ///
+    /// # Errors
+    ///
+    /// The error of the context or its streams that keeps the fences from coming.
+    pub fn is_over(
+        &self,
+        session: &Session,
+        slot: u32,
+        sequence: u32,
+        position: u64,
+    ) -> Result<bool, CUresult> {
+        // Before the look at what is pending: that is noted before the command counts as done.
+        let is_answered = self.has_reached(position);
+        let Some(pending) = locked(&self.pending).get(slot as usize).cloned() else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        if pending.sequence != sequence {
+            // Not carried out yet, or without a fence.
+            return Ok(is_answered);
+        }
+        if pending.is_running {
+            return Ok(false);
+        }
+        session.enter(pending.context)?;
+        Ok(self.is_idle(session, &pending.streams)? && is_answered)
+    }
+
+    /// Whether streams have done all that they were given.
+    fn is_idle(&self, session: &Session, streams: &[u64]) -> Result<bool, CUresult> {
+        let mut is_idle = true;
+        for stream in streams {
+            // A stream that was destroyed ends its work all the same, but nobody can say when.
+            let Ok(raw) = session.objects.raw::<Stream>(*stream) else {
+                is_idle = false;
+                continue;
+            };
+            // SAFETY: the stream is the driver's and lives.
+            match unsafe { driver::cuStreamQuery(raw as CUstream) } {
+                Ok(()) => {}
+                Err(CUDA_ERROR_NOT_READY) => is_idle = false,
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(is_idle)
+    }
+}

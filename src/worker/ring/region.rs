@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The ring's memory as the GPU has it: registered with CUDA once the GPU is to write to it.
+
+use std::ffi::c_void;
+
+use gpgpu_protocol::{
+    cuda::*,
+    ring::{BLOCK_BYTES, BLOCK_OFFSET, BLOCKS, RING_BYTES, WORD_OFFSET, WORDS},
+};
+
+use super::{Ring, locked};
+use crate::{cuda::driver, worker::session::Session};
+
+/// The region as the GPU has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    context: u64,
+    device: u64,
+    /// The context is about to end, and the registration with it.
+    is_ending: bool,
+}
+
+impl Ring {
+    /// The device's address of the region, registered with CUDA in a context that lives.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_NOT_SUPPORTED` while that context ends; the driver's own.
+    pub(super) fn register(&self, context: u64) -> Result<u64, CUresult> {
+        let mut registered = locked(&self.registered);
+        if let Some(registered) = *registered {
+            return match registered.is_ending {
+                true => Err(CUDA_ERROR_NOT_SUPPORTED),
+                false => Ok(registered.device),
+            };
+        }
+        let pointer = self.base as *mut c_void;
+        let mut device = 0;
+        // SAFETY: the range is mapped and stays so.
+        unsafe {
+            let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+            match driver::cuMemHostRegister_v2(pointer, RING_BYTES, flags) {
+                Ok(()) | Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
+                Err(code) => return Err(code),
+            }
+            driver::cuMemHostGetDevicePointer_v2(&mut device, pointer, 0)?;
+        }
+        *registered = Some(Registered {
+            context,
+            device,
+            is_ending: false,
+        });
+        Ok(device)
+    }
+
+    fn set_ending(&self, context: u64, is_ending: bool) {
+        if let Some(registered) = &mut *locked(&self.registered)
+            && registered.context == context
+        {
+            registered.is_ending = is_ending;
+        }
+    }
+
+    /// A context is about to end: what is registered in it is used no more.
+    pub fn end_context(&self, context: u64) {
+        self.crowds().end_context(context);
+        self.set_ending(context, true);
+    }
+
+    /// It does not end after all.
+    pub fn keep_context(&self, context: u64) {
+        self.crowds().settle_context(context);
+        self.set_ending(context, false);
+    }
+
+    /// A context is gone, and with it what was registered in it.
+    pub fn forget_context(&self, context: u64) {
+        self.crowds().settle_context(context);
+        let mut registered = locked(&self.registered);
+        if registered.is_some_and(|registered| registered.context == context) {
+            *registered = None;
+        }
+    }
+
+    /// The device's address of an event's word.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if there is no such word, `CUDA_ERROR_NOT_SUPPORTED` while the GPU cannot write to it; the
+    /// driver's own when the region cannot be registered.
+    pub fn word(&self, session: &Session, word: u32) -> Result<CUdeviceptr, CUresult> {
+        if word as usize >= WORDS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = self.register(session.current())?;
+        Ok(base + (WORD_OFFSET + word as usize * 4) as u64)
+    }
+
+    /// The address of a data block that is `bytes` long, and may be longer than one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if it reaches past the last; the driver's own when the region cannot be registered.
+    pub fn block(
+        &self,
+        session: &Session,
+        block: u32,
+        bytes: usize,
+    ) -> Result<*mut c_void, CUresult> {
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        if (block as usize).saturating_add(blocks) > BLOCKS {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        match self.register(session.current()) {
+            // A copy from or to memory that is not registered takes longer.
+            Ok(_) | Err(CUDA_ERROR_NOT_SUPPORTED) => {}
+            Err(code) => return Err(code),
+        }
+        Ok(self
+            .area
+            .at(BLOCK_OFFSET + block as usize * BLOCK_BYTES)
+            .cast())
+    }
+}
