@@ -2,7 +2,7 @@
 //! The linker: several PTX texts become one. What it makes is text again, which every function that loads an image reads.
 //!
 //! A name that is not visible outside its text gets another one, so that two texts may have the same. Of several weak definitions
-//! of a name the first stays. What a text declares `.extern` the parser resolves when the texts are one, and a function or a variable that nobody
+//! of a name the first stays, and of several `.common` ones the largest. What a text declares `.extern` the parser resolves when the texts are one, and a function or a variable that nobody
 //! defines is refused here.
 
 use std::collections::{HashMap, HashSet};
@@ -16,12 +16,25 @@ use crate::ptx;
 /// What the device has without a definition.
 const BUILT_IN: [&str; 3] = ["vprintf", "__assertfail", "cudaGraphSetConditional"];
 
+/// The device runtime, for those who link NVIDIA's library of that name.
+const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
+/// What that library, an archive, has.
+const ITS_MEMBER: &[u8] = b"cuda_device_runtime.o";
+
+/// Whether a file is the library of the device runtime.
+pub fn is_device_runtime(file: &[u8]) -> bool {
+    let has = |what: &[u8]| file.windows(what.len()).any(|part| part == what);
+    file.starts_with(b"!<arch>\n") && has(ITS_MEMBER)
+}
+
 /// A text that was added.
 struct Input {
     name: String,
     text: String,
     version: u32,
     target: u32,
+    /// The bytes of its variables, by their names, and whether they have a value.
+    variables: HashMap<String, (usize, bool)>,
 }
 
 /// A link that is under way.
@@ -100,6 +113,21 @@ impl<'a> Statement<'a> {
         self.name.is_some()
             && self.linkage != Some(".extern")
             && (has_body || !has(&[".func", ".entry"]))
+    }
+
+    /// The same without a body or a value, as what another text defines; nothing for an entry, which no text names.
+    fn declaration(&self) -> String {
+        let head = |piece: &&Piece<'a>| !matches!(piece, Piece::Other("=" | "{" | ";"));
+        let mut text = String::new();
+        for piece in self.pieces.iter().take_while(head) {
+            match piece {
+                Piece::Word(".entry") => return String::new(),
+                Piece::Word(word) if self.linkage == Some(word) => text.push_str(".extern"),
+                Piece::Word(word) => text.push_str(word),
+                Piece::Other(other) => text.push_str(other),
+            }
+        }
+        text + ";"
     }
 
     fn new(pieces: Vec<Piece<'a>>) -> Self {
@@ -196,13 +224,25 @@ impl Linker {
     /// It is no text that the device could load.
     pub fn add(&mut self, name: &str, text: String, capability: u32) -> Result<(), Refused> {
         let module = image::parse(&text, capability)?;
+        let variables = module.globals.iter();
+        let variables =
+            variables.map(|of| (of.name.clone(), (of.size, !of.initialiser.is_empty())));
         self.inputs.push(Input {
             name: name.to_owned(),
             text,
             version: module.version,
             target: module.target,
+            variables: variables.collect(),
         });
         Ok(())
+    }
+
+    /// Adds the device runtime: [`is_device_runtime`].
+    ///
+    /// # Errors
+    /// The device is too old for it.
+    pub fn add_device_runtime(&mut self, capability: u32) -> Result<(), Refused> {
+        self.add("cudadevrt", DEVICE_RUNTIME.to_owned(), capability)
     }
 
     /// The text that all of them become.
@@ -230,13 +270,20 @@ impl Linker {
             .flatten()
             .filter(|of| of.linkage == Some(".visible") && of.defines());
         let mut defined: HashSet<&str> = strong.filter_map(|of| of.name).collect();
+        let largest = self.largest(&texts);
         for (number, statements) in texts.iter().enumerate() {
             let names = local_names(&texts, number);
             for statement in statements {
-                if let (Some(".weak"), Some(name)) = (statement.linkage, statement.name)
+                let is_another = match (statement.linkage, statement.name) {
+                    (Some(".common"), Some(name)) => largest[name] != number,
+                    _ => false,
+                };
+                if let (Some(".weak" | ".common"), Some(name)) = (statement.linkage, statement.name)
                     && statement.defines()
-                    && !defined.insert(name)
+                    && (is_another || !defined.insert(name))
                 {
+                    // What stays may come later than those who use it.
+                    whole.push_str(&statement.declaration());
                     continue;
                 }
                 for piece in &statement.pieces {
@@ -251,6 +298,22 @@ impl Linker {
         let module = image::parse(&whole, capability)?;
         self.check(&module)?;
         Ok(whole)
+    }
+
+    /// Which text has the largest of the `.common` variables of each name; of several the one with a value, or else the first.
+    fn largest<'a>(&self, texts: &[Vec<Statement<'a>>]) -> HashMap<&'a str, usize> {
+        let mut largest = HashMap::new();
+        for (number, text) in texts.iter().enumerate() {
+            let common = text.iter().filter(|of| of.linkage == Some(".common"));
+            for name in common.filter_map(|of| of.name) {
+                let size = |number: usize| self.inputs[number].variables.get(name);
+                let best = largest.entry(name).or_insert(number);
+                if size(number) > size(*best) {
+                    *best = number;
+                }
+            }
+        }
+        largest
     }
 
     /// Refuses what nobody defines.
@@ -370,6 +433,28 @@ mod tests {
         assert!(link(&[]).is_err());
         let twice = ".visible .func same() { ret; }";
         assert!(link(&[twice, twice]).is_err());
+    }
+
+    #[test]
+    fn one_definition_stays_and_all_texts_find_it() {
+        let user = ".visible .entry k() { .reg .b64 %a; mov.u64 %a, shared_place; ret; }";
+        let common = |what: &str| format!(".common .global .align 8 .b8 shared_place{what};{user}");
+        let small = common("[8]");
+        let large = common("[16] = {1, 2}").replace(user, "");
+        for texts in [[&small[..], &large], [&large, &small]] {
+            let module = ptx::parse(&link(&texts).unwrap()).unwrap();
+            let all = module.globals.iter();
+            let sizes: Vec<_> = all.map(|of| (of.size, of.initialiser[1])).collect();
+            assert_eq!(sizes, [(16, 2)]);
+        }
+        let weak = ".weak .func f () { ret; } .visible .entry u() { call f; ret; }";
+        assert!(link(&[weak, ".visible .func f () { ret; }"]).is_ok());
+        let strong = ".visible .global .align 8 .b8 shared_place[24];";
+        for texts in [[&small[..], strong], [strong, &small]] {
+            let module = ptx::parse(&link(&texts).unwrap()).unwrap();
+            assert_eq!(module.globals.len(), 1);
+            assert_eq!(module.globals[0].size, 24);
+        }
     }
 
     fn text_of(statement: &Statement<'_>) -> String {

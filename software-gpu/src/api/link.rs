@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::ffi::{Pointer, Result, Text, export};
 use crate::handle::Table;
 use crate::image::{self, Refused};
-use crate::link::Linker;
+use crate::link::{Linker, is_device_runtime};
 
 static LINKS: Table<Link> = Table::new(0x11);
 
@@ -55,9 +55,12 @@ impl Link {
                 let text = image::from_file(bytes, capability)?;
                 linker.add(&name.unwrap_or_default(), text, capability)
             }
+            CU_JIT_INPUT_LIBRARY if is_device_runtime(bytes) => {
+                linker.add_device_runtime(capability)
+            }
             _ => Err(Refused::new(
                 CUDA_ERROR_NO_BINARY_FOR_GPU,
-                "this device links text alone",
+                "this device links text, and the library of the device runtime, alone",
             )),
         })
     }

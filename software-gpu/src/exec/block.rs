@@ -181,7 +181,9 @@ impl Block {
             warps: (0..n).map(|_| Warp::default()).collect(),
             barriers: Barriers::new(n),
             files: (0..n).map(|_| Bytes::new(program.frame)).collect(),
-            locals: (0..n).map(|_| Bytes::new(program.local * LANES)).collect(),
+            locals: (0..n)
+                .map(|_| Bytes::new((program.local + program.stack) * LANES))
+                .collect(),
             shared: Bytes::new(shared_bytes),
             shared_bytes,
             next: 0,
@@ -264,7 +266,7 @@ impl Block {
                     shared: self.shared.pointer(),
                     shared_bytes: self.shared_bytes as u64,
                     local: self.locals[w].pointer(),
-                    local_bytes: program.local as u64,
+                    local_bytes: (program.local + program.stack) as u64,
                     params: shape.params,
                     grid: shape.workspace,
                     live: 0,

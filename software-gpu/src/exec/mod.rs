@@ -20,6 +20,7 @@ mod printf;
 mod program;
 mod run;
 mod soft;
+mod stacks;
 mod system;
 mod texture;
 mod warp;
@@ -96,6 +97,8 @@ pub enum FaultKind {
     NoObject(String),
     /// An access outside a surface (`CUDA_ERROR_LAUNCH_FAILED`).
     OutsideSurface,
+    /// Functions that call themselves have come too deep (`CUDA_ERROR_HARDWARE_STACK_ERROR`).
+    StackOverflow,
     /// Every thread that is left waits for one that never comes (a GPU would hang; `CUDA_ERROR_LAUNCH_TIMEOUT`).
     Deadlock,
     /// The caller's flag stopped the kernel.

@@ -63,6 +63,32 @@ pub(super) struct Callee {
     pub(super) params: Vec<(u32, u32)>,
     /// Local offsets and bytes of its results.
     pub(super) returns: Vec<(u32, u32)>,
+    /// What it needs to be called while it runs, if it can be.
+    pub(super) again: Option<Again>,
+}
+
+/// What a function has for itself, which a call of it while it runs must not change.
+pub(super) struct Again {
+    /// Its registers: places in the register file, and bytes of a lane (0: a predicate's word).
+    pub(super) registers: Vec<(u32, u8)>,
+    /// Its `.param` variables: local offsets and bytes.
+    pub(super) params: Vec<(u32, u32)>,
+    /// The register with how far its `.local` variables are from where they are in a first call.
+    pub(super) shift: u32,
+    /// Where these variables begin in a first call, and their bytes.
+    pub(super) variables: (u32, u32),
+    /// How the distance is aligned.
+    pub(super) align: u32,
+}
+
+impl Again {
+    /// The bytes of a lane's registers and parameters.
+    pub(super) fn bytes(&self) -> usize {
+        let registers = self.registers.iter();
+        let registers: usize = registers.map(|&(_, size)| usize::from(size.max(1))).sum();
+        let params: usize = self.params.iter().map(|&(_, size)| size as usize).sum();
+        registers + params
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +166,8 @@ pub(super) struct Program {
     pub(super) specials: Vec<(u32, u8, Special)>,
     /// Local memory of one thread in bytes.
     pub(super) local: usize,
+    /// More of it, for the variables of functions that are called while they run.
+    pub(super) stack: usize,
     pub(super) shared: usize,
     pub(super) param_bytes: usize,
     /// Whether blocks of a cluster meet or read one another's shared memory.

@@ -4,6 +4,7 @@
 use super::env::Env;
 use super::lanes::{each, pred, reg};
 use super::program::{BarrierKind, Call, Inst, NONE, Op, Program, Stop};
+use super::stacks::{Stacks, copy_locals};
 use super::{FaultKind, block::Barriers};
 
 /// Why a group does not run.
@@ -21,20 +22,9 @@ pub(super) enum State {
 pub(super) struct Group {
     pub(super) pc: u32,
     pub(super) mask: u32,
-    /// Call stack: index in [`Warp::stacks`], zero for none.
+    /// Call stack: a frame's number in [`Stacks`], zero for none.
     pub(super) stack: u32,
     pub(super) state: State,
-}
-
-/// A call stack as a list from the innermost call outwards.
-#[derive(Debug, Clone, Copy)]
-struct Frame {
-    /// Instruction of the call.
-    call: u32,
-    /// Index of the callee.
-    callee: u32,
-    parent: u32,
-    depth: u32,
 }
 
 /// One warp's control state.
@@ -43,7 +33,7 @@ pub(super) struct Warp {
     pub(super) groups: Vec<Group>,
     /// Lanes that have not exited.
     pub(super) live: u32,
-    stacks: Vec<Frame>,
+    stacks: Stacks,
     /// Which group, in order, gets the next slice: more than zero after one has used up a slice while others waited.
     turn: usize,
 }
@@ -68,12 +58,6 @@ impl Warp {
         });
         self.live = lanes;
         self.stacks.clear();
-        self.stacks.push(Frame {
-            call: 0,
-            callee: 0,
-            parent: 0,
-            depth: 0,
-        });
         self.turn = 0;
     }
 
@@ -84,7 +68,7 @@ impl Warp {
     }
 
     fn order(&self, g: &Group) -> (u32, u32) {
-        (u32::MAX - self.stacks[g.stack as usize].depth, g.pc)
+        (u32::MAX - self.stacks.depth(g.stack), g.pc)
     }
 
     /// Joins groups at the same place; barriers excepted.
@@ -145,25 +129,6 @@ impl Warp {
             .min()
             .unwrap_or(u32::MAX);
         Some((g, stop, forced))
-    }
-
-    fn push_stack(&mut self, parent: u32, call: u32, callee: u32) -> u32 {
-        if let Some(i) = self
-            .stacks
-            .iter()
-            .skip(1)
-            .position(|f| f.parent == parent && f.call == call && f.callee == callee)
-        {
-            return i as u32 + 1;
-        }
-        let depth = self.stacks[parent as usize].depth + 1;
-        self.stacks.push(Frame {
-            call,
-            callee,
-            parent,
-            depth,
-        });
-        self.stacks.len() as u32 - 1
     }
 
     /// Runs until the warp blocks or `fuel` backward branches are spent.
@@ -264,6 +229,7 @@ impl Warp {
                             self.live &= !mask;
                             env.live = self.live;
                             barriers.exited(index, self.live);
+                            self.stacks.exit(g.stack, mask);
                             g.mask &= !mask;
                             if g.mask == 0 {
                                 self.turn = 0;
@@ -278,12 +244,11 @@ impl Warp {
                                 env.live = self.live;
                                 barriers.exited(index, self.live);
                             } else {
-                                let f = self.stacks[g.stack as usize];
-                                leave(program, env, &code[f.call as usize], f.callee, mask);
+                                let (call, stack) = self.stacks.leave(program, env, g.stack, mask);
                                 self.groups.push(Group {
-                                    pc: f.call + 1,
+                                    pc: call + 1,
                                     mask,
-                                    stack: f.parent,
+                                    stack,
                                     state: State::Ready,
                                 });
                             }
@@ -434,20 +399,10 @@ impl Warp {
                 }
             };
             let c = &program.callees[callee as usize];
-            // A function that is active already would share its registers with itself.
-            let mut s = g.stack;
-            while s != 0 {
-                let f = self.stacks[s as usize];
-                if f.callee == callee {
-                    return Err(Stop {
-                        kind: FaultKind::IllegalInstruction("recursive call".into()),
-                        lane: first,
-                    });
-                }
-                s = f.parent;
-            }
+            let at = (g.stack, g.pc, callee);
+            let stack = self.stacks.enter(program, env, at, same);
+            let stack = stack.map_err(|kind| Stop { kind, lane: first })?;
             copy_locals(env, &call.arguments, &c.params, same);
-            let stack = self.push_stack(g.stack, g.pc, callee);
             self.groups.push(Group {
                 pc: c.entry,
                 mask: same,
@@ -466,27 +421,5 @@ fn special_fault(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> FaultKind {
         Op::Assert => super::system::assertion(env, i, lane),
         Op::Unsupported(why) => FaultKind::IllegalInstruction(why.to_string()),
         _ => FaultKind::Trap,
-    }
-}
-
-fn leave(program: &Program, env: &mut Env<'_, '_>, site: &Inst, callee: u32, mask: u32) {
-    if let Op::Call(call) = &site.op {
-        let c = &program.callees[callee as usize];
-        copy_locals(env, &c.returns, &call.results, mask);
-    }
-}
-
-/// Copies parameter variables of the lanes `mask` between places in their local memory.
-fn copy_locals(env: &mut Env<'_, '_>, from: &[(u32, u32)], to: &[(u32, u32)], mask: u32) {
-    for (&(f, n), &(t, m)) in from.iter().zip(to) {
-        let n = n.min(m) as usize;
-        each(mask, |l| {
-            let base = l * env.local_bytes as usize;
-            // SAFETY: the decoder placed both variables inside the lane's local memory; they may not overlap.
-            unsafe {
-                let src = env.local.add(base + f as usize);
-                std::ptr::copy(src, env.local.add(base + t as usize), n);
-            }
-        });
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::lexer::Token;
-use super::parser::{MAX_DEPTH, Parser, place};
+use super::parser::{Declaration, MAX_DEPTH, Parser, place};
 use super::{Base, Error, Function, Instruction, Operand, Param, Register, Symbol, Variable};
 
 /// The most registers of a function; nvcc's largest have some ten thousand.
@@ -67,13 +67,14 @@ impl<'a> FunctionParser<'a> {
         self.scopes[self.scope].names.insert(name, what);
     }
 
-    fn add_local(&mut self, name: &'a str, size: usize, align: usize) -> u32 {
+    fn add_local(&mut self, of: &Declaration<'a>, is_param: bool) -> u32 {
         let i = self.function.locals.len() as u32;
         self.function.locals.push(Variable {
-            name: name.to_owned(),
-            size,
-            align,
+            name: of.name.to_owned(),
+            size: of.size,
+            align: of.align,
             is_extern: false,
+            is_param,
         });
         i
     }
@@ -99,7 +100,7 @@ impl<'a> FunctionParser<'a> {
                 self.kernel_params.push(at);
                 self.declare(d.name, Name::Symbol(Symbol::KernelParam(at.offset as u32)));
             } else {
-                let i = self.add_local(d.name, d.size, d.align);
+                let i = self.add_local(&d, true);
                 self.declare(d.name, Name::Symbol(Symbol::ParamVar(i)));
                 if returns {
                     self.function.returns.push(i);
@@ -215,7 +216,7 @@ impl<'a> FunctionParser<'a> {
             }
             "local" | "param" => {
                 for v in p.declarations()? {
-                    let i = self.add_local(v.name, v.size, v.align);
+                    let i = self.add_local(&v, d == "param");
                     let s = if d == "local" {
                         Symbol::Local(i)
                     } else {

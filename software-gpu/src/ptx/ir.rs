@@ -83,52 +83,6 @@ impl Module {
         }
         (end, offsets)
     }
-
-    /// `function` and every function whose name it, or one of those, mentions; also functions whose addresses variables hold.
-    pub fn reachable(&self, function: usize) -> Vec<usize> {
-        let mut list = vec![function];
-        let mut indirect = false;
-        let mut i = 0;
-        while i < list.len() {
-            for ins in &self.functions[list[i]].body {
-                if ins.opcode == "call" && !indirect && ins.operands.contains(&Operand::Prototype) {
-                    indirect = true;
-                    let held = self.globals.iter().flat_map(|g| &g.relocations);
-                    for r in held {
-                        if let Symbol::Function(f) = r.target
-                            && !list.contains(&(f as usize))
-                        {
-                            list.push(f as usize);
-                        }
-                    }
-                    // An address may come from any function, another kernel included.
-                    for f in &self.functions {
-                        for o in f
-                            .body
-                            .iter()
-                            .filter(|i| i.opcode == "mov")
-                            .flat_map(|i| &i.operands)
-                        {
-                            if let Operand::Symbol(Symbol::Function(f), _) = o
-                                && !list.contains(&(*f as usize))
-                            {
-                                list.push(*f as usize);
-                            }
-                        }
-                    }
-                }
-                for s in ins.operands.iter().filter_map(Operand::symbol) {
-                    if let Symbol::Function(f) = s
-                        && !list.contains(&(f as usize))
-                    {
-                        list.push(f as usize);
-                    }
-                }
-            }
-            i += 1;
-        }
-        list
-    }
 }
 
 /// What a host needs to know of an entry (`cuFuncGetAttribute`, `cuFuncGetParamInfo`).
@@ -238,6 +192,8 @@ pub struct Variable {
     pub align: usize,
     /// `.extern .shared`: begins where static shared memory ends.
     pub is_extern: bool,
+    /// Of `.param` space.
+    pub is_param: bool,
 }
 
 /// What a name in an operand stands for.

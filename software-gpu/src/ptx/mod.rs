@@ -5,6 +5,7 @@
 //! executor meets indices only. What an opcode and its modifiers mean is decided when [`crate::exec::LoadedModule`] decodes
 //! the functions; both steps belong to loading a module and both report a line.
 
+mod calls;
 mod function;
 mod ir;
 mod lexer;

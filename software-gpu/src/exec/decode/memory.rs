@@ -130,8 +130,7 @@ impl Decoder<'_> {
                 if matches!(s, Symbol::ParamVar(_)) {
                     code = LOCAL;
                 }
-                let v = self.symbol(s, offset);
-                i.a = self.constant(8, v);
+                i.a = self.register_of(s, offset);
                 i.wide = true;
             }
             Base::Absolute => {

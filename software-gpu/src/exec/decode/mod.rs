@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From parsed instructions to decoded ones: operands, types and modifiers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::env::FUNCTION_WINDOW;
-use super::program::{Alu, Callee, EnvFn, Inst, NONE, Op, Program, Special};
-use crate::ptx::{Error, Instruction, Module, Operand, Symbol};
+use super::lanes::{alu1, alu2};
+use super::program::{Again, Alu, Callee, EnvFn, Inst, NONE, Op, Program, Special};
+use crate::ptx::{Error, Function, Instruction, Module, Operand, Symbol};
 
 mod arithmetic;
 mod bits;
@@ -135,6 +136,10 @@ pub(super) struct Decoder<'m> {
     function: usize,
     registers: Vec<u32>,
     locals: Vec<u32>,
+    /// The register with how far its `.local` variables are from there, if it can be called while it runs.
+    shift: Option<u32>,
+    /// The functions that can.
+    recursive: HashSet<usize>,
     line: u32,
     pub(super) clustered: bool,
     temps: HashMap<(u8, u8), u32>,
@@ -166,6 +171,8 @@ pub(super) fn decode(
         function: 0,
         registers: Vec::new(),
         locals: Vec::new(),
+        shift: None,
+        recursive: module.recursive(&functions),
         line: 0,
         clustered: false,
         temps: HashMap::new(),
@@ -177,6 +184,12 @@ pub(super) fn decode(
     }
     // A multiple of the largest access keeps every lane's local memory aligned.
     let local = local.next_multiple_of(16);
+    let has_variables = |of: &Callee| of.again.as_ref().is_some_and(|of| of.variables.1 > 0);
+    let stack = if callees.iter().any(has_variables) {
+        STACK_BYTES
+    } else {
+        0
+    };
     let constants = d
         .constants
         .iter()
@@ -195,6 +208,7 @@ pub(super) fn decode(
         constants,
         specials,
         local,
+        stack,
         shared: kernel.static_shared_bytes,
         param_bytes: kernel.param_bytes,
         clustered: d.clustered,
@@ -202,6 +216,9 @@ pub(super) fn decode(
         required_block: kernel.required_block,
     })
 }
+
+/// Local memory of a thread for the variables of functions that are called while they run.
+const STACK_BYTES: usize = 16 << 10;
 
 /// The address that stands for function `f`.
 pub(super) fn function_address(f: usize) -> u64 {
@@ -213,27 +230,36 @@ impl<'m> Decoder<'m> {
         let f = &self.module.functions[index];
         self.function = index;
         self.line = f.line;
-        self.locals = f
-            .locals
-            .iter()
-            .map(|v| {
+        // Variables of `.local` lie together, so that all of them can be elsewhere in a call while the function runs.
+        self.locals = vec![0; f.locals.len()];
+        let before = *local;
+        let mut variables = (before as u32, 0);
+        for is_param in [false, true] {
+            let all = f.locals.iter().zip(&mut self.locals);
+            for (v, place) in all.filter(|(v, _)| v.is_param == is_param) {
                 let at = local.next_multiple_of(v.align.max(1));
                 *local = at + v.size;
-                at as u32
-            })
-            .collect();
+                *place = at as u32;
+            }
+            if !is_param {
+                variables.1 = (*local - before) as u32;
+            }
+        }
         let spans = |list: &[u32]| {
             list.iter()
                 .map(|&v| (self.locals[v as usize], f.locals[v as usize].size as u32))
                 .collect()
         };
-        let callee = Callee {
+        let mut callee = Callee {
             entry: self.code.len() as u32,
             address: function_address(index),
             params: spans(&f.params),
             returns: spans(&f.returns),
+            again: None,
         };
         self.registers = vec![NONE; f.registers.len()];
+        let is_recursive = self.recursive.contains(&index);
+        self.shift = is_recursive.then(|| self.allocate(8));
         if !f.has_body {
             let op = match f.name.as_str() {
                 "__assertfail" => Op::Assert,
@@ -279,7 +305,25 @@ impl<'m> Decoder<'m> {
         }
         let end = self.inst(Op::Return);
         self.code.push(end);
+        callee.again = self.shift.map(|shift| self.again(f, shift, variables));
         Ok(callee)
+    }
+
+    /// What a call of the current function while it runs must not change.
+    fn again(&self, f: &Function, shift: u32, variables: (u32, u32)) -> Again {
+        let used = f.registers.iter().zip(&self.registers);
+        let used = used.filter(|(_, place)| **place != NONE);
+        let registers = used.map(|(of, place)| (*place, of.bits / 8));
+        let locals = f.locals.iter().zip(&self.locals);
+        let params = locals.clone().filter(|(v, _)| v.is_param);
+        let align = locals.filter(|(v, _)| !v.is_param).map(|(v, _)| v.align);
+        Again {
+            registers: registers.chain([(shift, 8)]).collect(),
+            params: params.map(|(v, place)| (*place, v.size as u32)).collect(),
+            shift,
+            variables,
+            align: align.max().unwrap_or(1).max(16) as u32,
+        }
     }
 
     fn instruction(&mut self, i: &Instruction) -> Result<(), Error> {
@@ -452,6 +496,24 @@ impl<'m> Decoder<'m> {
         base.wrapping_add(offset as u64)
     }
 
+    /// A register with a symbol's value.
+    pub(super) fn register_of(&mut self, s: Symbol, offset: i64) -> u32 {
+        let v = self.symbol(s, offset);
+        let first = self.constant(8, v);
+        match (s, self.shift) {
+            (Symbol::Local(_), Some(shift)) => {
+                let at = self.allocate(8);
+                self.alu(
+                    alu2(|a: u64, b: u64| a.wrapping_add(b)),
+                    at,
+                    &[first, shift],
+                );
+                at
+            }
+            _ => first,
+        }
+    }
+
     pub(super) fn local_span(&self, v: u32) -> (u32, u32) {
         let var = &self.module.functions[self.function].locals[v as usize];
         (self.locals[v as usize], var.size as u32)
@@ -524,6 +586,18 @@ impl<'m> Decoder<'m> {
                 self.register(*r)
             }
             Operand::Special(name) => self.special(name, t.bytes() as u8),
+            Operand::Symbol(s @ Symbol::Local(_), offset) if self.shift.is_some() => {
+                let at = self.register_of(*s, *offset);
+                match t.bytes() {
+                    8 => Ok(at),
+                    4 => {
+                        let low = self.allocate(4);
+                        self.alu(alu1(|a: u64| a as u32), low, &[at]);
+                        Ok(low)
+                    }
+                    _ => self.error("address in a place of another width"),
+                }
+            }
             _ => match self.immediate(o, t)? {
                 Some(v) => Ok(self.constant(t.bytes(), v)),
                 None => self.error(format!("unexpected operand {o:?}")),

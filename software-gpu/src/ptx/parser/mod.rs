@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use super::function::FunctionParser;
 use super::lexer::{Token, tokens};
+pub(in crate::ptx) use variables::Declaration;
+
 use super::{Error, Function, GlobalSpace, Kernel, Module, Param, Reference, Symbol};
 
 /// The deepest nesting of braces: the parser recurses, and a thread's stack has an end.

@@ -140,6 +140,7 @@ impl<'a> Parser<'a> {
             size: v.size,
             align: v.align,
             is_extern,
+            is_param: false,
         });
         self.names.insert(v.name, s);
         s
