@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Contexts, each thread's stack of them, and the order between the streams of one.
 
+mod limit;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use gpgpu_protocol::cuda::{
-    CU_LIMIT_MAX, CU_LIMIT_PRINTF_FIFO_SIZE, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD,
-    CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT,
-    CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNSUPPORTED_LIMIT, CUdevice,
-    CUlimit, CUstream,
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUdevice,
+    CUstream,
 };
 
 use crate::config::{Config, MULTIPROCESSORS};
 use crate::driver::{self, Driver, new_id};
+use crate::effects::OfContext;
 use crate::ffi::Result;
 use crate::graph;
 use crate::green::Green;
 use crate::handle::Table;
+use crate::heap::Heap;
 use crate::memory::{Allocation, Charge};
 use crate::printed::Printed;
 use crate::stack::Stack;
@@ -43,6 +46,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// `CU_LIMIT_PRINTF_FIFO_SIZE` unless it is set.
 const PRINTF_BYTES: usize = 1 << 20;
+/// `CU_LIMIT_MALLOC_HEAP_SIZE` unless it is set.
+const HEAP_BYTES: usize = 8 << 20;
 
 /// A device's primary context.
 #[derive(Default)]
@@ -84,6 +89,7 @@ pub struct Context {
     limits: Mutex<[usize; 10]>,
     /// What its kernels have printed.
     pub printed: Arc<Printed>,
+    heap: Arc<Heap>,
     legacy: Arc<Stream>,
     // What all work that is queued from now on waits for (`cuCtxWaitEvent`).
     behind: Mutex<Vec<Arc<Ticket>>>,
@@ -111,7 +117,13 @@ impl Context {
         let own = new_id();
         let home = green.as_ref().map(|of| Arc::clone(&of.home));
         let id = home.as_ref().map_or(own, |home| home.id);
-        let printed = home.map(|home| Arc::clone(&home.printed));
+        let OfContext { printed, heap } = match home {
+            Some(home) => home.effects(),
+            None => OfContext {
+                printed: Arc::new(Printed::new(PRINTF_BYTES)),
+                heap: Arc::new(Heap::new(HEAP_BYTES, (id, device))),
+            },
+        };
         Self {
             id,
             own,
@@ -126,8 +138,9 @@ impl Context {
             destroyed: AtomicBool::new(false),
             charge: Mutex::new(charge),
             // Stack, printf FIFO, heap, sync depth, pending launches, L2 fetch granularity, persisting L2, …
-            limits: Mutex::new([1024, PRINTF_BYTES, 8 << 20, 2, 2048, 64, 0, 0, 0, 0]),
-            printed: printed.unwrap_or_else(|| Arc::new(Printed::new(PRINTF_BYTES))),
+            limits: Mutex::new([1024, PRINTF_BYTES, HEAP_BYTES, 2, 2048, 64, 0, 0, 0, 0]),
+            printed,
+            heap,
             legacy: Arc::new(Stream::new(0, (id, own), Order::Legacy, 0)),
             behind: Mutex::default(),
             marks: Mutex::default(),
@@ -177,6 +190,14 @@ impl Context {
     /// Itself; of a green context, what it is a part of.
     pub fn home(&self) -> &Self {
         self.green.as_ref().map_or(self, |of| &of.home)
+    }
+
+    /// What its kernels do beside their memory.
+    pub fn effects(&self) -> OfContext {
+        OfContext {
+            printed: Arc::clone(&self.printed),
+            heap: Arc::clone(&self.heap),
+        }
     }
 
     /// The multiprocessors that it may use.
@@ -256,6 +277,7 @@ impl Context {
         }
         self.greens().iter().for_each(|green| green.end_green());
         self.wait();
+        self.heap.close();
         graph::forget_context(self.handle);
         self.printed.put_out();
         STREAMS.remove_where(|s| s.context == self.id);
@@ -271,30 +293,6 @@ impl Context {
         }
         api::pool::trim_all(driver);
         drop(lock(&self.charge).take());
-    }
-
-    /// A limit's value.
-    pub fn limit(&self, limit: CUlimit) -> Result<usize> {
-        match limit {
-            0..=6 => Ok(lock(&self.home().limits)[limit as usize]),
-            7..CU_LIMIT_MAX => Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
-            _ => Err(CUDA_ERROR_INVALID_VALUE),
-        }
-    }
-
-    /// Sets a limit.
-    pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result {
-        match limit {
-            0..=5 => {
-                lock(&self.home().limits)[limit as usize] = value;
-                if limit == CU_LIMIT_PRINTF_FIFO_SIZE {
-                    self.printed.set_limit(value);
-                }
-            }
-            6..CU_LIMIT_MAX => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
-        }
-        Ok(())
     }
 
     /// Adds a stream of its own.

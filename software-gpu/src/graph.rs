@@ -30,11 +30,11 @@ use crate::api::stream_memory;
 use crate::config::Config;
 use crate::context;
 use crate::driver;
+use crate::effects::OfContext;
 use crate::exec::{Effects, Launch};
 use crate::ffi::{Result, as_callback, refuse_in_callback};
 use crate::memory::Place;
 use crate::module::Function;
-use crate::printed::Printed;
 use crate::stream::{Null, Order, STREAMS, Stream, Ticket};
 
 static STORE: Store<Soft> = Store::new();
@@ -165,13 +165,21 @@ pub type Values = Arc<[AtomicU32]>;
 
 /// What the kernels of a graph do beside their memory.
 struct InGraph<'a> {
-    printed: &'a Printed,
+    of: &'a OfContext,
     values: &'a [AtomicU32],
 }
 
 impl Effects for InGraph<'_> {
     fn print(&self, text: Vec<u8>) {
-        self.printed.print(text);
+        self.of.print(text);
+    }
+
+    fn allocate(&self, bytes: u64) -> u64 {
+        self.of.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> bool {
+        self.of.free(address)
     }
 
     fn set_condition(&self, number: u64, value: u32) -> bool {
@@ -258,11 +266,11 @@ fn part(step: &Step, values: &Values) -> Result<Option<Part>> {
         Work::Kernel(kernel) => {
             let function = function_of(kernel)?;
             let (shape, kernel) = (shape_of(kernel, &function)?, Arc::clone(kernel));
-            let printed = Arc::clone(&context::named(kernel.context)?.printed);
+            let of = context::named(kernel.context)?.effects();
             let values = Arc::clone(values);
             Part::Work(Box::new(move || {
                 let effects = InGraph {
-                    printed: &printed,
+                    of: &of,
                     values: &values,
                 };
                 launch::run(&function, &shape, kernel.bytes(), &effects)

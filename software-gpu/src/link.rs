@@ -14,7 +14,13 @@ use crate::image::{self, Refused};
 use crate::ptx;
 
 /// What the device has without a definition.
-const BUILT_IN: [&str; 3] = ["vprintf", "__assertfail", "cudaGraphSetConditional"];
+const BUILT_IN: [&str; 5] = [
+    "vprintf",
+    "__assertfail",
+    "cudaGraphSetConditional",
+    "malloc",
+    "free",
+];
 
 /// The device runtime, for those who link NVIDIA's library of that name.
 const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");

@@ -4,8 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::exec::Effects;
-
 #[derive(Debug, Default)]
 struct State {
     texts: VecDeque<Vec<u8>>,
@@ -66,10 +64,9 @@ impl Printed {
             libc::fflush(stdout);
         }
     }
-}
 
-impl Effects for Printed {
-    fn print(&self, text: Vec<u8>) {
+    /// Adds the text of one call of `printf`.
+    pub fn print(&self, text: Vec<u8>) {
         let mut state = self.lock();
         if text.len() > state.limit {
             return;

@@ -170,11 +170,11 @@ fn launch(
     if recorded {
         return Ok(true);
     }
-    let printed = Arc::clone(&context::of(&stream)?.printed);
+    let effects = context::of(&stream)?.effects();
     // As CUDA does, which makes room for what this one prints.
-    printed.put_out();
+    effects.printed.put_out();
     context::queue(&stream, Vec::new(), move || {
-        run(&function, &launch, &parameters, &*printed)
+        run(&function, &launch, &parameters, &effects)
     })
     .map(|_| false)
 }

@@ -2,7 +2,7 @@
 //! What kernels do beside their memory, by functions that the device has.
 
 use super::FaultKind;
-use super::env::Env;
+use super::env::{Env, LOCAL};
 use super::lanes::each;
 use super::program::{Inst, Stop};
 
@@ -14,6 +14,17 @@ pub trait Effects: Sync {
     /// Sets the value with this number, on which conditional nodes of the launched graph depend. `false` if there is none: the kernel was
     /// launched otherwise, or the graph has fewer.
     fn set_condition(&self, _number: u64, _value: u32) -> bool {
+        false
+    }
+
+    /// Allocates so many bytes for all kernels of the context: their address, a multiple of 16, or zero if there is no room. Memory finds
+    /// the address as soon as this has returned.
+    fn allocate(&self, _bytes: u64) -> u64 {
+        0
+    }
+
+    /// Frees what `allocate` has given. `false` if no allocation begins at the address.
+    fn free(&self, _address: u64) -> bool {
         false
     }
 }
@@ -32,6 +43,54 @@ pub(super) unsafe fn set_condition(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -
             let kind = FaultKind::IllegalAddress {
                 address: number,
                 len: 4,
+                write: true,
+            };
+            stopped = Err(Stop { kind, lane });
+        }
+    });
+    stopped
+}
+
+/// `malloc`: `list` has the place of its parameter in local memory, `imm` that of its result.
+///
+/// # Safety
+/// None of its own; the type is `EnvFn`'s.
+pub(super) unsafe fn malloc(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
+    let mut stopped = Ok(());
+    each(mask, |lane| {
+        if stopped.is_ok() {
+            stopped = allocate(env, i, lane);
+        }
+    });
+    stopped
+}
+
+fn allocate(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
+    // A declaration without a result leaves nobody who could free the memory.
+    let Ok(result) = u64::try_from(i.imm) else {
+        return Ok(());
+    };
+    let to = env.host::<LOCAL>(lane, result, 8, true)?;
+    let bytes = env.parameter(lane, i.list.first().copied());
+    let address = env.output.allocate(bytes);
+    // SAFETY: `host` answers for the pointer and the length.
+    unsafe { to.cast::<u64>().write_unaligned(address) };
+    Ok(())
+}
+
+/// `free`: `list` has the place of its parameter in local memory. What is no allocation is an illegal address; natively the behaviour is
+/// undefined.
+///
+/// # Safety
+/// None of its own; the type is `EnvFn`'s.
+pub(super) unsafe fn free(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
+    let mut stopped = Ok(());
+    each(mask, |lane| {
+        let address = env.parameter(lane, i.list.first().copied());
+        if stopped.is_ok() && address != 0 && !env.output.free(address) {
+            let kind = FaultKind::IllegalAddress {
+                address,
+                len: 1,
                 write: true,
             };
             stopped = Err(Stop { kind, lane });

@@ -60,6 +60,8 @@ pub enum Kind {
     Module,
     /// The same, of managed memory.
     ManagedModule,
+    /// The heap of a context. It is no allocation of the API's: only kernels use it.
+    Heap,
     /// `cuMemHostAlloc`, with its flags.
     HostAllocated(u32),
     /// `cuMemHostRegister`, with its flags.
@@ -422,8 +424,13 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The allocation that holds `address`.
+    /// The allocation of the API's that holds `address`.
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
+        self.find_any(address).filter(|a| a.kind != Kind::Heap)
+    }
+
+    // The same, or the heap.
+    fn find_any(&self, address: u64) -> Option<Arc<Allocation>> {
         let map = self.read_map();
         let (_, allocation) = map.range(..=address).next_back()?;
         (address < allocation.end()).then(|| allocation.clone())
@@ -454,13 +461,16 @@ impl DeviceMemory {
 
     /// What `length` bytes at `address` are, to be read or written. `CUDA_ERROR_INVALID_VALUE` for device addresses that
     /// are not allocated or may not be accessed so, and for a range that leaves the allocation in which it begins (unless
-    /// into the next mapping of the same reservation) or enters one.
+    /// into the next mapping of the same reservation) or enters one. So it is for the heap of a context.
     pub fn classify(&self, address: u64, length: u64, write: bool) -> Result<Place> {
         let end = address
             .checked_add(length)
             .ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if let Some(allocation) = self.span(address, length, write) {
-            return Ok(Place::Known(allocation));
+            let is_heap = allocation.kind == Kind::Heap;
+            return (!is_heap)
+                .then_some(Place::Known(allocation))
+                .ok_or(CUDA_ERROR_INVALID_VALUE);
         }
         if address == 0 || self.find(address).is_some() || self.is_device(address) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -537,7 +547,7 @@ impl DeviceMemory {
 // and its device address is its host address.
 unsafe impl exec::Memory for Seen<'_> {
     fn range_of(&self, addr: u64) -> Option<exec::Range> {
-        let allocation = self.memory.find(addr)?;
+        let allocation = self.memory.find_any(addr)?;
         let access = allocation.access_of(self.device);
         allows(access, false).then(|| exec::Range {
             start: allocation.start,

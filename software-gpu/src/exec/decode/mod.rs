@@ -265,6 +265,8 @@ impl<'m> Decoder<'m> {
                 "__assertfail" => Op::Assert,
                 "vprintf" => Op::Env(super::printf::vprintf),
                 "cudaGraphSetConditional" => Op::Env(super::effects::set_condition),
+                "malloc" => Op::Env(super::effects::malloc),
+                "free" => Op::Env(super::effects::free),
                 n => Op::Unsupported(format!("call to the undefined function {n}").into()),
             };
             let mut i = self.inst(op);

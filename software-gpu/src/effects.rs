@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the kernels of a context do beside their memory.
+
+use std::sync::Arc;
+
+use crate::exec::Effects;
+use crate::heap::Heap;
+use crate::printed::Printed;
+
+/// What a launch needs of its context, which it may outlive.
+#[derive(Debug, Clone)]
+pub struct OfContext {
+    /// Where the text goes that they print.
+    pub printed: Arc<Printed>,
+    /// Where they allocate.
+    pub heap: Arc<Heap>,
+}
+
+impl Effects for OfContext {
+    fn print(&self, text: Vec<u8>) {
+        self.printed.print(text);
+    }
+
+    fn allocate(&self, bytes: u64) -> u64 {
+        self.heap.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) -> bool {
+        self.heap.free(address)
+    }
+}
