@@ -47,6 +47,8 @@ struct Input {
 #[derive(Default)]
 pub struct Linker {
     inputs: Vec<Input>,
+    /// The most registers of a kernel that does not say so itself.
+    pub max_registers: Option<u32>,
 }
 
 /// A part of a text.
@@ -108,17 +110,23 @@ fn is_fraction(word: &str) -> bool {
 }
 
 impl<'a> Statement<'a> {
+    /// Whether one of these words is in it.
+    fn has(&self, words: &[&str]) -> bool {
+        let is_one = |piece: &Piece<'a>| matches!(piece, Piece::Word(word) if words.contains(word));
+        self.pieces.iter().any(is_one)
+    }
+
+    /// Whether it is a kernel whose text does not bound its registers.
+    fn is_unbound_entry(&self) -> bool {
+        self.has(&[".entry"]) && !self.has(&[".maxnreg"])
+    }
+
     /// Whether it defines what it names, rather than that it only declares it.
     fn defines(&self) -> bool {
-        let has = |what: &[&str]| {
-            let is_one =
-                |piece: &Piece<'a>| matches!(piece, Piece::Word(word) if what.contains(word));
-            self.pieces.iter().any(is_one)
-        };
         let has_body = self.pieces.contains(&Piece::Other("{"));
         self.name.is_some()
             && self.linkage != Some(".extern")
-            && (has_body || !has(&[".func", ".entry"]))
+            && (has_body || !self.has(&[".func", ".entry"]))
     }
 
     /// The same without a body or a value, as what another text defines; nothing for an entry, which no text names.
@@ -292,7 +300,13 @@ impl Linker {
                     whole.push_str(&statement.declaration());
                     continue;
                 }
+                let mut bound = self.max_registers.filter(|_| statement.is_unbound_entry());
                 for piece in &statement.pieces {
+                    if *piece == Piece::Other("{")
+                        && let Some(most) = bound.take()
+                    {
+                        let _ = write!(whole, ".maxnreg {most} ");
+                    }
                     match piece {
                         Piece::Word(word) => whole.push_str(names.get(word).map_or(word, |n| n)),
                         Piece::Other(text) => whole.push_str(text),
@@ -461,6 +475,27 @@ mod tests {
             assert_eq!(module.globals.len(), 1);
             assert_eq!(module.globals[0].size, 24);
         }
+    }
+
+    #[test]
+    fn a_bound_of_registers_is_each_kernels_that_has_none() {
+        let registers = ".reg .b64 %d<400>; ret;";
+        let mut linker = Linker::default();
+        let text = format!(
+            "{HEAD}.visible .entry k() {{ {registers} }}\n.visible .entry own() .maxnreg 40 {{ {registers} }}"
+        );
+        linker.add("text", text, 90).unwrap();
+        let bounds = |linker: &Linker| {
+            let module = ptx::parse(&linker.complete(90).unwrap()).unwrap();
+            module
+                .kernels
+                .iter()
+                .map(|of| of.registers)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(bounds(&linker), [128, 40]);
+        linker.max_registers = Some(57);
+        assert_eq!(bounds(&linker), [57, 40]);
     }
 
     fn text_of(statement: &Statement<'_>) -> String {

@@ -86,10 +86,12 @@ fn create(
 ) -> Result {
     out.required()?;
     let options = Options::read(count, options, values)?;
+    let mut linker = Linker::default();
+    linker.max_registers = options.max_registers();
     let link = LINKS.insert_with(|handle| Link {
         handle,
         state: Mutex::new(State {
-            linker: Linker::default(),
+            linker,
             options,
             made: Vec::new(),
         }),

@@ -11,9 +11,9 @@ use std::time::Instant;
 use gpgpu_protocol::cuda::{
     CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CU_JIT_GLOBAL_SYMBOL_ADDRESSES,
     CU_JIT_GLOBAL_SYMBOL_COUNT, CU_JIT_GLOBAL_SYMBOL_NAMES, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-    CU_JIT_NUM_OPTIONS, CU_JIT_WALL_TIME, CU_MODULE_LAZY_LOADING, CUDA_ERROR_FILE_NOT_FOUND,
-    CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUfunction, CUjit_option,
-    CUmodule, CUmoduleLoadingMode,
+    CU_JIT_MAX_REGISTERS, CU_JIT_NUM_OPTIONS, CU_JIT_WALL_TIME, CU_MODULE_LAZY_LOADING,
+    CUDA_ERROR_FILE_NOT_FOUND, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr,
+    CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode,
 };
 
 use crate::config::Config;
@@ -61,6 +61,12 @@ impl Options {
             .iter()
             .find(|(o, _)| *o == option)
             .map(|(_, v)| *v)
+    }
+
+    /// `CU_JIT_MAX_REGISTERS`, if it is a bound.
+    pub fn max_registers(&self) -> Option<u32> {
+        let most = self.value(CU_JIT_MAX_REGISTERS)? as u32;
+        (most > 0).then_some(most)
     }
 
     fn answer(&self, option: CUjit_option, value: u64) {

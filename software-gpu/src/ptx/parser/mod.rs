@@ -283,6 +283,7 @@ impl<'a> Parser<'a> {
             max_threads: 1024,
             ..Kernel::default()
         };
+        let mut most_registers = u32::MAX;
         loop {
             match self.peek() {
                 Token::Dot("maxntid") => {
@@ -299,7 +300,11 @@ impl<'a> Parser<'a> {
                     self.next();
                     kernel.required_cluster = Some(self.triple()?);
                 }
-                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "maxclusterrank") => {
+                Token::Dot("maxnreg") => {
+                    self.next();
+                    most_registers = self.triple()?[0];
+                }
+                Token::Dot("minnctapersm" | "maxnctapersm" | "maxclusterrank") => {
                     self.next();
                     self.triple()?;
                 }
@@ -348,7 +353,7 @@ impl<'a> Parser<'a> {
             .iter()
             .map(|r| usize::from(r.bits > 1) + usize::from(r.bits > 32))
             .sum();
-        kernel.registers = (wide as u32 / 4).clamp(16, 128);
+        kernel.registers = (wide as u32 / 4).clamp(16, 128).min(most_registers.max(16));
         kernel.function = index;
         self.module.functions[index] = f.function;
         if is_entry {
