@@ -305,8 +305,8 @@ impl Vm {
     }
 
     /// Ends all moves: those that have not begun do not begin, and those that have begun end within milliseconds.
-    /// [`Movers::busy`] says when.
-    pub(in crate::backend) fn cancel_moves(&mut self) {
+    /// [`super::Movers::busy`] says when.
+    pub fn cancel_moves(&mut self) {
         let busy: BTreeSet<u32> = self
             .movers
             .under_way
@@ -325,7 +325,7 @@ impl Vm {
 
     /// Waits until a mover or the supervisor has something to say, or the time is up, and handles what
     /// movers say.
-    pub(in crate::backend) fn wait_for_movers(&mut self, limit: Duration) {
+    pub fn wait_for_movers(&mut self, limit: Duration) {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let movers = self.movers.by_gpu.iter();
         let open: Vec<_> = movers

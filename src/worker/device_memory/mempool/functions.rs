@@ -43,7 +43,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As [`super::mempool::MemPools::destroy`].
+    /// As [`super::MemPools::destroy`].
     pub fn destroy_mempool(&self, mempool: u64) -> Result<(), CUresult> {
         if self.imports.is_in_use(mempool) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -71,7 +71,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As [`super::mempool::MemPools::get`]; the error of a context in which memory was freed.
+    /// As [`super::MemPools::get`]; the error of a context in which memory was freed.
     pub fn mempool_attribute(
         &self,
         mempool: u64,
@@ -98,7 +98,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// As [`super::mempool::MemPools::set`]; the error of a context in which memory was freed.
+    /// As [`super::MemPools::set`]; the error of a context in which memory was freed.
     pub fn set_mempool_attribute(
         &self,
         mempool: u64,
