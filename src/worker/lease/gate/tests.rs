@@ -467,10 +467,16 @@ fn a_gate_is_open_while_nobody_else_waits_and_no_kernel_is_limited() {
     assert!(!setup.gate.enter().is_open());
     setup.lease.most.store(0, SeqCst);
     setup.grant(4 | grant::PACED);
-    // The gate's thread may have given the lease back by the time that this one looks.
-    while mode(setup.gate.live.load(SeqCst)) == grant::OPEN {
-        thread::yield_now();
-    }
+    let gate = setup.gate;
+    let (passed, has_passed) = channel();
+    let is_open = thread::spawn(move || {
+        let is_open = gate.enter().is_open();
+        passed.send(()).unwrap();
+        is_open
+    });
+    // A turn may be over before the thread is there.
+    setup.turns(4, &has_passed);
+    assert!(!is_open.join().unwrap());
 }
 
 #[test]
