@@ -3,7 +3,7 @@
 
 use super::FaultKind;
 use super::env::{Env, LOCAL};
-use super::lanes::each;
+use super::lanes::each_until;
 use super::program::{Inst, Stop};
 
 /// Where it goes.
@@ -35,20 +35,24 @@ pub trait Effects: Sync {
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.
 pub(super) unsafe fn set_condition(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
-    let mut stopped = Ok(());
-    each(mask, |lane| {
+    each_until(mask, |lane| {
         let number = env.parameter(lane, i.list.first().copied());
         let value = env.parameter_word(lane, i.list.get(1).copied());
-        if stopped.is_ok() && !env.output.set_condition(number, value) {
-            let kind = FaultKind::IllegalAddress {
-                address: number,
-                len: 4,
-                write: true,
-            };
-            stopped = Err(Stop { kind, lane });
+        match env.output.set_condition(number, value) {
+            true => Ok(()),
+            false => Err(illegal(lane, number, 4)),
         }
-    });
-    stopped
+    })
+}
+
+/// What ends a lane that has named an address of nothing.
+fn illegal(lane: usize, address: u64, len: usize) -> Stop {
+    let kind = FaultKind::IllegalAddress {
+        address,
+        len,
+        write: true,
+    };
+    Stop { kind, lane }
 }
 
 /// `malloc`: `list` has the place of its parameter in local memory, `imm` that of its result.
@@ -56,13 +60,7 @@ pub(super) unsafe fn set_condition(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.
 pub(super) unsafe fn malloc(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
-    let mut stopped = Ok(());
-    each(mask, |lane| {
-        if stopped.is_ok() {
-            stopped = allocate(env, i, lane);
-        }
-    });
-    stopped
+    each_until(mask, |lane| allocate(env, i, lane))
 }
 
 fn allocate(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
@@ -84,17 +82,11 @@ fn allocate(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.
 pub(super) unsafe fn free(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
-    let mut stopped = Ok(());
-    each(mask, |lane| {
+    each_until(mask, |lane| {
         let address = env.parameter(lane, i.list.first().copied());
-        if stopped.is_ok() && address != 0 && !env.output.free(address) {
-            let kind = FaultKind::IllegalAddress {
-                address,
-                len: 1,
-                write: true,
-            };
-            stopped = Err(Stop { kind, lane });
+        match address == 0 || env.output.free(address) {
+            true => Ok(()),
+            false => Err(illegal(lane, address, 1)),
         }
-    });
-    stopped
+    })
 }

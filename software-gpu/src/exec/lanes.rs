@@ -4,7 +4,7 @@
 //! The functions take the operation as a closure without captures and return a plain function pointer, built twice on
 //! x86-64: once for processors with AVX2 and FMA, chosen at run time.
 
-use super::program::{Alu, Inst, LANES};
+use super::program::{Alu, Inst, LANES, Stop};
 
 /// Calls `f` for each lane in `mask`.
 #[inline(always)]
@@ -20,6 +20,20 @@ pub(super) fn each(mask: u32, mut f: impl FnMut(usize)) {
             m &= m - 1;
         }
     }
+}
+
+/// Calls `f` for each lane in `mask`, until one stops.
+pub(super) fn each_until(
+    mask: u32,
+    mut f: impl FnMut(usize) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let mut stopped = Ok(());
+    each(mask, |lane| {
+        if stopped.is_ok() {
+            stopped = f(lane);
+        }
+    });
+    stopped
 }
 
 /// The lanes of a register.

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_int};
 
 use super::env::{Env, GENERIC, LOCAL};
-use super::lanes::each;
+use super::lanes::each_until;
 use super::program::{Inst, Stop};
 
 /// The most arguments of one call; a conversion beyond it is put out as it stands.
@@ -236,13 +236,7 @@ fn text(format: &[u8], arguments: &mut Arguments<'_, '_, '_>) -> Result<Vec<u8>,
 /// # Safety
 /// None of its own; the type is `EnvFn`'s.
 pub(super) unsafe fn vprintf(env: &mut Env<'_, '_>, i: &Inst, mask: u32) -> Result<(), Stop> {
-    let mut stopped = Ok(());
-    each(mask, |lane| {
-        if stopped.is_ok() {
-            stopped = print(env, i, lane);
-        }
-    });
-    stopped
+    each_until(mask, |lane| print(env, i, lane))
 }
 
 fn print(env: &mut Env<'_, '_>, i: &Inst, lane: usize) -> Result<(), Stop> {
