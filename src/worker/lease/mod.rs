@@ -18,15 +18,15 @@ use std::{
 
 use gpgpu_protocol::{api::Gives, cuda::*};
 
-pub use self::{
-    gate::weigh,
-    gpu::note_stream,
-    place::{Named, Names, Naming, current_gpu, use_stream},
-};
 use self::{
     gate::{Gate, Inside, Work},
     gpu::{Gpu, Mark},
     place::{place, set_placed},
+};
+pub use self::{
+    gate::{wake_later, weigh},
+    gpu::note_stream,
+    place::{Named, Names, Naming, current_gpu, use_stream},
 };
 use super::{callbacks::Blocked, common::Common, device_memory::DeviceMemory, grace};
 use crate::account::GPUS;
@@ -229,6 +229,13 @@ impl Gates {
         let mut gates = self.lock();
         gates.held = false;
         gates.by_gpu.iter().for_each(|(_, gate)| gate.let_go());
+    }
+
+    /// For a thread that [wakes gates' threads later](wake_later): wakes those that it has to.
+    pub fn rouse(&self) {
+        if gate::has_to_wake() {
+            self.opened().into_iter().for_each(Gate::rouse);
+        }
     }
 
     /// Has threads that wait at a gate see that it is held.

@@ -35,6 +35,7 @@ use super::{
     Command, Commands, counts,
     crowds::{BACKLOG, Crowds, Waiting},
     dispatch::{Answer, Until},
+    lease,
     pool::Pool,
     session::{Data, Session, Way},
     wait,
@@ -181,6 +182,7 @@ impl Ring {
         let mut crowd = Crowd::default();
         let writer = session.writer;
         writer.begin();
+        lease::wake_later();
         loop {
             writer.look();
             let mut since = 0;
@@ -375,8 +377,9 @@ impl Ring {
         }
     }
 
-    /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
+    /// Tells the gates' threads and the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
     fn count(&self, session: &Session, records: u32, head: u64, start: u64) {
+        session.gates.rouse();
         counts::flush(session);
         let waiting = self.area.tail().wrapping_sub(head);
         let waiting = waiting.min(COMMAND_BYTES as u64);

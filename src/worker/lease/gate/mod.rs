@@ -105,6 +105,21 @@ pub struct Gate<W: Work> {
 thread_local! {
     /// How many commands the one that this thread is giving the GPU counts for.
     static WEIGHT: Cell<u64> = const { Cell::new(1) };
+    /// Whether this thread wakes gates' threads when it says so itself.
+    static WAKES_LATER: Cell<bool> = const { Cell::new(false) };
+    /// Whether a gate's thread is to be woken.
+    static HAS_TO_WAKE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread wakes no gate's thread as it passes: it calls [`Gate::rouse`] soon after if [`has_to_wake`] says
+/// so. To wake a thread takes longer than to give the GPU work, and the program waits for the latter.
+pub fn wake_later() {
+    WAKES_LATER.set(true);
+}
+
+/// Whether this thread has passed a gate whose thread slept, since the last question.
+pub fn has_to_wake() -> bool {
+    HAS_TO_WAKE.take()
 }
 
 /// The command that this thread is giving the GPU counts for so many: a graph for each of its launches, copies and fills. The limit
@@ -276,10 +291,20 @@ impl<W: Work> Gate<W> {
             return None;
         }
         if self.dozing.load(SeqCst) == 1 {
-            self.dozing.store(0, SeqCst);
-            futex::wake(&self.lease.grant);
+            if WAKES_LATER.get() {
+                HAS_TO_WAKE.set(true);
+            } else {
+                self.rouse();
+            }
         }
         Some(Inside(self))
+    }
+
+    /// Wakes the gate's thread, if it sleeps until something passes.
+    pub fn rouse(&self) {
+        if self.dozing.swap(0, SeqCst) == 1 {
+            futex::wake(&self.lease.grant);
+        }
     }
 
     /// Whether a thread has passed, or looks whether it may, and has not given the GPU its command yet.

@@ -56,6 +56,14 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
+        let setup = Self::unserved();
+        let gate = setup.gate;
+        thread::spawn(move || gate.serve());
+        setup
+    }
+
+    /// A gate without its thread.
+    fn unserved() -> Self {
         let account = crate::account::Shared::<Account>::new(c"test").unwrap();
         let account: &'static Account = Box::leak(Box::new(account));
         let (ring, rung) = channel();
@@ -74,10 +82,8 @@ impl Setup {
         });
         let busy: &'static AtomicU64 = Box::leak(Box::default());
         let gate = Gate::new(&account.leases[0], &account.counters, busy, work, bell);
-        let gate: &'static Gate<Played> = Box::leak(Box::new(gate));
-        thread::spawn(move || gate.serve());
         Self {
-            gate,
+            gate: Box::leak(Box::new(gate)),
             lease: &account.leases[0],
             slice: Cell::new(1000),
             rung,
@@ -119,6 +125,27 @@ impl Setup {
         });
         has_passed
     }
+}
+
+#[test]
+fn the_ring_wakes_the_gates_thread_once_the_gpu_has_its_work() {
+    let Setup { gate, lease, .. } = Setup::unserved();
+    let word = 4 | grant::OPEN;
+    lease.grant.store(word, SeqCst);
+    gate.live.store(word, SeqCst);
+    let sleeps = || gate.dozing.load(SeqCst) == 1;
+
+    gate.dozing.store(1, SeqCst);
+    drop(gate.enter());
+    assert!(!sleeps() && !has_to_wake());
+
+    gate.dozing.store(1, SeqCst);
+    wake_later();
+    drop(gate.enter());
+    assert!(sleeps() && has_to_wake() && !has_to_wake());
+    gate.rouse();
+    drop(gate.enter());
+    assert!(!sleeps() && !has_to_wake());
 }
 
 #[test]
