@@ -304,8 +304,8 @@ fn replace_page(address: usize, bytes: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::FileExt;
+pub(super) mod tests {
+    use std::{os::unix::fs::FileExt, sync::Condvar};
 
     use vm_memory::{Bytes, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 
@@ -314,8 +314,40 @@ mod tests {
     /// How often the handler has not found a region that it looked for.
     pub(super) static LOOKS_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-    /// What the tests count is the whole process's.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    /// Tests of devices that run. What is counted here is the whole process's: a page that a test loses fails the chains of
+    /// devices of others, and they restore it.
+    static DEVICES: Mutex<usize> = Mutex::new(0);
+    static FEWER: Condvar = Condvar::new();
+
+    fn devices() -> MutexGuard<'static, usize> {
+        DEVICES
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Held by a test of a device: while there is one, no test here runs.
+    pub struct Device;
+
+    impl Device {
+        pub fn new() -> Self {
+            *devices() += 1;
+            Self
+        }
+    }
+
+    impl Drop for Device {
+        fn drop(&mut self) {
+            *devices() -= 1;
+            FEWER.notify_all();
+        }
+    }
+
+    /// Held by a test here: beside it no other runs, and no test of a device.
+    fn alone() -> MutexGuard<'static, usize> {
+        FEWER
+            .wait_while(devices(), |devices| *devices > 0)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 
     fn region(file: &File, at: u64, pages: u64) -> GuestRegionMmap {
         let offset = FileOffset::new(file.try_clone().unwrap(), at);
@@ -330,7 +362,7 @@ mod tests {
 
     #[test]
     fn pitfall_62_a_page_that_cannot_be_had_is_noticed_and_comes_back() {
-        let _one = ONE_AT_A_TIME.lock();
+        let _alone = alone();
         install().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE_BYTES).unwrap();
@@ -371,7 +403,7 @@ mod tests {
     #[test]
     fn pitfall_62_each_of_many_regions_that_come_one_by_one_is_protected() {
         const COUNT: u64 = 512;
-        let _one = ONE_AT_A_TIME.lock();
+        let _alone = alone();
         install().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(2 * COUNT * PAGE_BYTES).unwrap();
@@ -412,7 +444,7 @@ mod tests {
     /// The library's threads may reach new memory before it is watched.
     #[test]
     fn a_page_that_is_lost_before_its_memory_is_watched_is_noticed() {
-        let _one = ONE_AT_A_TIME.lock();
+        let _alone = alone();
         install().unwrap();
         let file = tempfile::tempfile().unwrap();
         let memory = memory(&file, 1);
@@ -433,7 +465,7 @@ mod tests {
     /// The machine has lost a page: no test can have that happen, so the handler is called as the kernel calls it.
     #[test]
     fn a_page_that_the_machine_has_lost_ends_nothing() {
-        let _one = ONE_AT_A_TIME.lock();
+        let _alone = alone();
         install().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE_BYTES).unwrap();

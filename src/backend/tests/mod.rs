@@ -31,6 +31,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{
     client::MOVER_BYTES,
     control::MAX_RUNS_UNDER_WAY,
+    lost_pages,
     queue::{Memory, Queue},
     ring::Ring,
     vm::Vm,
@@ -112,10 +113,12 @@ struct Rig {
     made_available: [u16; NUM_QUEUES],
     descriptors: [u16; NUM_QUEUES],
     heap: u64,
+    _loses_no_page: lost_pages::tests::Device,
 }
 
 impl Rig {
     fn new() -> Self {
+        let loses_no_page = lost_pages::tests::Device::new();
         let memory = guest_memory();
         let (ours, theirs) = ipc::pair().unwrap();
         let asked = Arc::<Mutex<Asked>>::default();
@@ -134,6 +137,7 @@ impl Rig {
             made_available: [0; NUM_QUEUES],
             descriptors: [0; NUM_QUEUES],
             heap: HEAP,
+            _loses_no_page: loses_no_page,
         }
     }
 
