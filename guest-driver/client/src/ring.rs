@@ -21,7 +21,10 @@ use gpgpu_protocol::{
     },
 };
 
-use crate::transport::{Failure, Pinned, Transport};
+use crate::{
+    brief::Brief,
+    transport::{Failure, Pinned, Transport},
+};
 
 /// How long a thread spins before it lets others run between its looks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -44,7 +47,7 @@ pub struct Ring {
     area: Area<'static>,
     /// Kept for as long as the process lives: the worker and the GPU write to it.
     _pinned: Pinned,
-    producer: Mutex<State>,
+    producer: Brief<State>,
     slots: Mutex<Vec<u32>>,
     slot_free: Condvar,
     blocks: Mutex<[Block; BLOCKS]>,
@@ -99,7 +102,7 @@ impl Ring {
         Ok(Self {
             area,
             _pinned: pinned,
-            producer: Mutex::new(State {
+            producer: Brief::new(State {
                 producer: Producer::new(area, 0),
                 sequence: 0,
             }),
@@ -123,7 +126,7 @@ impl Ring {
     /// How far commands were appended: what is sent elsewhere comes after them.
     #[inline]
     pub fn position(&self) -> u64 {
-        locked(&self.producer).producer.tail()
+        self.producer.lock().producer.tail()
     }
 
     /// Whether commands of so many bytes fit a record.
@@ -132,16 +135,24 @@ impl Ring {
         bytes + size_of::<Record>() <= MAX_RECORD_BYTES
     }
 
-    /// Appends commands that nobody waits for; `wake` tells a worker that sleeps.
+    /// The worker [looks again](Producer::relax) when it sleeps.
+    pub fn relax(&self) {
+        self.producer.lock().producer.relax();
+    }
+
+    /// Appends commands that nobody waits for; `wake` tells a worker that sleeps. Once they are appended, `appended` is called: by one
+    /// thread at a time.
     #[inline]
     pub fn post(
         &self,
         thread: u32,
         commands: &[u8],
+        appended: impl Fn(),
         wake: impl FnOnce() -> Result<(), Failure>,
         ask: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.append(NO_SLOT, thread, commands, wake, ask).map(drop)
+        self.append(NO_SLOT, thread, commands, appended, wake, ask)
+            .map(drop)
     }
 
     /// Appends commands whose answer comes to the ticket.
@@ -185,7 +196,7 @@ impl Ring {
         ask: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Ticket, Failure> {
         self.area.slot(slot as usize).clear();
-        match self.append(slot, thread, commands, wake, ask) {
+        match self.append(slot, thread, commands, || (), wake, ask) {
             Ok((sequence, position)) => Ok(Ticket {
                 slot,
                 sequence,
@@ -203,15 +214,17 @@ impl Ring {
         slot: u32,
         thread: u32,
         commands: &[u8],
+        appended: impl Fn(),
         wake: impl FnOnce() -> Result<(), Failure>,
         mut ask: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(u32, u64), Failure> {
         let mut patience = Patience::new();
         loop {
-            let mut state = locked(&self.producer);
+            let mut state = self.producer.lock();
             let sequence = state.sequence.wrapping_add(1).max(1);
             if state.producer.append(slot, sequence, thread, commands) {
                 state.sequence = sequence;
+                appended();
                 let position = state.producer.tail();
                 let must_wake = state.producer.must_wake();
                 drop(state);

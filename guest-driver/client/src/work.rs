@@ -31,15 +31,42 @@ pub enum Scope {
     Legacy,
 }
 
-/// The counts of a connection.
+/// Counts of requests. They only grow: while a sum of two is the same, so is each of the two.
 #[derive(Debug, Default)]
-pub struct Work {
+struct Counts {
     /// Counts what gives the GPU work that the host can see the end of.
     work: AtomicU64,
     /// Counts copies to the device whose callers did not wait for the end.
     writes: AtomicU64,
     /// Counts all requests but those that only look, or whose end the caller waits for.
     sent: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a request by `add`.
+    #[inline]
+    fn count(&self, operation: &Operation, add: impl Fn(&AtomicU64)) {
+        let is_work = operation.leaves_work();
+        let is_write = operation.is(Property::Write);
+        if is_work {
+            add(&self.work);
+        }
+        if is_write {
+            add(&self.writes);
+        }
+        if !operation.is(Property::Observes) || is_work || is_write {
+            add(&self.sent);
+        }
+    }
+}
+
+/// The counts of a connection.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// What was appended to the ring and nobody waits for. One thread at a time counts it.
+    appended: Counts,
+    /// All else.
+    others: Counts,
     idle: Mutex<Idle>,
     settled: Mutex<SettledStream>,
 }
@@ -82,22 +109,30 @@ impl Work {
     /// Counts a request that was just sent. Never before: a thread that synchronises in between would take it for done.
     #[inline]
     pub fn count(&self, operation: &Operation) {
-        if operation.leaves_work() {
-            self.work.fetch_add(1, Ordering::Release);
-        }
-        let is_write = operation.is(Property::Write);
-        if is_write {
-            self.writes.fetch_add(1, Ordering::Release);
-        }
-        if !operation.is(Property::Observes) || operation.leaves_work() || is_write {
-            self.sent.fetch_add(1, Ordering::Release);
-        }
+        self.others.count(operation, |count| {
+            count.fetch_add(1, Ordering::Release);
+        });
+    }
+
+    /// The same of a request that was appended to the ring, for the thread that has the ring: no other counts meanwhile.
+    #[inline]
+    pub fn count_appended(&self, operation: &Operation) {
+        self.appended.count(operation, |count| {
+            // An addition in one step would wait until the ring's tail is visible.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+        });
+    }
+
+    #[inline]
+    fn sum(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+        let (appended, others) = (of(&self.appended), of(&self.others));
+        appended.load(Ordering::Acquire) + others.load(Ordering::Acquire)
     }
 
     /// How many requests were sent, without those that only look.
     #[inline]
     pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Acquire)
+        self.sum(|counts| &counts.sent)
     }
 
     /// A stream has done all that it was given before [`Work::sent`] was `sent`, and nothing else was given to it before that.
@@ -159,8 +194,8 @@ impl Work {
     #[inline]
     pub fn given(&self) -> Given {
         Given {
-            work: self.work.load(Ordering::Acquire),
-            writes: self.writes.load(Ordering::Acquire),
+            work: self.sum(|counts| &counts.work),
+            writes: self.sum(|counts| &counts.writes),
         }
     }
 

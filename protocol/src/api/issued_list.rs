@@ -1810,4 +1810,5 @@ issued! {
     17 0x140f 0xbc44ccfaa32496b3 gpgpuLtPlan;
     17 0x1410 0x702275c72be6c1d9 gpgpuLtPlanForget;
     17 0x1411 0x4522b90f41fdeace gpgpuLtPlanMatmul;
+    18 0x0016 0x4fb7fb47a3a6eb40 gpgpuRingRelaxed;
 }

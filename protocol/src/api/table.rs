@@ -55,6 +55,10 @@ macro_rules! with_api {
             /// `answer` is what the slot would hold. Each answer is given once, and only until the slot has another one.
             0x0015 call custom gpgpuRingAnswer(slot: u32, sequence: u32, answer: Out<Blob>) client;
 
+            /// Has the device look at the ring's `tail` once more a moment after it has set `sleeping`, so that the driver may read
+            /// `sleeping` without a barrier. It fails if there is no ring.
+            0x0016 call custom gpgpuRingRelaxed() client;
+
             // What kernels print.
             /// Takes text that kernels and the driver have printed, in their order: what they wrote to standard output, and to
             /// standard error. `more` is 1 if there may be more of it.

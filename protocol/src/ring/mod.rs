@@ -6,7 +6,8 @@
 //! blocks for data. The guest's library appends records and moves the tail; the worker copies records out and moves
 //! the head. Neither enters the kernel while the other is awake: a side that is about to sleep says so first and then
 //! looks once more ([`Consumer::prepare_to_sleep`]), and the other looks for a sleeper after every append
-//! ([`Producer::must_wake`]).
+//! ([`Producer::must_wake`]). In a relaxed ring no barrier lies between append and look, so a sleeper may be missed: the device
+//! looks once more a moment later ([`Consumer::sleep`]).
 //!
 //! The guest can write to all of it at any time. So a record is copied out before it is looked at, and the worker keeps its
 //! own idea of everything that it wrote.
@@ -14,6 +15,7 @@
 use std::{
     marker::PhantomData,
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    time::Duration,
 };
 
 use thiserror::Error;
@@ -55,6 +57,10 @@ pub const MAX_RECORD_BYTES: usize = COMMAND_BYTES / 4;
 const HEAD: usize = 0;
 const SLEEPING: usize = 64;
 const TAIL: usize = 128;
+
+/// How long after it has said that it sleeps the device of a relaxed ring looks at the tail once more, at least. A store of the
+/// driver's is visible long before that.
+pub const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// [`Record::slot`] of a post.
 pub const NO_SLOT: u32 = u32::MAX;
@@ -241,6 +247,7 @@ pub struct Producer<'a> {
     area: Area<'a>,
     tail: u64,
     head: u64,
+    is_relaxed: bool,
 }
 
 impl<'a> Producer<'a> {
@@ -253,7 +260,14 @@ impl<'a> Producer<'a> {
             area,
             tail: start,
             head: start,
+            is_relaxed: false,
         }
+    }
+
+    /// From now on no barrier stands between the move of the tail and the look for a sleeper: for a device that looks at the tail
+    /// once more after [`LOOKS_AGAIN_AFTER`] (`gpgpuRingRelaxed`).
+    pub fn relax(&mut self) {
+        self.is_relaxed = true;
     }
 
     /// How far it has appended.
@@ -301,8 +315,14 @@ impl<'a> Producer<'a> {
                 .copy_from_nonoverlapping(commands.as_ptr(), commands.len());
         }
         self.tail = self.tail.wrapping_add(bytes as u64);
-        // Visible before the device's flag is read ([`Producer::must_wake`]): an exchange costs less than a store and a fence.
-        self.area.u64_at(TAIL).swap(self.tail, Ordering::SeqCst);
+        let tail = self.area.u64_at(TAIL);
+        if self.is_relaxed {
+            // The device's looks take the line away again and again, and a barrier would wait until it is back.
+            tail.store(self.tail, Ordering::Release);
+        } else {
+            // Visible before the device's flag is read ([`Producer::must_wake`]): an exchange costs less than a store and a fence.
+            tail.swap(self.tail, Ordering::SeqCst);
+        }
         true
     }
 
@@ -457,6 +477,21 @@ impl<'a> Consumer<'a> {
             return false;
         }
         true
+    }
+
+    /// Sleeps, after [`Consumer::prepare_to_sleep`]: `wait` waits while the word is 1, at most for the time that it is given. May
+    /// return before anything was appended.
+    pub fn sleep(&self, is_relaxed: bool, wait: impl Fn(&AtomicU32, Option<Duration>)) {
+        let sleeping = self.area.u32_at(SLEEPING);
+        if is_relaxed {
+            // The driver may have looked for a sleeper before the device said that it sleeps, and its move of the tail be seen only
+            // now, after.
+            wait(sleeping, Some(LOOKS_AGAIN_AFTER));
+            if self.has_more() {
+                return;
+            }
+        }
+        wait(sleeping, None);
     }
 
     /// Says that the device is awake.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 use std::{
+    cell::RefCell,
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -145,10 +146,22 @@ struct Bell {
 
 #[test]
 fn pitfall_79_no_wake_up_is_lost() {
+    lose_no_wake_up(false);
+}
+
+#[test]
+fn pitfall_79_no_wake_up_of_a_relaxed_ring_is_lost() {
+    lose_no_wake_up(true);
+}
+
+fn lose_no_wake_up(is_relaxed: bool) {
     const ROUNDS: u32 = 100_000;
     let mut memory = Memory::new();
     let area = memory.area();
     let mut producer = Producer::new(area, 0);
+    if is_relaxed {
+        producer.relax();
+    }
     let mut consumer = Consumer::new(area, 0);
     let bell = Arc::new(Bell {
         rung: Mutex::new(false),
@@ -167,12 +180,16 @@ fn pitfall_79_no_wake_up_is_lost() {
                     expected += 1;
                 }
                 if expected <= ROUNDS && consumer.prepare_to_sleep() {
-                    // Without a time-out: a lost wake-up hangs the test.
-                    let mut rung = bell.rung.lock().unwrap();
-                    while !*rung {
-                        rung = bell.ring.wait(rung).unwrap();
-                    }
-                    *rung = false;
+                    // Without a time-out of its own: a lost wake-up hangs the test.
+                    consumer.sleep(is_relaxed, |_, limit| {
+                        let limit = limit.unwrap_or(Duration::MAX);
+                        let rung = bell.rung.lock().unwrap();
+                        let (mut rung, _) = bell
+                            .ring
+                            .wait_timeout_while(rung, limit, |rung| !*rung)
+                            .unwrap();
+                        *rung = false;
+                    });
                     consumer.awake();
                 }
             }
@@ -194,6 +211,29 @@ fn pitfall_79_no_wake_up_is_lost() {
         assert_eq!(answer, word.to_le_bytes());
     }
     worker.join().unwrap();
+}
+
+/// The driver has looked for a sleeper too early, and its move of the tail is seen late. GPGPU-DEV-75, GPGPU-DRV-40.
+#[test]
+fn pitfall_79_the_device_of_a_relaxed_ring_looks_again() {
+    let mut memory = Memory::new();
+    let area = memory.area();
+    let producer = RefCell::new(Producer::new(area, 0));
+    let mut consumer = Consumer::new(area, 0);
+    assert!(consumer.prepare_to_sleep());
+    consumer.sleep(true, |sleeping, limit| {
+        assert_eq!(sleeping.load(Ordering::Relaxed), 1);
+        assert_eq!(limit, Some(LOOKS_AGAIN_AFTER), "it sleeps for good");
+        assert!(producer.borrow_mut().append(NO_SLOT, 1, 0, &[]));
+    });
+    consumer.awake();
+    assert!(consumer.next(&mut Vec::new()).unwrap().is_some());
+
+    assert!(consumer.prepare_to_sleep());
+    let waits = RefCell::new(Vec::new());
+    consumer.sleep(true, |_, limit| waits.borrow_mut().push(limit));
+    consumer.sleep(false, |_, limit| waits.borrow_mut().push(limit));
+    assert_eq!(waits.into_inner(), [Some(LOOKS_AGAIN_AFTER), None, None]);
 }
 
 #[test]

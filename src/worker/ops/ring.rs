@@ -51,6 +51,16 @@ pub fn gpgpuRingWide(
     Ok(reply::gpgpuRingWide {})
 }
 
+/// Looks at the tail once more when the ring's thread sleeps.
+pub fn gpgpuRingRelaxed(
+    session: &Session,
+    _: request::gpgpuRingRelaxed,
+    _: Data,
+) -> Outcome<reply::gpgpuRingRelaxed> {
+    ring(session)?.relax();
+    Ok(reply::gpgpuRingRelaxed {})
+}
+
 /// Takes an answer that does not fit its slot.
 pub fn gpgpuRingAnswer(
     session: &Session,

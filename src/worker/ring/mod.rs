@@ -106,6 +106,8 @@ pub struct Ring {
     crowds: Mutex<Crowds>,
     /// Whether it takes waits, and what has a long answer.
     is_wide: AtomicBool,
+    /// Whether the driver may miss that the device sleeps.
+    is_relaxed: AtomicBool,
     /// Answers that do not fit their slots.
     kept: Mutex<Vec<Option<Kept>>>,
 }
@@ -160,6 +162,7 @@ impl Ring {
             reached: Condvar::new(),
             crowds: Mutex::default(),
             is_wide: AtomicBool::new(false),
+            is_relaxed: AtomicBool::new(false),
             kept: Mutex::new(vec![None; SLOTS]),
         };
         session.ring.set(ring).map_err(|_| CUDA_ERROR_INVALID_VALUE)
@@ -183,6 +186,8 @@ impl Ring {
         let writer = session.writer;
         writer.begin();
         lease::wake_later();
+        // Records since the gates' threads were last woken.
+        let mut unseen = 0;
         loop {
             writer.look();
             let mut since = 0;
@@ -203,6 +208,7 @@ impl Ring {
                 }
                 self.done.store(consumer.head(), Ordering::Release);
                 if since % BATCH == 0 {
+                    session.gates.rouse();
                     self.announce();
                     self.count(session, since, consumer.head(), start);
                 }
@@ -212,14 +218,26 @@ impl Ring {
             self.done.store(consumer.head(), Ordering::Release);
             self.announce();
             self.count(session, since, consumer.head(), start);
-            if poll_for(poll, || consumer.has_more()) {
+            unseen += since;
+            let mut has_more = unseen < BATCH && poll_for(SHORTEST_POLL, || consumer.has_more());
+            if !has_more {
+                // No command waits for this, or many have gone by.
+                session.gates.rouse();
+                unseen = 0;
+                has_more = poll_for(poll, || consumer.has_more());
+            }
+            if has_more {
                 poll = (poll * 2).min(LONGEST_POLL);
                 continue;
             }
             poll = (poll / 2).max(SHORTEST_POLL);
             while consumer.prepare_to_sleep() {
                 let asleep = writer.pause();
-                futex::wait(self.area.sleeping(), 1);
+                let is_relaxed = self.is_relaxed.load(Ordering::Relaxed);
+                consumer.sleep(is_relaxed, |word, limit| match limit {
+                    Some(limit) => futex::wait_for(word, 1, limit),
+                    None => futex::wait(word, 1),
+                });
                 drop(asleep);
                 consumer.awake();
             }
@@ -361,6 +379,13 @@ impl Ring {
         self.is_wide.store(true, Ordering::Relaxed);
     }
 
+    /// The driver may miss that the device sleeps, from now on.
+    pub fn relax(&self) {
+        self.is_relaxed.store(true, Ordering::Relaxed);
+        // A thread that sleeps would not look again.
+        self.wake();
+    }
+
     /// Takes an answer that did not fit its slot.
     ///
     /// # Errors
@@ -377,9 +402,8 @@ impl Ring {
         }
     }
 
-    /// Tells the gates' threads and the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
+    /// Tells the supervisor what was carried out, and how much of the ring was not: `records` were since `start`.
     fn count(&self, session: &Session, records: u32, head: u64, start: u64) {
-        session.gates.rouse();
         counts::flush(session);
         let waiting = self.area.tail().wrapping_sub(head);
         let waiting = waiting.min(COMMAND_BYTES as u64);

@@ -155,6 +155,29 @@ fn a_wait_is_refused_by_a_ring_that_is_not_wide_and_where_nobody_waits_for_it() 
     assert_eq!(double::calls("cuMemsetD8_v2"), 0);
 }
 
+/// A driver that misses that the device sleeps is served all the same, a moment later. GPGPU-DEV-75.
+#[test]
+fn pitfall_79_a_relaxed_ring_needs_no_wake_up_while_the_device_falls_asleep() {
+    let mut guest = Guest::new(true);
+    let query = guest.query.clone();
+    guest.rig.works(request::gpgpuRingRelaxed {}, 0);
+    // A thread of the test that does not run for a moment comes too late, so there are several tries.
+    let served = (1..200).any(|sequence| {
+        while guest.area.sleeping().load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        assert!(guest.producer.append(1, sequence, 1, &query));
+        let slot = guest.area.slot(1);
+        let is_served = poll_for(Duration::from_millis(20), || {
+            slot.answered(sequence).is_some()
+        });
+        guest.ring().wake();
+        assert_eq!(guest.answer(1, sequence), (CUDA_SUCCESS, 0));
+        is_served
+    });
+    assert!(served, "nothing without a wake-up");
+}
+
 #[test]
 fn a_long_answer_is_kept_for_its_request_and_given_once() {
     let guest = Guest::new(true);

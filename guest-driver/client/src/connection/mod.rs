@@ -230,7 +230,6 @@ impl Connection {
             encode_written(operation, arguments, stream);
             self.post_command(operation, stream)
         });
-        self.work.count(operation);
         posted.map_err(|failure| failed(operation.name, &failure))
     }
 
@@ -327,7 +326,6 @@ impl Connection {
             encode(request, stream);
             self.post_command(R::OPERATION, stream)
         });
-        self.work.count(R::OPERATION);
         posted.map_err(|failure| failed(R::NAME, &failure))
     }
 
@@ -339,11 +337,20 @@ impl Connection {
     ) -> std::result::Result<(), Failure> {
         match &self.ring {
             Some(ring) if operation.rings && Ring::fits(stream.len()) => {
-                ring.post(thread::tag(), stream, || self.wake(), || self.is_served())
+                let appended = || self.work.count_appended(operation);
+                ring.post(
+                    thread::tag(),
+                    stream,
+                    appended,
+                    || self.wake(),
+                    || self.is_served(),
+                )
             }
             _ => {
                 self.follow_ring(operation, stream);
-                self.transport.post(thread::tag(), stream)
+                let posted = self.transport.post(thread::tag(), stream);
+                self.work.count(operation);
+                posted
             }
         }
     }

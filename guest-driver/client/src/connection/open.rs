@@ -76,6 +76,12 @@ impl Connection {
                 && connection.shared.has(request::gpgpuRingWide::OP)
                 && connection.shared.has(request::gpgpuRingAnswer::OP)
                 && connection.call(&request::gpgpuRingWide {}).is_ok();
+            if let Some(ring) = &connection.ring
+                && connection.shared.has(request::gpgpuRingRelaxed::OP)
+                && connection.call(&request::gpgpuRingRelaxed {}).is_ok()
+            {
+                ring.relax();
+            }
         }
         log::say(Level::Debug, || {
             format!(

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A lock that is held for less time than a thread takes to sleep and wake.
+
+use std::{
+    cell::UnsafeCell,
+    ops::{Deref, DerefMut},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+/// How often a thread looks whether the lock is free before it lets others run.
+const LOOKS: u32 = 200;
+/// How often it lets others run before it sleeps: a thread with a real-time priority lets those with a lower one run only then.
+const YIELDS: u32 = 50;
+/// How long it sleeps.
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// A value that one thread uses at a time.
+///
+/// A mutex of the standard library is released by an exchange, which waits until all stores of its thread are visible. This one
+/// is released by a store. Nobody is woken then: a thread that waits looks again and again.
+#[derive(Debug, Default)]
+pub struct Brief<T> {
+    is_taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the thread with the guard alone uses the value, so it travels between threads and they do not share it.
+unsafe impl<T: Send> Sync for Brief<T> {}
+
+/// The use of a [`Brief`]'s value, until it is dropped.
+pub struct Guard<'a, T>(&'a Brief<T>);
+
+impl<T> Brief<T> {
+    /// A lock that is free.
+    pub fn new(value: T) -> Self {
+        Self {
+            is_taken: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits until the value is free.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        if !self.take() {
+            self.wait();
+        }
+        Guard(self)
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        let taken = &self.is_taken;
+        let took = taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        took.is_ok()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut looks = 0_u32;
+        while self.is_taken.load(Ordering::Relaxed) || !self.take() {
+            looks = looks.saturating_add(1);
+            if looks < LOOKS {
+                std::hint::spin_loop();
+            } else if looks < LOOKS + YIELDS {
+                thread::yield_now();
+            } else {
+                thread::sleep(SLEEP);
+            }
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: there is one guard at a time, and this is it.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time_has_the_value() {
+        const THREADS: u64 = 8;
+        const TIMES: u64 = 2000;
+        let brief = Brief::new(0_u64);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..TIMES {
+                        let mut value = brief.lock();
+                        let before = *value;
+                        // Another thread runs meanwhile, and has to wait.
+                        thread::yield_now();
+                        *value = before + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*brief.lock(), THREADS * TIMES);
+    }
+
+    #[test]
+    fn a_thread_that_panics_leaves_it_free() {
+        let brief = Brief::new(1);
+        thread::scope(|scope| {
+            let panics = scope.spawn(|| {
+                let _value = brief.lock();
+                panic!("on purpose");
+            });
+            assert!(panics.join().is_err());
+        });
+        assert_eq!(*brief.lock(), 1);
+    }
+}
