@@ -20,7 +20,7 @@ use crate::config::GRANULARITY;
 use crate::context;
 use crate::driver::Driver;
 use crate::ffi::{Pointer, Result, export};
-use crate::memory::{Handle, Physical};
+use crate::memory::{Handle, Kind, Physical};
 
 const NO_HANDLE_TYPES: CUmemAllocationHandleType = 0;
 
@@ -183,10 +183,14 @@ export! {
         flags.required()?;
         let location = location.get()?;
         is_this_device(location)?;
-        let found = driver.memory.find(address);
-        let mapped = found.as_ref().and_then(|a| a.mapped.as_ref());
-        let mapped = mapped.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        flags.set(mapped.access_of(location.id).into())
+        let found = driver.memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let access = match (&found.mapped, &found.kind) {
+            (Some(mapped), _) => mapped.access_of(location.id),
+            // NVIDIA's driver (580) says so of memory that was allocated, whoever may use it.
+            (None, Kind::Device | Kind::Pool(_)) => 0,
+            (None, _) => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        flags.set(access.into())
     }
 
     /// `cuMemExportToShareableHandle`: writes a file descriptor, an `int`, which the caller closes.

@@ -458,7 +458,9 @@ impl DeviceMemory {
                 source: Source::Mapped { access, .. },
                 ..
             }) => Ok(access.of(device)),
-            _ => Err(CUDA_ERROR_INVALID_VALUE),
+            // NVIDIA's driver (580) says so of memory that was allocated, whoever may use it.
+            Some(_) => Ok(0),
+            None => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
 
