@@ -75,7 +75,9 @@ PITFALL(32, no_device_has_such_a_uuid) {
 PITFALL(32, a_device_is_named_twice) {
     set("CUDA_VISIBLE_DEVICES", "0,0");
     CK_IS(cuInit(0), CUDA_ERROR_INVALID_DEVICE);
-    set("CUDA_VISIBLE_DEVICES", "0");
+}
+
+PITFALL(32, devices_have_an_order_that_is_none) {
     set("CUDA_DEVICE_ORDER", "SLOWEST_FIRST");
     CK_IS(cuInit(0), CUDA_ERROR_INVALID_DEVICE);
 }
