@@ -15,7 +15,7 @@
 use std::{
     marker::PhantomData,
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use thiserror::Error;
@@ -486,7 +486,14 @@ impl<'a> Consumer<'a> {
         if is_relaxed {
             // The driver may have looked for a sleeper before the device said that it sleeps, and its move of the tail be seen only
             // now, after.
-            wait(sleeping, Some(LOOKS_AGAIN_AFTER));
+            let begin = Instant::now();
+            while sleeping.load(Ordering::Relaxed) == 1 {
+                // A signal ends a wait early.
+                match LOOKS_AGAIN_AFTER.checked_sub(begin.elapsed()) {
+                    Some(left) if !left.is_zero() => wait(sleeping, Some(left)),
+                    _ => break,
+                }
+            }
             if self.has_more() {
                 return;
             }
