@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause */
 // Memory pools that processes share by descriptors. What NVIDIA's driver (580, H100) answers is expected.
 #include "processes.h"
+#include <algorithm>
+#include <utility>
 
 static const size_t MIB = 1 << 20;
 // Sizes that lie in one page of the device with others, and one that does not.
