@@ -81,8 +81,6 @@ impl<W: Work> Gate<W> {
                 last = Instant::now();
                 continue;
             } else if given == seen {
-                // The program waits for what comes first, and most often the second command is the fence that it waits for.
-                self.mark_at.store(given + 2, SeqCst);
                 self.dozing.store(1, SeqCst);
                 if self.entered.load(SeqCst) == seen {
                     futex::wait(&self.lease.grant, live);

@@ -149,32 +149,6 @@ fn the_ring_wakes_the_gates_thread_once_the_gpu_has_its_work() {
 }
 
 #[test]
-fn the_first_command_after_an_idle_time_has_no_mark_behind_it() {
-    let setup = Setup::new();
-    let work = &setup.gate.work;
-    work.makes_marks.store(true, SeqCst);
-    work.passed.store(u64::MAX, SeqCst);
-    setup.grant(4 | grant::OPEN);
-    wake_later();
-    // The gate's thread may see the first command while it falls asleep, so there are several tries.
-    let found = (0..100).any(|_| {
-        while setup.gate.dozing.load(SeqCst) == 0 {
-            thread::yield_now();
-        }
-        let before = work.made.load(SeqCst);
-        let made_by_one_more = || {
-            drop(setup.gate.enter());
-            work.made.load(SeqCst) - before
-        };
-        let made = [made_by_one_more(), made_by_one_more()];
-        setup.done.send(()).unwrap();
-        setup.gate.rouse();
-        made == [0, 1]
-    });
-    assert!(found);
-}
-
-#[test]
 fn a_closed_gate_asks_and_an_open_one_lets_all_pass() {
     let setup = Setup::new();
     let first = setup.pass();
