@@ -219,12 +219,16 @@ impl Ring {
             self.announce();
             self.count(session, since, consumer.head(), start);
             unseen += since;
-            let mut has_more = unseen < BATCH && poll_for(SHORTEST_POLL, || consumer.has_more());
-            if !has_more {
-                // No command waits for this, or many have gone by.
+            if unseen >= BATCH {
                 session.gates.rouse();
                 unseen = 0;
-                has_more = poll_for(poll, || consumer.has_more());
+            }
+            let mut has_more = poll_for(SHORTEST_POLL, || consumer.has_more());
+            if !has_more {
+                // No command waits for this.
+                session.gates.rouse();
+                unseen = 0;
+                has_more = poll_for(poll - SHORTEST_POLL, || consumer.has_more());
             }
             if has_more {
                 poll = (poll * 2).min(LONGEST_POLL);

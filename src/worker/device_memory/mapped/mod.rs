@@ -449,7 +449,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped; `CUDA_ERROR_INVALID_DEVICE`.
+    /// `CUDA_ERROR_INVALID_VALUE` where there is no memory; `CUDA_ERROR_INVALID_DEVICE`.
     pub fn access(&self, address: u64, device: CUdevice) -> Result<CUmemAccess_flags, CUresult> {
         check_device(device)?;
         let range = self.ranges.find(address);
