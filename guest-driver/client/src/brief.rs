@@ -5,16 +5,9 @@ use std::{
     cell::UnsafeCell,
     ops::{Deref, DerefMut},
     sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
 };
 
-/// How often a thread looks whether the lock is free before it lets others run.
-const LOOKS: u32 = 200;
-/// How often it lets others run before it sleeps: a thread with a real-time priority lets those with a lower one run only then.
-const YIELDS: u32 = 50;
-/// How long it sleeps.
-const SLEEP: Duration = Duration::from_micros(50);
+use crate::ring::Patience;
 
 /// A value that one thread uses at a time.
 ///
@@ -59,16 +52,9 @@ impl<T> Brief<T> {
 
     #[cold]
     fn wait(&self) {
-        let mut looks = 0_u32;
+        let mut patience = Patience::new();
         while self.is_taken.load(Ordering::Relaxed) || !self.take() {
-            looks = looks.saturating_add(1);
-            if looks < LOOKS {
-                std::hint::spin_loop();
-            } else if looks < LOOKS + YIELDS {
-                thread::yield_now();
-            } else {
-                thread::sleep(SLEEP);
-            }
+            patience.pause();
         }
     }
 }
@@ -100,6 +86,8 @@ impl<T> Drop for Guard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -268,10 +268,12 @@ mod tests {
                 request::gpgpuWrite::OPERATION,
                 request::cuLaunchHostFunc::OPERATION,
             ] {
-                work.set_stream_idle(7, work.sent(), true);
-                work.count(operation);
-                assert!(!work.is_stream_idle(7), "{}", operation.name);
-                assert!(!work.is_stream_settled(7), "{}", operation.name);
+                for count in [Work::count, Work::count_appended] {
+                    work.set_stream_idle(7, work.sent(), true);
+                    count(&work, operation);
+                    assert!(!work.is_stream_idle(7), "{}", operation.name);
+                    assert!(!work.is_stream_settled(7), "{}", operation.name);
+                }
             }
         })
         .join()
@@ -314,10 +316,13 @@ mod tests {
             thread::set_context(2);
             assert!(!work.is_idle(Scope::All));
             thread::set_context(1);
-            work.count(request::cuLaunchKernelEx::OPERATION);
-            assert!(!work.is_idle(Scope::All) && !work.is_idle(Scope::Legacy));
-            work.set_idle(work.given(), Scope::Legacy);
-            assert!(!work.is_idle(Scope::All) && work.is_idle(Scope::Legacy));
+            for count in [Work::count, Work::count_appended] {
+                work.set_idle(work.given(), Scope::All);
+                count(&work, request::cuLaunchKernelEx::OPERATION);
+                assert!(!work.is_idle(Scope::All) && !work.is_idle(Scope::Legacy));
+                work.set_idle(work.given(), Scope::Legacy);
+                assert!(!work.is_idle(Scope::All) && work.is_idle(Scope::Legacy));
+            }
         })
         .join()
         .unwrap();
