@@ -487,12 +487,11 @@ impl<'a> Consumer<'a> {
             // The driver may have looked for a sleeper before the device said that it sleeps, and its move of the tail be seen only
             // now, after.
             let begin = Instant::now();
-            while sleeping.load(Ordering::Relaxed) == 1 {
-                // A signal ends a wait early.
-                match LOOKS_AGAIN_AFTER.checked_sub(begin.elapsed()) {
-                    Some(left) if !left.is_zero() => wait(sleeping, Some(left)),
-                    _ => break,
-                }
+            let mut left = LOOKS_AGAIN_AFTER;
+            // A signal ends a wait early.
+            while !left.is_zero() && sleeping.load(Ordering::Relaxed) == 1 {
+                wait(sleeping, Some(left));
+                left = LOOKS_AGAIN_AFTER.saturating_sub(begin.elapsed());
             }
             if self.has_more() {
                 return;
