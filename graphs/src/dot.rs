@@ -37,8 +37,8 @@ fn label(work: &Work) -> String {
         }
         Work::Record(event) => format!("EVENT RECORD\\n{event:#x}"),
         Work::Wait(event) => format!("EVENT WAIT\\n{event:#x}"),
-        Work::Alloc(of) => format!("MEM ALLOC\\n{:#x}, {} bytes", of.address, of.bytes),
-        Work::Free(of) => format!("MEM FREE\\n{:#x}", of.address),
+        Work::Alloc(of) => format!("MEM ALLOC\\n{:#x}, {} bytes", of.address(), of.bytes),
+        Work::Free(of) => format!("MEM FREE\\n{:#x}", of.address()),
         Work::Own(_) => "LIBRARY CALL".into(),
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     ffi::c_void,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -58,10 +58,9 @@ fn more(usage: &mut Usage, at: usize, bytes: u64) {
     usage[at + 1] = usage[at + 1].max(usage[at]);
 }
 
-/// The memory of an allocation node. It has its address from the node's making on, and is there for as long as a node, a clone of
-/// it or an executable graph may use it. What is *live* then, allocated by a launch and not freed since, is the program's to free.
+/// Device memory of allocation nodes of one graph. Nodes whose allocations follow each other have it in turn.
 #[derive(Debug)]
-pub struct Allocation {
+pub struct Memory {
     /// The address.
     pub address: u64,
     /// Bytes.
@@ -70,12 +69,17 @@ pub struct Allocation {
     pub context: u64,
     /// The device.
     pub device: CUdevice,
-    live: AtomicBool,
+    /// A launch has allocated it, and no graph is left that frees it: it is the program's.
+    is_programs: AtomicBool,
     free: fn(u64),
 }
 
-impl Allocation {
+impl Memory {
     /// Allocates.
+    ///
+    /// # Errors
+    ///
+    /// Those of `cuMemAlloc`.
     pub fn new<G: Gpu>(context: u64, bytes: usize) -> Result<Self> {
         let device = G::device(context)?;
         let address = G::allocate(context, bytes)?;
@@ -85,9 +89,71 @@ impl Allocation {
             bytes,
             context,
             device,
-            live: AtomicBool::new(false),
+            is_programs: AtomicBool::new(false),
             free: G::free,
         })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        with_usage(self.device, |usage| usage[2] -= self.bytes as u64);
+        if !*self.is_programs.get_mut() {
+            (self.free)(self.address);
+        }
+    }
+}
+
+/// The allocation of a node. It has its address from the node's making on, and is there for as long as a node or an executable graph
+/// may use it. What is *live* then, allocated by a launch and not freed since, is the program's to free.
+#[derive(Debug)]
+pub struct Allocation {
+    /// Bytes: at most those of its memory.
+    pub bytes: usize,
+    memory: Arc<Memory>,
+    /// The graph of its node.
+    graph: u64,
+    /// A node of that graph frees it.
+    is_freed_there: AtomicBool,
+    live: AtomicBool,
+}
+
+impl Allocation {
+    /// The allocation of a node of this graph, in memory that nobody else uses then.
+    pub fn new(graph: u64, bytes: usize, memory: Arc<Memory>) -> Self {
+        Self {
+            bytes,
+            memory,
+            graph,
+            is_freed_there: AtomicBool::new(false),
+            live: AtomicBool::new(false),
+        }
+    }
+
+    /// The address.
+    pub fn address(&self) -> u64 {
+        self.memory.address
+    }
+
+    /// The device.
+    pub fn device(&self) -> CUdevice {
+        self.memory.device
+    }
+
+    /// A node of a graph is about to free it. Gives the memory that nodes behind that one may have: the graph's own alone, as another
+    /// graph's launches have their own order.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if a node of the same graph frees it already.
+    pub fn freed_by(&self, graph: u64) -> Result<Option<Arc<Memory>>> {
+        if graph != self.graph {
+            return Ok(None);
+        }
+        if self.is_freed_there.swap(true, Ordering::AcqRel) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Some(Arc::clone(&self.memory)))
     }
 
     /// A launch allocates it.
@@ -99,7 +165,7 @@ impl Allocation {
         if self.live.swap(true, Ordering::AcqRel) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        with_usage(self.device, |usage| more(usage, 0, self.bytes as u64));
+        with_usage(self.device(), |usage| more(usage, 0, self.bytes as u64));
         Ok(())
     }
 
@@ -107,7 +173,7 @@ impl Allocation {
     pub fn end(&self) -> bool {
         let was = self.live.swap(false, Ordering::AcqRel);
         if was {
-            with_usage(self.device, |usage| usage[0] -= self.bytes as u64);
+            with_usage(self.device(), |usage| usage[0] -= self.bytes as u64);
         }
         was
     }
@@ -120,10 +186,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        with_usage(self.device, |usage| usage[2] -= self.bytes as u64);
-        // The program has it otherwise, and frees it as any other memory.
-        if !self.end() {
-            (self.free)(self.address);
+        if self.end() {
+            self.memory.is_programs.store(true, Ordering::Release);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     conditional::Condition,
     exec::Exec,
     node::Work,
-    objects::{Allocation, UserObject},
+    objects::{Allocation, Memory, UserObject},
 };
 
 /// What a handle names, in its upper bits.
@@ -68,6 +68,8 @@ pub struct Graph {
     pub conditions: Vec<Condition>,
     /// The executable graph that was made of it last.
     pub exec: Option<u64>,
+    /// Memory of its allocation nodes, with the node behind which no other node uses it.
+    freed: Vec<(u64, Arc<Memory>)>,
 }
 
 /// A node.
@@ -238,11 +240,19 @@ impl<G: Gpu> Inner<G> {
         if matches!(work, Work::Alloc(_) | Work::Free(_)) && self.graph(graph)?.moved {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        if let Work::Alloc(allocation) = &work {
-            let weak = Arc::downgrade(allocation);
-            self.allocations.insert(allocation.address, weak);
-        }
         let handle = self.new_handle(Tag::Node);
+        match &work {
+            Work::Alloc(allocation) => {
+                let weak = Arc::downgrade(allocation);
+                self.allocations.insert(allocation.address(), weak);
+            }
+            Work::Free(allocation) => {
+                if let Some(memory) = allocation.freed_by(graph)? {
+                    self.graph(graph)?.freed.push((handle, memory));
+                }
+            }
+            _ => {}
+        }
         for (from, data) in dependencies {
             self.node(*from)?.dependents.push((handle, *data));
         }
@@ -549,6 +559,29 @@ impl<G: Gpu> Inner<G> {
         Ok(ordered)
     }
 
+    /// Takes memory of the graph's own for a node behind these, of which so many bytes are enough: the smallest that all nodes which use it
+    /// are done with by then.
+    pub(crate) fn take_freed(
+        &mut self,
+        graph: u64,
+        after: &[Edge],
+        context: u64,
+        bytes: usize,
+    ) -> Option<Arc<Memory>> {
+        let fits = |of: &Memory| of.context == context && of.bytes >= bytes;
+        if !self.graphs.get(&graph)?.freed.iter().any(|(_, of)| fits(of)) {
+            return None;
+        }
+        let whole = after.iter().filter(|(_, edge)| edge.is_whole());
+        let ended = self.ended_with(&whole.map(|(node, _)| *node).collect::<Vec<_>>());
+        let freed = &mut self.graphs.get_mut(&graph)?.freed;
+        let free = freed.iter().enumerate();
+        let (place, _) = free
+            .filter(|(_, (node, of))| fits(of) && ended.contains(node))
+            .min_by_key(|(_, (_, of))| of.bytes)?;
+        Some(freed.swap_remove(place).1)
+    }
+
     /// The graph allocation at an address.
     pub fn allocation(&self, address: u64) -> Option<Arc<Allocation>> {
         self.allocations.get(&address)?.upgrade()
@@ -556,6 +589,26 @@ impl<G: Gpu> Inner<G> {
 }
 
 impl<G: Gpu> Store<G> {
+    /// An allocation for a node of a graph behind these: in memory that nodes before it are done with, or in new memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of `cuMemAlloc`.
+    pub fn allocate(
+        &self,
+        graph: u64,
+        after: &[Edge],
+        context: u64,
+        bytes: usize,
+    ) -> Result<Arc<Allocation>> {
+        let freed = self.with(|inner| inner.take_freed(graph, after, context, bytes));
+        let memory = match freed {
+            Some(memory) => memory,
+            None => Arc::new(Memory::new::<G>(context, bytes)?),
+        };
+        Ok(Arc::new(Allocation::new(graph, bytes, memory)))
+    }
+
     /// The program frees memory. `None` if it is not a graph's: then it is freed as any other. A graph's own is there no more for the
     /// program, until a launch allocates it again.
     ///

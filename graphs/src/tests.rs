@@ -17,7 +17,6 @@ use crate::{
     dot,
     exec::{self, Step, flatten},
     node::{Copy3D, Fill, Host, Kernel, MemOps, Shape, Work},
-    objects::Allocation,
     store::{Inner, Store},
     update,
 };
@@ -546,8 +545,8 @@ fn a_nodes_parameters_come_back_by_its_type() {
         function: Some(called),
         userData: 0x99 as *mut c_void,
     };
-    let allocation = Arc::new(Allocation::new::<Fake>(7, 64).unwrap());
-    let address = allocation.address;
+    let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
+    let address = allocation.address();
     let ops = MemOps {
         context: 7,
         flags: 0,
@@ -733,8 +732,8 @@ fn pitfall_40_objects_end_with_their_last_holder() {
 #[test]
 fn pitfall_68_memory_is_a_graphs_until_nothing_uses_it() {
     let _alone = alone();
-    let allocation = Arc::new(Allocation::new::<Fake>(7, 64).unwrap());
-    let address = allocation.address;
+    let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
+    let address = allocation.address();
     let graph = with(|inner| {
         let graph = inner.create();
         inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
@@ -763,4 +762,45 @@ fn pitfall_68_memory_is_a_graphs_until_nothing_uses_it() {
     });
     assert_eq!(FREED.load(Ordering::Relaxed), address);
     assert_eq!(STORE.free(address), None);
+}
+
+#[test]
+fn pitfall_68_allocations_that_follow_each_other_share_memory() {
+    let _alone = alone();
+    let add = |graph, after: &[u64], work| {
+        let edges: Vec<_> = after.iter().map(|of| (*of, Default::default())).collect();
+        with(|inner| inner.add(graph, &edges, work)).unwrap()
+    };
+    let allocate = |graph, after: &[u64], bytes| {
+        let edges: Vec<_> = after.iter().map(|of| (*of, Default::default())).collect();
+        STORE.allocate(graph, &edges, 7, bytes).unwrap()
+    };
+    let graph = with(Inner::create);
+    let first = allocate(graph, &[], 64);
+    let start = add(graph, &[], Work::Alloc(first.clone()));
+    let freed = add(graph, &[start], Work::Free(first.clone()));
+    let beside = allocate(graph, &[start], 64);
+    assert_ne!(beside.address(), first.address(), "it is in use meanwhile");
+    let longer = allocate(graph, &[freed], 65);
+    assert_ne!(longer.address(), first.address(), "it is too short");
+    let other = with(Inner::create);
+    let of_other = allocate(other, &[], 64);
+    assert_ne!(of_other.address(), first.address(), "it is another graph's");
+    let second = allocate(graph, &[freed], 32);
+    assert_eq!(second.address(), first.address());
+    let node = add(graph, &[freed], Work::Alloc(second.clone()));
+    let third = allocate(graph, &[freed], 32);
+    assert_ne!(third.address(), first.address(), "the second has it");
+    let found = with(|inner| inner.allocation(first.address())).unwrap();
+    assert!(Arc::ptr_eq(&found, &second), "the last one is freed there");
+    let twice = with(|inner| inner.add(graph, &[], Work::Free(first.clone())));
+    assert_eq!(twice, Err(CUDA_ERROR_INVALID_VALUE));
+    let ended = add(graph, &[node], Work::Free(second.clone()));
+    let fourth = allocate(graph, &[ended], 64);
+    assert_eq!(fourth.address(), first.address());
+    let address = first.address();
+    drop((first, second, found, fourth));
+    FREED.store(0, Ordering::Relaxed);
+    with(|inner| inner.forget_graph(graph));
+    assert_eq!(FREED.load(Ordering::Relaxed), address);
 }

@@ -13,6 +13,7 @@ use gpgpu_graphs::{
     conditional::{self, Condition, Conditional},
     exec::Step,
     node::{Copy3D, Fill, Kernel, MemOps, Work},
+    objects::Allocation,
     store::Store,
 };
 use gpgpu_protocol::cuda::{
@@ -57,7 +58,12 @@ pub fn record(stream: &Stream, work: impl FnOnce() -> Result<Work>) -> Result<bo
     capture::record_work::<Soft>(&named(stream), work)
 }
 
-/// The same for a launch with attributes, of which `work` gets those that its node has.
+/// The memory of an allocation that a stream is about to record.
+pub fn allocate(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
+    capture::allocate::<Soft>(&named(stream), bytes)
+}
+
+/// As [`record`], for a launch with attributes, of which `work` gets those that its node has.
 pub fn record_launch(
     stream: &Stream,
     attributes: &[CUlaunchAttribute],

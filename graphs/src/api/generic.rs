@@ -33,7 +33,7 @@ pub(super) unsafe fn read(params: *const CUgraphNodeParams) -> Result<CUgraphNod
 /// # Safety
 ///
 /// The pointer is NULL or valid, and so is what the structure points to.
-unsafe fn described<G: Gpu>(params: *mut CUgraphNodeParams, before: Option<&Work>) -> Result<Work> {
+unsafe fn described<G: Gpu>(params: *const CUgraphNodeParams, before: Option<&Work>) -> Result<Work> {
     // SAFETY: promised by the caller.
     let given = unsafe { read(params) }?;
     if before.is_some_and(|before| before.kind() != given.type_) {
@@ -76,12 +76,8 @@ unsafe fn described<G: Gpu>(params: *mut CUgraphNodeParams, before: Option<&Work
                 G::check_event(of.event as u64)?;
                 Ok(Work::Wait(of.event as u64))
             }
-            kind::MEM_ALLOC | kind::MEM_FREE if before.is_some() => Err(CUDA_ERROR_NOT_SUPPORTED),
-            kind::MEM_ALLOC => {
-                let at = (&raw mut (*params).of).cast::<CUDA_MEM_ALLOC_NODE_PARAMS>();
-                memory::allocation::<G>(at)
-            }
-            kind::MEM_FREE => memory::free::<G>(of.dptr),
+            kind::MEM_FREE if before.is_none() => memory::free::<G>(of.dptr),
+            // An allocation is made with its node, and stays as it is.
             other if other <= kind::CONDITIONAL => Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
@@ -102,8 +98,15 @@ pub unsafe fn cuGraphAddNode_v2<G: Gpu, const PT: bool>(
         let place = place::<G>(node, graph, dependencies, data, count)?;
         required(params)?;
         let params = params.cast::<CUgraphNodeParams>();
-        if get(params)?.type_ == kind::CONDITIONAL {
-            return conditional::add::<G>(place, params);
+        match get(params)?.type_ {
+            kind::CONDITIONAL => return conditional::add::<G>(place, params),
+            kind::MEM_ALLOC => {
+                read(params)?;
+                let at = (&raw mut (*params).of).cast::<CUDA_MEM_ALLOC_NODE_PARAMS>();
+                let work = memory::allocation::<G>(graph, &place.2, at)?;
+                return add::<G>(place, work);
+            }
+            _ => {}
         }
         let work = described::<G>(params, None)?;
         let child = match work {
@@ -170,7 +173,7 @@ fn to_abi(work: &Work) -> Result<CUgraphNodeParamsOf> {
         }
         Work::Record(event) | Work::Wait(event) => of.event = *event as CUevent,
         Work::Alloc(allocation) => of.alloc = memory::to_abi(allocation),
-        Work::Free(allocation) => of.dptr = allocation.address,
+        Work::Free(allocation) => of.dptr = allocation.address(),
         // Only the host knows the graph that a library's call came to.
         Work::Own(_) => return Err(CUDA_ERROR_NOT_SUPPORTED),
         Work::Empty | Work::Condition(_) | Work::Edges(_) | Work::Body | Work::EndBodies => {}

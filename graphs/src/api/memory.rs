@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Nodes that allocate and free memory.
 
-use std::{ffi::c_void, sync::Arc};
+use std::ffi::c_void;
 
 use gpgpu_protocol::cuda::*;
 
@@ -10,14 +10,18 @@ use super::{
     nodes::{add, place, work},
     set,
 };
-use crate::{Gpu, Result, abi::*, node::Work, objects::Allocation};
+use crate::{Gpu, Result, abi::*, node::Work, objects::Allocation, store::Edge};
 
-/// An allocation, whose address is written to CUDA's structure.
+/// An allocation for a node of a graph behind others. Its address is written to CUDA's structure.
 ///
 /// # Safety
 ///
 /// The pointer is valid.
-pub(super) unsafe fn allocation<G: Gpu>(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Work> {
+pub(super) unsafe fn allocation<G: Gpu>(
+    graph: CUgraph,
+    after: &[Edge],
+    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Result<Work> {
     // SAFETY: promised by the caller.
     let mut of = unsafe { get(params) }?;
     let props = &of.poolProps;
@@ -35,11 +39,11 @@ pub(super) unsafe fn allocation<G: Gpu>(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS)
         // It would have to be in another context than the thread's.
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
-    let allocation = Allocation::new::<G>(context, of.bytesize)?;
-    of.dptr = allocation.address;
+    let allocation = G::store().allocate(graph as u64, after, context, of.bytesize)?;
+    of.dptr = allocation.address();
     // SAFETY: promised by the caller.
     unsafe { set(params, of) }?;
-    Ok(Work::Alloc(Arc::new(allocation)))
+    Ok(Work::Alloc(allocation))
 }
 
 /// An allocation as CUDA's structure has it.
@@ -49,9 +53,9 @@ pub(super) fn to_abi(of: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     given.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     given.poolProps.location = CUmemLocation {
         type_: CU_MEM_LOCATION_TYPE_DEVICE,
-        id: of.device,
+        id: of.device(),
     };
-    (given.bytesize, given.dptr) = (of.bytes, of.address);
+    (given.bytesize, given.dptr) = (of.bytes, of.address());
     given
 }
 
@@ -72,7 +76,8 @@ pub unsafe fn cuGraphAddMemAllocNode<G: Gpu, const PT: bool>(
     // SAFETY: promised by the caller.
     unsafe {
         let place = place::<G>(node, graph, dependencies, std::ptr::null(), count)?;
-        add::<G>(place, allocation::<G>(params.cast())?)
+        let work = allocation::<G>(graph, &place.2, params.cast())?;
+        add::<G>(place, work)
     }
 }
 
@@ -112,5 +117,5 @@ pub unsafe fn cuGraphMemFreeNodeGetParams<G: Gpu, const PT: bool>(
         return Err(CUDA_ERROR_INVALID_VALUE);
     };
     // SAFETY: promised by the caller.
-    unsafe { set(to, of.address) }
+    unsafe { set(to, of.address()) }
 }

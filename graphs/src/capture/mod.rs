@@ -10,7 +10,10 @@ mod unsafe_calls;
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use gpgpu_protocol::cuda::*;
@@ -26,6 +29,7 @@ use crate::{
     Gpu, Result, Stream,
     abi::CUgraphEdgeData,
     node::Work,
+    objects::Allocation,
     store::{Edges, Inner, Map},
 };
 
@@ -270,8 +274,23 @@ pub fn record_work<G: Gpu>(stream: &Stream, work: impl FnOnce() -> Result<Work>)
     record(stream, work, Inner::<G>::append)
 }
 
-/// The same for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those before it, and
-/// which events stand for a part of it.
+/// The memory of an allocation that a stream is about to record.
+///
+/// # Errors
+///
+/// The capture's, or those of `cuMemAlloc`.
+pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
+    let (graph, dependencies) = G::store().with(|inner| -> Result<_> {
+        let capture = inner.recording(stream)?;
+        let capture = capture.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
+        let graph = inner.captures.open[&capture].graph;
+        Ok((graph, inner.captures.streams[&stream.key].dependencies.clone()))
+    })?;
+    G::store().allocate(graph, &dependencies, stream.context, bytes)
+}
+
+/// As [`record_work`], for a launch with attributes. `work` gets those that its node has; the others say how the launch waits for those
+/// before it, and which events stand for a part of it.
 ///
 /// # Errors
 ///

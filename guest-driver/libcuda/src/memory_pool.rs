@@ -4,9 +4,9 @@
 //! Which pools there are, which of them a device has and who was let in is [known](crate::stores::pools); what a pool has is
 //! the host's to say. [`crate::shared_pool`] shares them between processes.
 
-use std::{ffi::c_void, sync::Arc};
+use std::ffi::c_void;
 
-use gpgpu_graphs::{Gpu, node::Work, objects::Allocation};
+use gpgpu_graphs::{Gpu, capture, node::Work};
 use gpgpu_protocol::{
     api::{MemPool, Object, default_pool, device_of_default_pool, request},
     cuda::*,
@@ -55,9 +55,9 @@ fn allocate(
         if bytesize == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let allocation = Allocation::new::<Guest>(stream.context, bytesize)?;
-        address = allocation.address;
-        Ok(Work::Alloc(Arc::new(allocation)))
+        let allocation = capture::allocate::<Guest>(stream, bytesize)?;
+        address = allocation.address();
+        Ok(Work::Alloc(allocation))
     })?;
     if recorded {
         return dptr.set(address);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpgpu_graphs::node::Work;
-use gpgpu_graphs::{Gpu, objects as graph_objects};
+use gpgpu_graphs::Gpu;
 use gpgpu_protocol::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -195,9 +195,9 @@ fn allocate(
         if size == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let allocation = graph_objects::Allocation::new::<Soft>(cx.handle, size)?;
-        address = allocation.address;
-        Ok(Work::Alloc(Arc::new(allocation)))
+        let allocation = graph::allocate(&stream, size)?;
+        address = allocation.address();
+        Ok(Work::Alloc(allocation))
     })?;
     if recorded {
         return out.set(address);
