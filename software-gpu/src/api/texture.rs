@@ -10,7 +10,6 @@ use crate::array::{
 };
 use crate::config::{MAX_LINEAR, MAX_LINEAR2D, TEXTURE_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use crate::context::Context;
-use crate::driver;
 use crate::exec::{Class, Format, Image, Layout, Outside, Place, Sampler, Surface, Texture};
 use crate::ffi::{Pointer, Result, export};
 
@@ -117,6 +116,7 @@ fn memory(resource: &CUDA_RESOURCE_DESC) -> Result<Source> {
         (of.width, of.height, of.pitchInBytes)
     };
     require(width > 0 && height > 0)?;
+    // NVIDIA's driver takes any address (seen with 580): a kernel that samples where no memory is has a fault.
     let image = Image {
         place: Place::Device(of.devPtr),
         width: width as u32,
@@ -125,9 +125,6 @@ fn memory(resource: &CUDA_RESOURCE_DESC) -> Result<Source> {
         row,
         slice: 0,
     };
-    let bytes = (row * (height - 1) + width * element) as u64;
-    let there = driver::get()?.memory.classify(of.devPtr, bytes, false)?;
-    require(matches!(there, crate::memory::Place::Known(_)))?;
     Ok(Source {
         levels: vec![image],
         form: CUDA_ARRAY3D_DESCRIPTOR::default(),

@@ -6,7 +6,6 @@ use gpgpu_protocol::{
     cuda::*,
 };
 
-use super::copy::{known, known_plane};
 use crate::cuda::driver;
 use crate::worker::{
     arrays::Kind,
@@ -14,21 +13,7 @@ use crate::worker::{
     session::{Data, Session},
 };
 
-/// The most bytes of an element.
-const ELEMENT: usize = 16;
-
-/// Bytes of an element; at least, for a format that is not known here: what it is the driver decides.
-fn element(format: CUarray_format, channels: u32) -> usize {
-    let bytes = match format {
-        CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
-        CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
-        CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
-        _ => return ELEMENT,
-    };
-    bytes * channels.min(4) as usize
-}
-
-/// What a texture or surface is to read, as the driver takes it: arrays are looked up, and memory is the client's as a whole.
+/// What a texture or surface is to read, as the driver takes it: arrays are looked up.
 pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     let mut native = CUDA_RESOURCE_DESC {
         resType: of.kind,
@@ -46,14 +31,9 @@ pub fn resource(session: &Session, of: &TextureResource) -> Result<CUDA_RESOURCE
             let raw = session.objects.raw::<MipmappedArray>(of.array);
             native.res.devPtr = raw.map_err(missing)?;
         }
+        // Any address, as with NVIDIA's driver: some programs' textures are longer than their memory. Only kernels read it, which may read
+        // anything in this process.
         CU_RESOURCE_TYPE_LINEAR | CU_RESOURCE_TYPE_PITCH2D => {
-            if of.kind == CU_RESOURCE_TYPE_LINEAR {
-                known(session, of.address, of.width)?;
-            } else {
-                let row = of.width.checked_mul(element(of.format, of.channels));
-                let row = row.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-                known_plane(session, of.address, of.pitch, row, of.height)?;
-            }
             native.res = CUDA_RESOURCE_MEMORY {
                 devPtr: of.address,
                 format: of.format,
