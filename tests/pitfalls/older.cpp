@@ -28,6 +28,14 @@ static unsigned word_at(CUdeviceptr at) {
 }
 
 // Addresses of 32 bits are for contexts that no 64-bit process has; results are cleared all the same.
+// Some programs know the library by its name for linkers alone, which NVIDIA's driver has too. Both names are one library.
+PITFALL(50, the_library_has_two_names) {
+    void *one = dlopen("libcuda.so.1", RTLD_NOW), *other = dlopen("libcuda.so", RTLD_NOW);
+    if (!other && pitfall::backend() == "native")
+        pitfall::skip("this machine's driver has no libcuda.so");
+    EXPECT(one && one == other, "%p and %p: %s", one, other, other ? "two libraries" : dlerror());
+}
+
 PITFALL(50, addresses_of_32_bits_are_no_contexts) {
     Gpu gpu;
     unsigned narrow[2] = {7, 7}, other[2] = {7, 7};

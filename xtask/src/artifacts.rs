@@ -259,6 +259,10 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
             link(paths, &release, library, major, &stage)?;
         }
     }
+    // NVIDIA's driver has these names too, and some programs open no other.
+    for name in ["libcuda.so", "libnvidia-ml.so"] {
+        link_to(&format!("{name}.1"), &stage.shims().join(name))?;
+    }
     link_audit(paths, &release, &stage.shims().join("libgpgpu_audit.so"))?;
     let common = [
         "libcudart.so.12",
@@ -272,6 +276,7 @@ pub fn lay_out(paths: &Paths) -> Result<Stage> {
         }
     }
     for name in [
+        "libcuda.so",
         "libcuda.so.1",
         "libcublas.so.13",
         "libcublasLt.so.13",

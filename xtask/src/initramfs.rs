@@ -205,8 +205,14 @@ pub fn full(busybox: &Path, module: &Path, stage: &Stage) -> Result<Archive> {
         .flatten()
     {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.contains(".so") && !name.starts_with('.') && !name.ends_with(".source") {
-            archive.file(&format!("{SHIMS}/{name}"), &entry.path());
+        if !name.contains(".so") || name.starts_with('.') || name.ends_with(".source") {
+            continue;
+        }
+        let at = format!("{SHIMS}/{name}");
+        if let Ok(target) = fs::read_link(entry.path()) {
+            archive.link(&at, &target.to_string_lossy());
+        } else {
+            archive.file(&at, &entry.path());
             binaries.push(entry.path());
         }
     }
