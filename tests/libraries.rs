@@ -83,6 +83,7 @@ fn guest() {
         Ok("convolutions") => networks::convolutions(),
         Ok("graphs") => networks::graphs(),
         Ok("captures") => captures::launches(),
+        Ok("captures-workspaces") => captures::workspaces(),
         Ok("captures-wrong") => captures::wrong(),
         Ok("refusals") => networks::refusals(),
         Ok("transforms") => transforms::wrapper(),
@@ -206,6 +207,11 @@ fn products_and_copies_keep_the_order_of_their_stream() {
 #[test]
 fn captured_calls_are_done_by_each_launch_of_the_graph() {
     runs("captures");
+}
+
+#[test]
+fn a_captured_graph_has_the_workspace_of_a_handle_that_has_none() {
+    runs("captures-workspaces");
 }
 
 #[test]

@@ -111,6 +111,70 @@ pub fn launches() {
     cuda!(cuGraphExecDestroy(exec));
 }
 
+/// A library that allocates a workspace for a graph has it, for as long as the graph.
+pub fn workspaces() {
+    begin();
+    let blas = Blas::open();
+    let (stream, side) = (new_stream(), new_stream());
+    let handle = blas.create().unwrap();
+    let tell = || blas.call("cublasSetStream_v2", &[handle, stream as u64]);
+    assert_eq!(tell(), SUCCESS);
+    assert_eq!(blas.call("cublasSetPointerMode_v2", &[handle, 1]), SUCCESS);
+    // So many that cuBLAS reduces them in two launches.
+    const MANY: usize = 1 << 20;
+    let [x, y] = [(); 2].map(|()| alloc(MANY * 4));
+    let results = alloc(N * 4);
+    let fill = |at, value: f32| {
+        cuda!(cuMemsetD32_v2(at, value.to_bits(), MANY));
+        assert_eq!(synchronize(), CUresult::CUDA_SUCCESS);
+    };
+    let dot = |of, result| {
+        let words = [handle, MANY as u64, of, 1, of, 1, result];
+        blas.call("cublasSdot_v2", &words)
+    };
+    fill(x, 1.0);
+    fill(y, 2.0);
+    write(results, &[0.0; N]);
+    capture(stream);
+    for (of, result) in [(x, results), (y, results + 4), (x, results + 8)] {
+        assert_eq!(dot(of, result), SUCCESS);
+    }
+    let mut graph: CUgraph = null_mut();
+    cuda!(cuStreamEndCapture(stream, &mut graph));
+    // An allocation, the call, and a free, for each, as natively: the second and the third have what the one before freed.
+    let mut count = 0;
+    cuda!(cuGraphGetNodes(graph, null_mut(), &mut count));
+    let mut nodes = vec![null_mut(); count];
+    cuda!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count));
+    let mut addresses = vec![];
+    for node in nodes {
+        let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+        cuda!(cuGraphNodeGetType(node, &mut kind));
+        if kind == sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE {
+            let mut address = 0;
+            cuda!(cuGraphMemFreeNodeGetParams(node, &mut address));
+            addresses.push(address);
+        }
+    }
+    assert_eq!((count, addresses.len()), (9, 3));
+    assert!(addresses.iter().all(|of| *of == addresses[0]));
+    let mut exec: CUgraphExec = null_mut();
+    cuda!(cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    cuda!(cuGraphDestroy(graph));
+    for (launch, stream) in [stream, side, stream].into_iter().enumerate() {
+        fill(x, launch as f32);
+        cuda!(cuGraphLaunch(exec, stream));
+        let got = read(results);
+        let of_x = (launch * launch * MANY) as f32;
+        assert_eq!(got[..3], [of_x, 4.0 * MANY as f32, of_x]);
+    }
+    // The handle is on its stream, and has no workspace.
+    fill(x, 3.0);
+    assert_eq!(dot(x, results), SUCCESS);
+    assert_eq!(read(results)[0], 9.0 * MANY as f32);
+    cuda!(cuGraphExecDestroy(exec));
+}
+
 /// What no graph can have, and what the library refuses.
 pub fn wrong() {
     begin();

@@ -565,6 +565,10 @@ macro_rules! with_api {
             /// Says whether steps can wait for a part of a launch: whether lists may have steps 14. Older hosts have none, nor have drivers before
             /// CUDA 12.3.
             0x0e0f call custom gpgpuGraphEdges() client;
+            /// As `gpgpuGraphRecord`. If `workspace` is not 0, the call's handle, which is one of cuBLAS, has `bytes` bytes there as its workspace
+            /// during the call. If the library allocated memory in the call, `ended` is an error, and `memory` says how many bytes;
+            /// otherwise `memory` is 0.
+            0x0e10 wait custom gpgpuGraphRecordWith(part: New<GraphPart>, op: u32, arguments: Blob, workspace: u64, bytes: u64, result: Out<u32>, reply: Out<Blob>, ended: Out<u32>, commands: Out<u32>, memory: Out<u64>);
 
             // Arrays, textures and surfaces.
             /// Makes an array in the current context, under an id that the client chose. `form` is what is asked for, `made` what

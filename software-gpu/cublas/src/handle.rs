@@ -24,6 +24,8 @@ pub type RawHandle = *mut c_void;
 pub struct Settings {
     /// The stream of its work.
     pub stream: Name,
+    /// Whether it has a workspace of the program's.
+    pub has_workspace: bool,
     /// Whether scalars and results are in device memory.
     pub on_device: bool,
     /// `cublasMath_t`, which changes nothing.
@@ -33,6 +35,9 @@ pub struct Settings {
     /// `cublasSetSmCountTarget`, which changes nothing.
     pub multiprocessors: c_int,
 }
+
+/// The bytes that a reduction allocates in a graph if its handle has no workspace.
+const REDUCTION: usize = 8448;
 
 /// A handle's object.
 pub struct Handle {
@@ -49,6 +54,7 @@ pub fn create() -> Result<RawHandle> {
         work: Work::here().ok_or(Status::NotInitialized)?,
         settings: Mutex::new(Settings {
             stream: Name(null_mut()),
+            has_workspace: false,
             on_device: false,
             math: 0,
             atomics: 0,
@@ -122,11 +128,20 @@ impl Handle {
             return Err(Status::InvalidValue);
         }
         let Settings {
-            stream, on_device, ..
+            stream,
+            on_device,
+            has_workspace,
+            ..
         } = *self.settings();
         if on_device {
             let address = result.address();
-            return self.run(move |memory| memory.set(address, work(memory)?));
+            let work = move |memory: Memory| memory.set(address, work(memory)?);
+            // As NVIDIA's, which reduces in two launches: so it needs memory for what the first leaves to the second.
+            let queued = match has_workspace {
+                true => self.work.queue(stream, false, work),
+                false => self.work.queue_with_memory(stream, REDUCTION, work),
+            };
+            return queued.map_err(|_| Status::ExecutionFailed);
         }
         let value = self.work.answer(stream, work);
         result.set(value.map_err(|_| Status::ExecutionFailed)?)

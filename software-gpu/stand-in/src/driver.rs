@@ -41,6 +41,9 @@ pub struct Driver {
         c_int,
     ) -> Code,
     bytes: unsafe extern "C" fn(*mut *mut c_void, u64, usize, c_int) -> Code,
+    is_capturing: unsafe extern "C" fn(*mut c_void, *mut c_uint) -> Code,
+    allocate: unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> Code,
+    free: unsafe extern "C" fn(u64, *mut c_void) -> Code,
 }
 
 fn check(code: Code) -> Result<(), Code> {
@@ -118,7 +121,35 @@ impl Driver {
                 retain: *library.get(b"cuDevicePrimaryCtxRetain").ok()?,
                 queue: *library.get(b"softwareGpuQueue").ok()?,
                 bytes: *library.get(b"softwareGpuBytes").ok()?,
+                is_capturing: *library.get(b"cuStreamIsCapturing").ok()?,
+                allocate: *library.get(b"cuMemAllocAsync").ok()?,
+                free: *library.get(b"cuMemFreeAsync").ok()?,
             })
+        }
+    }
+
+    /// Does something with a stream. If it is captured, the stream has so many bytes of memory meanwhile, as NVIDIA's libraries take it for what
+    /// a graph is to do.
+    ///
+    /// # Errors
+    /// The driver's, and those of `body`.
+    pub fn with_memory<T>(
+        &self,
+        stream: Name,
+        bytes: usize,
+        body: impl FnOnce() -> Result<T, Code>,
+    ) -> Result<T, Code> {
+        let (mut status, mut address) = (0, 0);
+        // SAFETY: the pointers are to values that live across the calls.
+        unsafe {
+            check((self.is_capturing)(stream.0, &mut status))?;
+            if status == 0 {
+                return body();
+            }
+            check((self.allocate)(&mut address, bytes, stream.0))?;
+            let outcome = body();
+            check((self.free)(address, stream.0))?;
+            outcome
         }
     }
 

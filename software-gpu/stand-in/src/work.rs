@@ -41,6 +41,20 @@ impl Work {
             .queue(self.context, stream, wait, move || work(memory))
     }
 
+    /// Queues work in a stream that needs so many bytes of memory, which graphs allocate.
+    ///
+    /// # Errors
+    /// As [`Work::queue`].
+    pub fn queue_with_memory(
+        &self,
+        stream: Name,
+        bytes: usize,
+        work: impl FnOnce(Memory) -> Outcome + Clone + Send + 'static,
+    ) -> Result<(), Code> {
+        let queue = || self.queue(stream, false, work);
+        self.driver.with_memory(stream, bytes, queue)
+    }
+
     /// Queues work in a stream and waits for what it comes to.
     ///
     /// # Errors

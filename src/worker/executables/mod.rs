@@ -28,7 +28,7 @@ use gpgpu_protocol::{
 
 use self::bodies::Bodies;
 use self::charged::{Account, Taken};
-pub use self::part::{Part, Recorder};
+pub use self::part::{Part, Recorder, Refused};
 use self::step::{Made, Uses, can_be_disabled, is_in_context, make};
 use super::{lease::current_gpu, ops::known, session::Session};
 use crate::cuda::driver;
@@ -386,7 +386,7 @@ impl Executables {
         session: &Session,
         id: u64,
         body: impl FnOnce(&Recorder) -> Result<T, CUresult>,
-    ) -> Result<(T, Result<u64, CUresult>), CUresult> {
+    ) -> Result<(T, Result<u64, Refused>), CUresult> {
         check_new::<GraphPart, _>(&self.parts(), id, MOST_PARTS)?;
         let context = session.entered();
         let recorder = Recorder::new()?;
@@ -394,7 +394,7 @@ impl Executables {
         let part = match recorder.finish(context, &self.counted) {
             Ok(Some(part)) => part,
             Ok(None) => return Ok((done, Ok(0))),
-            Err(code) => return Ok((done, Err(code))),
+            Err(refused) => return Ok((done, Err(refused))),
         };
         let commands = part.commands;
         let mut parts = self.parts();

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use gpgpu_graphs::abi::kind;
+use gpgpu_graphs::abi::{CUDA_MEM_ALLOC_NODE_PARAMS, kind};
 use gpgpu_protocol::cuda::*;
 
 use crate::{cuda::driver, worker::captures};
@@ -49,12 +49,27 @@ impl Drop for Part {
     }
 }
 
+/// Why there is no part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// The error.
+    pub code: CUresult,
+    /// The bytes of device memory that was to be allocated by launches.
+    pub memory: u64,
+}
+
+impl From<CUresult> for Refused {
+    fn from(code: CUresult) -> Self {
+        Self { code, memory: 0 }
+    }
+}
+
 /// Nodes, and how many of them are launches, copies and fills.
 ///
 /// # Errors
 ///
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a node that a part cannot have: memory, calls of the host, events.
-fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), CUresult> {
+fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), Refused> {
     let mut length = 0;
     // SAFETY: the graph is the driver's and lives; NULL asks for the number alone.
     unsafe { driver::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut length) }?;
@@ -63,7 +78,7 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), CUresult> {
         // SAFETY: there is room for so many.
         unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut length) }?;
     }
-    let (mut all, mut commands) = (0, 0);
+    let (mut all, mut commands, mut memory) = (0, 0, 0);
     for node in nodes.into_iter().take(length) {
         let mut of = u32::MAX;
         // SAFETY: the node is the graph's; the pointer is to a value that lives across the call.
@@ -82,11 +97,24 @@ fn count(graph: CUgraph, depth: usize) -> Result<(usize, u64), CUresult> {
                     }
                     // The software GPU's libraries have no nodes to show.
                     Err(CUDA_ERROR_NOT_SUPPORTED) => commands += 1,
-                    Err(code) => return Err(code),
+                    Err(code) => return Err(code.into()),
                 }
             }
-            _ => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            kind::MEM_ALLOC => {
+                // SAFETY: all members are numbers and pointers, of which zero is a value.
+                let mut of: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
+                // SAFETY: the node is the graph's; the pointer is to a value that lives across the call.
+                unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut of).cast()) }?;
+                memory += of.bytesize as u64;
+            }
+            // With its allocation, which is refused.
+            kind::MEM_FREE if memory > 0 => {}
+            _ => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.into()),
         }
+    }
+    if memory > 0 {
+        let code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return Err(Refused { code, memory });
     }
     Ok((all, commands))
 }
@@ -170,7 +198,7 @@ impl Recorder {
         &self,
         context: u64,
         counted: &Arc<AtomicUsize>,
-    ) -> Result<Option<Part>, CUresult> {
+    ) -> Result<Option<Part>, Refused> {
         self.stop();
         let raw = self.outcome.replace(Ok(std::ptr::null_mut()))?;
         if raw.is_null() {

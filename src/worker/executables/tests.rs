@@ -19,7 +19,10 @@ use gpgpu_protocol::{
 use super::{MOST_STEPS, kind};
 use crate::{
     cuda::double,
-    worker::lifetimes_tests::{Rig, run},
+    worker::{
+        libraries,
+        lifetimes_tests::{Rig, run},
+    },
 };
 
 const BAD: CUresult = CUDA_ERROR_INVALID_VALUE;
@@ -382,7 +385,7 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
         (function.operation.op, writer.into_bytes())
     };
     let create = send("cublasCreate_v2", &[handle]);
-    let made = crate::worker::libraries::carry_out(
+    let made = libraries::carry_out(
         session,
         create.0,
         context,
@@ -391,8 +394,11 @@ fn a_librarys_work_is_recorded_in_a_stream_of_its_own() {
     );
     assert!(made.is_ok());
     let record = |serial: u64, (op, arguments): (u16, Vec<u8>)| {
-        let part = object_id::<GraphPart>(serial);
-        crate::worker::libraries::record(session, part, op, &arguments).map(|of| of.commands)
+        let wanted = libraries::Wanted {
+            part: object_id::<GraphPart>(serial),
+            workspace: None,
+        };
+        libraries::record(session, wanted, op, &arguments).map(|of| of.commands)
     };
     // What gives the GPU nothing, makes something, or is no command.
     for (op, arguments) in [

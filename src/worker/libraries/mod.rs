@@ -32,6 +32,7 @@ use super::{
     charges::Owner,
     counts,
     dispatch::{Answer, Carried},
+    executables::Refused,
     grace::{self, Ending, Name, Ticket},
     lease::{Named, current_gpu},
     objects::Entry,
@@ -41,7 +42,7 @@ use crate::cuda::library;
 pub use cudnn::Graphs;
 pub use handles::Handles;
 use handles::{State, lock};
-pub use recording::record;
+pub use recording::{Recorded, Wanted, record};
 
 /// What a call comes to: the library's status, or the driver's code where the library was not called.
 type Outcome = Result<u32, CUresult>;
@@ -143,10 +144,10 @@ struct Call<'a> {
     library: Library,
     function: &'static Function,
     values: Vec<Value>,
-    /// The id of the part that it becomes, if it is recorded.
-    part: Option<u64>,
+    /// The part that it becomes, if it is recorded.
+    part: Option<Wanted>,
     /// What came of that.
-    commands: Result<u64, CUresult>,
+    commands: Result<u64, Refused>,
 }
 
 impl Call<'_> {

@@ -3,7 +3,8 @@
 //!
 //! The library gives its work to a stream that is captured and lives for the one call: the stream that is the call's argument, or that
 //! the handle is told for as long. With a stream a handle of cuBLAS loses its workspace, so it is told that again too: without one
-//! cuBLAS may allocate, and no part of a graph can.
+//! cuBLAS may allocate, and no part of a graph can. A client whose handle has none is told how much cuBLAS allocated, and may ask again with a
+//! workspace for the call.
 
 use gpgpu_protocol::{
     api::Gives,
@@ -12,14 +13,28 @@ use gpgpu_protocol::{
 };
 
 use super::{Call, Outcome, handles::State};
-use crate::worker::{dispatch::Answer, executables::Recorder, objects::Entry, session::Session};
+use crate::worker::{
+    dispatch::Answer,
+    executables::{Recorder, Refused},
+    objects::Entry,
+    session::Session,
+};
 
 /// What comes of a call that is recorded.
 pub struct Recorded {
     /// What answers the call.
     pub answer: Answer,
     /// The launches, copies and fills that its part has; 0 if there is none. Or why there is none.
-    pub commands: Result<u64, CUresult>,
+    pub commands: Result<u64, Refused>,
+}
+
+/// A part that a call is to become.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Its id.
+    pub part: u64,
+    /// The workspace that the handle has for the call: the address and the bytes. `None` for its own.
+    pub workspace: Option<(u64, u64)>,
 }
 
 /// Carries out a command of a library, but records what that gives the GPU, as a part of graphs.
@@ -30,7 +45,7 @@ pub struct Recorded {
 /// or as [`Executables::record`](crate::worker::executables::Executables::record).
 pub fn record(
     session: &Session,
-    part: u64,
+    wanted: Wanted,
     op: u16,
     arguments: &[u8],
 ) -> Result<Recorded, CUresult> {
@@ -48,7 +63,7 @@ pub fn record(
         library,
         function,
         values,
-        part: Some(part),
+        part: Some(wanted),
         commands: Ok(0),
     };
     let outcome = call.carry_out(0);
@@ -66,7 +81,7 @@ impl Call<'_> {
     /// Records the call.
     pub(super) fn record(
         &mut self,
-        part: u64,
+        Wanted { part, workspace }: Wanted,
         class: Class,
         entry: &Entry,
         state: &mut State,
@@ -79,6 +94,9 @@ impl Call<'_> {
         if argument.is_none() && sets_stream.is_none() {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
+        if workspace.is_some() && (argument.is_some() || class.library() != Library::Cublas) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         // What the handle goes back to must be there still.
         let (own, _) = match argument {
             Some(_) => (0, 0),
@@ -89,9 +107,10 @@ impl Call<'_> {
                 words[at] = recorder.raw();
                 return self.call_recorded(recorder, &words);
             }
-            self.tell_stream(class, entry, recorder.raw(), state)?;
+            let meanwhile = workspace.or(state.workspace);
+            self.tell_stream(class, entry, recorder.raw(), meanwhile)?;
             let outcome = self.call_recorded(recorder, &words);
-            self.tell_stream(class, entry, own, state)?;
+            self.tell_stream(class, entry, own, state.workspace)?;
             outcome
         })?;
         self.commands = commands;
@@ -105,13 +124,13 @@ impl Call<'_> {
         outcome
     }
 
-    /// Tells a handle its stream, and its workspace again.
+    /// Tells a handle its stream, and behind that its workspace.
     fn tell_stream(
         &self,
         class: Class,
         entry: &Entry,
         stream: u64,
-        state: &State,
+        workspace: Option<(u64, u64)>,
     ) -> Result<(), CUresult> {
         let tell = |name, kinds: &[Kind], words: &[u64]| match self.call_library(name, kinds, words)
         {
@@ -125,7 +144,7 @@ impl Call<'_> {
                 &[entry.raw, stream],
             )?;
         }
-        match state.workspace {
+        match workspace {
             Some((address, bytes)) if class.library() == Library::Cublas => tell(
                 SETS_WORKSPACE,
                 &[Kind::Handle(class), Kind::Device, Kind::I64],

@@ -12,7 +12,8 @@ use super::module::image;
 use crate::worker::{
     counts,
     dispatch::Outcome,
-    executables, libraries,
+    executables,
+    libraries::{self, Recorded, Wanted},
     session::{Data, Session},
 };
 
@@ -195,17 +196,60 @@ pub fn gpgpuGraphRecord(
     request: request::gpgpuGraphRecord,
     _: Data,
 ) -> Outcome<reply::gpgpuGraphRecord> {
-    let op = u16::try_from(request.op).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    let recorded = libraries::record(session, request.part, op, &request.arguments.0)?;
+    let wanted = Wanted {
+        part: request.part,
+        workspace: None,
+    };
+    let recorded = record(session, wanted, request.op, &request.arguments)?;
     Ok(reply::gpgpuGraphRecord {
         part: (),
         op: (),
         arguments: (),
         result: recorded.answer.result,
-        reply: Blob(recorded.answer.into_reply()),
-        ended: recorded.commands.err().unwrap_or(CUDA_SUCCESS),
+        ended: recorded
+            .commands
+            .map_or_else(|of| of.code, |_| CUDA_SUCCESS),
         commands: recorded.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32,
+        reply: Blob(recorded.answer.into_reply()),
     })
+}
+
+/// The same with a workspace for the call, or with how much memory the library allocated.
+pub fn gpgpuGraphRecordWith(
+    session: &Session,
+    request: request::gpgpuGraphRecordWith,
+    _: Data,
+) -> Outcome<reply::gpgpuGraphRecordWith> {
+    let workspace = (request.workspace, request.bytes);
+    let wanted = Wanted {
+        part: request.part,
+        workspace: (workspace.0 != 0).then_some(workspace),
+    };
+    let recorded = record(session, wanted, request.op, &request.arguments)?;
+    Ok(reply::gpgpuGraphRecordWith {
+        part: (),
+        op: (),
+        arguments: (),
+        workspace: (),
+        bytes: (),
+        result: recorded.answer.result,
+        ended: recorded
+            .commands
+            .map_or_else(|of| of.code, |_| CUDA_SUCCESS),
+        commands: recorded.commands.unwrap_or(0).min(u64::from(u32::MAX)) as u32,
+        memory: recorded.commands.map_or_else(|of| of.memory, |_| 0),
+        reply: Blob(recorded.answer.into_reply()),
+    })
+}
+
+fn record(
+    session: &Session,
+    wanted: Wanted,
+    op: u32,
+    arguments: &Blob,
+) -> Result<Recorded, CUresult> {
+    let op = u16::try_from(op).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    libraries::record(session, wanted, op, &arguments.0)
 }
 
 /// Ends a part.

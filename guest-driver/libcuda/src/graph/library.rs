@@ -9,9 +9,9 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use gpgpu_graphs::{capture, node::Work};
+use gpgpu_graphs::{Gpu, Stream, capture, node::Work, objects::Allocation};
 use gpgpu_protocol::{
-    api::{GraphPart, Operation, Property, request},
+    api::{GraphPart, Operation, Property, Request, request},
     codec::Blob,
     cuda::*,
     libraries::{
@@ -24,6 +24,7 @@ use gpgpu_protocol::{
 use super::{Guest, named};
 use crate::{
     client::{Client, client},
+    device::attribute,
     ffi::Result,
 };
 
@@ -114,6 +115,94 @@ pub fn stream(operation: &Operation, arguments: &[u8]) -> Option<u64> {
     stream_of(of, &call::get(of, arguments).ok()?)
 }
 
+/// What the host made of a call that was to be recorded.
+struct Made {
+    part: u64,
+    result: CUresult,
+    reply: Blob,
+    ended: CUresult,
+    commands: u32,
+    /// The bytes that the library allocated.
+    memory: u64,
+}
+
+/// Has the host record a call.
+fn ask(client: &Client, op: u16, arguments: &[u8], workspace: Option<&Allocation>) -> Result<Made> {
+    let part = client.new_id::<GraphPart>();
+    let (op, arguments) = (op.into(), Blob(arguments.to_vec()));
+    if client.has(request::gpgpuGraphRecordWith::OPERATION.op) {
+        let made = client.call(&request::gpgpuGraphRecordWith {
+            part,
+            op,
+            arguments,
+            workspace: workspace.map_or(0, Allocation::address),
+            bytes: workspace.map_or(0, |of| of.bytes as u64),
+            result: true,
+            reply: true,
+            ended: true,
+            commands: true,
+            memory: true,
+        })?;
+        return Ok(Made {
+            part,
+            result: made.result,
+            reply: made.reply,
+            ended: made.ended,
+            commands: made.commands,
+            memory: made.memory,
+        });
+    }
+    // A host from before there were graphs has no such operation.
+    let made = client.call(&request::gpgpuGraphRecord {
+        part,
+        op,
+        arguments,
+        result: true,
+        reply: true,
+        ended: true,
+        commands: true,
+    })?;
+    Ok(Made {
+        part,
+        result: made.result,
+        reply: made.reply,
+        ended: made.ended,
+        commands: made.commands,
+        memory: 0,
+    })
+}
+
+/// The workspace that cuBLAS takes for itself, in bytes, by the GPU's architecture: `cublasSetWorkspace` names it.
+fn default_workspace(context: u64) -> Result<u64> {
+    let info = crate::device::device(Guest::device(context)?)?;
+    let major = attribute(info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    Ok(if major >= 9 { 32 << 20 } else { 4 << 20 })
+}
+
+/// Has the host record a call. cuBLAS, where a handle has no workspace of the program's, allocates one by nodes of the captured graph. This is
+/// done here: the graph has memory for it, which the call has as its workspace. So graphs that run at once do not share it, as natively.
+fn recorded(
+    client: &Client,
+    stream: &Stream,
+    op: u16,
+    arguments: &[u8],
+) -> (Result<Made>, Option<Arc<Allocation>>) {
+    let first = ask(client, op, arguments, None);
+    let memory = match &first {
+        Ok(first) if first.result == CUDA_SUCCESS && first.memory > 0 => first.memory,
+        _ => return (first, None),
+    };
+    let again = || {
+        let bytes = default_workspace(stream.context)?.max(memory.next_multiple_of(256));
+        let workspace = capture::allocate::<Guest>(stream, bytes as usize)?;
+        Ok((ask(client, op, arguments, Some(&workspace))?, workspace))
+    };
+    match again() {
+        Ok((made, workspace)) => (Ok(made), Some(workspace)),
+        Err(code) => (Err(code), None),
+    }
+}
+
 /// Who is handed what answers a call.
 pub type Read<'a> = &'a mut dyn FnMut(&[u8]);
 
@@ -157,17 +246,7 @@ pub fn record(
     if !capture::records::<Guest>(&stream)? {
         return Ok(false);
     }
-    let id = client.new_id::<GraphPart>();
-    // A host from before there were graphs has no such operation.
-    let made = client.call(&request::gpgpuGraphRecord {
-        part: id,
-        op: operation.op.into(),
-        arguments: Blob(arguments.to_vec()),
-        result: true,
-        reply: true,
-        ended: true,
-        commands: true,
-    });
+    let (made, workspace) = recorded(client, &stream, operation.op, arguments);
     if !matches!(&made, Ok(made) if made.ended == CUDA_SUCCESS) {
         // The capture is worth nothing; what comes of the call says the rest.
         let _ = capture::refuse::<Guest>(&stream);
@@ -175,10 +254,17 @@ pub fn record(
     let made = made?;
     if made.ended == CUDA_SUCCESS && made.commands > 0 {
         let part = Part {
-            id,
+            id: made.part,
             context: stream.context,
         };
-        capture::record_work::<Guest>(&stream, || Ok(Work::Own(Arc::new(part))))?;
+        let add = |work| capture::record_work::<Guest>(&stream, || Ok(work));
+        if let Some(workspace) = &workspace {
+            add(Work::Alloc(Arc::clone(workspace)))?;
+        }
+        add(Work::Own(Arc::new(part)))?;
+        if let Some(workspace) = workspace {
+            add(Work::Free(workspace))?;
+        }
     }
     match (made.result, made.ended, read) {
         (CUDA_SUCCESS, CUDA_SUCCESS, None) => {}

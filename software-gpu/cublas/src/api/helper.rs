@@ -56,7 +56,8 @@ export! {
 
     /// Also takes the handle back to its own workspace.
     fn cublasSetStream_v2(handle: RawHandle, stream: *mut c_void) |handle| {
-        handle.settings().stream = Name(stream);
+        let mut settings = handle.settings();
+        (settings.stream, settings.has_workspace) = (Name(stream), false);
         Ok(())
     }
 
@@ -101,10 +102,11 @@ export! {
         mode.set(handle.settings().atomics)
     }
 
-    /// Memory for intermediate results, at a multiple of 256 bytes. This library needs none.
-    fn cublasSetWorkspace_v2(handle: RawHandle, workspace: *mut c_void, _size: usize) |handle| {
-        let _ = handle;
-        require((workspace as usize).is_multiple_of(256))
+    /// Memory for intermediate results, at a multiple of 256 bytes. This library needs none, but without it graphs allocate some.
+    fn cublasSetWorkspace_v2(handle: RawHandle, workspace: *mut c_void, size: usize) |handle| {
+        require((workspace as usize).is_multiple_of(256))?;
+        handle.settings().has_workspace = size > 0;
+        Ok(())
     }
 
     /// How many multiprocessors work is to use; zero is for all.
