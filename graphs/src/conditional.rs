@@ -184,17 +184,20 @@ impl<G: Gpu> Inner<G> {
         Ok(nodes.iter().any(is))
     }
 
-    /// Whether a graph can be made executable now, as far as its values go.
+    /// Whether a graph can be made executable now, as far as its values and its memory go.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of them; `CUDA_ERROR_NOT_SUPPORTED` if there is an executable graph of it already.
-    pub(crate) fn check_conditions(&mut self, graph: u64) -> Result {
+    /// `CUDA_ERROR_INVALID_VALUE` if no node depends on one of the values; `CUDA_ERROR_NOT_SUPPORTED` if it has values or memory, and there is
+    /// an executable graph of it already.
+    pub(crate) fn check_instantiable(&mut self, graph: u64) -> Result {
         let of = self.graph(graph)?;
         if of.conditions.iter().any(|of| of.node.is_none()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let exec = of.exec.filter(|_| !of.conditions.is_empty());
+        let exec = of
+            .exec
+            .filter(|_| !of.conditions.is_empty() || of.has_memory);
         if exec.is_some_and(|exec| self.execs.contains_key(&exec)) {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }

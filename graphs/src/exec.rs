@@ -11,6 +11,7 @@ use crate::{
     abi::{AUTO_FREE_ON_LAUNCH, CUgraphEdgeData, DEVICE_LAUNCH, UPLOAD, USE_NODE_PRIORITY},
     conditional::check_bodies,
     node::Work,
+    objects::Allocation,
     store::{Edge, Inner, Map, Node, Tag},
 };
 
@@ -220,7 +221,7 @@ pub fn instantiate<G: Gpu>(graph: u64, flags: u64) -> Result<u64> {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let flat = flatten(inner, graph)?;
-        inner.check_conditions(graph)?;
+        inner.check_instantiable(graph)?;
         Ok(flat)
     })?;
     check_bodies::<G>(&steps)?;
@@ -260,6 +261,10 @@ impl<G: Gpu> Exec<G> {
     }
 
     /// Launches it.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` if memory that it allocates was not freed, or if it frees memory that no launch has allocated; the driver's.
     pub fn launch(&self, stream: CUstream, per_thread: bool) -> Result {
         let state = self.state();
         let steps = &state.steps;
@@ -275,13 +280,20 @@ impl<G: Gpu> Exec<G> {
                 _ => None,
             })
         };
+        let freed = || {
+            memory.iter().filter_map(|step| match &step.work {
+                Work::Free(of) => Some(of),
+                _ => None,
+            })
+        };
         if self.flags & AUTO_FREE_ON_LAUNCH != 0 {
             allocated().for_each(|of| {
                 of.end();
             });
         }
         // All or none.
-        if allocated().any(|of| of.is_live()) {
+        let is_own = |freed: &Arc<Allocation>| allocated().any(|of| Arc::ptr_eq(of, freed));
+        if allocated().any(|of| of.is_live()) || freed().any(|of| !of.is_live() && !is_own(of)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         G::launch(&self.of, steps, stream, per_thread)?;
@@ -292,6 +304,10 @@ impl<G: Gpu> Exec<G> {
                 _ => {}
             }
         }
+        // A node may free what another, which has no order with it, allocates.
+        freed().for_each(|of| {
+            of.end();
+        });
         if let Some(objects) = &self.objects {
             // A launch keeps them, whatever becomes of the graph meanwhile.
             let held = Arc::clone(objects);

@@ -68,6 +68,9 @@ pub struct Graph {
     pub conditions: Vec<Condition>,
     /// The executable graph that was made of it last.
     pub exec: Option<u64>,
+    /// Nodes of it, or of graphs that became a node's own, allocate or free memory. Then it stays as it was made, and has one executable
+    /// graph at a time.
+    pub has_memory: bool,
     /// Memory of its allocation nodes, with the node behind which no other node uses it.
     freed: Vec<(u64, Arc<Memory>)>,
 }
@@ -237,8 +240,12 @@ impl<G: Gpu> Inner<G> {
         {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if matches!(work, Work::Alloc(_) | Work::Free(_)) && self.graph(graph)?.moved {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        if matches!(work, Work::Alloc(_) | Work::Free(_)) {
+            let of = self.graph(graph)?;
+            if of.moved {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            of.has_memory = true;
         }
         let handle = self.new_handle(Tag::Node);
         match &work {
@@ -260,6 +267,8 @@ impl<G: Gpu> Inner<G> {
             && let Some(child) = self.graphs.get_mut(&child)
         {
             child.owner = Some(handle);
+            let has_memory = child.has_memory;
+            self.graph(graph)?.has_memory |= has_memory;
         }
         let of = self.graph(graph)?;
         let number = of.numbered;
@@ -386,8 +395,14 @@ impl<G: Gpu> Inner<G> {
     }
 
     /// Removes edges of a graph; none of them if one is not there. An edge is that, too, which is said to wait for all and does not.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory.
     pub fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, CUgraphEdgeData)]) -> Result {
-        self.graph(graph)?;
+        if self.graph(graph)?.has_memory {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         for &(from, to, data) in edges {
             let node = self.node(to)?;
             let is_it = |(of, edge): &Edge| *of == from && (*edge == data || data.is_whole());
@@ -402,9 +417,13 @@ impl<G: Gpu> Inner<G> {
     }
 
     /// Destroys a node.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` in a graph with memory: nodes behind this one may rely on its order.
     pub fn remove_node(&mut self, handle: u64) -> Result {
         let node = self.node(handle)?.clone();
-        if matches!(node.work, Work::Alloc(_) | Work::Free(_)) {
+        if self.graph(node.graph)?.has_memory {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         for (from, _) in &node.dependencies {
@@ -569,7 +588,13 @@ impl<G: Gpu> Inner<G> {
         bytes: usize,
     ) -> Option<Arc<Memory>> {
         let fits = |of: &Memory| of.context == context && of.bytes >= bytes;
-        if !self.graphs.get(&graph)?.freed.iter().any(|(_, of)| fits(of)) {
+        if !self
+            .graphs
+            .get(&graph)?
+            .freed
+            .iter()
+            .any(|(_, of)| fits(of))
+        {
             return None;
         }
         let whole = after.iter().filter(|(_, edge)| edge.is_whole());

@@ -550,6 +550,57 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
     CK(cuMemFree(made));
 }
 
+// A stream may end before the capture that it has joined: nothing of it is lost, and it still has to be joined.
+PITFALL(36, streams_may_end_before_their_capture) {
+    Gpu gpu;
+    CUstream origin = new_stream();
+    CUdeviceptr x = device_words(2);
+    CUevent forked, joined;
+    CK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    CK(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    for (int joins = 0; joins < 3; joins++) {
+        CUstream side;
+        CUgraph graph = nullptr;
+        CK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+        CK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        CK(cuMemsetD32Async(x, 3, 1, origin));
+        CK(cuEventRecord(forked, origin));
+        CK(cuStreamWaitEvent(side, forked, 0));
+        CK(cuMemsetD32Async(x + 4, 4, 1, side));
+        CK(cuEventRecord(joined, side));
+        // Before the stream ends, after it, and not at all.
+        if (joins == 0)
+            CK(cuStreamWaitEvent(origin, joined, 0));
+        CK(cuStreamDestroy(side));
+        if (joins == 1)
+            CK(cuStreamWaitEvent(origin, joined, 0));
+        CK(cuMemsetD32Async(x, 5, 1, origin));
+        CK_IS(cuStreamEndCapture(origin, &graph), joins == 2 ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS);
+        if (graph) {
+            CUgraphExec exec;
+            CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+            CK(cuMemsetD32(x, 0, 2));
+            CK(cuGraphLaunch(exec, origin));
+            CK(cuStreamSynchronize(origin));
+            unsigned got[2] = {};
+            CK(cuMemcpyDtoH(got, x, 8));
+            EXPECT(got[0] == 5 && got[1] == 4, "%u %u", got[0], got[1]);
+            CK(cuGraphExecDestroy(exec));
+            CK(cuGraphDestroy(graph));
+        }
+    }
+    // Whoever has the graph need not ask for it.
+    CUgraph given;
+    size_t nodes = 0;
+    CK(cuGraphCreate(&given, 0));
+    CK(cuStreamBeginCaptureToGraph(origin, given, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CK(cuMemsetD32Async(x, 3, 1, origin));
+    CK(cuStreamEndCapture(origin, nullptr));
+    CK(cuGraphGetNodes(given, nullptr, &nodes));
+    EXPECT(nodes == 1, "%zu nodes", nodes);
+    CK(cuGraphDestroy(given));
+}
+
 PITFALL(38, external_events_are_nodes) {
     Gpu gpu;
     CUstream stream = new_stream(), other = new_stream();

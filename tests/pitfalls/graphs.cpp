@@ -1,29 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-// Graphs: made by hand, asked about, changed, cloned, launched, ended (pitfalls 7, 39 to 42, 63, 68).
-#include "driver.h"
-
-static CUgraph new_graph() {
-    CUgraph graph = nullptr;
-    CK(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
-static CUgraphExec instantiate(CUgraph graph, unsigned long long flags = 0) {
-    CUgraphExec exec = nullptr;
-    CK(cuGraphInstantiateWithFlags(&exec, graph, flags));
-    return exec;
-}
-
-static void launch(CUgraphExec exec, CUstream stream) {
-    CK(cuGraphLaunch(exec, stream));
-    CK(cuStreamSynchronize(stream));
-}
-
-static unsigned word_at(CUdeviceptr at) {
-    unsigned word = ~0u;
-    CK(cuMemcpyDtoH(&word, at, 4));
-    return word;
-}
+// Graphs: made by hand, asked about, changed, cloned, launched, ended (pitfalls 7, 39 to 42, 63).
+#include "graphs.h"
 
 // A launch of `step`: word = word * factor + term.
 struct Step {
@@ -49,31 +26,11 @@ static CUgraphNode add_step(CUgraph graph, std::vector<CUgraphNode> after, CUfun
     return node;
 }
 
-static CUDA_MEMCPY3D line(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    CUDA_MEMCPY3D copy{};
-    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = from;
-    copy.dstDevice = to;
-    copy.WidthInBytes = bytes;
-    copy.Height = copy.Depth = 1;
-    return copy;
-}
-
 static CUDA_MEMCPY3D line_to_host(void *to, CUdeviceptr from, size_t bytes) {
     CUDA_MEMCPY3D copy = line(0, from, bytes);
     copy.dstMemoryType = CU_MEMORYTYPE_HOST;
     copy.dstHost = to;
     return copy;
-}
-
-static CUDA_MEMSET_NODE_PARAMS words_of(CUdeviceptr at, unsigned value, size_t count) {
-    CUDA_MEMSET_NODE_PARAMS fill{};
-    fill.dst = at;
-    fill.value = value;
-    fill.elementSize = 4;
-    fill.width = count;
-    fill.height = 1;
-    return fill;
 }
 
 PITFALL(39, parameters_are_the_processs_own_and_can_be_changed) {
@@ -522,81 +479,6 @@ PITFALL(41, clones_are_apart_and_find_their_nodes) {
     CK(cuGraphDestroy(clone));
     CK(cuGraphExecDestroy(one));
     CK(cuGraphExecDestroy(two));
-}
-
-PITFALL(68, memory_of_graphs) {
-    Gpu gpu;
-    CUstream stream = new_stream();
-    CUfunction fill = gpu.function("fill");
-    auto reserved = [&] {
-        cuuint64_t bytes = ~0ull;
-        CK(cuDeviceGetGraphMemAttribute(gpu.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
-        return bytes;
-    };
-    const unsigned count = 1 << 20;
-    CUdeviceptr out = device_words(4);
-    CUgraph graph;
-    for (bool captured : {true, false}) {
-        CUdeviceptr made = 0;
-        if (captured) {
-            CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-            CK(cuMemAllocAsync(&made, count * 4, stream));
-            LAUNCH(fill, 4, 64, stream, made, 3u, count);
-            CK(cuMemcpyDtoDAsync(out, made + count * 4 - 4, 4, stream));
-            CK(cuMemFreeAsync(made, stream));
-            CK(cuStreamEndCapture(stream, &graph));
-        } else {
-            graph = new_graph();
-            CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
-            alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-            alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu.device}};
-            alloc.bytesize = count * 4;
-            CUgraphNode nodes[4];
-            CK(cuGraphAddMemAllocNode(&nodes[0], graph, nullptr, 0, &alloc));
-            made = alloc.dptr;
-            CUDA_MEMSET_NODE_PARAMS words = words_of(made, 4, count);
-            CK(cuGraphAddMemsetNode(&nodes[1], graph, &nodes[0], 1, &words, gpu.context));
-            CUDA_MEMCPY3D copy = line(out, made + count * 4 - 4, 4);
-            CK(cuGraphAddMemcpyNode(&nodes[2], graph, &nodes[1], 1, &copy, gpu.context));
-            CK(cuGraphAddMemFreeNode(&nodes[3], graph, &nodes[2], 1, made));
-            CUdeviceptr freed = 0;
-            CK(cuGraphMemFreeNodeGetParams(nodes[3], &freed));
-            EXPECT(freed == made, "0x%llx", freed);
-            CUgraph clone;
-            CK_IS(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
-            CK_IS(cuGraphDestroyNode(nodes[3]), CUDA_ERROR_NOT_SUPPORTED);
-        }
-        EXPECT(made != 0, "no address");
-        CUgraphExec exec = instantiate(graph);
-        for (int i = 0; i < 3; i++)
-            launch(exec, stream);
-        EXPECT(word_at(out) == (captured ? 3 : 4), "%u", word_at(out));
-        EXPECT(reserved() >= count * 4, "%llu bytes", (unsigned long long)reserved());
-        CK(cuGraphExecDestroy(exec));
-        CK(cuGraphDestroy(graph));
-        CK(cuDeviceGraphMemTrim(gpu.device));
-        EXPECT(reserved() == 0, "%llu bytes are left", (unsigned long long)reserved());
-    }
-    // Memory that a launch leaves: it is freed as any other, or by the next launch where the graph was made for that.
-    CUdeviceptr left = 0;
-    CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    CK(cuMemAllocAsync(&left, 4096, stream));
-    LAUNCH(fill, 1, 64, stream, left, 8u, 1024u);
-    CK(cuStreamEndCapture(stream, &graph));
-    CUgraphExec exec = instantiate(graph);
-    launch(exec, stream);
-    EXPECT(word_at(left) == 8, "%u", word_at(left));
-    CK_IS(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
-    CK(cuMemFreeAsync(left, stream));
-    launch(exec, stream);
-    CK(cuMemFree(left));
-    CK(cuGraphExecDestroy(exec));
-    exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-    for (int i = 0; i < 3; i++)
-        launch(exec, stream);
-    CK(cuMemFree(left));
-    CK(cuGraphExecDestroy(exec));
-    CK(cuGraphDestroy(graph));
 }
 
 PITFALL(41, graphs_in_graphs_and_written_out) {

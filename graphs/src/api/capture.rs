@@ -39,17 +39,19 @@ pub unsafe fn cuStreamBeginCaptureToGraph<G: Gpu, const PT: bool>(
     capture::begin::<G>(&stream, mode, Some((graph as u64, edges)))
 }
 
-/// `cuStreamEndCapture`: the graph is NULL where it fails.
+/// `cuStreamEndCapture`: the graph is NULL where it fails. A program that has the graph need not ask for it.
 pub unsafe fn cuStreamEndCapture<G: Gpu, const PT: bool>(
     stream: CUstream,
     graph: *mut CUgraph,
 ) -> Result {
     G::ready()?;
-    // SAFETY: promised by the caller.
-    unsafe { set(graph, std::ptr::null_mut()) }?;
-    let handle = capture::end::<G>(&G::stream(stream, PT)?)?;
-    // SAFETY: as above.
-    unsafe { set(graph, handle as CUgraph) }
+    let tell = |handle| match graph.is_null() {
+        true => Ok(()),
+        // SAFETY: promised by the caller.
+        false => unsafe { set(graph, handle) },
+    };
+    tell(std::ptr::null_mut())?;
+    tell(capture::end::<G>(&G::stream(stream, PT)?)? as CUgraph)
 }
 
 /// `cuStreamIsCapturing`.

@@ -33,7 +33,10 @@ pub(super) unsafe fn read(params: *const CUgraphNodeParams) -> Result<CUgraphNod
 /// # Safety
 ///
 /// The pointer is NULL or valid, and so is what the structure points to.
-unsafe fn described<G: Gpu>(params: *const CUgraphNodeParams, before: Option<&Work>) -> Result<Work> {
+unsafe fn described<G: Gpu>(
+    params: *const CUgraphNodeParams,
+    before: Option<&Work>,
+) -> Result<Work> {
     // SAFETY: promised by the caller.
     let given = unsafe { read(params) }?;
     if before.is_some_and(|before| before.kind() != given.type_) {

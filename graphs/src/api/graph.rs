@@ -46,12 +46,9 @@ pub unsafe fn cuGraphClone<G: Gpu, const PT: bool>(clone: *mut CUgraph, of: CUgr
         if graph.captures {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
-        let nodes = graph.nodes.clone();
-        for node in nodes {
-            // Their memory has one address, and so one graph.
-            if matches!(inner.node(node)?.work, Work::Alloc(_) | Work::Free(_)) {
-                return Err(CUDA_ERROR_NOT_SUPPORTED);
-            }
+        // Its memory has one address, and so one graph.
+        if graph.has_memory {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         inner.clone_graph(of as u64)
     })?;

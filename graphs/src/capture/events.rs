@@ -212,39 +212,36 @@ pub fn forget_event<G: Gpu>(event: u64) {
     }
 }
 
-/// A stream has ended. If a capture began there, nobody can end it any more.
+/// A stream has ended, and with it the capture that began in it. Another capture that it records for goes on, as in NVIDIA's driver, and
+/// still has to be joined with what the stream has recorded.
 pub fn forget_stream<G: Gpu>(key: u64) {
     if !any::<G>() {
         return;
     }
     G::store().with(|inner| {
-        let Some(recording) = inner.captures.streams.get(&key) else {
+        let recording = inner.captures.streams.get(&key);
+        let Some(id) = recording.map(|of| of.capture) else {
             return;
         };
-        let id = recording.capture;
-        inner.captures.invalidate(id);
-        if inner
-            .captures
-            .open
-            .get(&id)
-            .is_some_and(|of| of.origin == key)
-        {
+        let open = inner.captures.open.get(&id);
+        if open.is_some_and(|of| of.origin == key) {
+            inner.captures.invalidate(id);
             inner.close(id);
-        } else {
-            inner.captures.streams.remove(&key);
         }
     });
 }
 
-/// A context has ended, with its streams.
+/// A context has ended, with its streams: nothing comes of their captures.
 pub fn forget_context<G: Gpu>(context: u64) {
     if !any::<G>() {
         return;
     }
     let keys: Vec<u64> = G::store().with(|inner| {
-        let streams = inner.captures.streams.iter();
-        let of = streams.filter(|(_, of)| of.context == context);
-        of.map(|(key, _)| *key).collect()
+        let of: Vec<_> = inner.captures.of_context(context).collect();
+        for (_, capture) in &of {
+            inner.captures.invalidate(*capture);
+        }
+        of.into_iter().map(|(key, _)| key).collect()
     });
     keys.into_iter().for_each(forget_stream::<G>);
 }

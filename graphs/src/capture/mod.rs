@@ -76,6 +76,14 @@ impl Captures {
         self.events.len()
     }
 
+    /// The streams of a context that record, with their captures.
+    fn of_context(&self, context: u64) -> impl Iterator<Item = (u64, u64)> {
+        let streams = self.streams.iter();
+        streams
+            .filter(move |(_, of)| of.context == context)
+            .map(|(key, of)| (*key, of.capture))
+    }
+
     fn invalidate(&mut self, capture: u64) {
         if let Some(capture) = self.open.get_mut(&capture) {
             capture.is_valid = false;
@@ -284,7 +292,10 @@ pub fn allocate<G: Gpu>(stream: &Stream, bytes: usize) -> Result<Arc<Allocation>
         let capture = inner.recording(stream)?;
         let capture = capture.ok_or(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
         let graph = inner.captures.open[&capture].graph;
-        Ok((graph, inner.captures.streams[&stream.key].dependencies.clone()))
+        Ok((
+            graph,
+            inner.captures.streams[&stream.key].dependencies.clone(),
+        ))
     })?;
     G::store().allocate(graph, &dependencies, stream.context, bytes)
 }
@@ -396,10 +407,10 @@ pub fn refuse_context<G: Gpu>(context: u64) -> Result {
         return Ok(());
     }
     G::store().with(|inner| {
-        let streams = inner.captures.streams.values();
-        let found: Vec<u64> = streams
-            .filter(|of| of.context == context)
-            .map(|of| of.capture)
+        let found: Vec<u64> = inner
+            .captures
+            .of_context(context)
+            .map(|(_, capture)| capture)
             .collect();
         for capture in &found {
             inner.captures.invalidate(*capture);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Graphs and captures on a driver that does nothing.
 
+mod memory;
+
 use std::{
     ffi::c_void,
     sync::{
@@ -718,9 +720,10 @@ fn pitfall_40_objects_end_with_their_last_holder() {
     let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
     with(|inner| inner.forget_graph(graph));
     assert_eq!(ENDED.load(Ordering::Relaxed), 0);
+    let launches = LAUNCHES.load(Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { api::cuGraphLaunch::<Fake, false>(exec as CUgraphExec, 1 as CUstream) }.unwrap();
-    assert_eq!(LAUNCHES.load(Ordering::Relaxed), 1);
+    assert_eq!(LAUNCHES.load(Ordering::Relaxed), launches + 1);
     // SAFETY: as above.
     unsafe { api::cuGraphExecDestroy::<Fake, false>(exec as CUgraphExec) }.unwrap();
     assert_eq!(ENDED.load(Ordering::Relaxed), 1);
@@ -730,77 +733,31 @@ fn pitfall_40_objects_end_with_their_last_holder() {
 }
 
 #[test]
-fn pitfall_68_memory_is_a_graphs_until_nothing_uses_it() {
+fn pitfall_36_a_stream_that_ends_leaves_the_capture_that_it_joined() {
     let _alone = alone();
-    let allocation = STORE.allocate(0, &[], 7, 64).unwrap();
-    let address = allocation.address();
-    let graph = with(|inner| {
-        let graph = inner.create();
-        inner.add(graph, &[], Work::Alloc(allocation)).unwrap();
-        graph
-    });
-    let exec = exec::instantiate::<Fake>(graph, 0).unwrap();
-    with(|inner| inner.forget_graph(graph));
-    let launch = || {
-        with(|inner| inner.exec(exec))
-            .unwrap()
-            .launch(std::ptr::null_mut(), false)
-    };
-    assert_eq!(
-        STORE.free(address),
-        Some(Err(CUDA_ERROR_INVALID_VALUE)),
-        "no launch has allocated it"
-    );
-    assert_eq!(launch(), Ok(()));
-    assert_eq!(launch(), Err(CUDA_ERROR_INVALID_VALUE), "it was not freed");
-    assert_eq!(STORE.free(address), Some(Ok(())));
-    assert_eq!(launch(), Ok(()));
-    assert_eq!(STORE.free(address), Some(Ok(())));
-    with(|inner| {
-        let gone = inner.execs.remove(&exec);
-        inner.discard(gone);
-    });
-    assert_eq!(FREED.load(Ordering::Relaxed), address);
-    assert_eq!(STORE.free(address), None);
-}
-
-#[test]
-fn pitfall_68_allocations_that_follow_each_other_share_memory() {
-    let _alone = alone();
-    let add = |graph, after: &[u64], work| {
-        let edges: Vec<_> = after.iter().map(|of| (*of, Default::default())).collect();
-        with(|inner| inner.add(graph, &edges, work)).unwrap()
-    };
-    let allocate = |graph, after: &[u64], bytes| {
-        let edges: Vec<_> = after.iter().map(|of| (*of, Default::default())).collect();
-        STORE.allocate(graph, &edges, 7, bytes).unwrap()
-    };
-    let graph = with(Inner::create);
-    let first = allocate(graph, &[], 64);
-    let start = add(graph, &[], Work::Alloc(first.clone()));
-    let freed = add(graph, &[start], Work::Free(first.clone()));
-    let beside = allocate(graph, &[start], 64);
-    assert_ne!(beside.address(), first.address(), "it is in use meanwhile");
-    let longer = allocate(graph, &[freed], 65);
-    assert_ne!(longer.address(), first.address(), "it is too short");
-    let other = with(Inner::create);
-    let of_other = allocate(other, &[], 64);
-    assert_ne!(of_other.address(), first.address(), "it is another graph's");
-    let second = allocate(graph, &[freed], 32);
-    assert_eq!(second.address(), first.address());
-    let node = add(graph, &[freed], Work::Alloc(second.clone()));
-    let third = allocate(graph, &[freed], 32);
-    assert_ne!(third.address(), first.address(), "the second has it");
-    let found = with(|inner| inner.allocation(first.address())).unwrap();
-    assert!(Arc::ptr_eq(&found, &second), "the last one is freed there");
-    let twice = with(|inner| inner.add(graph, &[], Work::Free(first.clone())));
-    assert_eq!(twice, Err(CUDA_ERROR_INVALID_VALUE));
-    let ended = add(graph, &[node], Work::Free(second.clone()));
-    let fourth = allocate(graph, &[ended], 64);
-    assert_eq!(fourth.address(), first.address());
-    let address = first.address();
-    drop((first, second, found, fourth));
-    FREED.store(0, Ordering::Relaxed);
-    with(|inner| inner.forget_graph(graph));
-    assert_eq!(FREED.load(Ordering::Relaxed), address);
+    let (origin, other) = (stream(1), stream(2));
+    for is_joined in [true, false] {
+        capture::begin::<Fake>(&origin, CU_STREAM_CAPTURE_MODE_RELAXED, None).unwrap();
+        let record = |stream: &Stream| {
+            capture::record_work::<Fake>(stream, || Ok(Work::Empty)).unwrap();
+        };
+        record(&origin);
+        capture::record_event::<Fake>(5, &origin, false).unwrap();
+        let joined = capture::wait_event::<Fake>(&other, 5, false);
+        assert_eq!(joined, Ok(true));
+        record(&other);
+        if is_joined {
+            capture::record_event::<Fake>(6, &other, false).unwrap();
+            capture::wait_event::<Fake>(&origin, 6, false).unwrap();
+        }
+        capture::forget_stream::<Fake>(2);
+        record(&origin);
+        let graph = capture::end::<Fake>(&origin);
+        match is_joined {
+            true => with(|inner| inner.forget_graph(graph.unwrap())),
+            false => assert_eq!(graph, Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED)),
+        }
+        capture::forget_event::<Fake>(5);
+        capture::forget_event::<Fake>(6);
+    }
 }
