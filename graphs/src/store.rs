@@ -281,6 +281,17 @@ impl<G: Gpu> Inner<G> {
         Ok(true)
     }
 
+    /// Gives a child graph node another graph. The former one ends.
+    pub fn change_child(&mut self, node: u64, child: u64) -> Result {
+        let Work::Child(former) = self.node(node)?.work else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        self.graph(child)?.owner = Some(node);
+        self.node(node)?.work = Work::Child(child);
+        self.forget_graph(former);
+        Ok(())
+    }
+
     /// A node that was to have this graph was not made: a clone ends, another is the program's as before.
     pub fn give_back(&mut self, child: u64) {
         match self.graphs.get_mut(&child) {

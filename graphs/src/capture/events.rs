@@ -212,26 +212,26 @@ pub fn forget_event<G: Gpu>(event: u64) {
     }
 }
 
-/// A stream has ended. If a capture began there, nobody can end it any more.
+/// A stream has ended. If a capture began there, nobody can end it any more. Otherwise the capture goes on, and its end
+/// asks whether the stream's work was joined, as NVIDIA's driver does.
 pub fn forget_stream<G: Gpu>(key: u64) {
     if !any::<G>() {
         return;
     }
     G::store().with(|inner| {
-        let Some(recording) = inner.captures.streams.get(&key) else {
+        let Some(recording) = inner.captures.streams.remove(&key) else {
             return;
         };
         let id = recording.capture;
-        inner.captures.invalidate(id);
-        if inner
-            .captures
-            .open
-            .get(&id)
-            .is_some_and(|of| of.origin == key)
-        {
-            inner.close(id);
-        } else {
-            inner.captures.streams.remove(&key);
+        match inner.captures.open.get_mut(&id) {
+            Some(capture) if capture.origin != key => {
+                let nodes = recording.dependencies.iter().map(|(node, _)| *node);
+                capture.left.extend(nodes);
+            }
+            _ => {
+                inner.captures.invalidate(id);
+                inner.close(id);
+            }
         }
     });
 }
@@ -244,7 +244,11 @@ pub fn forget_context<G: Gpu>(context: u64) {
     let keys: Vec<u64> = G::store().with(|inner| {
         let streams = inner.captures.streams.iter();
         let of = streams.filter(|(_, of)| of.context == context);
-        of.map(|(key, _)| *key).collect()
+        let (keys, captures): (Vec<_>, Vec<_>) = of.map(|(key, of)| (*key, of.capture)).unzip();
+        for capture in captures {
+            inner.captures.invalidate(capture);
+        }
+        keys
     });
     keys.into_iter().for_each(forget_stream::<G>);
 }
