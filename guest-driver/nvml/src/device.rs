@@ -42,6 +42,11 @@ fn find(to: Out<Handle>, is_it: impl Fn(&host::Device) -> bool) -> Result {
     to.set(place.ok_or(status::NOT_FOUND)? + 1)
 }
 
+/// Whether a text names this UUID: NVIDIA's NVML takes it without the prefix, too, as programs of CUDA write it.
+pub fn is_uuid(uuid: &str, given: &str) -> bool {
+    given == uuid || uuid.strip_prefix("GPU-") == Some(given)
+}
+
 fn by_index(index: u32, to: Out<Handle>) -> Result {
     let known = host::known()?;
     to.required()?;
@@ -189,7 +194,7 @@ nvml! {
     /// A device by its UUID.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<Handle>) {
         let uuid = text(uuid)?;
-        find(device, |of| of.uuid == uuid)
+        find(device, |of| is_uuid(&of.uuid, &uuid))
     }
 
     /// A device by its place on the host's PCI bus.

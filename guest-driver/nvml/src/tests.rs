@@ -70,6 +70,16 @@ fn devices_come_in_the_order_of_their_addresses() {
 }
 
 #[test]
+fn devices_are_known_by_their_uuids_with_and_without_the_prefix() {
+    let uuid = "GPU-abababab-abab-abab-abab-abababababab";
+    assert!(device::is_uuid(uuid, uuid));
+    assert!(device::is_uuid(uuid, &uuid[4..]));
+    for other in ["", "GPU-", "GPU-abababab", &uuid.to_uppercase(), &uuid[5..]] {
+        assert!(!device::is_uuid(uuid, other), "{other}");
+    }
+}
+
+#[test]
 fn texts_are_given_whole_or_not_at_all() {
     let mut buffer = [1; 6];
     let to = Out(buffer.as_mut_ptr());
