@@ -13,7 +13,7 @@ use crate::{
     Out, Result,
     host::{self, Address, Known},
     links, nvml, sensors, status,
-    types::{FieldValue, Handle, PciInfo, PciInfoV1},
+    types::{FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo, PciInfoExt, PciInfoV1},
 };
 
 /// The place of a device by its handle.
@@ -236,6 +236,17 @@ nvml! {
     /// The device's place on the host's PCI bus.
     fn nvmlDeviceGetPciInfo_v3(device: Handle, pci_info: Out<PciInfo>) {
         pci_info.set(pci(device)?)
+    }
+
+    /// The same, with the class of PCI devices.
+    fn nvmlDeviceGetPciInfoExt(device: Handle, pci_info: Out<PciInfoExt>) {
+        let pci = pci(device)?;
+        pci_info.required()?;
+        // Another version may be shorter: no more than the first field is known to be there.
+        if Out(pci_info.0.cast::<u32>()).get()? != PCI_INFO_EXT_V1 {
+            return Err(status::ARGUMENT_VERSION_MISMATCH);
+        }
+        pci_info.set(pci.into())
     }
 
     /// The same, in the older form.
