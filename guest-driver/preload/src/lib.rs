@@ -33,8 +33,8 @@
 //! Limits: stripped libraries that do not export the runtime's functions are not touched, but Python modules that
 //! publish functions which pass everything on to them ([`python`]); nor are calls that link-time
 //! optimisation has inlined, nor what a program loads into a link namespace of its own (`dlmopen`). x86-64 and glibc
-//! only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program that needs that one. Programs that run with more rights than their caller (set-user-ID) ignore both
-//! libraries.
+//! only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program that needs that one.
+//! Programs that run with more rights than their caller (set-user-ID) ignore both libraries.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
