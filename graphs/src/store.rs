@@ -517,6 +517,22 @@ impl<G: Gpu> Inner<G> {
         Ok(clone)
     }
 
+    /// Whether nodes wait for each other in a circle, in a graph or in one of its nodes.
+    pub fn has_circle(&self, graph: u64) -> bool {
+        let Some(of) = self.graphs.get(&graph) else {
+            return false;
+        };
+        let mut within = of
+            .nodes
+            .iter()
+            .flat_map(|node| match &self.nodes[node].work {
+                Work::Child(child) => vec![*child],
+                Work::Conditional(of) => of.bodies.to_vec(),
+                _ => Vec::new(),
+            });
+        self.ordered(graph).is_err() || within.any(|inner| self.has_circle(inner))
+    }
+
     /// A graph's nodes, each behind all that it waits for.
     ///
     /// # Errors

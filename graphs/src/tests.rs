@@ -370,7 +370,13 @@ fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
         let circle = [(nodes[2], nodes[0], edge)];
         inner.connect(graph, &circle).unwrap();
         assert_eq!(inner.ordered(graph), Err(CUDA_ERROR_INVALID_VALUE));
+        assert!(inner.has_circle(graph) && !inner.has_circle(other));
+        let clone = inner.clone_graph(graph).unwrap();
+        let child = inner.add(other, &[], Work::Child(clone)).unwrap();
+        assert!(inner.has_circle(other));
+        inner.remove_node(child).unwrap();
         inner.disconnect(graph, &circle).unwrap();
+        assert!(!inner.has_circle(graph) && !inner.has_circle(other));
         assert_eq!(inner.connect(graph, &[(nodes[0], foreign, edge)]), bad);
         assert_eq!(inner.nodes[&nodes[2]].dependencies.len(), 1);
         assert_eq!(inner.ordered(graph).unwrap(), nodes);

@@ -405,6 +405,9 @@ PITFALL(42, arrays_are_as_long_as_there_is_room) {
     CK(cuGraphAddDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
     CUgraphExec exec = nullptr;
     CK_IS(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    CUDA_GRAPH_INSTANTIATE_PARAMS instantiation{};
+    CK_IS(cuGraphInstantiateWithParams(&exec, graph, &instantiation), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(instantiation.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE, "%d", instantiation.result_out);
     CK(cuGraphRemoveDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
     CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     CK(cuGraphExecDestroy(exec));
