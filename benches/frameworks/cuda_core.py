@@ -1036,7 +1036,7 @@ def defined_graphs(place):
         third.succ.add(first)
         graph.instantiate()
 
-    refused("a circle", in_a_circle, "invalid structure")
+    refused("a circle", in_a_circle)
     return [int(found.sum())]
 
 
