@@ -330,6 +330,13 @@ def programs_of_cupy():
 
 
 @program
+def programs_of_cuda_core():
+    import cuda_core
+
+    return cuda_core.numbers()
+
+
+@program
 def functions_of_jax():
     import os
 

@@ -31,6 +31,8 @@ pub const USE_NODE_PRIORITY: u64 = 8;
 /// `CUgraphInstantiateResult`.
 pub const INSTANTIATE_SUCCESS: u32 = 0;
 pub const INSTANTIATE_ERROR: u32 = 1;
+/// `CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE`.
+pub const INSTANTIATE_INVALID_STRUCTURE: u32 = 2;
 
 /// `CUgraphExecUpdateResult`.
 pub mod updated {

@@ -300,6 +300,17 @@ impl<G: Gpu> Inner<G> {
         Ok(true)
     }
 
+    /// Gives a child graph node another graph. The former one ends.
+    pub fn change_child(&mut self, node: u64, child: u64) -> Result {
+        let Work::Child(former) = self.node(node)?.work else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        self.graph(child)?.owner = Some(node);
+        self.node(node)?.work = Work::Child(child);
+        self.forget_graph(former);
+        Ok(())
+    }
+
     /// A node that was to have this graph was not made: a clone ends, another is the program's as before.
     pub fn give_back(&mut self, child: u64) {
         match self.graphs.get_mut(&child) {
@@ -533,6 +544,22 @@ impl<G: Gpu> Inner<G> {
         graph.numbered = numbered;
         graph.origin = Some(of);
         Ok(clone)
+    }
+
+    /// Whether nodes wait for each other in a circle, in a graph or in one of its nodes.
+    pub fn has_circle(&self, graph: u64) -> bool {
+        let Some(of) = self.graphs.get(&graph) else {
+            return false;
+        };
+        let mut within = of
+            .nodes
+            .iter()
+            .flat_map(|node| match &self.nodes[node].work {
+                Work::Child(child) => vec![*child],
+                Work::Conditional(of) => of.bodies.to_vec(),
+                _ => Vec::new(),
+            });
+        self.ordered(graph).is_err() || within.any(|inner| self.has_circle(inner))
     }
 
     /// A graph's nodes, each behind all that it waits for.

@@ -542,7 +542,29 @@ PITFALL(36, streams_that_do_not_join_end_the_capture) {
         EXPECT(graph == nullptr, "a graph at %p", (void *)graph);
         CK_IS(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
     }
-    // A stream that ends takes its capture with it.
+    // A stream that ends takes its capture with it, but not one that began elsewhere: whether its work was joined counts.
+    for (bool joins : {true, false}) {
+        CUstream fork = new_stream();
+        begin(a);
+        launch(a);
+        CK(cuEventRecord(event, a));
+        CK(cuStreamWaitEvent(fork, event, 0));
+        launch(fork);
+        if (joins) {
+            CK(cuEventRecord(event, fork));
+            CK(cuStreamWaitEvent(a, event, 0));
+        }
+        CK(cuStreamDestroy(fork));
+        EXPECT(status_of(a) == CU_STREAM_CAPTURE_STATUS_ACTIVE, "%d", status_of(a));
+        launch(a);
+        if (joins) {
+            graph = end(a);
+            EXPECT(types_of(graph).size() == 3, "%zu nodes", types_of(graph).size());
+            CK(cuGraphDestroy(graph));
+        } else {
+            end_without(a, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        }
+    }
     begin(b);
     CK(cuStreamDestroy(b));
     CUdeviceptr made = 0;

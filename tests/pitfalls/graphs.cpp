@@ -224,7 +224,29 @@ PITFALL(39, one_function_for_nodes_of_every_type) {
     params.reserved0[1] = 1;
     CK_IS(cuGraphNodeSetParams(first, &params), CUDA_ERROR_INVALID_VALUE);
     CK(cuGraphExecDestroy(exec));
-    CK(cuGraphDestroy(graph));
+    // The graph of a child graph node is replaced by a clone of another, of whatever shape.
+    CUgraph inner = new_graph(), longer = new_graph(), own;
+    add_step(inner, {}, step.node.func, x, 2, 1);
+    CUgraphNode child, last = nullptr;
+    CK(cuGraphAddChildGraphNode(&child, graph, &second, 1, inner));
+    for (unsigned by = 1; by <= 3; by++)
+        last = add_step(longer, by == 1 ? std::vector<CUgraphNode>{} : std::vector<CUgraphNode>{last}, step.node.func, x, 1, by);
+    CUgraphNodeParams of_child{};
+    of_child.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    of_child.graph.graph = longer;
+    CK(cuGraphNodeSetParams(child, &of_child));
+    CK_IS(cuGraphNodeSetParams(first, &of_child), CUDA_ERROR_INVALID_VALUE);
+    CK(cuGraphDestroy(longer));
+    CK(cuGraphChildGraphNodeGetGraph(child, &own));
+    size_t count = 0;
+    CK(cuGraphGetNodes(own, nullptr, &count));
+    EXPECT(count == 3, "%zu nodes", count);
+    exec = instantiate(graph);
+    launch(exec, stream);
+    EXPECT(word_at(x) == 5 * 4 + 2 + 6, "%u", word_at(x));
+    CK(cuGraphExecDestroy(exec));
+    for (CUgraph each : {graph, inner})
+        CK(cuGraphDestroy(each));
 }
 
 PITFALL(41, updates_are_done_or_refused) {
@@ -340,6 +362,9 @@ PITFALL(42, arrays_are_as_long_as_there_is_room) {
     CK(cuGraphAddDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
     CUgraphExec exec = nullptr;
     CK_IS(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    CUDA_GRAPH_INSTANTIATE_PARAMS instantiation{};
+    CK_IS(cuGraphInstantiateWithParams(&exec, graph, &instantiation), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(instantiation.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE, "%d", instantiation.result_out);
     CK(cuGraphRemoveDependencies(graph, &nodes[4], &nodes[0], nullptr, 1));
     CK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     CK(cuGraphExecDestroy(exec));

@@ -84,6 +84,9 @@ pub unsafe fn cuGraphInstantiateWithParams<G: Gpu, const PT: bool>(
     let made = exec::instantiate::<G>(graph as u64, given.flags);
     given.result_out = match made {
         Ok(_) => INSTANTIATE_SUCCESS,
+        Err(_) if G::store().with(|inner| inner.has_circle(graph as u64)) => {
+            INSTANTIATE_INVALID_STRUCTURE
+        }
         Err(_) => INSTANTIATE_ERROR,
     };
     // SAFETY: as above.

@@ -206,13 +206,15 @@ pub unsafe fn cuGraphNodeSetParams<G: Gpu, const PT: bool>(
     params: *mut c_void,
 ) -> Result {
     let before = work::<G>(node)?;
-    if matches!(before, Work::Child(_)) {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
     // SAFETY: promised by the caller.
-    replace::<G>(node, unsafe {
-        described::<G>(params.cast(), Some(&before))
-    }?)
+    let after = unsafe { described::<G>(params.cast(), Some(&before)) }?;
+    if let Work::Child(clone) = after {
+        return G::store().with(|inner| {
+            let changed = inner.change_child(node as u64, clone);
+            changed.inspect_err(|_| inner.forget_graph(clone))
+        });
+    }
+    replace::<G>(node, after)
 }
 
 /// `cuGraphExecNodeSetParams`.

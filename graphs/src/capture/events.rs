@@ -212,21 +212,26 @@ pub fn forget_event<G: Gpu>(event: u64) {
     }
 }
 
-/// A stream has ended, and with it the capture that began in it. Another capture that it records for goes on, as in NVIDIA's driver, and
-/// still has to be joined with what the stream has recorded.
+/// A stream has ended. If a capture began there, nobody can end it any more. Otherwise the capture goes on, and its end
+/// asks whether the stream's work was joined, as NVIDIA's driver does.
 pub fn forget_stream<G: Gpu>(key: u64) {
     if !any::<G>() {
         return;
     }
     G::store().with(|inner| {
-        let recording = inner.captures.streams.get(&key);
-        let Some(id) = recording.map(|of| of.capture) else {
+        let Some(recording) = inner.captures.streams.remove(&key) else {
             return;
         };
-        let open = inner.captures.open.get(&id);
-        if open.is_some_and(|of| of.origin == key) {
-            inner.captures.invalidate(id);
-            inner.close(id);
+        let id = recording.capture;
+        match inner.captures.open.get_mut(&id) {
+            Some(capture) if capture.origin != key => {
+                let nodes = recording.dependencies.iter().map(|(node, _)| *node);
+                capture.left.extend(nodes);
+            }
+            _ => {
+                inner.captures.invalidate(id);
+                inner.close(id);
+            }
         }
     });
 }

@@ -59,6 +59,7 @@ pub fn begin<G: Gpu>(
                 graph,
                 is_given,
                 is_valid: true,
+                left: Vec::new(),
             },
         );
         inner.begin_stream(stream, id, dependencies.into());
@@ -113,12 +114,11 @@ pub fn end<G: Gpu>(stream: &Stream) -> Result<u64> {
             let ends: Vec<u64> = own.iter().map(|(node, _)| *node).collect();
             let joined = inner.ancestors(&ends);
             let others = inner.captures.streams.values();
-            let is_joined = others.filter(|of| of.capture == id).all(|of| {
-                of.dependencies
-                    .iter()
-                    .all(|(node, _)| joined.contains(node))
-            });
-            if !is_joined {
+            let of_others = others
+                .filter(|of| of.capture == id)
+                .flat_map(|of| of.dependencies.iter().map(|(node, _)| node));
+            let mut all = of_others.chain(&inner.captures.open[&id].left);
+            if !all.all(|node| joined.contains(node)) {
                 inner.captures.invalidate(id);
                 outcome = Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
             } else if is_elsewhere {

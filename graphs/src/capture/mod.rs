@@ -43,6 +43,8 @@ pub(crate) struct Capture {
     /// The graph was there before.
     is_given: bool,
     pub is_valid: bool,
+    /// The last nodes of streams that have ended meanwhile. The origin has to wait for them all the same.
+    left: Vec<u64>,
 }
 
 /// A stream that records.

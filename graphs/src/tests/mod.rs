@@ -249,6 +249,59 @@ fn pitfall_38_streams_join_by_events_and_have_to_join_again() {
 }
 
 #[test]
+fn pitfall_38_a_stream_that_ends_leaves_its_work_in_the_capture() {
+    let _alone = alone();
+    let fork = || {
+        assert_eq!(
+            capture::record_event::<Fake>(5, &stream(1), false),
+            Ok(true)
+        );
+        assert_eq!(capture::wait_event::<Fake>(&stream(2), 5, false), Ok(true));
+    };
+    // Whether the stream's work is joined, is not, or there is none.
+    for (works, joins) in [(true, true), (true, false), (false, false)] {
+        begin(1, GLOBAL);
+        record(1).unwrap();
+        fork();
+        if works {
+            record(2).unwrap();
+        }
+        if joins {
+            assert_eq!(
+                capture::record_event::<Fake>(6, &stream(2), false),
+                Ok(true)
+            );
+            assert_eq!(capture::wait_event::<Fake>(&stream(1), 6, false), Ok(true));
+        }
+        capture::forget_stream::<Fake>(2);
+        assert_eq!((record(2), record(1)), (Ok(false), Ok(true)));
+        match capture::end::<Fake>(&stream(1)) {
+            Ok(graph) => {
+                assert!(joins || !works);
+                with(|inner| inner.forget_graph(graph));
+            }
+            Err(code) => {
+                assert_eq!(code, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+                assert!(works && !joins);
+            }
+        }
+        assert!(!capture::any::<Fake>());
+    }
+    // The stream in which it began takes it along, and so does a context that ends.
+    begin(1, GLOBAL);
+    fork();
+    capture::forget_stream::<Fake>(1);
+    assert!(!capture::any::<Fake>());
+    begin(1, GLOBAL);
+    fork();
+    capture::forget_context::<Fake>(stream(2).context);
+    assert!(!capture::any::<Fake>());
+    for event in [5, 6] {
+        capture::forget_event::<Fake>(event);
+    }
+}
+
+#[test]
 fn pitfall_38_a_capture_is_a_graph_only_in_its_own_stream_and_thread() {
     let _alone = alone();
     let elsewhere = || {
@@ -318,7 +371,13 @@ fn pitfall_42_edges_are_added_all_or_none_and_no_circle_has_an_order() {
         let circle = [(nodes[2], nodes[0], edge)];
         inner.connect(graph, &circle).unwrap();
         assert_eq!(inner.ordered(graph), Err(CUDA_ERROR_INVALID_VALUE));
+        assert!(inner.has_circle(graph) && !inner.has_circle(other));
+        let clone = inner.clone_graph(graph).unwrap();
+        let child = inner.add(other, &[], Work::Child(clone)).unwrap();
+        assert!(inner.has_circle(other));
+        inner.remove_node(child).unwrap();
         inner.disconnect(graph, &circle).unwrap();
+        assert!(!inner.has_circle(graph) && !inner.has_circle(other));
         assert_eq!(inner.connect(graph, &[(nodes[0], foreign, edge)]), bad);
         assert_eq!(inner.nodes[&nodes[2]].dependencies.len(), 1);
         assert_eq!(inner.ordered(graph).unwrap(), nodes);

@@ -13,7 +13,7 @@ use crate::{
     Out, Result,
     host::{self, Address, Known},
     links, nvml, sensors, status,
-    types::{FieldValue, Handle, PciInfo, PciInfoV1},
+    types::{FieldValue, Handle, PCI_INFO_EXT_V1, PciInfo, PciInfoExt, PciInfoV1},
 };
 
 /// The place of a device by its handle.
@@ -40,6 +40,11 @@ fn find(to: Out<Handle>, is_it: impl Fn(&host::Device) -> bool) -> Result {
     to.required()?;
     let place = known.devices.iter().position(is_it);
     to.set(place.ok_or(status::NOT_FOUND)? + 1)
+}
+
+/// Whether a text names this UUID: NVIDIA's NVML takes it without the prefix, too, as programs of CUDA write it.
+pub fn is_uuid(uuid: &str, given: &str) -> bool {
+    given == uuid || uuid.strip_prefix("GPU-") == Some(given)
 }
 
 fn by_index(index: u32, to: Out<Handle>) -> Result {
@@ -189,7 +194,7 @@ nvml! {
     /// A device by its UUID.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<Handle>) {
         let uuid = text(uuid)?;
-        find(device, |of| of.uuid == uuid)
+        find(device, |of| is_uuid(&of.uuid, &uuid))
     }
 
     /// A device by its place on the host's PCI bus.
@@ -231,6 +236,17 @@ nvml! {
     /// The device's place on the host's PCI bus.
     fn nvmlDeviceGetPciInfo_v3(device: Handle, pci_info: Out<PciInfo>) {
         pci_info.set(pci(device)?)
+    }
+
+    /// The same, with the class of PCI devices.
+    fn nvmlDeviceGetPciInfoExt(device: Handle, pci_info: Out<PciInfoExt>) {
+        let pci = pci(device)?;
+        pci_info.required()?;
+        // Another version may be shorter: no more than the first field is known to be there.
+        if Out(pci_info.0.cast::<u32>()).get()? != PCI_INFO_EXT_V1 {
+            return Err(status::ARGUMENT_VERSION_MISMATCH);
+        }
+        pci_info.set(pci.into())
     }
 
     /// The same, in the older form.

@@ -70,6 +70,39 @@ fn devices_come_in_the_order_of_their_addresses() {
 }
 
 #[test]
+fn devices_are_known_by_their_uuids_with_and_without_the_prefix() {
+    let uuid = "GPU-abababab-abab-abab-abab-abababababab";
+    assert!(device::is_uuid(uuid, uuid));
+    assert!(device::is_uuid(uuid, &uuid[4..]));
+    for other in ["", "GPU-", "GPU-abababab", &uuid.to_uppercase(), &uuid[5..]] {
+        assert!(!device::is_uuid(uuid, other), "{other}");
+    }
+}
+
+#[test]
+fn the_longer_form_of_an_address_has_the_class() {
+    let pci = types::PciInfo {
+        busIdLegacy: [0; 16],
+        domain: 1,
+        bus: 0x3b,
+        device: 2,
+        pciDeviceId: 3,
+        pciSubSystemId: 4,
+        busId: device::chars("00000001:3B:02.0"),
+    };
+    let of = types::PciInfoExt::from(pci);
+    assert_eq!(of.version, 0x0100_0040);
+    assert_eq!((of.domain, of.bus, of.device), (1, 0x3b, 2));
+    assert_eq!((of.pciDeviceId, of.pciSubSystemId), (3, 4));
+    assert_eq!(of.baseClass, 3);
+    assert_eq!(read(&of.busId), "00000001:3B:02.0");
+    let none = Out(null_mut());
+    // SAFETY: a place that is NULL is not written.
+    let asked = unsafe { device::nvmlDeviceGetPciInfoExt(1, none) };
+    assert_eq!(asked, status::UNINITIALIZED);
+}
+
+#[test]
 fn texts_are_given_whole_or_not_at_all() {
     let mut buffer = [1; 6];
     let to = Out(buffer.as_mut_ptr());

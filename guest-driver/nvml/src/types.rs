@@ -56,6 +56,53 @@ impl From<PciInfo> for PciInfoV1 {
     }
 }
 
+/// `nvmlPciInfoExt_v1_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PciInfoExt {
+    /// [`PCI_INFO_EXT_V1`].
+    pub version: u32,
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device.
+    pub device: u32,
+    /// Device and vendor.
+    pub pciDeviceId: u32,
+    /// The board's maker.
+    pub pciSubSystemId: u32,
+    /// What kind of device it is: [`DISPLAY_CONTROLLER`].
+    pub baseClass: u32,
+    /// Which of that kind.
+    pub subClass: u32,
+    /// As in `00000000:3B:00.0`.
+    pub busId: [c_char; 32],
+}
+
+/// `nvmlPciInfoExt_v1`: the structure's size, and its version in the highest byte.
+pub const PCI_INFO_EXT_V1: u32 = size_of::<PciInfoExt>() as u32 | 1 << 24;
+
+/// PCI's class of GPUs.
+pub const DISPLAY_CONTROLLER: u32 = 3;
+
+impl From<PciInfo> for PciInfoExt {
+    fn from(of: PciInfo) -> Self {
+        Self {
+            version: PCI_INFO_EXT_V1,
+            domain: of.domain,
+            bus: of.bus,
+            device: of.device,
+            pciDeviceId: of.pciDeviceId,
+            pciSubSystemId: of.pciSubSystemId,
+            baseClass: DISPLAY_CONTROLLER,
+            // The host's driver API does not say whether it is one for displays or for three dimensions.
+            subClass: 0,
+            busId: of.busId,
+        }
+    }
+}
+
 /// `nvmlMemory_t`, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -141,6 +188,7 @@ pub const TEMPERATURE_V1: u32 = size_of::<Temperature>() as u32 | 1 << 24;
 
 const _: () = assert!(
     size_of::<PciInfo>() == 68
+        && size_of::<PciInfoExt>() == 64
         && size_of::<PciInfoV1>() == 32
         && size_of::<Memory>() == 24
         && size_of::<MemoryV2>() == 40
