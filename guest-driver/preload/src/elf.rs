@@ -15,12 +15,6 @@ static RUNTIME_FUNCTIONS: &str = include_str!("runtime-functions.txt");
 /// Any static runtime has it, and the compiler's code needs it: the name to look for first.
 const MARKER: &[u8] = b"__cudaRegisterFatBinary";
 
-/// A name that any static runtime has among its constants, with or without symbols.
-const STRIPPED_MARKER: &[u8] = b"/cudart.shm.";
-
-/// How the one function of a Python module begins that Python looks up.
-const PYTHON_FUNCTION: &[u8] = b"PyInit_";
-
 /// An ELF file in memory.
 pub struct Image {
     map: Mmap,
@@ -37,15 +31,6 @@ pub struct RuntimeFunction {
     pub room: u64,
     /// The symbol is an indirect function: `address` is its resolver.
     pub indirect: bool,
-}
-
-/// A Python module with a static runtime that has no symbols. Addresses are as the file was linked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PythonModule {
-    /// The function that Python looks up, `PyInit_NAME`.
-    pub function: u64,
-    /// Where the value of that function's symbol is.
-    pub symbol_value: u64,
 }
 
 impl Image {
@@ -247,42 +232,6 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// What is to know of a Python module with a static runtime; none for other files.
-    pub fn python_module(&self) -> Option<PythonModule> {
-        use object::read::elf::SectionHeader as _;
-        let endian = Endianness::Little;
-        let table = self.file.elf_dynamic_symbol_table();
-        let is_wanted = |symbol: &elf::Sym64<Endianness>| {
-            let name = symbol.name(endian, table.strings()).unwrap_or_default();
-            symbol.st_shndx(endian) != elf::SHN_UNDEF
-                && symbol.st_type() == elf::STT_FUNC
-                && name.starts_with(PYTHON_FUNCTION)
-        };
-        let symbol = table.symbols().iter().position(is_wanted)?;
-        let is_data = |kind| {
-            let kinds = [
-                object::SectionKind::ReadOnlyData,
-                object::SectionKind::ReadOnlyString,
-            ];
-            kinds.contains(&kind)
-        };
-        let has_marker = self.file.sections().any(|section| {
-            let found = |data| memchr::memmem::find(data, STRIPPED_MARKER).is_some();
-            is_data(section.kind()) && section.data().is_ok_and(found)
-        });
-        if !has_marker {
-            return None;
-        }
-        let mut sections = self.file.elf_section_table().iter();
-        let symbols = sections.find(|section| section.sh_type(endian) == elf::SHT_DYNSYM)?;
-        let entry = symbols.sh_addr(endian) + (symbol * size_of::<elf::Sym64<Endianness>>()) as u64;
-        let value = std::mem::offset_of!(elf::Sym64<Endianness>, st_value);
-        Some(PythonModule {
-            function: table.symbols().get(symbol)?.st_value(endian),
-            symbol_value: entry + value as u64,
-        })
-    }
-
     /// Whether the file brings kernels but neither takes the runtime from elsewhere nor has symbols of it.
     pub fn has_stripped_runtime(&self) -> bool {
         let has_kernels = self.has_section(".nvFatBinSegment") || self.has_section(".nv_fatbin");
@@ -367,11 +316,7 @@ pub fn is_runtime_function(name: &str) -> bool {
 /// if it has a `_v2` beside it (13 made that one the only one), `None` for older ones, which still have texture
 /// references.
 pub fn runtime_version(functions: &[RuntimeFunction]) -> Option<u32> {
-    version_of(|name| functions.iter().any(|function| function.name == name))
-}
-
-/// The same of functions that are known otherwise.
-pub fn version_of(has: impl Fn(&str) -> bool) -> Option<u32> {
+    let has = |name: &str| functions.iter().any(|function| function.name == name);
     match () {
         () if has("cudaBindTexture") => None,
         () if has("cudaGetDeviceProperties_v2") => Some(12),

@@ -23,15 +23,13 @@
 //! | [`memory`] | maps code and overwrites functions, never writable and executable at once |
 //! | [`runtime`] | loads our libcudart and stands in for functions that it lacks |
 //! | [`redirect`] | decides and makes the jumps |
-//! | [`python`] | has Python modules publish our functions whose static runtime has no symbols |
 //! | [`program`] | tells what kind of program a file is, for `gpgpu-run` |
 //!
 //! Environment: `GPGPU_LIBDIR` names the folder of our libraries (default: the preload's own, then
 //! `LD_LIBRARY_PATH`); `GPGPU_PRELOAD_VERBOSE=1` says on stderr what was redirected, and which libraries with kernels
 //! are stripped.
 //!
-//! Limits: stripped libraries that do not export the runtime's functions are not touched, but Python modules that
-//! publish functions which pass everything on to them ([`python`]); nor are calls that link-time
+//! Limits: stripped libraries that do not export the runtime's functions are not touched, nor are calls that link-time
 //! optimisation has inlined, nor what a program loads into a link namespace of its own (`dlmopen`). x86-64 and glibc
 //! only: musl's dynamic linker cannot load the preload, and `gpgpu-run` leaves it out for a program that needs that one.
 //! Programs that run with more rights than their caller (set-user-ID) ignore both libraries.
@@ -46,7 +44,6 @@ pub mod memory;
 pub mod nvidia;
 pub mod objects;
 pub mod program;
-pub mod python;
 pub mod redirect;
 pub mod runtime;
 

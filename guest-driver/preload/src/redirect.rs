@@ -6,11 +6,10 @@ use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, TryLockError};
 
-use crate::elf::{self, Elf, Image, PythonModule, RuntimeFunction};
+use crate::elf::{self, Elf, Image, RuntimeFunction};
 use crate::memory::{self, LONG_JUMP, RELATIVE_JUMP};
 use crate::nvidia;
 use crate::objects::{self, LoadedObject};
-use crate::python;
 use crate::runtime::{self, Runtime};
 use crate::say;
 
@@ -39,8 +38,6 @@ struct State {
     nearby: Vec<Nearby>,
     /// Stripped libraries that were named.
     named: HashSet<PathBuf>,
-    /// Python modules that publish their functions.
-    python: HashMap<PathBuf, &'static python::Module>,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -120,13 +117,8 @@ impl State {
         };
         let functions = elf.runtime_functions();
         if functions.is_empty() {
-            return match (moment, elf.python_module()) {
-                (Moment::Mapped, Some(module)) => self.follow(&module, &image, path, object),
-                _ => {
-                    self.name_stripped(&elf, path);
-                    Ok(())
-                }
-            };
+            self.name_stripped(&elf, path);
+            return Ok(());
         }
         // A libcudart is a runtime itself, ours perhaps, and is called as one.
         if elf.soname().is_some_and(|name| nvidia::is_nvidias(&name)) {
@@ -156,26 +148,6 @@ impl State {
                 "{shown}: {count} functions go to libcudart.so.{version}"
             ));
         }
-        Ok(())
-    }
-
-    /// Has a Python module publish our functions once Python executes it.
-    fn follow(
-        &mut self,
-        module: &PythonModule,
-        image: &Image,
-        path: &Path,
-        object: impl FnOnce() -> Option<LoadedObject>,
-    ) -> Result<(), String> {
-        let loaded = object().filter(|object| object.was_loaded_from(image.bytes()));
-        let Some(object) = loaded else {
-            say(&format!("{} was not found; left as it is", path.display()));
-            return Ok(());
-        };
-        let known = self.python.get(path).copied();
-        let followed = python::follow(module, object.base, known)
-            .map_err(|error| format!("{} cannot be followed: {error}", path.display()))?;
-        self.python.insert(path.to_owned(), followed);
         Ok(())
     }
 
