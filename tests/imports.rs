@@ -16,8 +16,8 @@ use object::{
     read::elf::{FileHeader, Sym},
 };
 
-/// Functions of CUDA 13.1's driver that are not here. NVIDIA's static runtime in CuPy's modules looks for them, and does without.
-const NEWER: [&str; 2] = ["cuDevSmResourceSplit", "cuStreamGetDevResource"];
+/// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does without.
+const NEWER: &str = "cuDevSmResourceSplit";
 
 /// Names, each with its version if it has one.
 type Names = BTreeSet<(String, Option<String>)>;
@@ -58,7 +58,7 @@ fn wanted(list: &str) -> BTreeMap<String, Names> {
             continue;
         }
         let names = line.split_whitespace();
-        for name in names.filter(|name| !NEWER.contains(name)) {
+        for name in names.filter(|name| *name != NEWER) {
             let library = library.clone().expect("a name is below its library");
             let name = (name.to_owned(), version.clone());
             wanted.entry(library).or_default().insert(name);
