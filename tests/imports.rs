@@ -16,7 +16,8 @@ use object::{
     read::elf::{FileHeader, Sym},
 };
 
-/// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does without.
+/// A function of CUDA 13.1's driver that is not here. NVIDIA's static runtime in CuPy's modules looks for it, and does
+/// without.
 const NEWER: &str = "cuDevSmResourceSplit";
 
 /// Names, each with its version if it has one.
